@@ -1,0 +1,277 @@
+"""The configuration as validated values. One line under each field: it becomes the README reference."""
+
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+BackendType = Literal[
+    "openai", "anthropic", "local", "scripted",
+    "gemini", "grok", "groq", "together", "openrouter", "deepseek", "mistral", "fireworks", "cerebras", "azure_openai",
+    "ollama", "lmstudio", "vllm", "llamacpp",
+]  # fmt: skip
+Presentation = Literal["synthesize", "as_is"]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+
+
+class BackendConfig(Section):
+    type: BackendType
+    """Which provider; all but anthropic, local and scripted speak the OpenAI protocol."""
+    model: str = ""
+    """The model's name at the provider; for local a .gguf path, a URL, or empty for the embedded model."""
+    base_url: str | None = None
+    """Endpoint, when it is not the provider's own."""
+    api_key: SecretStr | None = None
+    """The key; normally ${VAR}. Left out: the provider's usual environment variable."""
+    context_window: int | None = Field(default=None, ge=512)
+    """Tokens that the model reads; left out: asked from the server or taken from a table."""
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    """Sampling temperature; left out: the provider's default."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Most tokens of one reply."""
+    timeout: float = Field(default=120, gt=0)
+    """Seconds without any byte from the server before a request counts as failed."""
+    max_retries: int = Field(default=3, ge=0, le=20)
+    """Repeats of a failed request (408, 409, 429, 5xx, connection)."""
+    tools: bool | None = None
+    """Whether the model takes tool calls; left out: the provider's default. false: JSON-schema output instead."""
+    thinking_tokens: int | None = Field(default=None, ge=1024)
+    """Anthropic: budget for extended thinking."""
+    script: dict[str, Any] | None = None
+    """scripted only: its replies, delays and errors."""
+
+
+class ConversationMemoryConfig(Section):
+    enabled: bool = True
+    """Send earlier turns of the session. Environment: CONVERSATION_HISTORY_ENABLED."""
+    max_messages: int | None = Field(default=None, ge=0)
+    """Newest messages to send. Environment: CONVERSATION_HISTORY_MAX_MESSAGES."""
+    max_tokens: int | None = Field(default=None, ge=0)
+    """Token budget of the history. Environment: CONVERSATION_HISTORY_MAX_TOKENS."""
+
+
+class MemoryLlmConfig(Section):
+    provider: str
+    """Who extracts facts, by mem0's name, or local."""
+    model: str | None = None
+    """Model for extraction."""
+    api_key: SecretStr | None = None
+    """Key; left out: the provider's environment variable."""
+    base_url: str | None = None
+    """Endpoint, when it is not the provider's own."""
+
+
+class EmbeddingConfig(Section):
+    provider: str = "local"
+    """Who embeds, by mem0's name, or local."""
+    model: str | None = None
+    """Embedding model."""
+    api_key: SecretStr | None = None
+    """Key; left out: the provider's environment variable."""
+    base_url: str | None = None
+    """Endpoint, when it is not the provider's own."""
+
+
+class QdrantConfig(Section):
+    mode: Literal["embedded", "server", "local"] = "embedded"
+    """embedded: in this process, no Docker; server: a Qdrant server or cluster; local: another word for embedded."""
+    path: str | None = None
+    """Folder of the embedded store; left out: below ~/.massmem."""
+    url: str | None = None
+    """Server URL; wins over host and port."""
+    host: str = "localhost"
+    """Server host."""
+    port: int = Field(default=6333, ge=1, le=65535)
+    """Server port."""
+    api_key: SecretStr | None = None
+    """Server key."""
+
+
+class PersistentMemoryConfig(Section):
+    enabled: bool = True
+    """Keep searchable facts."""
+    on_disk: bool = True
+    """Keep them between runs."""
+    session_name: str | None = None
+    """Left out: this session only; null: all sessions of the user; a name: that one, for all runs that name it."""
+    llm: MemoryLlmConfig | None = None
+    """Model that extracts facts; left out: verbatim episodes only."""
+    embedding: EmbeddingConfig = EmbeddingConfig()
+    """Model that embeds."""
+    qdrant: QdrantConfig = QdrantConfig()
+    """Where vectors live."""
+
+    @property
+    def all_sessions(self) -> bool:
+        """session_name was given, as null."""
+        return self.session_name is None and "session_name" in self.model_fields_set
+
+
+class CompressionConfig(Section):
+    trigger_threshold: float = Field(default=0.75, gt=0, le=1)
+    """Share of the context window at which old messages are compressed."""
+    target_ratio: float = Field(default=0.20, gt=0, lt=1)
+    """Share of the messages that stays verbatim."""
+
+
+class RetrievalConfig(Section):
+    limit: int = Field(default=5, ge=0, le=1000)
+    """Most memories per search."""
+    max_tokens: int = Field(default=1000, ge=0)
+    """Token budget of the recalled memories."""
+    exclude_recent: bool = True
+    """Leave out what the conversation still shows verbatim."""
+
+
+class RecordingConfig(Section):
+    record_all_tool_calls: bool = False
+    """Record every tool call, not only new_answer and vote."""
+    record_reasoning: bool = False
+    """Record reasoning separately."""
+    summarize_large_results: bool = False
+    """Summarise tool results over 5 kB before recording."""
+    summary_model: str | None = None
+    """Model for those summaries."""
+
+
+class MemoryConfig(Section):
+    enabled: bool = True
+    """Both tiers."""
+    conversation_memory: ConversationMemoryConfig = ConversationMemoryConfig()
+    """The verbatim tier."""
+    persistent_memory: PersistentMemoryConfig = PersistentMemoryConfig()
+    """The searchable tier."""
+    compression: CompressionConfig = CompressionConfig()
+    """When and how far the view is compressed."""
+    retrieval: RetrievalConfig = RetrievalConfig()
+    """What is recalled."""
+    recording: RecordingConfig = RecordingConfig()
+    """What is recorded."""
+
+
+class McpServerConfig(Section):
+    name: str
+    """Name, the prefix of its tools."""
+    command: str | None = None
+    """Program of a stdio server."""
+    args: tuple[str, ...] = ()
+    """Its arguments."""
+    env: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
+    """Its environment."""
+    url: str | None = None
+    """Address of an HTTP server."""
+    headers: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
+    """HTTP headers."""
+    allow: tuple[str, ...] | None = None
+    """Tools that may be called; left out: all."""
+    deny: tuple[str, ...] = ()
+    """Tools that may not be called."""
+    timeout: float = Field(default=60, gt=0)
+    """Seconds for one call."""
+
+    @model_validator(mode="after")
+    def _one_transport(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("give either command (stdio) or url (HTTP)")
+        return self
+
+
+class AgentSpec(Section):
+    """One agent as written; `memory` holds only the keys that differ from the team's."""
+
+    id: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")
+    """Name of the agent, unique in the team."""
+    backend: BackendConfig
+    """Its model."""
+    system_message: str = ""
+    """Who the agent is and what it looks at."""
+    memory: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Any key of `memory`, for this agent only."""
+    mcp_servers: tuple[McpServerConfig, ...] = ()
+    """Tool servers."""
+
+
+class AgentConfig(Section):
+    """One agent as it runs: the team's memory settings with this agent's own laid over them."""
+
+    id: str
+    backend: BackendConfig
+    system_message: str
+    memory: MemoryConfig
+    mcp_servers: tuple[McpServerConfig, ...]
+
+
+class CoordinationConfig(Section):
+    max_rounds: int = Field(default=3, ge=1, le=20)
+    """Rounds of a turn: the first answers, the last only votes."""
+    presentation: Presentation = "synthesize"
+    """synthesize: the winner writes the final answer from all answers; as_is: its answer is used unchanged."""
+    max_concurrency: int = Field(default=16, ge=1, le=1000)
+    """Requests of a turn at the same time."""
+    compression_target_ratio: float | None = Field(default=None, gt=0, lt=1)
+    """Second name of memory.compression.target_ratio, which wins."""
+    timeout: float = Field(default=600, gt=0)
+    """Seconds for a turn; then it ends with what it has (exit 4)."""
+    max_tool_rounds: int = Field(default=20, ge=0)
+    """Tool calls in a row before an agent must act."""
+
+
+class StoreConfig(Section):
+    url: str = "sqlite:///~/.massmem/massmem.db"
+    """Where sessions live: sqlite:///PATH, postgresql://..., redis://..."""
+    on_unavailable: Literal["memory", "fail"] = "memory"
+    """Redis only: what to do when it is down at start."""
+
+
+class JwtConfig(Section):
+    algorithm: Literal["HS256", "RS256", "ES256"] = "HS256"
+    """The only algorithm accepted."""
+    secret: SecretStr | None = None
+    """HS256 key, 32 bytes at least."""
+    jwks_file: str | None = None
+    """Public keys for RS256 and ES256."""
+    audience: str | None = None
+    """Required audience."""
+    issuer: str | None = None
+    """Required issuer."""
+    max_lifetime: int = Field(default=86_400, ge=60)
+    """Longest lifetime of a token, seconds."""
+
+
+class ServerConfig(Section):
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = Field(default=4000, ge=0, le=65535)
+    """Port to listen on."""
+    jwt: JwtConfig = JwtConfig()
+    """How tokens are checked."""
+
+
+class TelemetryConfig(Section):
+    otel: bool = False
+    """Send OpenTelemetry spans."""
+    redact: tuple[str, ...] = ("api_key", "token", "password", "secret")
+    """Keys whose values never leave the process."""
+
+
+class TeamConfig(Section):
+    """A whole configuration file."""
+
+    session_id: str | None = None
+    """Session to go on with; the command line wins."""
+    agents: tuple[AgentSpec, ...] = Field(min_length=1, max_length=100)
+    """The council; `agent:` for one."""
+    coordination: CoordinationConfig = CoordinationConfig()
+    """How a turn runs."""
+    memory: MemoryConfig = MemoryConfig()
+    """What is remembered."""
+    store: StoreConfig = StoreConfig()
+    """Where sessions live."""
+    server: ServerConfig = ServerConfig()
+    """The HTTP service."""
+    telemetry: TelemetryConfig = TelemetryConfig()
+    """What is observed."""
+    source: str = ""
+    """Not a key: the file that this came from."""

@@ -1,0 +1,168 @@
+"""Every error that a user may see, one tree.
+
+MassmemError                      one message, one hint, one exit code
+├── InputError                2   the user's input is wrong
+│   ├── ConfigError               all problems of a configuration file at once
+│   ├── MissingKeyError           no API key for the chosen provider
+│   ├── MissingModelError         model weights that are not on this machine, or are damaged
+│   └── HomeError                 ~/.massmem cannot be created or written
+├── UnknownSessionError       5
+├── StoreError                3   the session store cannot be used now
+│   ├── StoreVersionError     2   written by a newer massmem
+│   ├── StoreDamagedError     2   the database file is not readable as one
+│   ├── SessionExistsError        an id is taken (the caller picks another)
+│   └── SessionBusyError          another process runs a turn of this session
+├── ProviderError             3   a model request failed
+│   ├── ContextOverflow           the prompt does not fit the model's window
+│   ├── RateLimited               429, with the server's wish when to come back
+│   ├── ProviderUnavailable       408/409/5xx, overloaded
+│   ├── ProviderTimeout
+│   ├── ProviderConnectionError
+│   ├── StreamInterrupted         the stream ended without a finish reason; the partial text is kept
+│   ├── MalformedResponse         the reply is not what the protocol promises
+│   ├── AuthenticationError   2
+│   ├── ModelNotFound         2
+│   ├── RequestRejected       2   any other 4xx
+│   └── ContentRefused            the provider's filter or the model refused
+├── TurnError                 1   no agent could answer
+└── LimitReached              4   time, cost or tokens
+"""
+
+from typing import ClassVar
+
+
+class MassmemError(Exception):
+    """Base of all errors shown to a user.
+
+    message: what went wrong and why, one line. hint: what to do next, may be empty.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class InputError(MassmemError):
+    exit_code: ClassVar[int] = 2
+
+
+class ConfigError(InputError):
+    """problems: one line each, `file:line: dotted.key: message`."""
+
+    def __init__(self, problems: list[str], hint: str = "") -> None:
+        super().__init__("\n".join(problems), hint)
+        self.problems = problems
+
+
+class MissingKeyError(InputError):
+    pass
+
+
+class MissingModelError(InputError):
+    pass
+
+
+class HomeError(InputError):
+    pass
+
+
+class UnknownSessionError(MassmemError):
+    exit_code: ClassVar[int] = 5
+
+
+class StoreError(MassmemError):
+    exit_code: ClassVar[int] = 3
+
+
+class StoreVersionError(StoreError):
+    exit_code: ClassVar[int] = 2
+
+
+class StoreDamagedError(StoreError):
+    exit_code: ClassVar[int] = 2
+
+
+class SessionExistsError(StoreError):
+    pass
+
+
+class SessionBusyError(StoreError):
+    pass
+
+
+class ProviderError(MassmemError):
+    """A model request that failed.
+
+    partial: text streamed before the failure. retryable: the same request may succeed later.
+    retry_after: seconds that the server asked to wait, None when it did not say.
+    """
+
+    exit_code: ClassVar[int] = 3
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, hint: str = "", *, partial: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message, hint)
+        self.partial = partial
+        self.retry_after = retry_after
+
+
+class ContextOverflow(ProviderError):
+    """prompt_tokens and window as the server named them, None when it did not."""
+
+    def __init__(
+        self, message: str, hint: str = "", *, prompt_tokens: int | None = None, window: int | None = None
+    ) -> None:
+        super().__init__(message, hint)
+        self.prompt_tokens = prompt_tokens
+        self.window = window
+
+
+class RateLimited(ProviderError):
+    retryable: ClassVar[bool] = True
+
+
+class ProviderUnavailable(ProviderError):
+    retryable: ClassVar[bool] = True
+
+
+class ProviderTimeout(ProviderError):
+    retryable: ClassVar[bool] = True
+
+
+class ProviderConnectionError(ProviderError):
+    retryable: ClassVar[bool] = True
+
+
+class StreamInterrupted(ProviderError):
+    retryable: ClassVar[bool] = True
+
+
+class MalformedResponse(ProviderError):
+    pass
+
+
+class AuthenticationError(ProviderError):
+    exit_code: ClassVar[int] = 2
+
+
+class ModelNotFound(ProviderError):
+    exit_code: ClassVar[int] = 2
+
+
+class RequestRejected(ProviderError):
+    exit_code: ClassVar[int] = 2
+
+
+class ContentRefused(ProviderError):
+    pass
+
+
+class TurnError(MassmemError):
+    pass
+
+
+class LimitReached(MassmemError):
+    exit_code: ClassVar[int] = 4

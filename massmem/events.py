@@ -1,0 +1,209 @@
+"""What happens in a turn, as typed events. The same JSON goes to the store, to `--output jsonl` and over SSE.
+
+Order within one turn:
+
+1. `turn_started` first, once; a turn that is taken up again after a kill starts with `turn_resumed` instead.
+2. per round: `round_started`, then for each acting agent `agent_started`, any number of `agent_delta` and
+   `agent_retrying`, and exactly one of `answer_submitted`, `ballot_cast` or `agent_failed`. Events of different
+   agents interleave, those of one agent do not. `ballots_voided` follows the last of them when a new answer came in.
+3. `winner_decided` once, unless no agent answered.
+4. with a presentation: `agent_started`, deltas, and `agent_failed` when the winner could not write it.
+5. exactly one of `turn_completed`, `turn_failed`, `turn_interrupted`, last.
+
+`notice` may stand anywhere. An event that was yielded to a caller is on disk.
+"""
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from massmem.messages import Usage
+
+SCHEMA_VERSION = 1
+
+Step = Literal["answer", "vote", "present"]
+Channel = Literal["text", "reasoning"]
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    at: datetime = Field(default_factory=now)
+
+
+class TurnStarted(_Event):
+    """seed fixes every shuffle of the turn. agents: ids in configuration order."""
+
+    type: Literal["turn_started"] = "turn_started"
+    schema_version: int = SCHEMA_VERSION
+    session_id: str
+    turn: int
+    question: str
+    agents: tuple[str, ...]
+    seed: int
+
+
+class TurnResumed(_Event):
+    """The turn was cut off and goes on; `agents` are those of the present configuration."""
+
+    type: Literal["turn_resumed"] = "turn_resumed"
+    session_id: str
+    turn: int
+    question: str
+    agents: tuple[str, ...]
+
+
+class RoundStarted(_Event):
+    """agents: those that act in this round. final: only votes are taken."""
+
+    type: Literal["round_started"] = "round_started"
+    round: int
+    agents: tuple[str, ...]
+    final: bool = False
+
+
+class AgentStarted(_Event):
+    type: Literal["agent_started"] = "agent_started"
+    agent_id: str
+    round: int
+    step: Step
+
+
+class AgentDelta(_Event):
+    """A piece of streamed output; pieces of one agent join to what it said."""
+
+    type: Literal["agent_delta"] = "agent_delta"
+    agent_id: str
+    round: int
+    channel: Channel
+    text: str
+
+
+class AgentRetrying(_Event):
+    """The request failed and is sent again after `delay` seconds; deltas since `agent_started` are void."""
+
+    type: Literal["agent_retrying"] = "agent_retrying"
+    agent_id: str
+    round: int
+    error: str
+    delay: float
+    attempt: int
+
+
+class AnswerSubmitted(_Event):
+    """A new current answer of this agent. number: 1 for the first answer of the turn, counted over all agents."""
+
+    type: Literal["answer_submitted"] = "answer_submitted"
+    agent_id: str
+    round: int
+    number: int
+    content: str
+    reasoning: str = ""
+    usage: Usage
+
+
+class BallotCast(_Event):
+    """choice: the id of the agent whose answer the ballot is for."""
+
+    type: Literal["ballot_cast"] = "ballot_cast"
+    agent_id: str
+    round: int
+    choice: str
+    reason: str
+    reasoning: str = ""
+    usage: Usage
+
+
+class BallotsVoided(_Event):
+    """A new answer came in: these agents' ballots no longer count, they act again."""
+
+    type: Literal["ballots_voided"] = "ballots_voided"
+    round: int
+    agents: tuple[str, ...]
+
+
+class AgentFailed(_Event):
+    """The agent could not act. out: it takes no further part in this turn. error: the class name in massmem.errors."""
+
+    type: Literal["agent_failed"] = "agent_failed"
+    agent_id: str
+    round: int
+    step: Step
+    error: str
+    message: str
+    hint: str = ""
+    partial: str = ""
+    out: bool = True
+    usage: Usage
+
+
+class WinnerDecided(_Event):
+    """votes: standing ballots per agent id. by: how the winner came about."""
+
+    type: Literal["winner_decided"] = "winner_decided"
+    agent_id: str
+    votes: dict[str, int]
+    by: Literal["only_answer", "consensus", "plurality", "tie_earliest", "no_votes_earliest"]
+
+
+class TurnCompleted(_Event):
+    """limit is set when the turn ended early with what it had."""
+
+    type: Literal["turn_completed"] = "turn_completed"
+    winner: str
+    answer: str
+    reasoning: str = ""
+    presented: bool
+    usage: Usage
+    limit: Literal["timeout"] | None = None
+
+
+class TurnFailed(_Event):
+    """No agent could answer; the turn is kept and `massmem --session-id S` tries it again."""
+
+    type: Literal["turn_failed"] = "turn_failed"
+    message: str
+    hint: str = ""
+    exit_code: int
+    usage: Usage
+
+
+class TurnInterrupted(_Event):
+    """Stopped from outside; it goes on where it was with `massmem --session-id S`. by user: Ctrl-C."""
+
+    type: Literal["turn_interrupted"] = "turn_interrupted"
+    by: Literal["user", "signal"]
+
+
+class Notice(_Event):
+    """Something that the user should know and that stops nothing."""
+
+    type: Literal["notice"] = "notice"
+    message: str
+
+
+Event = Annotated[
+    TurnStarted
+    | TurnResumed
+    | RoundStarted
+    | AgentStarted
+    | AgentDelta
+    | AgentRetrying
+    | AnswerSubmitted
+    | BallotCast
+    | BallotsVoided
+    | AgentFailed
+    | WinnerDecided
+    | TurnCompleted
+    | TurnFailed
+    | TurnInterrupted
+    | Notice,
+    Field(discriminator="type"),
+]
+
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+"""Parses and dumps any event: `EVENT.validate_json(text)`, `EVENT.dump_json(event)`."""

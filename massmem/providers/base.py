@@ -1,0 +1,29 @@
+"""The port to a model: one method that streams one reply."""
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from massmem.messages import ChatRequest, Chunk
+
+
+class ChatProvider(Protocol):
+    """A model behind an endpoint, configured for one agent.
+
+    native_tools: `ChatRequest.tools` works; when False the caller sends `ChatRequest.schema` instead.
+    """
+
+    @property
+    def native_tools(self) -> bool: ...
+
+    def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
+        """Send one request and yield its chunks as they arrive; the last one is a FinishChunk.
+
+        Failures that may pass are retried inside, each announced by a RetryChunk. Closing the iterator ends the
+        request at the server.
+
+        Raises:
+            ContextOverflow: the prompt does not fit.
+            StreamInterrupted: the stream ended without a finish reason; `partial` holds its text.
+            ProviderError: any other failure, as the subclass that fits (see massmem.errors).
+        """
+        ...

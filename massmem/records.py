@@ -1,0 +1,87 @@
+"""Rows of the session store as values, and the rule for session ids. No SQL here."""
+
+import re
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from massmem.errors import InputError
+
+SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+SessionStatus = Literal["active", "completed", "interrupted", "failed"]
+TurnStatus = Literal["running", "completed", "failed", "interrupted", "abandoned"]
+MessageKind = Literal["user", "assistant", "tool_call", "tool_result", "reasoning", "injection", "system"]
+
+
+def check_session_id(text: str) -> str:
+    """Return `text` when it can name a session, before any path, query or URL is built from it.
+
+    Allowed: 1 to 128 of A-Z a-z 0-9 _ . - (ASCII), not starting with "." or "-", no "..".
+
+    Raises:
+        InputError: anything else.
+    """
+    if not SESSION_ID.fullmatch(text) or ".." in text:
+        shown = ascii(text if len(text) <= 60 else text[:60] + "...")
+        raise InputError(
+            f"{shown} cannot be a session id: 1 to 128 letters, digits, '_', '-' or '.' are allowed",
+            "see the ids with: massmem --list-sessions",
+        )
+    return text
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SessionRecord(_Record):
+    """One row of chat_sessions (columns of seed 003), with what the registry also shows."""
+
+    session_id: str
+    user_id: str | None = None
+    title: str = ""
+    last_message: str = ""
+    message_count: int = 0
+    active: bool = True
+    status: SessionStatus = "active"
+    model: str = ""
+    config_path: str = ""
+    description: str = ""
+    created_at: datetime
+    updated_at: datetime
+
+
+class MessageRecord(_Record):
+    """One row of chat_messages. seq orders messages within a session; final marks the answer of a turn."""
+
+    id: str
+    session_id: str
+    seq: int
+    turn: int
+    round: int
+    kind: MessageKind
+    role: str
+    agent_id: str | None = None
+    content: str
+    final: bool = False
+    tokens: int | None = None
+    confidence: float | None = None
+    escalated: bool = False
+    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
+    created_at: datetime
+
+
+class TurnRecord(_Record):
+    """One row of turns. answer is the final answer once status is completed."""
+
+    session_id: str
+    turn: int
+    question: str
+    status: TurnStatus
+    winner: str | None = None
+    answer: str | None = None
+    seed: int
+    started_at: datetime
+    ended_at: datetime | None = None
