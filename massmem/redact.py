@@ -1,0 +1,90 @@
+"""Secrets out of text and data, before they reach a log, a debug file, an export or a screen.
+
+Every pattern is linear in the length of the text (possessive or bounded repetition): what is redacted is often
+hostile or huge.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, cast
+
+REDACTED = "[redacted]"
+SECRET_KEYS = ("api_key", "token", "password", "secret", "authorization")
+_MAX_DEPTH = 100
+_REPLACEMENT = rf"\1{REDACTED}"
+
+_NAME = r"(?:api[_-]?key|secret(?:[_-]?(?:access[_-]?)?key)?|passw(?:or)?d|(?<!max_)token)"
+
+# What a pattern captures in group 1 stays in the text; the rest is replaced.
+_PATTERNS: tuple[re.Pattern[str], ...] = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?s)()-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}KEY-----|\Z)",
+        r"()(?<![A-Za-z0-9])(?:"
+        r"sk-[A-Za-z0-9_-]{16,}+|csk-[A-Za-z0-9]{16,}+|[sr]k_live_[A-Za-z0-9]{16,}+|gsk_[A-Za-z0-9]{16,}+"
+        r"|xai-[A-Za-z0-9]{16,}+|AIza[A-Za-z0-9_-]{30,}+|hf_[A-Za-z0-9]{16,}+|A(?:KIA|SIA)[A-Z0-9]{12,}+"
+        r"|gh[pousr]_[A-Za-z0-9]{16,}+|github_pat_[A-Za-z0-9_]{16,}+|glpat-[A-Za-z0-9_-]{16,}+"
+        r"|xox[abposr]-[A-Za-z0-9-]{10,}+)",
+        r"()(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+",
+        r"(?i)(\bauthorization\\?[\"']?\s{0,3}[:=]\s{0,3}\\?[\"']?(?:(?:basic|bearer|token)\s{1,3})?)[^\s\"',;\\]++",
+        r"(?i)(\bbearer\s{1,10})(?:[\w.~+/=-]{20,}+|(?=[a-z._~+/=-]{0,19}\d)[\w.~+/=-]{8,}+)",
+        # Greedy up to the last @ of the authority: a password may hold an unescaped @.
+        r"(//[^/\s:@\"'<>]{0,256}+:)[^/\s\"'<>]{1,512}(?=@)",
+        r"(?i)([?&](?:key|sig|signature|auth|code|[a-z_-]{0,20}(?:api[_-]?key|token|secret|password))=)[^&\s\"'#]++",
+        # "api_key": "value", also with the quotes escaped inside another JSON text.
+        rf"(?i)({_NAME}\\?[\"']\s{{0,3}}:\s{{0,3}}\\?[\"'])(?:[^\"'\\\n]|\\[^\"'\n])++",
+        # The lookahead keeps what follows a value that an earlier pattern has replaced.
+        rf"(?i)({_NAME}\s{{0,3}}=\s{{0,3}}[\"']?)(?!\[redacted\])[^\s\"'&,;]++",
+        # Prose also says "api_key: missing": without quotes only what looks like a key, long and with a digit.
+        rf"(?i)({_NAME}\s{{0,3}}:\s{{1,3}})(?=[^\s\d]{{0,64}}\d)[^\s\"',;]{{12,}}+",
+    )
+)
+
+
+def redact(text: str) -> str:
+    """`text` with every part that looks like a secret replaced by `[redacted]`.
+
+    Known: provider keys by their shape, bearer tokens, JWTs, private key blocks, passwords in URLs,
+    values of `key=`, `token=` and the like in queries, assignments and JSON.
+    """
+    for pattern in _PATTERNS:
+        text = pattern.sub(_REPLACEMENT, text)
+    return text
+
+
+def is_secret_key(name: str, keys: Collection[str] = SECRET_KEYS) -> bool:
+    """Whether a key called `name` holds a secret: it is, or ends with, one of `keys`, in any case and spelling.
+
+    `X-Api-Key`, `openai_api_key` and `apiKey` end with `api_key`; `max_tokens` does not end with `token`.
+    """
+    plain = _letters(name)
+    return any(plain.endswith(_letters(key)) for key in keys if key)
+
+
+def redact_values(obj: Any, keys: Collection[str] = SECRET_KEYS) -> Any:
+    """A copy of nested dicts and lists in which values under secret keys are `[redacted]` and all strings redacted.
+
+    Other objects are kept as they are. What is nested deeper than 100 levels is `[redacted]` as a whole.
+    """
+    return _redacted(obj, keys, 0)
+
+
+def _redacted(obj: Any, keys: Collection[str], depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        return REDACTED
+    if isinstance(obj, str):
+        return redact(obj)
+    if isinstance(obj, Mapping):
+        items = cast("Mapping[Any, Any]", obj).items()
+        return {
+            key: REDACTED if value is not None and is_secret_key(str(key), keys) else _redacted(value, keys, depth + 1)
+            for key, value in items
+        }
+    if isinstance(obj, list | tuple):
+        parts = [_redacted(part, keys, depth + 1) for part in cast("Sequence[Any]", obj)]
+        return parts if isinstance(obj, list) else tuple(parts)
+    return obj
+
+
+def _letters(name: str) -> str:
+    return "".join(char for char in name.lower() if char.isalnum())
