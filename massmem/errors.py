@@ -1,4 +1,4 @@
-"""Every error that a user may see, one tree.
+"""Every error that a user may see, one tree. The number is the exit code, inherited where none stands.
 
 MassmemError                      one message, one hint, one exit code
 ├── InputError                2   the user's input is wrong
@@ -12,14 +12,15 @@ MassmemError                      one message, one hint, one exit code
 │   ├── StoreDamagedError     2   the database file is not readable as one
 │   ├── SessionExistsError        an id is taken (the caller picks another)
 │   └── SessionBusyError          another process runs a turn of this session
-├── ProviderError             3   a model request failed
+├── ProviderError             1   a model request failed
 │   ├── ContextOverflow           the prompt does not fit the model's window
-│   ├── RateLimited               429, with the server's wish when to come back
-│   ├── ProviderUnavailable       408/409/5xx, overloaded
-│   ├── ProviderTimeout
-│   ├── ProviderConnectionError
-│   ├── StreamInterrupted         the stream ended without a finish reason; the partial text is kept
+│   ├── RateLimited           3   429, with the server's wish when to come back
+│   ├── ProviderUnavailable   3   408/409/5xx, overloaded
+│   ├── ProviderTimeout       3
+│   ├── ProviderConnectionError 3
+│   ├── StreamInterrupted     3   the stream ended without a finish reason; the partial text is kept
 │   ├── MalformedResponse         the reply is not what the protocol promises
+│   │   └── NotAnActionError      the agent's reply, and its repair, was no valid action: it may act again next round
 │   ├── AuthenticationError   2
 │   ├── ModelNotFound         2
 │   ├── RequestRejected       2   any other 4xx
@@ -100,7 +101,6 @@ class ProviderError(MassmemError):
     retry_after: seconds that the server asked to wait, None when it did not say.
     """
 
-    exit_code: ClassVar[int] = 3
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, hint: str = "", *, partial: str = "", retry_after: float | None = None) -> None:
@@ -121,26 +121,35 @@ class ContextOverflow(ProviderError):
 
 
 class RateLimited(ProviderError):
+    exit_code: ClassVar[int] = 3
     retryable: ClassVar[bool] = True
 
 
 class ProviderUnavailable(ProviderError):
+    exit_code: ClassVar[int] = 3
     retryable: ClassVar[bool] = True
 
 
 class ProviderTimeout(ProviderError):
+    exit_code: ClassVar[int] = 3
     retryable: ClassVar[bool] = True
 
 
 class ProviderConnectionError(ProviderError):
+    exit_code: ClassVar[int] = 3
     retryable: ClassVar[bool] = True
 
 
 class StreamInterrupted(ProviderError):
+    exit_code: ClassVar[int] = 3
     retryable: ClassVar[bool] = True
 
 
 class MalformedResponse(ProviderError):
+    pass
+
+
+class NotAnActionError(MalformedResponse):
     pass
 
 

@@ -24,6 +24,7 @@ SCHEMA_VERSION = 1
 
 Step = Literal["answer", "vote", "present"]
 Channel = Literal["text", "reasoning"]
+Decision = Literal["only_answer", "consensus", "plurality", "tie_earliest", "no_votes_earliest"]
 
 
 def now() -> datetime:
@@ -147,7 +148,7 @@ class WinnerDecided(_Event):
     type: Literal["winner_decided"] = "winner_decided"
     agent_id: str
     votes: dict[str, int]
-    by: Literal["only_answer", "consensus", "plurality", "tie_earliest", "no_votes_earliest"]
+    by: Decision
 
 
 class TurnCompleted(_Event):

@@ -44,6 +44,15 @@ class ChatMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """An answer as another agent sees it: no name, only a label (A, B, ...)."""
+
+    label: str
+    agent_id: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
 class ToolSpec:
     """A function that a model may call. parameters: a JSON Schema object."""
 

@@ -1,6 +1,6 @@
 """The port to a model: one method that streams one reply."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from massmem.messages import ChatRequest, Chunk
@@ -15,10 +15,10 @@ class ChatProvider(Protocol):
     @property
     def native_tools(self) -> bool: ...
 
-    def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
+    def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         """Send one request and yield its chunks as they arrive; the last one is a FinishChunk.
 
-        Failures that may pass are retried inside, each announced by a RetryChunk. Closing the iterator ends the
+        Failures that may pass are retried inside, each announced by a RetryChunk. Closing the generator ends the
         request at the server.
 
         Raises:

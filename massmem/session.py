@@ -1,0 +1,337 @@
+"""One conversation with a team, across any number of runs: the application service behind every front end.
+
+It composes store, registry, providers, agents and coordinator; nothing else does.
+"""
+
+import asyncio
+import difflib
+import os
+import secrets
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, Self
+
+from filelock import FileLock, Timeout
+
+from massmem.agent import Agent
+from massmem.config.load import resolve_agents
+from massmem.config.models import TeamConfig
+from massmem.coordinator import Turn, run_turn
+from massmem.errors import HomeError, InputError, SessionBusyError, SessionExistsError, StoreError, UnknownSessionError
+from massmem.events import AgentDelta, Event, TurnCompleted, TurnFailed, TurnInterrupted, now
+from massmem.memory.conversation import Window, history_budget
+from massmem.messages import ChatMessage, clean_text
+from massmem.providers import Providers, check_key
+from massmem.records import SessionRecord, TurnRecord, check_session_id
+from massmem.store import open_store
+from massmem.store.base import SessionStore
+
+DELTA_PACE = 0.1
+"""Seconds for which streamed text is gathered into one stored event, when nothing else happens meanwhile."""
+
+HISTORY_PAGE = 256
+
+_SUGGEST_FROM = 500
+
+StopReason = Literal["user", "signal"]
+
+
+class Session:
+    """Made by `Session.open`; ask it questions; close it. One question at a time, also over processes."""
+
+    def __init__(self, config: TeamConfig, home: Path, store: SessionStore, record: SessionRecord | None) -> None:
+        self.resumed = record is not None
+        self.unfinished: TurnRecord | None = None
+        self._config = config
+        self._home = home
+        self._store = store
+        self._record = record
+        self._agents = resolve_agents(config, os.environ)
+        self._providers = Providers()
+        self._stop = asyncio.Event()
+        self._stopped_by: StopReason = "user"
+
+    @classmethod
+    async def open(cls, config: TeamConfig, *, home: Path, session_id: str | None = None) -> Self:
+        """Open the session `session_id` (or the configuration's), or prepare a new one when neither is given.
+
+        home: the folder for massmem's own files, made when missing. A new session is stored with its first question.
+
+        Raises:
+            MissingKeyError, HomeError, InputError: see there; nothing has been written.
+            UnknownSessionError: there is no such session; the hint names similar ones.
+            StoreError: the store cannot be used.
+        """
+        wanted = session_id or config.session_id
+        if wanted is not None:
+            check_session_id(wanted)
+        for agent in config.agents:
+            check_key(agent.backend, os.environ)
+        _prepare(home)
+        store = await open_store(config.store.url, home)
+        try:
+            record = None if wanted is None else await _existing(store, wanted)
+            session = cls(config, home, store, record)
+            session.unfinished = await session._pending()
+        except BaseException:
+            await store.close()
+            raise
+        return session
+
+    @property
+    def id(self) -> str:
+        """The session's id; empty until a new session has stored its first question."""
+        return "" if self._record is None else self._record.session_id
+
+    async def ask(self, question: str) -> AsyncGenerator[Event, None]:
+        """Run a turn and yield its events, each after it was stored.
+
+        An unfinished turn comes first: it is taken up when it was cut off by a kill or asks the same question, and
+        given up when the user stopped it or saw it fail and asks something else now.
+
+        Raises:
+            InputError: the question is empty.
+            SessionBusyError: another process runs a turn of this session.
+            StoreError: the log cannot be written; what was yielded before is safe.
+        """
+        question = clean_text(question)
+        if not question.strip():
+            raise InputError("the question is empty", 'ask like this: massmem "your question"')
+        if self._record is None:
+            self._record = await self._create()
+        with self._owned():
+            pending = await self._pending()
+            if pending is not None:
+                if pending.question == question or await self._was_cut_off(pending):
+                    async with aclosing(self._resume(pending)) as events:
+                        async for event in events:
+                            yield event
+                    if pending.question == question or self._stop.is_set():
+                        return
+                else:
+                    await self._store.abandon_turn(self.id, pending.turn)
+            last = await self._store.last_turn(self.id)
+            turn = Turn(self.id, 1 if last is None else last.turn + 1, question, secrets.randbits(32))
+            async with aclosing(self._run(turn)) as events:
+                async for event in events:
+                    yield event
+
+    async def finish_turn(self) -> AsyncGenerator[Event, None]:
+        """Take the unfinished turn up where it was and yield its further events.
+
+        Raises:
+            InputError: no turn is unfinished.
+            SessionBusyError, StoreError: as `ask`.
+        """
+        with self._owned():
+            pending = await self._pending()
+            if pending is None:
+                raise InputError("no turn of this session is unfinished", "ask a question")
+            async with aclosing(self._resume(pending)) as events:
+                async for event in events:
+                    yield event
+
+    def stop(self, by: StopReason) -> None:
+        """End the running turn now: its last event is turn_interrupted, and it can be taken up later."""
+        self._stopped_by = by
+        self._stop.set()
+
+    async def close(self) -> None:
+        await self._providers.close()
+        await self._store.close()
+
+    async def _create(self) -> SessionRecord:
+        """Store a new session under an id made from the clock, with a random suffix when that is taken."""
+        started = now()
+        base = f"session_{datetime.now().astimezone():%Y%m%d_%H%M%S}"
+        models = dict.fromkeys(a.backend.model or a.backend.type for a in self._config.agents)
+        suffix = ""
+        while True:
+            record = SessionRecord(
+                session_id=base + suffix,
+                model=", ".join(models),
+                config_path=self._config.source,
+                created_at=started,
+                updated_at=started,
+            )
+            try:
+                await self._store.create_session(record)
+            except SessionExistsError:
+                suffix = f"_{secrets.token_hex(2)}"
+                continue
+            return record
+
+    @contextmanager
+    def _owned(self) -> Iterator[None]:
+        """Hold the session's lock, which the operating system releases also after a kill."""
+        folder = self._home / "locks"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        lock = FileLock(folder / f"{self.id}.lock", mode=0o600)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout as e:
+            raise SessionBusyError(
+                f"another process is running a turn of {self.id}", "run this again when it has finished"
+            ) from e
+        try:
+            yield
+        finally:
+            lock.release()
+
+    async def _pending(self) -> TurnRecord | None:
+        """The last turn, when it has no final answer and was not given up."""
+        if self._record is None:
+            return None
+        last = await self._store.last_turn(self.id)
+        return last if last is not None and last.status in {"running", "interrupted", "failed"} else None
+
+    async def _was_cut_off(self, pending: TurnRecord) -> bool:
+        """The turn ended by a kill, so its user still waits for it; not by the user's hand or a failure they saw."""
+        match (await self._store.turn_events(self.id, pending.turn))[-1:]:
+            case [TurnInterrupted(by="user")] | [TurnFailed()]:
+                return False
+            case _:
+                return True
+
+    async def _resume(self, pending: TurnRecord) -> AsyncGenerator[Event, None]:
+        past = await self._store.turn_events(self.id, pending.turn)
+        turn = Turn(self.id, pending.turn, pending.question, pending.seed, past)
+        async with aclosing(self._run(turn)) as events:
+            async for event in events:
+                yield event
+
+    async def _run(self, turn: Turn) -> AsyncGenerator[Event, None]:
+        """Store each batch of events, then yield it; whatever ends the turn from outside is stored as well."""
+        agents = await self._council(turn.number)
+        source = run_turn(turn, agents, self._config.coordination)
+        ended = False
+        try:
+            async with aclosing(_batches(source, self._stop)) as batches:
+                async for batch in batches:
+                    await self._store.append(self.id, turn.number, batch)
+                    ended = isinstance(batch[-1], TurnCompleted | TurnFailed)
+                    for event in batch:
+                        yield event
+            if not ended:
+                stopped, ended = TurnInterrupted(by=self._stopped_by), True
+                await self._store.append(self.id, turn.number, [stopped])
+                yield stopped
+        finally:
+            if not ended:
+                with suppress(StoreError):  # a store that just failed has raised its error already
+                    await self._store.append(self.id, turn.number, [TurnInterrupted(by=self._stopped_by)])
+
+    async def _council(self, turn: int) -> dict[str, Agent]:
+        histories = await self._histories(turn)
+        providers = await self._providers.open_all([a.backend for a in self._agents])
+        return {
+            a.id: Agent(a, provider, history)
+            for a, provider, history in zip(self._agents, providers, histories, strict=True)
+        }
+
+    async def _histories(self, turn: int) -> list[tuple[ChatMessage, ...]]:
+        """What each agent is shown of the turns before `turn`; reads the log backwards, no further than needed."""
+        windows = [Window(history_budget(agent)) for agent in self._agents]
+        before: int | None = None
+        while not all(w.full for w in windows):
+            page = await self._store.conversation(self.id, before, HISTORY_PAGE)
+            for record in page:
+                if record.turn < turn:
+                    for window in windows:
+                        window.add(record)
+            if len(page) < HISTORY_PAGE:
+                break
+            before = page[-1].seq
+        return [w.messages() for w in windows]
+
+
+def _prepare(home: Path) -> None:
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as e:
+        raise HomeError(f"{home} cannot be made: {e.strerror}", "set HOME to a folder that you may write to") from e
+
+
+async def _existing(store: SessionStore, session_id: str) -> SessionRecord:
+    record = await store.get_session(session_id)
+    if record is not None:
+        return record
+    known = [s.session_id for s in await store.list_sessions(limit=_SUGGEST_FROM)]
+    near = difflib.get_close_matches(session_id, known, n=3)
+    hint = f"did you mean {', '.join(near)}? " if near else ""
+    raise UnknownSessionError(f"there is no session {session_id!r}", f"{hint}see all with: massmem --list-sessions")
+
+
+async def _batches(source: AsyncGenerator[Event, None], stop: asyncio.Event) -> AsyncGenerator[list[Event], None]:
+    """Gather what `source` yields into batches, one transaction each, while it goes on producing.
+
+    A batch ends as soon as anything but streamed text is in it. `stop` ends the source and the batches; what was
+    produced until then is still yielded.
+    """
+    ready: list[Event] = []
+    wake, urgent = asyncio.Event(), asyncio.Event()
+
+    async def pump() -> None:
+        async with aclosing(source) as events:
+            async for event in events:
+                ready.append(event)
+                wake.set()
+                if not isinstance(event, AgentDelta):
+                    urgent.set()
+
+    async def watch_stop() -> None:
+        await stop.wait()
+        task.cancel()
+
+    task = asyncio.create_task(pump())
+    watcher = asyncio.create_task(watch_stop())
+    task.add_done_callback(lambda _: (wake.set(), urgent.set()))
+    try:
+        while not (task.done() and not ready):
+            await wake.wait()
+            await _until(urgent, DELTA_PACE)
+            wake.clear()
+            if not task.done():
+                urgent.clear()
+            batch, ready = joined(ready), []
+            if batch:
+                yield batch
+        if not task.cancelled():
+            task.result()
+    finally:
+        watcher.cancel()
+        task.cancel()
+        await asyncio.gather(task, watcher, return_exceptions=True)
+
+
+async def _until(event: asyncio.Event, seconds: float) -> None:
+    """Wait for `event`, `seconds` at most."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
+
+
+def joined(events: Sequence[Event]) -> list[Event]:
+    """The same events with neighbouring deltas of one agent and channel made one.
+
+    Deltas of different agents may be moved past each other, never past another event.
+    """
+    result: list[Event] = []
+    open_: dict[tuple[str, str], int] = {}
+    for event in events:
+        if not isinstance(event, AgentDelta):
+            open_.clear()
+            result.append(event)
+            continue
+        place = open_.setdefault((event.agent_id, event.channel), len(result))
+        if place == len(result):
+            result.append(event)
+        else:
+            first = result[place]
+            assert isinstance(first, AgentDelta)
+            result[place] = first.model_copy(update={"text": first.text + event.text})
+    return result

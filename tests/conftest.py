@@ -1,0 +1,41 @@
+"""What every test gets: its own HOME, no keys in the environment, and no network but loopback."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+_KEY_SUFFIXES = ("_API_KEY", "_API_TOKEN")
+_LOOPBACK = {"127.0.0.1", "::1", "localhost", ""}
+
+# Model files are large and belong to the machine, not to a test.
+os.environ.setdefault("MASSMEM_MODELS", str(Path.home() / ".massmem" / "models"))
+
+
+def _refuse_foreign_hosts(event: str, args: tuple[object, ...]) -> None:
+    if event == "socket.connect":
+        address = args[1]
+        host = address[0] if isinstance(address, tuple) else ""
+    elif event == "socket.getaddrinfo":
+        host = args[0]
+    else:
+        return
+    name = host.decode() if isinstance(host, bytes) else host
+    if name is not None and name not in _LOOPBACK:
+        raise ConnectionRefusedError(f"tests may only reach loopback, not {name!r}")
+
+
+sys.addaudithook(_refuse_foreign_hosts)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fresh HOME; returns it."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    for name in list(os.environ):
+        if name.endswith(_KEY_SUFFIXES) or name.startswith("CONVERSATION_HISTORY_"):
+            monkeypatch.delenv(name)
+    return folder
