@@ -19,11 +19,13 @@ from massmem.agent import Agent
 from massmem.config.load import resolve_agents
 from massmem.config.models import TeamConfig
 from massmem.coordinator import Turn, run_turn
-from massmem.errors import HomeError, InputError, SessionBusyError, SessionExistsError, StoreError, UnknownSessionError
+from massmem.errors import InputError, SessionBusyError, SessionExistsError, StoreError, UnknownSessionError
 from massmem.events import AgentDelta, Event, TurnCompleted, TurnFailed, TurnInterrupted, now
+from massmem.home import make_folder, make_home
 from massmem.memory.conversation import Window, history_budget
 from massmem.messages import ChatMessage, clean_text
 from massmem.providers import Providers, check_key
+from massmem.providers.base import ChatProvider
 from massmem.records import SessionRecord, TurnRecord, check_session_id
 from massmem.store import open_store
 from massmem.store.base import SessionStore
@@ -50,6 +52,7 @@ class Session:
         self._record = record
         self._agents = resolve_agents(config, os.environ)
         self._providers = Providers()
+        self._chat: dict[str, ChatProvider] = {}
         self._stop = asyncio.Event()
         self._stopped_by: StopReason = "user"
 
@@ -69,7 +72,7 @@ class Session:
             check_session_id(wanted)
         for agent in config.agents:
             check_key(agent.backend, os.environ)
-        _prepare(home)
+        make_home(home)
         store = await open_store(config.store.url, home)
         try:
             record = None if wanted is None else await _existing(store, wanted)
@@ -167,7 +170,7 @@ class Session:
     def _owned(self) -> Iterator[None]:
         """Hold the session's lock, which the operating system releases also after a kill."""
         folder = self._home / "locks"
-        folder.mkdir(mode=0o700, exist_ok=True)
+        make_folder(folder)
         lock = FileLock(folder / f"{self.id}.lock", mode=0o600)
         try:
             lock.acquire(blocking=False)
@@ -225,10 +228,12 @@ class Session:
 
     async def _council(self, turn: int) -> dict[str, Agent]:
         histories = await self._histories(turn)
-        providers = await self._providers.open_all([a.backend for a in self._agents])
+        for agent in self._agents:
+            if agent.id not in self._chat:
+                self._chat[agent.id] = await self._providers.open(agent.backend)
         return {
-            a.id: Agent(a, provider, history)
-            for a, provider, history in zip(self._agents, providers, histories, strict=True)
+            agent.id: Agent(agent, self._chat[agent.id], history)
+            for agent, history in zip(self._agents, histories, strict=True)
         }
 
     async def _histories(self, turn: int) -> list[tuple[ChatMessage, ...]]:
@@ -245,13 +250,6 @@ class Session:
                 break
             before = page[-1].seq
         return [w.messages() for w in windows]
-
-
-def _prepare(home: Path) -> None:
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as e:
-        raise HomeError(f"{home} cannot be made: {e.strerror}", "set HOME to a folder that you may write to") from e
 
 
 async def _existing(store: SessionStore, session_id: str) -> SessionRecord:

@@ -1,0 +1,89 @@
+"""Runs turns of scripted agents, and checks the order of events that massmem.events states."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from massmem.agent import Agent
+from massmem.config.models import AgentConfig, BackendConfig, CoordinationConfig, MemoryConfig
+from massmem.coordinator import Turn, run_turn
+from massmem.events import (
+    AgentDelta,
+    AgentFailed,
+    AgentRetrying,
+    AgentStarted,
+    AnswerSubmitted,
+    BallotCast,
+    BallotsVoided,
+    Event,
+    Notice,
+    RoundStarted,
+    TurnCompleted,
+    TurnFailed,
+    TurnResumed,
+    TurnStarted,
+    WinnerDecided,
+)
+from massmem.providers import Providers
+
+Scripts = Mapping[str, dict[str, Any]]
+
+
+async def agents_of(scripts: Scripts, *, max_retries: int = 0, tools: bool = True) -> dict[str, Agent]:
+    """One scripted agent per entry."""
+    configs = [
+        AgentConfig(
+            id=name,
+            backend=BackendConfig(type="scripted", script=script, max_retries=max_retries, tools=tools),
+            system_message="",
+            memory=MemoryConfig(),
+            mcp_servers=(),
+        )
+        for name, script in scripts.items()
+    ]
+    providers = Providers()
+    return {c.id: Agent(c, await providers.open(c.backend)) for c in configs}
+
+
+async def play(scripts: Scripts, past: Sequence[Event] = (), *, tools: bool = True, **settings: Any) -> list[Event]:
+    """All events of one turn, deltas included."""
+    agents = await agents_of(scripts, tools=tools)
+    turn = Turn("session_x", 1, "why?", 7, past)
+    async with aclosing(run_turn(turn, agents, CoordinationConfig(**settings))) as events:
+        return [event async for event in events]
+
+
+def only(events: Sequence[Event], kind: type) -> list[Any]:
+    return [e for e in events if isinstance(e, kind)]
+
+
+def check_order(events: Sequence[Event]) -> None:
+    """Assert what the docstring of massmem.events promises of one uncut turn."""
+    steps = [e for e in events if not isinstance(e, Notice)]
+    assert isinstance(steps[0], TurnStarted | TurnResumed)
+    assert isinstance(steps[-1], TurnCompleted | TurnFailed)
+    assert len(only(steps, TurnStarted) + only(steps, TurnResumed)) == 1
+    assert len(only(steps, TurnCompleted) + only(steps, TurnFailed)) == 1
+    busy: set[str] = set()
+    expected: set[str] = set()
+    for event in steps:
+        match event:
+            case RoundStarted(agents=agents):
+                assert not busy and not expected, "a round began before the one before it ended"
+                expected = set(agents)
+            case AgentStarted(agent_id=agent, step=step):
+                assert agent not in busy
+                assert step == "present" or agent in expected
+                busy.add(agent)
+            case AgentDelta(agent_id=agent) | AgentRetrying(agent_id=agent):
+                assert agent in busy
+            case AnswerSubmitted(agent_id=agent) | BallotCast(agent_id=agent) | AgentFailed(agent_id=agent):
+                busy.remove(agent)
+                expected.discard(agent)
+            case BallotsVoided() | WinnerDecided():
+                assert not busy and not expected
+            case _:
+                pass
+    if isinstance(steps[-1], TurnCompleted):
+        assert len(only(steps, WinnerDecided)) <= 1
+    assert expected == set()
