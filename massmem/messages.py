@@ -14,6 +14,9 @@ FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 _UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
 
+SESSION_ID = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+"""What can name a session, to be matched in full. `records.check_session_id` is the check with a message."""
+
 
 def clean_text(text: str) -> str:
     """Replace what no provider and no database accepts (NUL, lone surrogates) by U+FFFD.

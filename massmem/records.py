@@ -1,14 +1,12 @@
 """Rows of the session store as values, and the rule for session ids. No SQL here."""
 
-import re
 from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from massmem.errors import InputError
-
-SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+from massmem.messages import SESSION_ID
 
 SessionStatus = Literal["active", "completed", "interrupted", "failed"]
 TurnStatus = Literal["running", "completed", "failed", "interrupted", "abandoned"]
@@ -23,7 +21,7 @@ def check_session_id(text: str) -> str:
     Raises:
         InputError: anything else.
     """
-    if not SESSION_ID.fullmatch(text) or ".." in text:
+    if not SESSION_ID.fullmatch(text):
         shown = ascii(text if len(text) <= 60 else text[:60] + "...")
         raise InputError(
             f"{shown} cannot be a session id: 1 to 128 letters, digits, '_', '-' or '.' are allowed",

@@ -1,0 +1,246 @@
+"""What an event means for the derived tables. Pure: the same log always gives the same rows.
+
+Events and messages of a session share one sequence. An event takes one number, or two when it carries the model's
+reasoning: the reasoning message comes first (seq - 1), then the event and its message (seq).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Literal, assert_never
+
+from massmem import events as ev
+from massmem.messages import Usage
+from massmem.records import MessageKind, SessionStatus
+
+TITLE_LENGTH = 80
+LAST_MESSAGE_LENGTH = 200
+
+Table = Literal["chat_messages", "turns", "answers", "ballots"]
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    table: Table
+    row: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SetTurn:
+    """Columns of the turn's row that get a new value."""
+
+    row: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class VoidBallots:
+    """The turn's ballots of these agents with a smaller seq no longer count."""
+
+    agents: tuple[str, ...]
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetSession:
+    """None leaves a column as it is; the title is only set while there is none."""
+
+    title: str | None = None
+    last_message: str | None = None
+    status: SessionStatus | None = None
+
+
+RowOp = Insert | SetTurn | VoidBallots | SetSession
+
+_TurnEvent = ev.TurnStarted | ev.TurnResumed | ev.TurnCompleted | ev.TurnFailed | ev.TurnInterrupted
+_AgentsEvent = ev.AnswerSubmitted | ev.BallotCast | ev.BallotsVoided | ev.AgentFailed
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an event stands in the log."""
+
+    session_id: str
+    turn: int
+    seq: int
+    at: datetime
+
+
+def numbers_taken(event: ev.Event) -> int:
+    """How many sequence numbers the event takes, 1 or 2."""
+    match event:
+        case ev.AnswerSubmitted() | ev.BallotCast() | ev.TurnCompleted() if event.reasoning:
+            return 2
+        case _:
+            return 1
+
+
+def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[RowOp]:
+    """The row operations of one event; seq: the event's own number, the last one that it takes."""
+    place = _Place(session_id, turn, seq, event.at)
+    match event:
+        case ev.TurnStarted() | ev.TurnResumed() | ev.TurnCompleted() | ev.TurnFailed() | ev.TurnInterrupted():
+            return _of_turn(place, event)
+        case ev.AnswerSubmitted() | ev.BallotCast() | ev.BallotsVoided() | ev.AgentFailed():
+            return _of_agents(place, event)
+        case ev.WinnerDecided():
+            return [SetTurn({"winner": event.agent_id})]
+        case ev.RoundStarted() | ev.AgentStarted() | ev.AgentDelta() | ev.AgentRetrying() | ev.Notice():
+            return []
+        case _:
+            assert_never(event)
+
+
+def _of_turn(place: _Place, event: _TurnEvent) -> list[RowOp]:
+    match event:
+        case ev.TurnStarted():
+            return _turn_started(place, event)
+        case ev.TurnResumed():
+            return [SetTurn({"status": "running", "ended_at": None}), SetSession(status="active")]
+        case ev.TurnCompleted():
+            return _turn_completed(place, event)
+        case ev.TurnFailed():
+            return _turn_ended(place, "failed")
+        case ev.TurnInterrupted():
+            return _turn_ended(place, "interrupted")
+
+
+def _of_agents(place: _Place, event: _AgentsEvent) -> list[RowOp]:
+    match event:
+        case ev.AnswerSubmitted():
+            return _answer_submitted(place, event)
+        case ev.BallotCast():
+            return _ballot_cast(place, event)
+        case ev.BallotsVoided():
+            return [VoidBallots(event.agents, before=place.seq)]
+        case ev.AgentFailed():
+            return _agent_failed(place, event)
+
+
+def message_id(session_id: str, seq: int) -> str:
+    """32 hex digits, unique over all sessions.
+
+    Derived and not random, so that tables rebuilt from the log keep the ids that memories refer to; and rising
+    within a session, so that the index over ids grows at one place instead of touching a random page per message.
+    """
+    return f"{sha256(session_id.encode()).hexdigest()[:16]}{seq:016x}"
+
+
+def _message(
+    place: _Place,
+    kind: MessageKind,
+    content: str,
+    *,
+    agent: tuple[str, int] | None = None,
+    final: bool = False,
+    metadata: Mapping[str, Any] | None = None,
+) -> Insert:
+    """agent: its id and the round, None for the user."""
+    seq = place.seq - 1 if kind == "reasoning" else place.seq
+    agent_id, round_ = agent or (None, 0)
+    row = {
+        "id": message_id(place.session_id, seq),
+        "session_id": place.session_id,
+        "seq": seq,
+        "turn": place.turn,
+        "round": round_,
+        "kind": kind,
+        "role": "user" if kind == "user" else "assistant",
+        "agent_id": agent_id,
+        "content": content,
+        "final": final,
+        "tokens": None,
+        "confidence": None,
+        "escalated": False,
+        "metadata": dict(metadata or {}),
+        "created_at": place.at,
+    }
+    return Insert("chat_messages", row)
+
+
+def _turn_started(place: _Place, event: ev.TurnStarted) -> list[RowOp]:
+    row = {
+        "session_id": place.session_id,
+        "turn": place.turn,
+        "status": "running",
+        "question_seq": place.seq,
+        "seed": event.seed,
+        "started_at": place.at,
+    }
+    return [
+        _message(place, "user", event.question),
+        Insert("turns", row),
+        SetSession(
+            title=_one_line(event.question, TITLE_LENGTH),
+            last_message=_one_line(event.question, LAST_MESSAGE_LENGTH),
+            status="active",
+        ),
+    ]
+
+
+def _answer_submitted(place: _Place, event: ev.AnswerSubmitted) -> list[RowOp]:
+    agent = (event.agent_id, event.round)
+    row = _action(place, *agent) | {"number": event.number}
+    return [
+        *_reasoning(place, agent, event.reasoning),
+        _message(place, "assistant", event.content, agent=agent, metadata=_used(event.usage)),
+        Insert("answers", row),
+    ]
+
+
+def _ballot_cast(place: _Place, event: ev.BallotCast) -> list[RowOp]:
+    agent = (event.agent_id, event.round)
+    said = json.dumps({"vote": {"reason": event.reason, "choice": event.choice}}, ensure_ascii=False)
+    row = _action(place, *agent) | {"choice": event.choice, "void": False}
+    return [
+        *_reasoning(place, agent, event.reasoning),
+        _message(place, "tool_call", said, agent=agent, metadata=_used(event.usage)),
+        Insert("ballots", row),
+    ]
+
+
+def _agent_failed(place: _Place, event: ev.AgentFailed) -> list[RowOp]:
+    if not event.partial:
+        return []
+    metadata = {"partial": True, "error": event.error} | _used(event.usage)
+    return [_message(place, "assistant", event.partial, agent=(event.agent_id, event.round), metadata=metadata)]
+
+
+def _turn_completed(place: _Place, event: ev.TurnCompleted) -> list[RowOp]:
+    agent = (event.winner, 0)
+    metadata = {"presented": event.presented, "limit": event.limit}
+    ended = {"status": "completed", "winner": event.winner, "answer_seq": place.seq, "ended_at": place.at}
+    return [
+        *_reasoning(place, agent, event.reasoning),
+        _message(place, "assistant", event.answer, agent=agent, final=True, metadata=metadata),
+        SetTurn(ended),
+        SetSession(last_message=_one_line(event.answer, LAST_MESSAGE_LENGTH), status="completed"),
+    ]
+
+
+def _turn_ended(place: _Place, status: Literal["failed", "interrupted"]) -> list[RowOp]:
+    return [SetTurn({"status": status, "ended_at": place.at}), SetSession(status=status)]
+
+
+def _reasoning(place: _Place, agent: tuple[str, int], text: str) -> list[RowOp]:
+    return [_message(place, "reasoning", text, agent=agent)] if text else []
+
+
+def _action(place: _Place, agent_id: str, round_: int) -> dict[str, Any]:
+    return {
+        "session_id": place.session_id,
+        "seq": place.seq,
+        "turn": place.turn,
+        "round": round_,
+        "agent_id": agent_id,
+    }
+
+
+def _used(usage: Usage) -> dict[str, Any]:
+    return {"usage": {"prompt": usage.prompt, "completion": usage.completion, "reported": usage.reported}}
+
+
+def _one_line(text: str, length: int) -> str:
+    # Four times the length leaves room for runs of blanks, and a question of 10 MB is not split into words.
+    return " ".join(text[: 4 * length].split())[:length]

@@ -1,0 +1,204 @@
+"""The tables of the session store.
+
+`events` is the log; chat_messages, turns, answers, ballots and the counters of chat_sessions are derived from it by
+`projection.py`. Text of any length stands in chat_messages only: turns, answers and ballots point to it by seq.
+
+The schema changes through `migrations/` alone; a test holds that the migrations and this module agree.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine.interfaces import Dialect
+
+REVISIONS = ("0001",)
+"""Every revision ever released, oldest first. The last one is what this program reads and writes."""
+
+CONVERSATION = "kind = 'user' OR final"
+WITHOUT_DELTAS = "type <> 'agent_delta'"
+# Both are literal SQL because SQLite uses a partial index only when the query repeats its condition word for word.
+
+
+class UtcDateTime(sa.TypeDecorator[datetime]):
+    """Aware datetimes in and out; UTC in the database, also where it has no time zones."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        return None if value is None else value.replace(tzinfo=UTC)
+
+
+metadata = sa.MetaData()
+
+
+def _of_session(*, primary_key: bool = False) -> sa.Column[str]:
+    session = sa.ForeignKey("chat_sessions.session_id", ondelete="CASCADE")
+    return sa.Column("session_id", sa.Text, session, primary_key=primary_key, nullable=False)
+
+
+def _of_message() -> sa.ForeignKeyConstraint:
+    return sa.ForeignKeyConstraint(
+        ["session_id", "seq"], ["chat_messages.session_id", "chat_messages.seq"], ondelete="CASCADE"
+    )
+
+
+chat_sessions = sa.Table(
+    "chat_sessions",
+    metadata,
+    sa.Column("session_id", sa.Text, primary_key=True),
+    sa.Column("user_id", sa.Text),
+    sa.Column("title", sa.Text, nullable=False),
+    sa.Column("last_message", sa.Text, nullable=False),
+    sa.Column("message_count", sa.Integer, nullable=False),
+    sa.Column("active", sa.Boolean, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("config_path", sa.Text, nullable=False),
+    sa.Column("description", sa.Text, nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("updated_at", UtcDateTime, nullable=False),
+    sa.Index("ix_chat_sessions_created", "created_at", "session_id"),
+)
+
+chat_messages = sa.Table(
+    "chat_messages",
+    metadata,
+    # The search index refers to messages by a number that must survive VACUUM; an implicit rowid does not.
+    sa.Column("row_id", sa.Integer, primary_key=True),
+    sa.Column("id", sa.Text, nullable=False),
+    _of_session(),
+    sa.Column("seq", sa.Integer, nullable=False),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("round", sa.Integer, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("agent_id", sa.Text),
+    sa.Column("content", sa.Text, nullable=False),
+    sa.Column("final", sa.Boolean, nullable=False),
+    sa.Column("tokens", sa.Integer),
+    sa.Column("confidence", sa.Float),
+    sa.Column("escalated", sa.Boolean, nullable=False),
+    sa.Column("metadata", sa.JSON, nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.UniqueConstraint("id", name="uq_chat_messages_id"),
+    sa.UniqueConstraint("session_id", "seq", name="uq_chat_messages_seq"),
+    sa.Index(
+        "ix_chat_messages_conversation",
+        "session_id",
+        "seq",
+        sqlite_where=sa.text(CONVERSATION),
+        postgresql_where=sa.text(CONVERSATION),
+    ),
+)
+
+turns = sa.Table(
+    "turns",
+    metadata,
+    _of_session(primary_key=True),
+    sa.Column("turn", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("question_seq", sa.Integer, nullable=False),
+    sa.Column("answer_seq", sa.Integer),
+    sa.Column("winner", sa.Text),
+    sa.Column("seed", sa.BigInteger, nullable=False),
+    sa.Column("started_at", UtcDateTime, nullable=False),
+    sa.Column("ended_at", UtcDateTime),
+)
+
+answers = sa.Table(
+    "answers",
+    metadata,
+    _of_session(primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("round", sa.Integer, nullable=False),
+    sa.Column("agent_id", sa.Text, nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    _of_message(),
+    sa.Index("ix_answers_turn", "session_id", "turn"),
+)
+
+ballots = sa.Table(
+    "ballots",
+    metadata,
+    _of_session(primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("round", sa.Integer, nullable=False),
+    sa.Column("agent_id", sa.Text, nullable=False),
+    sa.Column("choice", sa.Text, nullable=False),
+    sa.Column("void", sa.Boolean, nullable=False),
+    _of_message(),
+    sa.Index("ix_ballots_turn", "session_id", "turn"),
+)
+
+session_state = sa.Table(
+    "session_state",
+    metadata,
+    _of_session(primary_key=True),
+    sa.Column("params_json", sa.JSON, nullable=False),
+    sa.Column("waiting_for_param", sa.Text),
+    sa.Column("last_intent_id", sa.Text),
+    sa.Column("plan_exec_json", sa.JSON),
+    sa.Column("last_result", sa.JSON),
+    sa.Column("updated_at", UtcDateTime, nullable=False),
+)
+
+recordings = sa.Table(
+    "recordings",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    _of_session(),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("agent_id", sa.Text),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("reason", sa.Text),
+    sa.Column("payload", sa.JSON, nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("next_attempt_at", UtcDateTime),
+    sa.CheckConstraint("status IN ('pending', 'done', 'failed')", name="ck_recordings_status"),
+    sa.Index("ix_recordings_due", "status", "next_attempt_at"),
+    sa.Index("ix_recordings_session", "session_id", "turn"),
+)
+
+events = sa.Table(
+    "events",
+    metadata,
+    _of_session(primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("payload", sa.Text, nullable=False),
+    sa.Column("at", UtcDateTime, nullable=False),
+    sa.Index(
+        "ix_events_turn",
+        "session_id",
+        "turn",
+        "seq",
+        sqlite_where=sa.text(WITHOUT_DELTAS),
+        postgresql_where=sa.text(WITHOUT_DELTAS),
+    ),
+)
+
+# The index holds no second copy of the text (external content); the triggers keep it whole also when a deleted
+# session takes its messages along, since SQLite fires them for cascades.
+SEARCH = (
+    "CREATE VIRTUAL TABLE message_search USING fts5("
+    "content, content='chat_messages', content_rowid='row_id', tokenize='unicode61 remove_diacritics 2')",
+    "CREATE TRIGGER message_search_insert AFTER INSERT ON chat_messages BEGIN "
+    "INSERT INTO message_search(rowid, content) VALUES (new.row_id, new.content); END",
+    "CREATE TRIGGER message_search_delete AFTER DELETE ON chat_messages BEGIN "
+    "INSERT INTO message_search(message_search, rowid, content) VALUES ('delete', old.row_id, old.content); END",
+    "CREATE TRIGGER message_search_update AFTER UPDATE OF content ON chat_messages BEGIN "
+    "INSERT INTO message_search(message_search, rowid, content) VALUES ('delete', old.row_id, old.content); "
+    "INSERT INTO message_search(rowid, content) VALUES (new.row_id, new.content); END",
+)
+for _statement in SEARCH:
+    event.listen(chat_messages, "after_create", sa.DDL(_statement).execute_if(dialect="sqlite"))
