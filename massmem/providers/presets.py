@@ -1,0 +1,175 @@
+"""What is known about each backend type, in one table, and how a backend finds its endpoint and key."""
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import urlsplit
+
+from massmem.config.models import BackendConfig, BackendType
+from massmem.errors import ConfigError, MissingKeyError
+
+Kind = Literal["openai", "anthropic", "local", "scripted"]
+
+# Sent where a client library insists on a key and the server on this machine does not.
+NO_KEY = "no-key"
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """kind: the adapter. key_variables: environment variables that may hold the key, the first that is set wins.
+
+    url_variable: environment variable that replaces base_url. default_model: empty where a model must be named.
+    completion_limit: the name of the field that bounds the reply.
+    """
+
+    kind: Kind
+    base_url: str = ""
+    key_variables: tuple[str, ...] = ()
+    needs_key: bool = True
+    url_variable: str = ""
+    default_model: str = ""
+    native_tools: bool = True
+    completion_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+
+
+PRESETS: dict[BackendType, Preset] = {
+    "openai": Preset(
+        "openai", "https://api.openai.com/v1", ("OPENAI_API_KEY",), url_variable="OPENAI_BASE_URL",
+        default_model="gpt-5-mini", completion_limit="max_completion_tokens",
+    ),
+    "anthropic": Preset(
+        "anthropic", "https://api.anthropic.com", ("ANTHROPIC_API_KEY",), url_variable="ANTHROPIC_BASE_URL",
+        default_model="claude-sonnet-5",
+    ),
+    "gemini": Preset(
+        "openai", "https://generativelanguage.googleapis.com/v1beta/openai", ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        default_model="gemini-flash-latest",
+    ),
+    "grok": Preset("openai", "https://api.x.ai/v1", ("XAI_API_KEY",)),
+    "groq": Preset("openai", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",)),
+    "together": Preset("openai", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",)),
+    "openrouter": Preset("openai", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",)),
+    "deepseek": Preset("openai", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), default_model="deepseek-chat"),
+    "mistral": Preset(
+        "openai", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), default_model="mistral-small-latest"
+    ),
+    "fireworks": Preset("openai", "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),
+    "cerebras": Preset("openai", "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",)),
+    "azure_openai": Preset(
+        "openai", "", ("AZURE_OPENAI_API_KEY",), url_variable="AZURE_OPENAI_ENDPOINT",
+        completion_limit="max_completion_tokens",
+    ),
+    "ollama": Preset("openai", "http://localhost:11434/v1", ("OLLAMA_API_KEY",), needs_key=False),
+    "lmstudio": Preset("openai", "http://localhost:1234/v1", ("LMSTUDIO_API_KEY",), needs_key=False),
+    "vllm": Preset("openai", "http://localhost:8000/v1", ("VLLM_API_KEY",), needs_key=False),
+    # llama-server answers with the model that it has loaded, whatever the name.
+    "llamacpp": Preset(
+        "openai", "http://localhost:8080/v1", ("LLAMA_API_KEY",), needs_key=False, default_model="default"
+    ),
+    "local": Preset("local", needs_key=False, native_tools=False),
+    "scripted": Preset("scripted", needs_key=False),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where and as whom a backend's requests go. loopback: the server is on this machine."""
+
+    base_url: str
+    key: str = field(repr=False)
+    model: str
+    loopback: bool
+    native_tools: bool
+    completion_limit: Literal["max_tokens", "max_completion_tokens"]
+
+
+def check_key(backend: BackendConfig, environ: Mapping[str, str]) -> None:
+    """Say at once, without loading any library, when `backend` cannot be used as configured.
+
+    Raises:
+        MissingKeyError: the endpoint needs a key and neither the configuration nor `environ` has one.
+        ConfigError: the endpoint's address or the model's name is missing or wrong.
+    """
+    if PRESETS[backend.type].kind in ("openai", "anthropic"):
+        resolve(backend, environ)
+
+
+def resolve(backend: BackendConfig, environ: Mapping[str, str]) -> Endpoint:
+    """The endpoint of a backend that is reached over HTTP. Raises as check_key does."""
+    preset = PRESETS[backend.type]
+    base_url = _base_url(backend, preset, environ)
+    loopback = _is_loopback(base_url)
+    key = _key(backend, preset, environ, required=preset.needs_key and not loopback)
+    # Compatible servers know max_tokens; only OpenAI's own newer models insist on the other name.
+    own = base_url == preset.base_url or backend.type == "azure_openai"
+    return Endpoint(
+        base_url=base_url,
+        key=key,
+        model=_model(backend, preset),
+        loopback=loopback,
+        native_tools=preset.native_tools if backend.tools is None else backend.tools,
+        completion_limit=preset.completion_limit if own else "max_tokens",
+    )
+
+
+def _base_url(backend: BackendConfig, preset: Preset, environ: Mapping[str, str]) -> str:
+    named = backend.base_url or (environ.get(preset.url_variable) if preset.url_variable else None)
+    url = (named or preset.base_url).strip().rstrip("/")
+    if not url:
+        raise ConfigError(
+            [f"backend.base_url: {backend.type!r} needs the address of your endpoint"],
+            f"Set backend.base_url or {preset.url_variable}, e.g. https://NAME.openai.azure.com",
+        )
+    if not _is_http_url(url):
+        raise ConfigError([f"backend.base_url: {_shown(url)!r} is not an http:// or https:// address"])
+    if backend.type == "azure_openai" and not url.endswith("/openai/v1"):
+        url = f"{url.removesuffix('/openai')}/openai/v1"
+    return url
+
+
+def _model(backend: BackendConfig, preset: Preset) -> str:
+    model = backend.model or preset.default_model
+    if not model:
+        raise ConfigError([f"backend.model: name the model to use with {backend.type!r}"])
+    return model
+
+
+def _key(backend: BackendConfig, preset: Preset, environ: Mapping[str, str], *, required: bool) -> str:
+    configured = backend.api_key.get_secret_value() if backend.api_key else ""
+    found = (value for name in preset.key_variables if (value := environ.get(name, "").strip()))
+    key = configured.strip() or next(found, "")
+    variable = preset.key_variables[0]
+    if not key and required:
+        raise MissingKeyError(
+            f"No API key for {backend.type!r}: {' or '.join(preset.key_variables)} is not set.",
+            f"Run `export {variable}=...` first, or use the model on this machine with `backend: {{type: local}}`.",
+        )
+    if not all("!" <= c <= "~" for c in key):
+        raise MissingKeyError(
+            f"The API key for {backend.type!r} has characters that no key has (spaces, quotes, letters beyond ASCII).",
+            f"Copy it again into {variable}.",
+        )
+    return key or NO_KEY
+
+
+def _is_http_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and " " not in url
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _shown(url: str) -> str:
+    """The address without a user:password part, which may be a secret."""
+    return url[:200].rsplit("@", 1)[-1]
