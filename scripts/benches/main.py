@@ -1,0 +1,83 @@
+"""The command line of scripts/bench: picks a bench, runs it and prints its rows."""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from scripts.benches.process import BenchError
+from scripts.benches.rows import ROOT, Row, as_object, as_table, machine, missing
+
+BENCHES: dict[str, str] = {
+    "startup": "massmem --help and --list-sessions with 10,000 sessions, against importing typer and rich",
+    "turn": "what massmem adds to a turn's own requests: time, CPU, prompt tokens, stalls of the event loop",
+    "install": "packages, megabytes and seconds of a fresh install, and the first scripts/run",
+    "offline": "startup and turns while outbound HTTPS hangs, and who is contacted at all",
+    "session": "appending to a session of 100,000 messages, and going on with it",
+}
+"""Name and summary; each is a module beside this one with a `run() -> list[Row]`."""
+
+ALL = "all"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0: measured, also when a bound is missed; 1: the bench could not run; 2: wrong usage."""
+    parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures speed and size.")
+    parser.add_argument("name", nargs="?", choices=[*BENCHES, ALL], help="the bench to run")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    options = parser.parse_args(argv)
+    if options.name is None:
+        print(overview())
+        return 0
+    try:
+        report = run_all() if options.name == ALL else as_object(options.name, run_one(options.name))
+    except BenchError as e:
+        print(f"scripts/bench {options.name}: {e}", file=sys.stderr)
+        return 1
+    print(json.dumps(report, ensure_ascii=False) if options.json else as_text(report))
+    return 0
+
+
+def overview() -> str:
+    return "\n".join(f"{name:<8}  {summary}" for name, summary in {**BENCHES, ALL: "all of them"}.items())
+
+
+def run_one(name: str) -> list[Row]:
+    rows: list[Row] = import_module(f"scripts.benches.{name}").run()
+    return rows
+
+
+def run_all() -> dict[str, Any]:
+    """Each bench in a process of its own: what one leaves in memory is no burden of the next."""
+    rows: list[dict[str, Any]] = []
+    for name in BENCHES:
+        print(f"{name} ...", file=sys.stderr)
+        rows += [{"bench": name, **row} for row in _apart(name)]
+    return {"bench": ALL, "rows": rows, "machine": machine()}
+
+
+def _apart(name: str) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "scripts.benches.main", name, "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return json.loads(done.stdout)["rows"]
+    print(done.stderr, file=sys.stderr)
+    return as_object(name, [missing(f"{name}: the bench stopped", done.stderr.strip()[-200:])])["rows"]
+
+
+def as_text(report: dict[str, Any]) -> str:
+    """The report as tables, one for each bench in it, and what it was measured on."""
+    tables: dict[str, list[Row]] = {}
+    for row in report["rows"]:
+        name = row.get("bench", report["bench"])
+        tables.setdefault(name, []).append(Row(**{k: v for k, v in row.items() if k != "bench"}))
+    parts = [f"{name}: {BENCHES[name]}\n\n{as_table(rows)}" for name, rows in tables.items()]
+    where = ", ".join(f"{k} {v}" for k, v in report["machine"].items() if v)
+    return "\n\n".join([*parts, where])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

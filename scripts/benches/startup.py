@@ -1,0 +1,67 @@
+"""How long massmem takes to show its help and its list of sessions, and how much memory."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+
+from massmem.registry import Entry, Registry
+from scripts.benches.process import MASSMEM, PYTHON, Command, Sample, cpus, environment, in_turn, walls, workspace
+from scripts.benches.rows import Row, at_most, ratio, reported
+
+SESSIONS = 10_000
+RUNS = 15
+
+REFERENCE = (PYTHON, "-c", "import typer, rich.console")
+HELP = (MASSMEM, "--help")
+LIST = (MASSMEM, "--list-sessions")
+
+MOST_TIMES = {HELP: 2.0, LIST: 2.5}
+MOST_MB = 60
+
+
+def run() -> list[Row]:
+    with workspace() as home:
+        fill_registry(home, SESSIONS)
+        env = environment(home)
+        commands = [REFERENCE, HELP, LIST]
+        reference, *ours = in_turn([Command(argv, env, home) for argv in commands], RUNS)
+    rows = [
+        reported("python -c 'import typer, rich.console': wall", _ms(walls(reference)), "ms"),
+        reported("python -c 'import typer, rich.console': CPU", _ms(cpus(reference)), "ms"),
+    ]
+    for argv, samples in zip(commands[1:], ours, strict=True):
+        rows += _of_command(argv, samples, reference)
+    return rows
+
+
+def fill_registry(home: Path, count: int) -> None:
+    """Write `count` sessions of usual content into the registry of this home."""
+    first = datetime(2026, 1, 1, tzinfo=UTC)
+    Registry(home / ".massmem").replace(_entry(first + timedelta(minutes=i)) for i in range(count))
+
+
+def _entry(start: datetime) -> Entry:
+    return Entry(
+        session_id=f"session_{start:%Y%m%d_%H%M%S}",
+        start_time=start.isoformat(timespec="seconds"),
+        end_time=(start + timedelta(seconds=50)).isoformat(timespec="seconds"),
+        status="completed",
+        config_path="/home/user/project/team.yaml",
+        model="gpt-5-mini, claude-sonnet-4-5",
+        description="How do I keep two clocks in different data centres in step?",
+        store="sqlite:////home/user/.massmem/massmem.db",
+    )
+
+
+def _of_command(argv: tuple[str, ...], samples: list[Sample], reference: list[Sample]) -> list[Row]:
+    name, most = f"massmem {argv[-1]}", MOST_TIMES[argv]
+    wall, cpu = ratio(walls(samples), walls(reference)), ratio(cpus(samples), cpus(reference))
+    return [
+        at_most(f"{name}: wall", wall.middle, "x", most, f"{_ms(walls(samples)):.0f} ms; {wall.spread}"),
+        at_most(f"{name}: CPU", cpu.middle, "x", most, f"{_ms(cpus(samples)):.0f} ms; {cpu.spread}"),
+        at_most(f"{name}: peak memory", max(s.peak_mb for s in samples), "MB", MOST_MB),
+    ]
+
+
+def _ms(seconds: list[float]) -> float:
+    return 1000 * median(seconds)
