@@ -5,10 +5,11 @@ It composes store, registry, providers, agents and coordinator; nothing else doe
 
 import asyncio
 import difflib
+import logging
 import os
 import secrets
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, Self
@@ -16,22 +17,23 @@ from typing import Literal, Self
 from filelock import FileLock, Timeout
 
 from massmem.agent import Agent
+from massmem.batches import batches
 from massmem.config.load import resolve_agents
 from massmem.config.models import TeamConfig
 from massmem.coordinator import Turn, run_turn
-from massmem.errors import InputError, SessionBusyError, SessionExistsError, StoreError, UnknownSessionError
-from massmem.events import AgentDelta, Event, TurnCompleted, TurnFailed, TurnInterrupted, now
+from massmem.errors import HomeError, InputError, SessionBusyError, SessionExistsError, StoreError, UnknownSessionError
+from massmem.events import Event, TurnCompleted, TurnFailed, TurnInterrupted, now
 from massmem.home import make_folder, make_home
 from massmem.memory.conversation import Window, history_budget
 from massmem.messages import ChatMessage, clean_text
 from massmem.providers import Providers, check_key
 from massmem.providers.base import ChatProvider
-from massmem.records import SessionRecord, TurnRecord, check_session_id
+from massmem.records import SessionRecord, SessionStatus, TurnRecord, check_session_id
+from massmem.registry import Entry, Registry, RegistryDamaged, without_password
 from massmem.store import open_store
 from massmem.store.base import SessionStore
 
-DELTA_PACE = 0.1
-"""Seconds for which streamed text is gathered into one stored event, when nothing else happens meanwhile."""
+log = logging.getLogger(__name__)
 
 HISTORY_PAGE = 256
 
@@ -104,7 +106,7 @@ class Session:
             raise InputError("the question is empty", 'ask like this: massmem "your question"')
         if self._record is None:
             self._record = await self._create()
-        with self._owned():
+        async with self._owned():
             pending = await self._pending()
             if pending is not None:
                 if pending.question == question or await self._was_cut_off(pending):
@@ -128,7 +130,7 @@ class Session:
             InputError: no turn is unfinished.
             SessionBusyError, StoreError: as `ask`.
         """
-        with self._owned():
+        async with self._owned():
             pending = await self._pending()
             if pending is None:
                 raise InputError("no turn of this session is unfinished", "ask a question")
@@ -166,9 +168,9 @@ class Session:
                 continue
             return record
 
-    @contextmanager
-    def _owned(self) -> Iterator[None]:
-        """Hold the session's lock, which the operating system releases also after a kill."""
+    @asynccontextmanager
+    async def _owned(self) -> AsyncGenerator[None, None]:
+        """Hold the session's lock, which the system releases also after a kill; keep its entry in the index right."""
         folder = self._home / "locks"
         make_folder(folder)
         lock = FileLock(folder / f"{self.id}.lock", mode=0o600)
@@ -178,10 +180,32 @@ class Session:
             raise SessionBusyError(
                 f"another process is running a turn of {self.id}", "run this again when it has finished"
             ) from e
+        self._stop.clear()
         try:
+            await self._index("active")
             yield
         finally:
-            lock.release()
+            try:
+                await self._index()
+            except (HomeError, StoreError) as e:  # the turn is in the store, the index can be made again from it
+                log.warning("the list of sessions was not updated: %s", e.message)
+            finally:
+                lock.release()
+
+    async def _index(self, status: SessionStatus | None = None) -> None:
+        """Enter the session in the registry, as the store has it or with `status`; a damaged registry is made anew."""
+        record = await self._store.get_session(self.id)
+        if record is None:
+            return
+        if status is not None:
+            record = record.model_copy(update={"status": status})
+        registry, url = Registry(self._home), without_password(self._config.store.url)
+        try:
+            await asyncio.to_thread(registry.upsert, _entry(record, url))
+        except RegistryDamaged as e:
+            log.warning("%s; it is made again from the store. %s", e.message, e.hint)
+            entries = [_entry(r, url) for r in await self._store.list_sessions()]
+            await asyncio.to_thread(registry.rebuild, entries)
 
     async def _pending(self) -> TurnRecord | None:
         """The last turn, when it has no final answer and was not given up."""
@@ -211,8 +235,8 @@ class Session:
         source = run_turn(turn, agents, self._config.coordination)
         ended = False
         try:
-            async with aclosing(_batches(source, self._stop)) as batches:
-                async for batch in batches:
+            async with aclosing(batches(source, self._stop)) as gathered:
+                async for batch in gathered:
                     await self._store.append(self.id, turn.number, batch)
                     ended = isinstance(batch[-1], TurnCompleted | TurnFailed)
                     for event in batch:
@@ -252,6 +276,20 @@ class Session:
         return [w.messages() for w in windows]
 
 
+def _entry(record: SessionRecord, store: str) -> Entry:
+    ended = None if record.status == "active" else record.updated_at.isoformat(timespec="seconds")
+    return Entry(
+        session_id=record.session_id,
+        start_time=record.created_at.isoformat(timespec="seconds"),
+        end_time=ended,
+        status=record.status,
+        config_path=record.config_path,
+        model=record.model,
+        description=record.description or record.title,
+        store=store,
+    )
+
+
 async def _existing(store: SessionStore, session_id: str) -> SessionRecord:
     record = await store.get_session(session_id)
     if record is not None:
@@ -260,76 +298,3 @@ async def _existing(store: SessionStore, session_id: str) -> SessionRecord:
     near = difflib.get_close_matches(session_id, known, n=3)
     hint = f"did you mean {', '.join(near)}? " if near else ""
     raise UnknownSessionError(f"there is no session {session_id!r}", f"{hint}see all with: massmem --list-sessions")
-
-
-async def _batches(source: AsyncGenerator[Event, None], stop: asyncio.Event) -> AsyncGenerator[list[Event], None]:
-    """Gather what `source` yields into batches, one transaction each, while it goes on producing.
-
-    A batch ends as soon as anything but streamed text is in it. `stop` ends the source and the batches; what was
-    produced until then is still yielded.
-    """
-    ready: list[Event] = []
-    wake, urgent = asyncio.Event(), asyncio.Event()
-
-    async def pump() -> None:
-        async with aclosing(source) as events:
-            async for event in events:
-                ready.append(event)
-                wake.set()
-                if not isinstance(event, AgentDelta):
-                    urgent.set()
-
-    async def watch_stop() -> None:
-        await stop.wait()
-        task.cancel()
-
-    task = asyncio.create_task(pump())
-    watcher = asyncio.create_task(watch_stop())
-    task.add_done_callback(lambda _: (wake.set(), urgent.set()))
-    try:
-        while not (task.done() and not ready):
-            await wake.wait()
-            await _until(urgent, DELTA_PACE)
-            wake.clear()
-            if not task.done():
-                urgent.clear()
-            batch, ready = joined(ready), []
-            if batch:
-                yield batch
-        if not task.cancelled():
-            task.result()
-    finally:
-        watcher.cancel()
-        task.cancel()
-        await asyncio.gather(task, watcher, return_exceptions=True)
-
-
-async def _until(event: asyncio.Event, seconds: float) -> None:
-    """Wait for `event`, `seconds` at most."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        pass
-
-
-def joined(events: Sequence[Event]) -> list[Event]:
-    """The same events with neighbouring deltas of one agent and channel made one.
-
-    Deltas of different agents may be moved past each other, never past another event.
-    """
-    result: list[Event] = []
-    open_: dict[tuple[str, str], int] = {}
-    for event in events:
-        if not isinstance(event, AgentDelta):
-            open_.clear()
-            result.append(event)
-            continue
-        place = open_.setdefault((event.agent_id, event.channel), len(result))
-        if place == len(result):
-            result.append(event)
-        else:
-            first = result[place]
-            assert isinstance(first, AgentDelta)
-            result[place] = first.model_copy(update={"text": first.text + event.text})
-    return result

@@ -1,0 +1,286 @@
+import asyncio
+import json
+import re
+import sqlite3
+import stat
+from contextlib import aclosing, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from massmem.config.models import TeamConfig
+from massmem.errors import InputError, MissingKeyError, SessionBusyError, UnknownSessionError
+from massmem.events import (
+    EVENT,
+    AgentDelta,
+    AgentFailed,
+    AnswerSubmitted,
+    BallotCast,
+    Event,
+    TurnCompleted,
+    TurnFailed,
+    TurnInterrupted,
+    TurnResumed,
+    TurnStarted,
+)
+from massmem.registry import Registry
+from massmem.session import Session
+from massmem.store import open_store
+from tests.support.sessions import ask, collect, team
+from tests.support.turns import check_order, only
+
+VOTE = {"vote_for": "answer of b", "reason": "clear"}
+SCRIPTS: dict[str, dict[str, Any]] = {
+    name: {"answer": f"answer of {name}", "vote": VOTE, "present": ["final one", "final two", "final three"]}
+    for name in ("a", "b", "c")
+}
+
+
+@pytest.fixture
+def folder(home: Path) -> Path:
+    return home / ".massmem"
+
+
+def stored(folder: Path) -> list[Event]:
+    """All events in the database, read past the store."""
+    with closing(sqlite3.connect(folder / "massmem.db")) as db:
+        return [
+            EVENT.validate_json(row[0]) for row in db.execute("SELECT payload FROM events ORDER BY session_id, seq")
+        ]
+
+
+def end_of(events: list[Event]) -> TurnCompleted:
+    assert isinstance(events[-1], TurnCompleted), events[-1]
+    return events[-1]
+
+
+async def test_a_turn_is_answered_stored_and_listed(folder: Path):
+    session_id, events = await ask(team(SCRIPTS), folder, "why?")
+    check_order(events)
+    assert (end_of(events).winner, end_of(events).answer) == ("b", "final one")
+    assert re.fullmatch(r"session_\d{8}_\d{6}", session_id)
+    assert stored(folder) == events
+    (entry,) = Registry(folder).entries()
+    assert (entry.session_id, entry.status, entry.description) == (session_id, "completed", "why?")
+    assert entry.end_time is not None
+
+
+async def test_every_event_is_on_disk_before_it_is_shown(folder: Path):
+    session = await Session.open(team({n: s | {"chunk_size": 4} for n, s in SCRIPTS.items()}), home=folder)
+    count = 0
+    async with aclosing(session.ask("why?")) as events:
+        async for event in events:
+            count += 1
+            assert stored(folder)[count - 1] == event
+    await session.close()
+    assert count > 20
+
+
+async def test_files_are_for_their_owner_only(folder: Path):
+    await ask(team(SCRIPTS), folder, "why?")
+    for path in (folder, *folder.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+async def test_the_next_question_goes_on_with_the_whole_conversation(folder: Path):
+    session_id, first = await ask(team(SCRIPTS), folder, "the first question")
+    again, second = await ask(team(SCRIPTS), folder, "and the second?", session_id)
+    assert again == session_id
+    (start,) = only(second, TurnStarted)
+    assert start.turn == 2
+    # characters / 4 of the first turn's question and final answer, within rounding
+    more = only(second, AnswerSubmitted)[0].usage.prompt - only(first, AnswerSubmitted)[0].usage.prompt
+    assert more * 4 == pytest.approx(len("the first question" + "final one"), abs=12)
+
+
+async def test_questions_in_one_session_object_are_turns_of_it(folder: Path):
+    session = await Session.open(team(SCRIPTS), home=folder)
+    ends = [end_of(await collect(session.ask(q))) for q in ("one", "two", "three")]
+    await session.close()
+    assert [e.answer for e in ends] == ["final one", "final two", "final three"]
+    assert [e.turn for e in only(stored(folder), TurnStarted)] == [1, 2, 3]
+
+
+async def test_sessions_of_one_second_get_different_ids(folder: Path):
+    results = await asyncio.gather(*(ask(team(SCRIPTS), folder, f"q{i}") for i in range(5)))
+    ids = {session_id for session_id, _ in results}
+    assert len(ids) == 5
+    assert {e.session_id for e in Registry(folder).entries()} == ids
+
+
+async def test_an_unknown_session_suggests_near_ones_and_writes_nothing(folder: Path):
+    session_id, _ = await ask(team(SCRIPTS), folder, "why?")
+    before = stored(folder)
+    with pytest.raises(UnknownSessionError, match="no session") as e:
+        await Session.open(team(SCRIPTS), home=folder, session_id=session_id[:-1] + "x")
+    assert session_id in e.value.hint
+    assert stored(folder) == before
+
+
+@pytest.mark.parametrize("bad", ["../x", "a\0b", "x" * 4096, "․․/x", "", "a..b", "/etc/passwd"])
+async def test_an_impossible_session_id_is_refused_before_anything_is_made(folder: Path, bad: str):
+    config = team(SCRIPTS).model_copy(update={"session_id": bad})
+    with pytest.raises(InputError, match="cannot be a session id"):
+        await Session.open(config, home=folder)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("question", ["", "  \n\t"])
+async def test_an_empty_question_makes_no_session(folder: Path, question: str):
+    session = await Session.open(team(SCRIPTS), home=folder)
+    with pytest.raises(InputError, match="empty"):
+        await collect(session.ask(question))
+    await session.close()
+    assert stored(folder) == []
+    assert Registry(folder).entries() == []
+
+
+async def test_a_missing_key_is_found_before_anything_is_made(folder: Path):
+    config = TeamConfig.model_validate({"agents": [{"id": "a", "backend": {"type": "openai", "model": "m"}}]})
+    with pytest.raises(MissingKeyError, match="OPENAI_API_KEY"):
+        await Session.open(config, home=folder)
+    assert not folder.exists()
+
+
+async def test_odd_characters_are_kept_from_the_models_and_the_session_stays_usable(folder: Path):
+    session_id, events = await ask(team(SCRIPTS), folder, "odd \ud800 \0 text \U0001f600")
+    assert only(events, TurnStarted)[0].question == "odd � � text \U0001f600"
+    _, events = await ask(team(SCRIPTS), folder, "next", session_id)
+    assert end_of(events)
+
+
+@pytest.mark.parametrize("by", ["user", "signal"])
+async def test_a_stopped_turn_is_kept_and_can_be_finished(folder: Path, by: Any):
+    slow = {n: s | {"vote": {**VOTE, "delay": 30}} for n, s in SCRIPTS.items()}
+    session = await Session.open(team(slow), home=folder)
+    events: list[Event] = []
+    async with aclosing(session.ask("why?")) as stream:
+        async for event in stream:
+            events.append(event)
+            if len(only(events, AnswerSubmitted)) == 3:
+                session.stop(by)
+    await session.close()
+    assert events[-1] == TurnInterrupted(by=by, at=events[-1].at)
+    assert stored(folder) == events
+    assert Registry(folder).entries()[0].status == "interrupted"
+
+    again = await Session.open(team(SCRIPTS), home=folder, session_id=session.id)
+    assert again.unfinished is not None and again.unfinished.question == "why?"
+    rest = await collect(again.finish_turn())
+    await again.close()
+    check_order(rest)
+    assert isinstance(rest[0], TurnResumed)
+    assert only(rest, AnswerSubmitted) == [], "answers that are in the log are not asked for again"
+    assert len(only(rest, BallotCast)) == 3
+    assert end_of(rest).usage.requests == 7
+
+
+@pytest.mark.parametrize("way", ["aclose", "cancel"])
+async def test_a_turn_that_is_dropped_by_its_caller_is_marked_interrupted(folder: Path, way: str):
+    slow = {n: s | {"latency": 30} for n, s in SCRIPTS.items()}
+    session = await Session.open(team(slow), home=folder)
+    started = asyncio.Event()
+
+    async def consume() -> None:
+        async with aclosing(session.ask("why?")) as stream:
+            async for event in stream:
+                started.set()
+                if way == "aclose" and isinstance(event, TurnStarted):
+                    return
+
+    task = asyncio.create_task(consume())
+    await started.wait()
+    if way == "cancel":
+        task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await session.close()
+    assert isinstance(stored(folder)[-1], TurnInterrupted)
+    store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
+    turn = await store.last_turn(session.id)
+    await store.close()
+    assert turn is not None and turn.status == "interrupted"
+
+
+async def cut_off(folder: Path, by: Any) -> str:
+    slow = {n: s | {"latency": 30} for n, s in SCRIPTS.items()}
+    session = await Session.open(team(slow), home=folder)
+    async with aclosing(session.ask("first")) as stream:
+        async for event in stream:
+            if isinstance(event, TurnStarted):
+                session.stop(by)
+    await session.close()
+    return session.id
+
+
+async def test_a_killed_turn_is_finished_before_the_next_question_is_answered(folder: Path):
+    session_id = await cut_off(folder, "signal")
+    _, events = await ask(team(SCRIPTS), folder, "second", session_id)
+    assert [e.question for e in events if isinstance(e, TurnStarted | TurnResumed)] == ["first", "second"]
+    assert [e.answer for e in only(events, TurnCompleted)] == ["final one", "final two"]
+
+
+async def test_a_turn_that_the_user_stopped_gives_way_to_another_question(folder: Path):
+    session_id = await cut_off(folder, "user")
+    _, events = await ask(team(SCRIPTS), folder, "second", session_id)
+    assert [e.question for e in events if isinstance(e, TurnStarted | TurnResumed)] == ["second"]
+    session = await Session.open(team(SCRIPTS), home=folder, session_id=session_id)
+    assert session.unfinished is None
+    await session.close()
+
+
+async def test_the_same_question_again_takes_the_stopped_turn_up(folder: Path):
+    session_id = await cut_off(folder, "user")
+    _, events = await ask(team(SCRIPTS), folder, "first", session_id)
+    assert isinstance(events[0], TurnResumed)
+    assert len(only(events, TurnCompleted)) == 1
+
+
+async def test_a_failed_turn_can_be_tried_again(folder: Path):
+    broken = {n: s | {"answer": {"error": "unavailable"}} for n, s in SCRIPTS.items()}
+    session_id, events = await ask(team(broken), folder, "why?")
+    assert isinstance(events[-1], TurnFailed)
+    session = await Session.open(team(SCRIPTS), home=folder, session_id=session_id)
+    rest = await collect(session.finish_turn())
+    await session.close()
+    assert end_of(rest).answer == "final one"
+
+
+async def test_partial_text_of_a_broken_stream_is_kept(folder: Path):
+    scripts = SCRIPTS | {"c": {"answer": {"text": "half an answ", "error": "interrupted"}}}
+    _, events = await ask(team(scripts), folder, "why?")
+    assert only(events, AgentFailed)[0].partial == "half an answ"
+    with closing(sqlite3.connect(folder / "massmem.db")) as db:
+        rows = db.execute("SELECT content, metadata FROM chat_messages WHERE agent_id = 'c'").fetchall()
+    assert [(content, json.loads(meta)["partial"]) for content, meta in rows] == [("half an answ", True)]
+
+
+async def test_a_second_owner_of_a_running_turn_is_refused(folder: Path):
+    session_id = await cut_off(folder, "user")
+    slow = {n: s | {"latency": 30} for n, s in SCRIPTS.items()}
+    first = await Session.open(team(slow), home=folder, session_id=session_id)
+    second = await Session.open(team(SCRIPTS), home=folder, session_id=session_id)
+    async with aclosing(first.ask("busy")) as stream:
+        await anext(stream)
+        with pytest.raises(SessionBusyError, match="another process"):
+            await collect(second.ask("me too"))
+    await first.close()
+    await second.close()
+
+
+async def test_a_damaged_list_of_sessions_is_made_again_and_the_damaged_one_kept(folder: Path):
+    first, _ = await ask(team(SCRIPTS), folder, "one")
+    registry = folder / "sessions.json"
+    registry.write_bytes(registry.read_bytes()[:-20])
+    second, _ = await ask(team(SCRIPTS), folder, "two")
+    assert {e.session_id for e in Registry(folder).entries()} == {first, second}
+    assert len(list(folder.glob("sessions.json.damaged-*"))) == 1
+
+
+async def test_streamed_text_is_stored_in_pieces_that_join_to_what_was_said(folder: Path):
+    long = "word " * 200
+    scripts = {"a": {"answer": long, "chunk_size": 5, "chunk_delay": 0.001}}
+    _, events = await ask(team(scripts), folder, "why?")
+    deltas = only(events, AgentDelta)
+    assert "".join(d.text for d in deltas) == long
+    assert 1 < len(deltas) < 60, "pieces are gathered, not stored one by one"

@@ -1,0 +1,39 @@
+"""Sessions of scripted agents in a folder, for tests of the application service."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from massmem.config.models import TeamConfig
+from massmem.events import Event
+from massmem.session import Session
+from tests.support.turns import Scripts
+
+
+def team(scripts: Scripts, **coordination: Any) -> TeamConfig:
+    """A team of scripted agents, one per entry."""
+    return TeamConfig.model_validate(
+        {
+            "agents": [
+                {"id": name, "backend": {"type": "scripted", "script": script, "max_retries": 0}}
+                for name, script in scripts.items()
+            ],
+            "coordination": coordination,
+        }
+    )
+
+
+async def collect(events: AsyncGenerator[Event, None]) -> list[Event]:
+    async with aclosing(events):
+        return [event async for event in events]
+
+
+async def ask(config: TeamConfig, home: Path, question: str, session_id: str | None = None) -> tuple[str, list[Event]]:
+    """One run of the program: open, ask, close. Returns the session's id and the events."""
+    session = await Session.open(config, home=home, session_id=session_id)
+    try:
+        return_events = await collect(session.ask(question))
+        return session.id, return_events
+    finally:
+        await session.close()
