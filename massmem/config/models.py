@@ -1,8 +1,11 @@
 """The configuration as validated values. One line under each field: it becomes the README reference."""
 
-from typing import Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
+
+from massmem.redact import redact_values
 
 BackendType = Literal[
     "openai", "anthropic", "local", "scripted",
@@ -12,8 +15,31 @@ BackendType = Literal[
 Presentation = Literal["synthesize", "as_is"]
 
 
+Secret = Annotated[SecretStr, Field(min_length=1)]
+"""A value that no repr, error or dump shows; empty is a mistake, never a key."""
+
+
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_written_in_yaml(cls, value: Any, info: ValidationInfo) -> Any:
+        """Two readings that YAML needs and pydantic does not have.
+
+        A section whose keys are all commented out is null: it means the defaults. And true is not the number 1.
+        """
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        if value is None and isinstance(annotation, type) and issubclass(annotation, Section):
+            return {}
+        if isinstance(value, bool) and {int, float} & {annotation, *get_args(annotation)}:
+            raise ValueError("must be a number")
+        return value
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Also URLs and arguments may hold a password: what is shown of them is redacted."""
+        for name, value in super().__repr_args__():
+            yield name, value if isinstance(value, Section) else redact_values(value)
 
 
 class BackendConfig(Section):
@@ -23,7 +49,7 @@ class BackendConfig(Section):
     """The model's name at the provider; for local a .gguf path, a URL, or empty for the embedded model."""
     base_url: str | None = None
     """Endpoint, when it is not the provider's own."""
-    api_key: SecretStr | None = None
+    api_key: Secret | None = None
     """The key; normally ${VAR}. Left out: the provider's usual environment variable."""
     context_window: int | None = Field(default=None, ge=512)
     """Tokens that the model reads; left out: asked from the server or taken from a table."""
@@ -53,11 +79,11 @@ class ConversationMemoryConfig(Section):
 
 
 class MemoryLlmConfig(Section):
-    provider: str
-    """Who extracts facts, by mem0's name, or local."""
+    provider: str = ""
+    """Who extracts facts, by mem0's name, or local; needed as soon as `llm` is given."""
     model: str | None = None
     """Model for extraction."""
-    api_key: SecretStr | None = None
+    api_key: Secret | None = None
     """Key; left out: the provider's environment variable."""
     base_url: str | None = None
     """Endpoint, when it is not the provider's own."""
@@ -68,7 +94,7 @@ class EmbeddingConfig(Section):
     """Who embeds, by mem0's name, or local."""
     model: str | None = None
     """Embedding model."""
-    api_key: SecretStr | None = None
+    api_key: Secret | None = None
     """Key; left out: the provider's environment variable."""
     base_url: str | None = None
     """Endpoint, when it is not the provider's own."""
@@ -85,7 +111,7 @@ class QdrantConfig(Section):
     """Server host."""
     port: int = Field(default=6333, ge=1, le=65535)
     """Server port."""
-    api_key: SecretStr | None = None
+    api_key: Secret | None = None
     """Server key."""
 
 
@@ -156,7 +182,7 @@ class McpServerConfig(Section):
     """Name, the prefix of its tools."""
     command: str | None = None
     """Program of a stdio server."""
-    args: tuple[str, ...] = ()
+    args: tuple[str, ...] = Field(default=(), repr=False)
     """Its arguments."""
     env: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     """Its environment."""
@@ -179,7 +205,7 @@ class McpServerConfig(Section):
 
 
 class AgentSpec(Section):
-    """One agent as written; `memory` holds only the keys that differ from the team's."""
+    """One agent as written; of `memory` only the keys that were given count (`resolve_agents`)."""
 
     id: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")
     """Name of the agent, unique in the team."""
@@ -187,8 +213,8 @@ class AgentSpec(Section):
     """Its model."""
     system_message: str = ""
     """Who the agent is and what it looks at."""
-    memory: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """Any key of `memory`, for this agent only."""
+    memory: MemoryConfig = MemoryConfig()
+    """Any key of `memory`, for this agent only; the others stay as the team has them."""
     mcp_servers: tuple[McpServerConfig, ...] = ()
     """Tool servers."""
 
@@ -228,7 +254,7 @@ class StoreConfig(Section):
 class JwtConfig(Section):
     algorithm: Literal["HS256", "RS256", "ES256"] = "HS256"
     """The only algorithm accepted."""
-    secret: SecretStr | None = None
+    secret: Secret | None = None
     """HS256 key, 32 bytes at least."""
     jwks_file: str | None = None
     """Public keys for RS256 and ES256."""
@@ -275,3 +301,10 @@ class TeamConfig(Section):
     """What is observed."""
     source: str = ""
     """Not a key: the file that this came from."""
+
+    @property
+    def target_ratio(self) -> float:
+        """Share of the messages that stays verbatim; memory's own key wins over coordination's."""
+        given = "target_ratio" in self.memory.compression.model_fields_set
+        second = self.coordination.compression_target_ratio
+        return self.memory.compression.target_ratio if given or second is None else second

@@ -1,0 +1,113 @@
+"""Pydantic's errors in the words of a configuration file, with suggestions for what was mistyped."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from massmem.config.massgen import NO_BACKEND, SERVICES, TYPE_WORDS
+from massmem.config.models import Section, TeamConfig
+from massmem.config.problems import KeyPath, Report, suggestion
+
+_WANTED = {
+    "string_type": "text (put it in quotes)",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "tuple_type": "a list",
+    "string_pattern_mismatch": "1 to 64 letters, digits, '_', '-' or '.', with no '-' or '.' first",
+}
+_FIXED = {
+    "missing": "is missing",
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+}
+
+
+def validate(data: Mapping[str, Any], report: Report) -> TeamConfig | None:
+    """The configuration, or None with every problem in `report`."""
+    try:
+        return TeamConfig.model_validate({**data, "source": report.file})
+    except ValidationError as e:
+        # The input is needed to name it; `Report.show` decides what of it may be seen.
+        for error in e.errors(include_url=False, include_context=True, include_input=True):
+            path: KeyPath = error["loc"]
+            if error["type"] == "too_short" and error["input"]:
+                # Its items have been refused, each with its own problem.
+                continue
+            report.add(path, _message(path, error["type"], error, report))
+        return None
+
+
+def _message(path: KeyPath, kind: str, error: Mapping[str, Any], report: Report) -> str:
+    if kind == "extra_forbidden":
+        return "unknown key" + _known_key(path)
+    if path == ("agents",) and kind == "missing":
+        return "is missing: give agents (a list) or agent"
+    if kind in _FIXED:
+        return _FIXED[kind]
+    if kind == "value_error":
+        return str(error["ctx"]["error"])
+    shown = report.show(path, error["input"])
+    if kind == "literal_error":
+        return f"{shown} is not one of {', '.join(_choices(path))}{_near_choice(path, error['input'])}"
+    # Pydantic's own words are of the form "Input should be less than or equal to 1".
+    wanted = f"be {_WANTED[kind]}" if kind in _WANTED else str(error["msg"]).removeprefix("Input should ")
+    return f"must {wanted}, not {shown}"
+
+
+def _near_choice(path: KeyPath, value: Any) -> str:
+    if not isinstance(value, str):
+        return ""
+    words = (*TYPE_WORDS, *SERVICES, *NO_BACKEND) if path[-2:] == ("backend", "type") else ()
+    return suggestion(value, [*_choices(path), *words])
+
+
+def _known_key(path: KeyPath) -> str:
+    section, key = _section(path[:-1]), str(path[-1])
+    if section is None:
+        return ""
+    fields = {name: info.annotation for name, info in section.model_fields.items() if name != "source"}
+    if near := suggestion(key, fields):
+        return near
+    inside = [f"{name}.{key}" for name, annotation in fields.items() if key in _fields(annotation)]
+    return f" (did you mean {inside[0]!r}?)" if inside else ""
+
+
+def _fields(annotation: Any) -> Mapping[str, Any]:
+    inner = _inner(annotation)
+    return inner.model_fields if inner is not None else {}
+
+
+def _inner(annotation: Any) -> type[Section] | None:
+    """The section inside `Section | None` or `tuple[Section, ...]`."""
+    for part in (annotation, *get_args(annotation)):
+        if isinstance(part, type) and issubclass(part, Section):
+            return part
+    return None
+
+
+def _annotation(path: KeyPath) -> Any:
+    annotation: Any = TeamConfig
+    for part in path:
+        model = _inner(annotation)
+        if isinstance(part, str) and model is not None:
+            annotation = model.model_fields[part].annotation if part in model.model_fields else None
+    return annotation
+
+
+def _section(path: KeyPath) -> type[BaseModel] | None:
+    return _inner(_annotation(path))
+
+
+def _choices(path: KeyPath) -> tuple[str, ...]:
+    annotation = _annotation(path)
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
