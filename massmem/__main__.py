@@ -1,0 +1,7 @@
+"""`python -m massmem`."""
+
+import sys
+
+from massmem.cli.main import main
+
+sys.exit(main())

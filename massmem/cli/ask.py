@@ -1,0 +1,126 @@
+"""The options of a run. Only what is asked for is read here; `massmem.cli.run` does it."""
+
+import difflib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from massmem.cli.commands import COMMANDS, overview
+from massmem.errors import InputError
+
+
+class Output(StrEnum):
+    LIVE = "live"
+    PLAIN = "plain"
+    JSONL = "jsonl"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """One command line. question None: none was given; output None: what suits the terminal."""
+
+    question: str | None = None
+    config: str | None = None
+    session_id: str | None = None
+    output: Output | None = None
+    timeout: float | None = None
+    list_sessions: bool = False
+    as_json: bool = False
+    debug: bool = False
+    quiet: bool = False
+    strict: bool = False
+
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "allow_extra_args": True},
+)
+
+
+def _command_names(incomplete: str) -> Iterator[tuple[str, str]]:
+    return ((name, command.summary) for name, command in COMMANDS.items() if name.startswith(incomplete))
+
+
+@app.command(epilog=overview())
+def ask(
+    context: typer.Context,
+    question: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="QUESTION",
+            help="What to ask, in quotes, 1,000,000 characters at most; '-' or a pipe: read from standard input.",
+            autocompletion=_command_names,
+            show_default=False,
+        ),
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="The team, a YAML file. [default: ~/.massmem/config.yaml, else what is found]"
+        ),
+    ] = None,
+    session_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="Go on with a session; without a question: finish its last turn.")
+    ] = None,
+    list_sessions: Annotated[bool, typer.Option("--list-sessions", help="List the sessions, newest first.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="--list-sessions as JSON; else --output json.")] = False,
+    output: Annotated[
+        Output | None,
+        typer.Option(
+            metavar="MODE",
+            help="live, plain, jsonl or json. live and plain show progress on stderr and the answer on stdout; jsonl "
+            "streams every event, json prints one object at the end. [default: live on a terminal, else plain]",
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when any agent failed.")] = False,
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time limit of the turn.")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Write a log to .massmem/massmem_logs/.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> RunOptions:
+    """A council of agents answers a question together, and remembers.
+
+    The answer goes to stdout, everything else to stderr.
+    """
+    if version:
+        _show_version()
+    if timeout is not None and not (0 < timeout < math.inf):
+        raise InputError(f"--timeout {timeout:g} is not a number of seconds above 0", "leave it out for no limit here")
+    if as_json and not list_sessions:
+        output = output or Output.JSON
+    if context.args:
+        raise _loose_words([question or "", *context.args])
+    return RunOptions(question, config, session_id, output, timeout, list_sessions, as_json, debug, quiet, strict)
+
+
+def _show_version() -> None:
+    from massmem import __version__
+
+    typer.echo(f"massmem {__version__}")
+    raise typer.Exit
+
+
+def _loose_words(words: list[str]) -> InputError:
+    return InputError(
+        f"the question must be one argument, but {len(words)} were given",
+        f'put it in quotes: massmem "{" ".join(words)}"',
+    )
+
+
+def refuse_mistyped_command(question: str) -> None:
+    """A lone word that is nearly a command's name is more likely a slip than a question worth paying for.
+
+    Raises:
+        InputError: with both readings spelled out.
+    """
+    near = difflib.get_close_matches(question, COMMANDS, n=1, cutoff=0.8)
+    if near and question not in COMMANDS:
+        raise InputError(
+            f"{question!r} is no command", f'did you mean: massmem {near[0]}? To ask it: massmem ask "{question}"'
+        )

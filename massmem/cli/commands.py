@@ -1,0 +1,36 @@
+"""Every command in one table. A module is imported only when its command is used."""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """module: where the command's Typer app lives, under the name `app`."""
+
+    module: str
+    summary: str
+
+
+ASK = "ask"
+
+COMMANDS: dict[str, Command] = {
+    ASK: Command("massmem.cli.ask", "Answer a question (the default), also one that is a command's name."),
+    "models": Command("massmem.cli.models", "Show and fetch the models that run on this machine."),
+}
+
+
+def load(name: str) -> "typer.Typer":
+    app: typer.Typer = import_module(COMMANDS[name].module).app
+    return app
+
+
+def overview() -> str:
+    """The table as help text, kept line by line."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\b\nCommands:\n" + "\n".join(lines) + "\n\nmassmem COMMAND --help says more."

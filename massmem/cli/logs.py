@@ -1,0 +1,38 @@
+"""Log files. Without one, Python would print warnings and tracebacks between the lines of the user's terminal."""
+
+import logging
+from datetime import datetime
+from pathlib import Path
+
+from massmem.home import make_file, make_folder
+from massmem.redact import redact
+
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class _RedactingFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
+def log_to_file(path: Path, level: int) -> None:
+    """Send what massmem logs at `level` or above, and any library's warnings, to `path` (made 0600 when missing).
+
+    Raises:
+        HomeError, StoreError: the file cannot be made.
+    """
+    make_folder(path.parent)
+    make_file(path)
+    logging.raiseExceptions = False
+    handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace", delay=True)
+    handler.setFormatter(_RedactingFormatter(_FORMAT))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("massmem").setLevel(level)
+
+
+def debug_log_path(folder: Path) -> Path:
+    """Where `--debug` writes in the working directory `folder`."""
+    stamp = f"{datetime.now().astimezone():%Y%m%d_%H%M%S}"
+    return folder / ".massmem" / "massmem_logs" / f"log_{stamp}" / "massmem.log"

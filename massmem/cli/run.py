@@ -1,0 +1,199 @@
+"""Runs one turn: from the options of a command line to the answer on stdout and the exit code."""
+
+import asyncio
+import json
+import logging
+import shlex
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+
+from massmem.cli.ask import Output, RunOptions
+from massmem.cli.home import massmem_home
+from massmem.cli.logs import debug_log_path, log_to_file
+from massmem.cli.question import no_question, read_question
+from massmem.cli.signals import Stopper
+from massmem.cli.streams import write_out
+from massmem.cli.team import load_team, read_dotenv
+from massmem.config.models import TeamConfig
+from massmem.errors import InputError, LimitReached, TurnError
+from massmem.events import Event, TurnCompleted, TurnFailed, TurnInterrupted, TurnResumed, TurnStarted
+from massmem.messages import clean_text
+from massmem.records import check_session_id
+from massmem.render.base import Renderer
+from massmem.render.board import Board
+from massmem.render.jsonl import JsonlRenderer
+from massmem.render.plain import PlainRenderer
+from massmem.render.printable import one_line, printable
+from massmem.render.result import turn_object
+from massmem.session import Session
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """question None: finish the turn that was cut off."""
+
+    options: RunOptions
+    output: Output
+    config: TeamConfig
+    home: Path
+    question: str | None
+
+
+def run(options: RunOptions) -> int:
+    """Answer the question and return the exit code.
+
+    Raises:
+        MassmemError: whatever ends the run before its turn does.
+    """
+    home = massmem_home()
+    if options.session_id is not None:
+        check_session_id(options.session_id)
+    read_dotenv(Path(".env"))
+    config = load_team(options.config, home, options.timeout)
+    question = read_question(options.question)
+    if question is None and options.session_id is None and config.session_id is None:
+        raise no_question()
+    plan = _Plan(options, options.output or _usual_output(), config, home, question)
+    stopper = Stopper()
+    try:
+        return asyncio.run(_run(plan, stopper))
+    except asyncio.CancelledError:
+        return stopper.exit_code or 1
+
+
+async def _run(plan: _Plan, stopper: Stopper) -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    with stopper.watching(task):
+        session = await Session.open(plan.config, home=plan.home, session_id=plan.options.session_id)
+        try:
+            _start_logging(plan)
+            stopper.on_first(lambda signum: session.stop("user" if signum == signal.SIGINT else "signal"))
+            board = await _show_turn(plan, session)
+        finally:
+            await session.close()
+    return _conclude(plan, board)
+
+
+def _start_logging(plan: _Plan) -> None:
+    if not plan.options.debug:
+        log_to_file(plan.home / "logs" / "massmem.log", logging.WARNING)
+        return
+    path = debug_log_path(Path.cwd())
+    log_to_file(path, logging.DEBUG)
+    if not plan.options.quiet:
+        _tell(f"debug log: {path}")
+
+
+async def _show_turn(plan: _Plan, session: Session) -> Board:
+    """Run the turn, and one that was cut off before it; the board shows the last."""
+    board = Board()
+    renderer = _renderer(plan, board)
+    try:
+        async with aclosing(_events(plan, session)) as events:
+            async for event in events:
+                log.debug("%s", event)
+                if isinstance(event, TurnStarted | TurnResumed) and board.end is not None:
+                    _tell_earlier(board)
+                board.feed(event)
+                renderer.feed(event)
+    finally:
+        renderer.close()
+    return board
+
+
+def _events(plan: _Plan, session: Session) -> AsyncGenerator[Event, None]:
+    if plan.question is not None:
+        return session.ask(plan.question)
+    if session.unfinished is None:
+        raise InputError(
+            f"{session.id} has no unfinished turn, so there must be a question",
+            f'ask like this: massmem --session-id {session.id} "your question"',
+        )
+    return session.finish_turn()
+
+
+def _usual_output() -> Output:
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return Output.LIVE if console.is_terminal and not console.is_dumb_terminal else Output.PLAIN
+
+
+def _renderer(plan: _Plan, board: Board) -> Renderer:
+    quiet = plan.options.quiet
+    match plan.output:
+        case Output.JSONL:
+            return JsonlRenderer(sys.stdout)
+        case Output.JSON:
+            return PlainRenderer(board, sys.stderr, failures_only=True)
+        case Output.LIVE if not quiet and _usual_output() is Output.LIVE:
+            from rich.console import Console
+
+            from massmem.render.live import LiveRenderer
+
+            return LiveRenderer(board, Console(stderr=True))
+        case _:
+            return PlainRenderer(board, sys.stderr, failures_only=quiet)
+
+
+def _conclude(plan: _Plan, board: Board) -> int:
+    """Write the answer, say how to go on, and find the exit code."""
+    if plan.output is Output.JSON:
+        write_out(json.dumps(turn_object(board), ensure_ascii=False) + "\n")
+    elif plan.output is not Output.JSONL and board.answer is not None:
+        _write_answer(plan, board.answer)
+    again = _command(plan, board.session_id)
+    match board.end:
+        case TurnCompleted() as end:
+            if not plan.options.quiet:
+                _tell(f'{board.session_id}: {again} "next question"')
+            if end.limit is not None:
+                return LimitReached.exit_code
+            return TurnError.exit_code if plan.options.strict and board.failed_agents else 0
+        case TurnFailed() as end:
+            _tell(f"massmem: {printable(end.message)}")
+            _tell(*([printable(end.hint)] if end.hint else []), f"try again with: {again}", indent="  ")
+            return end.exit_code
+        case TurnInterrupted() as end:
+            _tell("massmem: stopped; what the agents have done is kept")
+            _tell(f"finish this turn with: {again}", indent="  ")
+            return 130 if end.by == "user" else 143
+        case None:
+            raise TurnError("the turn ended without a result", f"try again with: {again}")
+
+
+def _write_answer(plan: _Plan, answer: str) -> None:
+    on_terminal = sys.stdout.isatty()
+    if on_terminal and not plan.options.quiet:
+        _tell("")
+    write_out((printable(answer) if on_terminal else clean_text(answer)).rstrip("\n") + "\n")
+    if on_terminal and not plan.options.quiet:
+        _tell("")
+
+
+def _tell_earlier(board: Board) -> None:
+    """The turn that had been cut off has ended; stdout belongs to the question asked now."""
+    match board.end:
+        case TurnCompleted(answer=answer):
+            _tell(f"the earlier question, {one_line(board.question, 80)!r}, is answered:", printable(answer), "")
+        case TurnFailed(message=message):
+            _tell(f"the earlier question, {one_line(board.question, 80)!r}, failed again: {printable(message)}")
+        case _:
+            pass
+
+
+def _command(plan: _Plan, session_id: str) -> str:
+    config = f" --config {shlex.quote(plan.options.config)}" if plan.options.config else ""
+    return f"massmem --session-id {session_id}{config}"
+
+
+def _tell(*lines: str, indent: str = "") -> None:
+    sys.stderr.write("".join(f"{indent}{line}".rstrip() + "\n" for line in lines))
+    sys.stderr.flush()

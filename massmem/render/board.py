@@ -1,0 +1,231 @@
+"""What is going on in a turn, folded from its events. No input, no output, no clock."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, assert_never
+
+from massmem.events import (
+    AgentDelta,
+    AgentFailed,
+    AgentRetrying,
+    AgentStarted,
+    AnswerSubmitted,
+    BallotCast,
+    BallotsVoided,
+    Event,
+    Notice,
+    RoundStarted,
+    Step,
+    TurnCompleted,
+    TurnFailed,
+    TurnInterrupted,
+    TurnResumed,
+    TurnStarted,
+    WinnerDecided,
+)
+from massmem.messages import Usage
+
+AgentEvent = AgentStarted | AgentDelta | AgentRetrying | AnswerSubmitted | BallotCast | AgentFailed
+TurnEnd = TurnCompleted | TurnFailed | TurnInterrupted
+TurnEvent = TurnStarted | TurnResumed | RoundStarted | BallotsVoided | WinnerDecided | TurnEnd | Notice
+Phase = Literal["waiting", "working", "retrying", "answered", "voted", "failed"]
+TurnStatus = Literal["running", "completed", "limit", "failed", "interrupted"]
+
+CHARACTERS_PER_TOKEN = 4
+_TAIL = 1_200
+
+
+@dataclass(slots=True)
+class AgentState:
+    """One agent in this turn. tail: the end of what it streams now. streamed: characters without a usage yet."""
+
+    id: str
+    phase: Phase = "waiting"
+    step: Step | None = None
+    started_at: datetime | None = None
+    spent: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+    streamed: int = 0
+    tail: str = ""
+    thinking: bool = False
+    answers: list[AnswerSubmitted] = field(default_factory=list[AnswerSubmitted])
+    ballots: list[BallotCast] = field(default_factory=list[BallotCast])
+    failure: AgentFailed | None = None
+    retry: AgentRetrying | None = None
+
+    def seconds(self, now: datetime) -> float:
+        """Time at work in this turn up to `now`."""
+        running = (now - self.started_at).total_seconds() if self.started_at else 0.0
+        return self.spent + max(running, 0.0)
+
+    @property
+    def tokens(self) -> int:
+        """Output tokens; estimated from the characters streamed until the provider has reported."""
+        return self.usage.completion + self.streamed // CHARACTERS_PER_TOKEN
+
+    def feed(self, event: AgentEvent) -> None:
+        match event:
+            case AgentStarted():
+                self.phase, self.step, self.started_at, self.retry = "working", event.step, event.at, None
+                self._restart()
+            case AgentDelta():
+                self.phase, self.thinking = "working", event.channel == "reasoning"
+                self.streamed += len(event.text)
+                self.tail = (self.tail + event.text)[-_TAIL:]
+            case AgentRetrying():
+                self.phase, self.retry = "retrying", event
+                self._restart()
+            case AnswerSubmitted():
+                self.phase = "answered"
+                self.answers.append(event)
+                self._stop(event.at, event.usage)
+            case BallotCast():
+                self.phase = "voted"
+                self.ballots.append(event)
+                self._stop(event.at, event.usage)
+            case AgentFailed():
+                self.phase, self.failure = "failed", event
+                self._stop(event.at, event.usage)
+            case _:
+                assert_never(event)
+
+    def end_presentation(self, at: datetime, usage: Usage) -> None:
+        self.phase = "answered"
+        self._stop(at, usage)
+
+    def _restart(self) -> None:
+        self.tail, self.streamed, self.thinking = "", 0, False
+
+    def _stop(self, at: datetime, usage: Usage) -> None:
+        self.spent, self.started_at = self.seconds(at), None
+        self.usage += usage
+        self._restart()
+
+
+@dataclass(slots=True)
+class Board:
+    """The turn that the last `turn_started` or `turn_resumed` began; notices are those of all turns seen."""
+
+    session_id: str = ""
+    turn: int = 0
+    question: str = ""
+    started_at: datetime | None = None
+    resumed: bool = False
+    round: int = 0
+    final_round: bool = False
+    agents: dict[str, AgentState] = field(default_factory=dict[str, AgentState])
+    winner: WinnerDecided | None = None
+    end: TurnEnd | None = None
+    notices: list[str] = field(default_factory=list[str])
+
+    def feed(self, event: Event) -> None:
+        match event:
+            case (
+                TurnStarted()
+                | TurnResumed()
+                | RoundStarted()
+                | BallotsVoided()
+                | WinnerDecided()
+                | TurnCompleted()
+                | TurnFailed()
+                | TurnInterrupted()
+                | Notice()
+            ):
+                self._turn_event(event)
+            case AgentStarted() | AgentDelta() | AgentRetrying() | AnswerSubmitted() | BallotCast() | AgentFailed():
+                self.agents.setdefault(event.agent_id, AgentState(event.agent_id)).feed(event)
+            case _:
+                assert_never(event)
+
+    def _turn_event(self, event: TurnEvent) -> None:
+        match event:
+            case TurnStarted() | TurnResumed():
+                self._begin(event)
+            case RoundStarted():
+                self.round, self.final_round = event.round, event.final
+                for agent_id in event.agents:
+                    self.agents.setdefault(agent_id, AgentState(agent_id)).phase = "waiting"
+            case BallotsVoided():
+                for agent_id in event.agents:
+                    self.agents.setdefault(agent_id, AgentState(agent_id)).phase = "waiting"
+            case WinnerDecided():
+                self.winner = event
+            case TurnCompleted() | TurnFailed() | TurnInterrupted():
+                self._finish(event)
+            case Notice():
+                self.notices.append(event.message)
+            case _:
+                assert_never(event)
+
+    def _begin(self, event: TurnStarted | TurnResumed) -> None:
+        self.session_id, self.turn, self.question = event.session_id, event.turn, event.question
+        self.started_at, self.resumed = event.at, isinstance(event, TurnResumed)
+        self.round, self.final_round, self.winner, self.end = 0, False, None, None
+        self.agents = {agent_id: AgentState(agent_id) for agent_id in event.agents}
+
+    def _finish(self, event: TurnEnd) -> None:
+        self.end = event
+        for agent in self.agents.values():
+            if agent.started_at is not None:
+                agent.end_presentation(event.at, self._presentation_usage(event))
+
+    def _presentation_usage(self, event: TurnEnd) -> Usage:
+        """No event of the winner reports it: it is what the turn cost beyond the agents' own events."""
+        if self.resumed or not isinstance(event, TurnCompleted) or not event.presented:
+            return Usage()
+        known = sum((agent.usage for agent in self.agents.values()), Usage())
+        total = event.usage
+        return Usage(
+            total.prompt - known.prompt,
+            total.completion - known.completion,
+            total.cached - known.cached,
+            total.requests - known.requests,
+            total.reported,
+        )
+
+    @property
+    def status(self) -> TurnStatus:
+        match self.end:
+            case None:
+                return "running"
+            case TurnCompleted(limit=None):
+                return "completed"
+            case TurnCompleted():
+                return "limit"
+            case TurnFailed(exit_code=code):
+                return "limit" if code == 4 else "failed"
+            case TurnInterrupted():
+                return "interrupted"
+
+    @property
+    def answer(self) -> str | None:
+        return self.end.answer if isinstance(self.end, TurnCompleted) else None
+
+    @property
+    def failed_agents(self) -> list[AgentFailed]:
+        return [agent.failure for agent in self.agents.values() if agent.failure is not None]
+
+    @property
+    def votes(self) -> dict[str, int]:
+        """Standing ballots per agent: those decided on, or so far."""
+        if self.winner is not None:
+            return dict(self.winner.votes)
+        votes: dict[str, int] = {}
+        for agent in self.agents.values():
+            if agent.phase == "voted":
+                choice = agent.ballots[-1].choice
+                votes[choice] = votes.get(choice, 0) + 1
+        return votes
+
+    @property
+    def usage(self) -> Usage:
+        """What the turn has cost so far; final once it has ended."""
+        if isinstance(self.end, TurnCompleted | TurnFailed):
+            return self.end.usage
+        return sum((agent.usage for agent in self.agents.values()), Usage())
+
+    def seconds(self, now: datetime) -> float:
+        """Time since the turn began, up to its end or `now`."""
+        if self.started_at is None:
+            return 0.0
+        return max(((self.end.at if self.end else now) - self.started_at).total_seconds(), 0.0)

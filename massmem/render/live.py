@@ -1,0 +1,212 @@
+"""The live view: one line per agent on stderr while a turn runs, gone when it is over."""
+
+import textwrap
+from collections import Counter
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from massmem.events import AgentFailed, Event, Notice, TurnCompleted, now
+from massmem.render.board import AgentState, Board
+from massmem.render.figures import count, duration, plural
+from massmem.render.plain import describe, round_title
+from massmem.render.printable import one_line, printable
+
+if TYPE_CHECKING:
+    from massmem.render.base import Renderer
+
+_REFRESH_PER_SECOND = 8
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_INTEREST = {"working": 0, "retrying": 1, "failed": 2, "waiting": 3, "voted": 4, "answered": 5}
+_ID_WIDTH = 20
+_PREVIEW_LINES = 6
+_LEAST_AGENTS = 5
+_STYLES = {
+    "working": "cyan",
+    "retrying": "yellow",
+    "failed": "red",
+    "waiting": "dim",
+    "voted": "green",
+    "answered": "green",
+}
+
+
+class LiveRenderer:
+    """board: must have been fed each event before this is. console: a terminal on stderr.
+
+    Rich redraws from a thread of its own; it only reads the board.
+    """
+
+    def __init__(self, board: Board, console: Console) -> None:
+        self._board = board
+        self._console = console
+        self._live = self._new_view()
+
+    def feed(self, event: Event) -> None:
+        if self._board.end is not None:
+            self.close()
+        elif not self._live.is_started:
+            self._live = self._new_view()
+            self._live.start(refresh=True)
+        if isinstance(event, TurnCompleted) and self._board.winner is not None:
+            self._say(self._board.winner, "green")
+        if isinstance(event, AgentFailed | Notice | TurnCompleted):
+            self._say(event, "red" if isinstance(event, AgentFailed) else "dim")
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _new_view(self) -> Live:
+        return Live(
+            console=self._console,
+            get_renderable=self._frame,
+            refresh_per_second=_REFRESH_PER_SECOND,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def _say(self, event: Event, style: str) -> None:
+        """Print what outlasts the view."""
+        if text := describe(event, self._board):
+            self._console.print(Text(text, style=style), soft_wrap=True)
+
+    def _frame(self) -> Text:
+        lines = frame(self._board, now(), self._console.width, self._console.height)
+        return Text("\n", no_wrap=True, overflow="crop").join(lines)
+
+
+def frame(board: Board, at: datetime, width: int, height: int) -> list[Text]:
+    """The view as lines that fit `width` x `height` cells, whatever the number of agents."""
+    room = max(height - 1, 2)
+    lines = [_headline(board, at, width)]
+    preview = _preview(board, width, min(_PREVIEW_LINES, room - 1 - min(len(board.agents), _LEAST_AGENTS)))
+    lines += _agent_lines(board, at, width, room - 1 - len(preview))
+    return lines + preview
+
+
+def _headline(board: Board, at: datetime, width: int) -> Text:
+    if board.winner is not None:
+        title = "final answer"
+    elif board.round:
+        title = round_title(board.round, final=board.final_round)
+    else:
+        title = "starting"
+    right = duration(board.seconds(at))
+    left = f"turn {board.turn} · {title} · {one_line(board.question, width)}"
+    return Text(_fit(left, width - len(right) - 2) + "  " + right, style="bold")
+
+
+def _agent_lines(board: Board, at: datetime, width: int, room: int) -> list[Text]:
+    agents = list(board.agents.values())
+    shown, chosen = agents, {agent.id for agent in agents}
+    if len(agents) > room:
+        busiest = sorted(agents, key=lambda agent: _INTEREST[agent.phase])[: max(room - 1, 0)]
+        chosen = {agent.id for agent in busiest}
+        shown = [agent for agent in agents if agent.id in chosen]
+    id_width = min(max((cell_len(agent.id) for agent in agents), default=0), _ID_WIDTH, width // 4)
+    lines = [_agent_line(agent, board, at, width, id_width) for agent in shown]
+    if len(shown) < len(agents) and room > 0:
+        lines.append(_rest([agent for agent in agents if agent.id not in chosen], width))
+    return lines
+
+
+def _rest(hidden: list[AgentState], width: int) -> Text:
+    phases = Counter(agent.phase for agent in hidden)
+    states = ", ".join(f"{number} {phase}" for phase, number in phases.items())
+    return Text(_fit(f"  and {plural(len(hidden), 'agent')} more: {states}", width), style="dim")
+
+
+def _agent_line(agent: AgentState, board: Board, at: datetime, width: int, id_width: int) -> Text:
+    left = f"{_mark(agent, at)} {_fit(agent.id, id_width)}  {_fit(_state(agent), 9)}"
+    figures = f" {duration(agent.seconds(at)):>6} {count(agent.tokens):>5} tok"
+    rest = width - cell_len(left) - len(figures) - 2
+    line = Text(left, style=_STYLES[agent.phase])
+    line.append(figures, style="dim")
+    if rest > 0:
+        line.append("  " + _said(agent, board, rest), style="dim" if agent.phase == "working" else "")
+    line.truncate(width)
+    return line
+
+
+def _mark(agent: AgentState, at: datetime) -> str:
+    match agent.phase:
+        case "working":
+            return _SPINNER[int(at.timestamp() * _REFRESH_PER_SECOND) % len(_SPINNER)]
+        case "retrying":
+            return "↻"
+        case "failed":
+            return "✗"
+        case "waiting":
+            return "·"
+        case "voted" | "answered":
+            return "✓"
+
+
+def _state(agent: AgentState) -> str:
+    if agent.phase != "working":
+        return agent.phase
+    if agent.thinking or not agent.streamed:
+        return "thinking"
+    return {"answer": "answering", "vote": "voting", "present": "writing", None: "working"}[agent.step]
+
+
+def _said(agent: AgentState, board: Board, width: int) -> str:
+    """What there is to read about the agent now: the end of its stream, its vote, its trouble."""
+    match agent.phase:
+        case "working" | "retrying" if agent.retry is not None and not agent.streamed:
+            return one_line(f"try {agent.retry.attempt + 1}: {agent.retry.error}", width)
+        case "working":
+            return _end(agent.tail, width)
+        case "failed" if agent.failure is not None:
+            return one_line(agent.failure.message, width)
+        case "voted" if agent.ballots:
+            return one_line(f"for {agent.ballots[-1].choice}: {agent.ballots[-1].reason}", width)
+        case "answered" | "voted" | "waiting" if agent.answers:
+            votes = board.votes.get(agent.id, 0)
+            said = f"answer {agent.answers[-1].number}: {agent.answers[-1].content}"
+            return one_line(f"({plural(votes, 'vote')}) {said}" if votes else said, width)
+        case _:
+            return ""
+
+
+def _preview(board: Board, width: int, lines: int) -> list[Text]:
+    """The end of the final answer while the winner writes it."""
+    writer = next((a for a in board.agents.values() if a.step == "present" and a.streamed and not a.thinking), None)
+    if writer is None or lines < 2:
+        return []
+    wrapped = [line for paragraph in printable(writer.tail).rstrip().split("\n") for line in _wrap(paragraph, width)]
+    return [Text(""), *(Text(line) for line in wrapped[-(lines - 1) :])]
+
+
+def _wrap(paragraph: str, width: int) -> list[str]:
+    lines = textwrap.wrap(paragraph, width) or [""]
+    return [piece for line in lines for piece in (chop_cells(line, width) if cell_len(line) > width else [line])]
+
+
+def _end(text: str, width: int) -> str:
+    """The last `width` cells of `text` on one line."""
+    folded = " ".join(printable(text).split())
+    if cell_len(folded) <= width:
+        return folded
+    folded = folded[-width:]
+    while cell_len(folded) >= width:
+        folded = folded[1:]
+    return "…" + folded
+
+
+def _fit(text: str, width: int) -> str:
+    """`text` in exactly `width` cells."""
+    if width <= 0:
+        return ""
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    return set_cell_size(text, width - 1) + "…"
+
+
+if TYPE_CHECKING:
+    _: type[Renderer] = LiveRenderer

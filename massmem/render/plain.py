@@ -1,0 +1,133 @@
+"""One plain line per thing worth knowing: for logs, pipes and terminals without cursor control."""
+
+from typing import TYPE_CHECKING, TextIO, assert_never
+
+from massmem.events import (
+    AgentDelta,
+    AgentFailed,
+    AgentRetrying,
+    AgentStarted,
+    AnswerSubmitted,
+    BallotCast,
+    BallotsVoided,
+    Event,
+    Notice,
+    RoundStarted,
+    TurnCompleted,
+    TurnFailed,
+    TurnInterrupted,
+    TurnResumed,
+    TurnStarted,
+    WinnerDecided,
+)
+from massmem.render.board import AgentEvent, Board, TurnEvent
+from massmem.render.figures import count, duration, failure, plural, summary, verdict
+from massmem.render.printable import one_line
+
+if TYPE_CHECKING:
+    from massmem.render.base import Renderer
+
+_EXCERPT = 100
+
+
+class PlainRenderer:
+    """board: must have been fed each event before this is. failures_only: says nothing but who failed."""
+
+    def __init__(self, board: Board, stream: TextIO, *, failures_only: bool = False) -> None:
+        self._board = board
+        self._stream = stream
+        self._failures_only = failures_only
+
+    def feed(self, event: Event) -> None:
+        if self._failures_only and not isinstance(event, AgentFailed):
+            return
+        text = describe(event, self._board)
+        if text is not None:
+            self._stream.write(f"{duration(self._board.seconds(event.at)):>6}  {text}\n")
+            self._stream.flush()
+
+    def close(self) -> None:
+        pass
+
+
+def describe(event: Event, board: Board) -> str | None:
+    """What to say about `event`, one line, or None when it is not worth one."""
+    match event:
+        case (
+            TurnStarted()
+            | TurnResumed()
+            | RoundStarted()
+            | BallotsVoided()
+            | WinnerDecided()
+            | TurnCompleted()
+            | TurnFailed()
+            | TurnInterrupted()
+            | Notice()
+        ):
+            return _turn_line(event, board)
+        case AgentStarted() | AgentDelta() | AgentRetrying() | AnswerSubmitted() | BallotCast() | AgentFailed():
+            return _agent_line(event, board)
+        case _:
+            assert_never(event)
+
+
+def _turn_line(event: TurnEvent, board: Board) -> str | None:
+    match event:
+        case TurnStarted():
+            text = f"{event.session_id} turn {event.turn}, {plural(len(event.agents), 'agent')}"
+        case TurnResumed():
+            text = f"{event.session_id} turn {event.turn} goes on: {one_line(event.question, _EXCERPT)}"
+        case RoundStarted():
+            text = f"{round_title(event.round, final=event.final)}: {', '.join(event.agents)}"
+        case BallotsVoided():
+            text = f"a new answer came in, these vote again: {', '.join(event.agents)}"
+        case WinnerDecided():
+            text = verdict(event)
+        case TurnCompleted():
+            text = _completed(event, board)
+        case TurnFailed() | TurnInterrupted():
+            text = None  # said at the end, with what to do next
+        case Notice():
+            text = one_line(event.message)
+        case _:
+            assert_never(event)
+    return text
+
+
+def _agent_line(event: AgentEvent, board: Board) -> str | None:
+    match event:
+        case AgentStarted():
+            return f"{event.agent_id} writes the final answer" if event.step == "present" else None
+        case AgentDelta():
+            return None
+        case AgentRetrying():
+            return f"{event.agent_id} tries again in {duration(event.delay)}: {one_line(event.error, _EXCERPT)}"
+        case AnswerSubmitted():
+            return f"{event.agent_id} answers{_cost(event, board)}: {one_line(event.content, _EXCERPT)}"
+        case BallotCast():
+            reason = one_line(event.reason, _EXCERPT)
+            return f"{event.agent_id} votes for {event.choice}{_cost(event, board)}: {reason}"
+        case AgentFailed():
+            return failure(event)
+        case _:
+            assert_never(event)
+
+
+def round_title(number: int, *, final: bool) -> str:
+    """`round 1, answers`, `round 2, improve or vote`, `round 3, last votes`."""
+    what = "answers" if number == 1 else "last votes" if final else "improve or vote"
+    return f"round {number}, {what}"
+
+
+def _cost(event: AnswerSubmitted | BallotCast, board: Board) -> str:
+    agent = board.agents[event.agent_id]
+    return f" ({duration(agent.seconds(event.at))}, {count(agent.tokens)} tokens)"
+
+
+def _completed(event: TurnCompleted, board: Board) -> str:
+    early = "time is up; ended with what there is: " if event.limit == "timeout" else ""
+    return f"{early}{summary(board, event.at)}"
+
+
+if TYPE_CHECKING:
+    _: type[Renderer] = PlainRenderer

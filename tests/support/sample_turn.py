@@ -1,0 +1,83 @@
+"""A turn in which everything happens that an event can tell, for tests of whoever reads events."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from massmem.events import EVENT, Event
+from massmem.messages import Usage
+
+START = datetime(2025, 10, 28, 14, 30, tzinfo=UTC)
+USAGE = Usage(prompt=100, completion=20, cached=10, requests=1)
+
+
+def event(seconds: float, kind: str, **fields: Any) -> Event:
+    return EVENT.validate_python({"type": kind, "at": START + timedelta(seconds=seconds), **fields})
+
+
+def begin(*agents: str, at: float = 0.0, question: str = "Why is the sky blue?") -> Event:
+    return event(at, "turn_started", session_id="session_a", turn=1, question=question, agents=agents, seed=7)
+
+
+def answer(at: float, agent: str, content: str, *, round: int = 1, number: int = 1) -> Event:
+    return event(
+        at, "answer_submitted", agent_id=agent, round=round, number=number, content=content, usage=USAGE
+    )  # fmt: skip
+
+
+def ballot(at: float, agent: str, choice: str, *, round: int = 2, reason: str = "most complete") -> Event:
+    return event(at, "ballot_cast", agent_id=agent, round=round, choice=choice, reason=reason, usage=USAGE)
+
+
+def whole_turn() -> list[Event]:
+    """Three agents: ann answers and improves, bob retries and votes, eve fails for good; ann wins and presents."""
+    return [
+        begin("ann", "bob", "eve"),
+        event(0.1, "round_started", round=1, agents=("ann", "bob", "eve")),
+        *(event(0.2, "agent_started", agent_id=a, round=1, step="answer") for a in ("ann", "bob", "eve")),
+        event(0.5, "agent_delta", agent_id="ann", round=1, channel="reasoning", text="hm"),
+        event(0.6, "agent_delta", agent_id="ann", round=1, channel="text", text="Rayleigh scattering."),
+        event(0.7, "agent_retrying", agent_id="bob", round=1, error="429 slow down", delay=1.5, attempt=1),
+        event(
+            0.9,
+            "agent_failed",
+            agent_id="eve",
+            round=1,
+            step="answer",
+            error="AuthenticationError",
+            message="the key was refused",
+            hint="check OPENAI_API_KEY",
+            usage=Usage(requests=1),
+        ),
+        answer(1.2, "ann", "Rayleigh scattering.", number=1),
+        answer(2.2, "bob", "Blue light scatters more.", number=2),
+        event(2.3, "round_started", round=2, agents=("ann", "bob")),
+        *(event(2.3, "agent_started", agent_id=a, round=2, step="vote") for a in ("ann", "bob")),
+        ballot(2.8, "bob", "bob"),
+        answer(3.0, "ann", "Rayleigh scattering, in short.", round=2, number=3),
+        event(3.0, "ballots_voided", round=2, agents=("bob",)),
+        event(3.1, "round_started", round=3, agents=("ann", "bob"), final=True),
+        *(event(3.1, "agent_started", agent_id=a, round=3, step="vote") for a in ("ann", "bob")),
+        ballot(3.5, "ann", "ann", round=3),
+        ballot(4.0, "bob", "ann", round=3, reason="names the cause"),
+        event(4.0, "winner_decided", agent_id="ann", votes={"ann": 2}, by="consensus"),
+        event(4.0, "agent_started", agent_id="ann", round=3, step="present"),
+        event(4.2, "agent_delta", agent_id="ann", round=3, channel="text", text="The sky is blue because"),
+        event(4.3, "notice", message="the store is slow"),
+        event(
+            5.0,
+            "turn_completed",
+            winner="ann",
+            answer="The sky is blue because of Rayleigh scattering.",
+            presented=True,
+            usage=Usage(prompt=700, completion=150, cached=60, requests=8),
+        ),
+    ]
+
+
+def other_ends() -> list[Event]:
+    """The events that `whole_turn` has no place for."""
+    return [
+        event(0, "turn_resumed", session_id="session_a", turn=1, question="Why?", agents=("ann",)),
+        event(1, "turn_failed", message="no agent could answer", hint="try later", exit_code=3, usage=Usage()),
+        event(1, "turn_interrupted", by="user"),
+    ]

@@ -1,0 +1,84 @@
+import os
+import re
+
+import pytest
+import typer
+from typer.main import get_command
+
+from massmem.cli.ask import Output, RunOptions, app, refuse_mistyped_command
+from massmem.cli.commands import COMMANDS
+from massmem.errors import InputError
+from tests.support.cli import massmem
+
+
+def parse(*arguments: str) -> object:
+    command = get_command(app)
+    with command.make_context("massmem", list(arguments)) as context:
+        return command.invoke(context)
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ([], RunOptions()),
+        (["why?"], RunOptions("why?")),
+        (["-"], RunOptions("-")),
+        (["why?", "--quiet", "--config", "t.yaml"], RunOptions("why?", config="t.yaml", quiet=True)),
+        (["--config=t.yaml", "why?", "-q"], RunOptions("why?", config="t.yaml", quiet=True)),
+        (["--", "--help"], RunOptions("--help")),
+        (["--quiet", "--", "-5 + 3?"], RunOptions("-5 + 3?", quiet=True)),
+        (["--session-id", "s", "--timeout", "2.5"], RunOptions(session_id="s", timeout=2.5)),
+        (["--output", "jsonl", "--strict", "x"], RunOptions("x", output=Output.JSONL, strict=True)),
+        (["--list-sessions", "--json"], RunOptions(list_sessions=True, as_json=True)),
+        (["--json", "x"], RunOptions("x", output=Output.JSON, as_json=True)),
+        (["--debug", ""], RunOptions("", debug=True)),
+    ],
+)
+def test_command_lines(line: list[str], options: RunOptions):
+    assert parse(*line) == options
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["what", "is", "up"], "must be one argument, but 3"),
+        (["--timeout", "0", "x"], "above 0"),
+        (["--timeout", "nan", "x"], "above 0"),
+        (["--timeout", "inf", "x"], "above 0"),
+    ],
+)
+def test_lines_that_are_refused(line: list[str], message: str):
+    with pytest.raises(InputError, match=message):
+        parse(*line)
+
+
+@pytest.mark.parametrize("line", [["--nope"], ["--config"], ["--output", "xml"], ["--timeout", "soon"]])
+def test_lines_that_cannot_be_parsed(line: list[str]):
+    with pytest.raises(typer.TyperException):
+        parse(*line)
+
+
+def test_a_slip_in_a_commands_name_is_not_sent_to_a_model():
+    with pytest.raises(InputError) as refused:
+        refuse_mistyped_command("modles")
+    assert refused.value.hint == 'did you mean: massmem models? To ask it: massmem ask "modles"'
+    refuse_mistyped_command("models of the atom")
+    refuse_mistyped_command("why?")
+
+
+def test_help_shows_every_option_and_every_command():
+    text = massmem("--help").stdout.decode()
+    for name in ("config", "session-id", "list-sessions", "json", "output", "quiet", "strict", "timeout", "debug"):
+        assert re.search(rf"^.*--{name}\b", text, re.MULTILINE), name
+    for name, command in COMMANDS.items():
+        assert re.search(rf"^\s+{name}\s+{re.escape(command.summary)}$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("line", "cword", "found"), [("mo", 1, ["models"]), ("--li", 1, ["--list-sessions"])])
+def test_the_shell_completes_commands_and_options(line: str, cword: int, found: list[str]):
+    environ = os.environ | {
+        "_MASSMEM_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"massmem {line}",
+        "COMP_CWORD": str(cword),
+    }
+    assert massmem(env=environ).stdout.decode().split() == found

@@ -1,0 +1,85 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from massmem import __version__
+from massmem.cli.commands import COMMANDS, Command
+from massmem.cli.main import main
+from tests.support.cli import massmem
+
+HEAVY = {
+    "openai", "anthropic", "mem0", "qdrant_client", "qdrant_edge", "sqlalchemy", "alembic", "aiosqlite", "pydantic",
+    "numpy", "tiktoken", "httpx2", "xllamacpp", "yaml", "asyncio", "rich",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", ["--help", "--nope", "--list-sessions", "--list-sessions --json"])
+def test_nothing_heavy_is_imported_before_there_is_work(line: str):
+    code = f"""
+import sys
+from massmem.cli.main import main
+main({line.split()!r})
+print(*(m for m in sys.modules if "." not in m), file=sys.stderr)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(ran.stderr.splitlines()[-1].split())
+    assert "massmem" in loaded
+    assert loaded & HEAVY == set()
+
+
+def test_version(capsys: pytest.CaptureFixture[str]):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"massmem {__version__}\n"
+
+
+def test_usage_errors_are_one_message_and_exit_2(capsys: pytest.CaptureFixture[str]):
+    assert main(["--sesion-id", "x"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("massmem: No such option: --sesion-id")
+    assert "massmem --help" in err
+
+
+def test_a_bug_is_70_with_a_log_and_no_traceback(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setitem(COMMANDS, "broken", Command("massmem.no_such_module", "A command whose module is missing."))
+    assert main(["broken"]) == 70
+    (log,) = (home / ".massmem" / "logs").glob("crash-*.log")
+    assert capsys.readouterr().err == (
+        "massmem: this is a bug in massmem: ModuleNotFoundError: No module named 'massmem.no_such_module'\n"
+        f"  please report it with this file: {log}\n"
+    )
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_says_what_it_does(name: str):
+    ran = massmem(name, "--help")
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert b"Usage: massmem" in ran.stdout
+
+
+def test_a_closed_pipe_is_quiet():
+    ran = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {sys.executable} -m massmem --help | true"], capture_output=True, check=False
+    )
+    assert ran.stderr == b""
+    assert ran.returncode in {0, 141}
+
+
+def test_closed_streams_do_no_harm():
+    ran = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m massmem --version <&- >&- 2>&-"], capture_output=True, check=False
+    )
+    assert ran.returncode == 0
+
+
+def test_a_full_disk_under_stdout_is_an_error():
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "massmem", "--list-sessions"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert ran.returncode == 1
+    assert ran.stderr.decode().startswith("massmem: standard output cannot be written: No space left on device")
