@@ -168,7 +168,7 @@ class Registry:
         from filelock import FileLock, Timeout  # it loads asyncio, 45 ms that reading the list does not need
 
         make_home(self._home)
-        lock = FileLock(f"{self.path}.lock", timeout=LOCK_TIMEOUT, mode=0o600)
+        lock = FileLock(f"{self.path}.lock", timeout=LOCK_TIMEOUT, mode=0o600, poll_interval=0.01)
         try:
             lock.acquire()
         except Timeout as e:

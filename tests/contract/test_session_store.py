@@ -1,0 +1,327 @@
+"""What every SessionStore promises, over every implementation."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from massmem.errors import SessionBusyError, SessionExistsError, StoreError
+from massmem.events import AgentDelta, Event
+from massmem.messages import clean_text
+from massmem.records import MessageRecord, SessionRecord
+from massmem.store import open_store
+from massmem.store.base import SessionStore
+from tests.support.sample_turn import START, answer, ballot, begin, event, other_ends, whole_turn
+
+Opener = Callable[[], Awaitable[SessionStore]]
+
+
+def sqlite_url(folder: Path) -> str:
+    return f"sqlite:///{folder / 'store.db'}"
+
+
+@pytest.fixture(params=[sqlite_url], ids=["sqlite"])
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    url = request.param(tmp_path)
+    return lambda: open_store(url, tmp_path / "home" / ".massmem")
+
+
+@pytest.fixture
+async def store(opener: Opener) -> AsyncIterator[SessionStore]:
+    opened = await opener()
+    yield opened
+    await opened.close()
+
+
+def session(name: str = "session_a", at: float = 0) -> SessionRecord:
+    created = START + timedelta(seconds=at)
+    return SessionRecord(
+        session_id=name, model="m", config_path="team.yaml", description="d", created_at=created, updated_at=created
+    )
+
+
+def done(at: float = 5, text: str = "So it is.") -> Event:
+    return event(
+        at, "turn_completed", winner="ann", answer=text, presented=True, usage={"prompt": 1, "completion": 1}
+    )  # fmt: skip
+
+
+async def everything(store: SessionStore, name: str = "session_a", page: int = 1000) -> list[MessageRecord]:
+    found: list[MessageRecord] = []
+    while page_of := await store.messages(name, after=found[-1].seq if found else 0, limit=page):
+        found += page_of
+    return found
+
+
+async def test_a_session_comes_back_as_it_was_stored(store: SessionStore) -> None:
+    await store.create_session(session())
+    assert await store.get_session("session_a") == session()
+    assert await store.get_session("session_b") is None
+    assert await store.get_session("") is None
+
+
+async def test_an_id_is_taken_once(store: SessionStore) -> None:
+    await store.create_session(session())
+    with pytest.raises(SessionExistsError, match="session_a"):
+        await store.create_session(session(at=1))
+    assert await store.get_session("session_a") == session()
+
+
+async def test_sessions_are_listed_newest_first(store: SessionStore) -> None:
+    for name, at in (("b", 2), ("a", 1), ("d", 3), ("c", 3)):
+        await store.create_session(session(name, at))
+    assert [s.session_id for s in await store.list_sessions()] == ["d", "c", "b", "a"]
+    assert [s.session_id for s in await store.list_sessions(limit=2, offset=1)] == ["c", "b"]
+    assert [s.session_id for s in await store.list_sessions(offset=3)] == ["a"]
+
+
+async def test_events_come_back_in_order_without_deltas(store: SessionStore) -> None:
+    await store.create_session(session())
+    log = [*whole_turn(), *other_ends()]
+    first = await store.append("session_a", 1, log[:7])
+    rest = await store.append("session_a", 1, log[7:])
+    seqs = first + rest
+    assert seqs == sorted(set(seqs))
+    assert len(seqs) == len(log)
+    kept = [e for e in log if not isinstance(e, AgentDelta)]
+    assert len(kept) < len(log)
+    assert await store.turn_events("session_a", 1) == kept
+    assert await store.turn_events("session_a", 2) == []
+
+
+async def test_nothing_is_appended_for_an_unknown_session(store: SessionStore) -> None:
+    with pytest.raises(StoreError, match="session_a"):
+        await store.append("session_a", 1, [begin("ann")])
+    await store.create_session(session())
+    assert await everything(store) == []
+    assert await store.append("session_a", 1, []) == []
+
+
+async def test_a_whole_turn_in_the_tables(store: SessionStore) -> None:
+    await store.create_session(session())
+    await store.append("session_a", 1, whole_turn())
+    turn = await store.last_turn("session_a")
+    assert turn is not None
+    assert (turn.turn, turn.status, turn.winner, turn.seed) == (1, "completed", "ann", 7)
+    assert turn.question == "Why is the sky blue?"
+    assert turn.answer == "The sky is blue because of Rayleigh scattering."
+    assert (turn.started_at, turn.ended_at) == (START, START + timedelta(seconds=5))
+    found = await everything(store)
+    assert [(m.kind, m.agent_id) for m in found] == [
+        ("user", None),
+        ("assistant", "ann"),
+        ("assistant", "bob"),
+        ("tool_call", "bob"),
+        ("assistant", "ann"),
+        ("tool_call", "ann"),
+        ("tool_call", "bob"),
+        ("assistant", "ann"),
+    ]
+    assert [m.final for m in found] == [False] * 7 + [True]
+    assert "names the cause" in found[6].content
+    assert len({m.id for m in found}) == len(found)
+    record = await store.get_session("session_a")
+    assert record is not None
+    assert (record.title, record.status, record.message_count) == ("Why is the sky blue?", "completed", 8)
+    assert record.last_message == "The sky is blue because of Rayleigh scattering."
+    assert (record.created_at, record.updated_at) == (START, START + timedelta(seconds=5))
+
+
+async def test_the_title_is_the_first_question(store: SessionStore) -> None:
+    await store.create_session(session())
+    await store.append("session_a", 1, [begin("ann", question="First\n  line " + "x" * 200), done()])
+    await store.append("session_a", 2, [begin("ann", question="Second")])
+    record = await store.get_session("session_a")
+    assert record is not None
+    assert record.title == "First line " + "x" * 69
+    assert (record.last_message, record.status) == ("Second", "active")
+
+
+async def test_conversation_pages_are_whole_and_newest_first(store: SessionStore) -> None:
+    await store.create_session(session())
+    for turn in range(1, 6):
+        batch = [begin("ann", question=f"q{turn}"), answer(1, "ann", "draft"), ballot(2, "ann", "ann")]
+        await store.append("session_a", turn, [*batch, done(text=f"a{turn}")])
+    pages: list[str] = []
+    before: int | None = None
+    while page := await store.conversation("session_a", before, 3):
+        assert len(page) <= 3
+        pages += [m.content for m in page]
+        before = page[-1].seq
+    assert pages == [f"{who}{turn}" for turn in range(5, 0, -1) for who in "aq"]
+
+
+async def test_messages_can_be_paged_also_within_one_event(store: SessionStore) -> None:
+    await store.create_session(session())
+    thought = answer(1, "ann", "A").model_copy(update={"reasoning": "because"})
+    voted = ballot(2, "ann", "ann").model_copy(update={"reasoning": "mine is best"})
+    await store.append("session_a", 1, [begin("ann"), thought, voted, done()])
+    one_by_one = await everything(store, page=1)
+    assert [m.kind for m in one_by_one] == ["user", "reasoning", "assistant", "reasoning", "tool_call", "assistant"]
+    assert one_by_one == await everything(store)
+
+
+async def test_what_an_agent_said_before_it_failed_is_kept(store: SessionStore) -> None:
+    await store.create_session(session())
+    failed = {"round": 1, "step": "answer", "error": "StreamInterrupted", "message": "cut", "usage": {}}
+    said = event(1, "agent_failed", agent_id="ann", partial="The sky is", **failed)
+    silent = event(1, "agent_failed", agent_id="bob", **failed)
+    await store.append("session_a", 1, [begin("ann", "bob"), said, silent])
+    (_, message) = await everything(store)
+    assert (message.content, message.agent_id, message.final) == ("The sky is", "ann", False)
+    assert message.metadata["partial"] is True
+
+
+@pytest.mark.parametrize(
+    ("last", "status"),
+    [
+        (event(9, "turn_interrupted", by="user"), "interrupted"),
+        (event(9, "turn_failed", message="all failed", exit_code=3, usage={}), "failed"),
+    ],
+)
+async def test_an_unfinished_turn_can_be_resumed_or_given_up(store: SessionStore, last: Event, status: str) -> None:
+    async def turn_and_session() -> tuple[str | None, str | None]:
+        turn, record = await store.last_turn("session_a"), await store.get_session("session_a")
+        return turn and turn.status, record and record.status
+
+    await store.create_session(session())
+    await store.append("session_a", 1, [begin("ann")])
+    assert await turn_and_session() == ("running", "active")
+    await store.append("session_a", 1, [last])
+    assert await turn_and_session() == (status, status)
+    await store.append("session_a", 1, other_ends()[:1])
+    assert await turn_and_session() == ("running", "active")
+    await store.append("session_a", 1, [last])
+    await store.abandon_turn("session_a", 1)
+    turn = await store.last_turn("session_a")
+    assert turn is not None
+    assert turn.status == "abandoned"
+    assert turn.answer is None
+    assert len(await everything(store)) == 1
+
+
+async def test_a_completed_turn_is_not_given_up(store: SessionStore) -> None:
+    await store.create_session(session())
+    await store.append("session_a", 1, [begin("ann"), done()])
+    await store.abandon_turn("session_a", 1)
+    turn = await store.last_turn("session_a")
+    assert turn is not None
+    assert turn.status == "completed"
+
+
+async def test_last_turn_is_the_last(store: SessionStore) -> None:
+    await store.create_session(session())
+    assert await store.last_turn("session_a") is None
+    for number in (1, 2, 10):
+        await store.append("session_a", number, [begin("ann", question=f"q{number}")])
+    turn = await store.last_turn("session_a")
+    assert turn is not None
+    assert (turn.turn, turn.question, turn.answer) == (10, "q10", None)
+
+
+async def test_a_turn_is_begun_once(store: SessionStore) -> None:
+    await store.create_session(session())
+    await store.append("session_a", 1, [begin("ann")])
+    before = await everything(store), await store.get_session("session_a")
+    with pytest.raises(SessionBusyError):
+        await store.append("session_a", 1, [begin("ann", question="again")])
+    assert (await everything(store), await store.get_session("session_a")) == before
+    assert len(await store.turn_events("session_a", 1)) == 1
+
+
+async def test_sessions_do_not_see_each_other(store: SessionStore) -> None:
+    for name in ("a", "b"):
+        await store.create_session(session(name))
+        await store.append(name, 1, [begin("ann", question=f"of {name}"), done(text=f"for {name}")])
+    for name in ("a", "b"):
+        assert {m.content for m in await everything(store, name)} == {f"of {name}", f"for {name}"}
+        assert [m.content for m in await store.conversation(name, None, 9)] == [f"for {name}", f"of {name}"]
+
+
+ODD = [
+    "\ud800",
+    "nul \x00 byte",
+    "back\\u0000slash",
+    "\u202ertl",
+    "e\u0301 é",
+    "👩‍👩‍👧",
+    "\x1b[31m",
+    "%s :p ?",
+    "'; --",
+    "\udfff\x00",
+]
+
+
+@pytest.mark.parametrize("text", ODD, ids=ascii)
+async def test_odd_text_is_kept_or_replaced_and_never_breaks_a_session(store: SessionStore, text: str) -> None:
+    await store.create_session(session().model_copy(update={"description": text}))
+    await store.append("session_a", 1, [begin("ann", question=text), answer(1, "ann", text), done(text=text)])
+    assert [m.content for m in await everything(store)] == [clean_text(text)] * 3
+    stored = await store.turn_events("session_a", 1)
+    assert [e.type for e in stored] == ["turn_started", "answer_submitted", "turn_completed"]
+    assert await store.get_session(text) is None
+
+
+async def test_many_tasks_append_at_once(store: SessionStore) -> None:
+    names = ("a", "b")
+    for name in names:
+        await store.create_session(session(name))
+    seqs = await asyncio.gather(*(store.append(name, 1, whole_turn()[1:4]) for _ in range(25) for name in names))
+    for i, _ in enumerate(names):
+        of_one = sorted(seq for batch in seqs[i::2] for seq in batch)
+        assert of_one == list(range(1, 76))
+
+
+async def test_a_cancelled_append_is_whole_or_absent_and_the_store_goes_on(store: SessionStore) -> None:
+    await store.create_session(session())
+    for turn in range(1, 13):
+        task = asyncio.create_task(store.append("session_a", turn, [begin("ann"), answer(1, "ann", "A"), done()]))
+        await asyncio.sleep(0.0005 * turn)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await store.append("session_a", 99, [begin("ann")])
+    for turn in range(1, 13):
+        assert len(await store.turn_events("session_a", turn)) in (0, 3)
+    assert len(await store.turn_events("session_a", 99)) == 1
+
+
+async def test_it_is_all_there_after_reopening(opener: Opener) -> None:
+    first = await opener()
+    await first.create_session(session())
+    await first.append("session_a", 1, whole_turn())
+    before = [await everything(first), await first.last_turn("session_a"), await first.turn_events("session_a", 1)]
+    second = await opener()
+    assert [
+        await everything(second), await second.last_turn("session_a"), await second.turn_events("session_a", 1)
+    ] == before  # fmt: skip
+    await first.close()
+    await second.append("session_a", 2, [begin("ann")])
+    await second.close()
+
+
+@settings(max_examples=8, deadline=None)
+@given(cuts=st.sets(st.integers(1, len(whole_turn()) - 1)))
+def test_the_tables_do_not_depend_on_how_events_are_batched(
+    tmp_path_factory: pytest.TempPathFactory, cuts: set[int]
+) -> None:
+    async def tables() -> tuple[object, ...]:
+        folder = tmp_path_factory.mktemp("batches")
+        store = await open_store(sqlite_url(folder), folder)
+        await store.create_session(session())
+        log, edges = whole_turn(), [0, *sorted(cuts), len(whole_turn())]
+        for start, end in pairwise(edges):
+            await store.append("session_a", 1, log[start:end])
+        seen = await everything(store), await store.last_turn("session_a"), await store.get_session("session_a")
+        await store.close()
+        return seen
+
+    async def at_once() -> tuple[object, ...]:
+        cuts.clear()
+        return await tables()
+
+    assert asyncio.run(tables()) == asyncio.run(at_once())

@@ -1,0 +1,124 @@
+"""sessions.json under kills, crowds and full disks."""
+
+import random
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from massmem.errors import HomeError, StoreError
+from massmem.registry import Entry, Registry, RegistryDamaged
+from tests.support.store_writer import finish, kill_after, lost_and_ghosts, noted, register, start
+
+WHEN = "2025-10-28T14:30:00+00:00"
+
+
+@pytest.fixture
+def folder(home: Path) -> Path:
+    return home / ".massmem"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "small"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(place)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if mounted.returncode:
+        pytest.skip(f"mounting a small disk is not permitted: {mounted.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def expected(notes: list[str]) -> list[str]:
+    removed = {note[1:] for note in notes if note.startswith("-")}
+    return [note for note in notes if not note.startswith("-") and note not in removed]
+
+
+def test_eight_processes_add_and_remove(folder: Path, tmp_path: Path) -> None:
+    writers = [start(register, folder, tmp_path / f"{n}.notes", f"w{n}", 25, n % 2 == 0) for n in range(8)]
+    assert finish(writers) == [0] * 8
+    notes = noted(tmp_path)
+    found = [entry.session_id for entry in Registry(folder).entries()]
+    lost, ghosts = lost_and_ghosts(expected(notes), found)
+    print(f"operations {len(notes)} kept {len(found)} lost {lost} ghosts {ghosts}")
+    assert len(notes) == 8 * 25 + 4 * 12
+    assert (lost, ghosts) == (0, 0)
+
+
+def killed(folder: Path, notes: Path, kills: int) -> None:
+    notes.mkdir()
+    rng = random.Random(1)
+    at_work = 0
+    for number in range(kills):
+        writer = start(register, folder, notes / f"{number}.notes", f"w{number}", 100_000, False)
+        at_work += kill_after(writer, rng.uniform(0.02, 0.15))
+    acknowledged = noted(notes)
+    found = [entry.session_id for entry in Registry(folder).entries()]
+    lost, ghosts = lost_and_ghosts(acknowledged, found, in_flight=at_work)
+    print(f"kills {at_work} acknowledged {len(acknowledged)} lost {lost} ghosts {ghosts}")
+    assert at_work == kills
+    assert acknowledged
+    assert (lost, ghosts) == (0, 0)
+    Registry(folder).upsert(Entry("after", WHEN))
+    assert {p.name for p in folder.iterdir()} <= {"sessions.json", "sessions.json.lock"}
+
+
+def test_kill_minus_9(folder: Path, tmp_path: Path) -> None:
+    killed(folder, tmp_path / "notes", 20)
+
+
+@pytest.mark.full
+def test_kill_minus_9_often(folder: Path, tmp_path: Path) -> None:
+    killed(folder, tmp_path / "notes", 200)
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    registry = Registry(small_disk)
+    acknowledged: list[str] = []
+    raised = 0
+    for number in range(200):
+        try:
+            registry.upsert(Entry(f"s{number}", WHEN, description="x" * 200))
+            acknowledged.append(f"s{number}")
+        except StoreError as e:
+            raised += 1
+            assert "disk is full" in e.message
+    lost, ghosts = lost_and_ghosts(acknowledged, [entry.session_id for entry in registry.entries()])
+    print(f"acknowledged {len(acknowledged)} raised {raised} lost {lost} ghosts {ghosts}")
+    assert acknowledged
+    assert raised
+    assert (lost, ghosts) == (0, 0)
+
+
+def test_a_damaged_file_on_a_full_disk_stays(small_disk: Path) -> None:
+    registry = Registry(small_disk)
+    registry.path.write_bytes(b"x" * 40_000)
+    with pytest.raises(StoreError, match="disk is full"):
+        registry.entries()
+    assert registry.path.read_bytes() == b"x" * 40_000
+    assert list(small_disk.glob("*.damaged-*")) == []
+
+
+def test_a_read_only_home_can_still_be_listed(small_disk: Path) -> None:
+    registry = Registry(small_disk)
+    registry.upsert(Entry("s", WHEN))
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    assert [entry.session_id for entry in registry.entries()] == ["s"]
+    with pytest.raises(HomeError, match="cannot be written"):
+        registry.upsert(Entry("t", WHEN))
+
+
+def test_a_death_between_damage_and_rebuild_loses_nothing(folder: Path) -> None:
+    registry = Registry(folder)
+    registry.upsert(Entry("s", WHEN))
+    data = registry.path.read_bytes()[:-5]
+    registry.path.write_bytes(data)
+    for _ in range(3):  # each a process that dies before it rebuilds
+        with pytest.raises(RegistryDamaged):
+            Registry(folder).entries()
+    assert len(list(folder.glob("*.damaged-*"))) == 1

@@ -1,0 +1,200 @@
+"""Migrations: the same schema as schema.py, safe among processes, under a kill, and before a newer file."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from massmem.errors import StoreDamagedError, StoreError, StoreVersionError
+from massmem.home import make_file
+from massmem.store import migrate, open_store, sqlite
+from massmem.store.schema import REVISIONS, metadata
+from tests.contract.test_session_store import session
+from tests.support.sample_turn import whole_turn
+from tests.support.store_writer import start
+
+SECOND = '''
+"""A later release."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.add_column("chat_sessions", sa.Column("pinned", sa.Boolean))
+    op.execute("UPDATE chat_sessions SET pinned = 1")
+    {then}
+'''
+
+
+@pytest.fixture
+def database(home: Path) -> Path:
+    return home / ".massmem" / "massmem.db"
+
+
+@pytest.fixture
+async def filled(database: Path) -> Path:
+    """A database of the first release, with one turn in it."""
+    store = await open_store(f"sqlite:///{database}", database.parent)
+    await store.create_session(session())
+    await store.append("session_a", 1, whole_turn())
+    await store.close()
+    return database
+
+
+def later_release(tmp_path: Path, then: str = "") -> Path:
+    scripts = tmp_path / "scripts 100%"
+    shutil.copytree(migrate.SCRIPTS, scripts)
+    (scripts / "versions" / "0002_second.py").write_text(SECOND.format(then=then))
+    return scripts
+
+
+def parts(database: Path) -> dict[str, str]:
+    """Everything that makes up a schema, as SQLite keeps it, spelling of blanks and quotes aside."""
+    with closing(sqlite3.connect(database)) as connection:
+        found = connection.execute("SELECT type || ' ' || name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+        return {name: " ".join(sql.replace('"', "").split()) for name, sql in found if "alembic" not in name}
+
+
+def backups(database: Path) -> list[str]:
+    return [path.name for path in database.parent.glob("*.bak-*")]
+
+
+async def test_the_migrations_make_the_schema(filled: Path, tmp_path: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{filled}")
+    with engine.connect() as connection:
+        options = {"include_name": lambda name, kind, _: kind != "table" or name in metadata.tables}
+        assert compare_metadata(MigrationContext.configure(connection, opts=options), metadata) == []
+    engine.dispose()
+    direct = tmp_path / "direct.db"
+    engine = sa.create_engine(f"sqlite:///{direct}")
+    metadata.create_all(engine)
+    engine.dispose()
+    made, declared = parts(filled), parts(direct)
+    assert set(made) == set(declared)
+    for name in declared:
+        if not name.startswith("table ") or "VIRTUAL" in declared[name]:
+            assert made[name] == declared[name]  # partial indexes, triggers and the search index to the letter
+
+
+def test_the_program_knows_exactly_the_released_revisions() -> None:
+    scripts = ScriptDirectory(str(migrate.SCRIPTS))
+    assert [script.revision for script in reversed(list(scripts.walk_revisions()))] == list(REVISIONS)
+    assert scripts.get_heads() == [REVISIONS[-1]]
+
+
+async def test_a_newer_database_is_refused_and_not_touched(filled: Path) -> None:
+    with closing(sqlite3.connect(filled)) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0099'")
+        connection.commit()
+    before = filled.read_bytes()
+    with pytest.raises(StoreVersionError, match=r"newer massmem .*'0099'"):
+        await open_store(f"sqlite:///{filled}", filled.parent)
+    assert filled.read_bytes() == before
+
+
+async def test_the_database_of_another_program_is_refused(database: Path) -> None:
+    database.parent.mkdir()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE recipes (id)")
+        connection.commit()
+    before = database.read_bytes()
+    with pytest.raises(StoreDamagedError, match="another program"):
+        await open_store(f"sqlite:///{database}", database.parent)
+    assert database.read_bytes() == before
+
+
+def test_alembic_is_not_loaded_when_there_is_nothing_to_do(home: Path) -> None:
+    program = (
+        "import asyncio, sys; from pathlib import Path; from massmem.store import open_store\n"
+        "home = Path('~/.massmem').expanduser()\n"
+        "async def main(): await (await open_store('sqlite:///~/.massmem/m.db', home)).close()\n"
+        "asyncio.run(main()); print('alembic' in sys.modules)"
+    )
+    environment = {**os.environ, "HOME": str(home)}
+    loaded = [
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+        ).stdout.strip()
+        for _ in range(2)
+    ]
+    assert loaded == ["True", "False"]
+
+
+async def test_an_upgrade_keeps_the_data_and_removes_its_backup(filled: Path, tmp_path: Path) -> None:
+    migrate.upgrade(filled, later_release(tmp_path), "0002")
+    assert sqlite.revision(filled) == "0002"
+    assert backups(filled) == []
+    with closing(sqlite3.connect(filled)) as connection:
+        assert connection.execute("SELECT session_id, message_count, pinned FROM chat_sessions").fetchall() == [
+            ("session_a", 8, 1)
+        ]
+
+
+async def test_a_failed_upgrade_changes_nothing_and_names_the_backup(filled: Path, tmp_path: Path) -> None:
+    scripts = later_release(tmp_path, then='op.execute("INSERT INTO nowhere VALUES (1)")')
+    before = parts(filled)
+    with pytest.raises(StoreError, match=r"no such table: nowhere") as caught:
+        migrate.upgrade(filled, scripts, "0002")
+    assert str(filled.with_name("massmem.db.bak-0001")) in caught.value.hint
+    assert (parts(filled), sqlite.revision(filled)) == (before, "0001")
+    assert sqlite.revision(filled.with_name("massmem.db.bak-0001")) == "0001"
+    await (await open_store(f"sqlite:///{filled}", filled.parent)).close()
+
+
+async def test_an_upgrade_that_would_orphan_rows_is_undone(filled: Path, tmp_path: Path) -> None:
+    scripts = later_release(tmp_path, then='op.execute("DELETE FROM chat_sessions")')
+    with pytest.raises(StoreError, match="would lose what they belong to"):
+        migrate.upgrade(filled, scripts, "0002")
+    assert sqlite.revision(filled) == "0001"
+
+
+def killed_upgrade(database: Path, scripts: Path, notes: Path) -> None:
+    os.environ["UPGRADE_NOTES"] = str(notes)
+    migrate.upgrade(database, scripts, "0002")
+
+
+async def test_a_kill_within_an_upgrade(filled: Path, tmp_path: Path) -> None:
+    waits = "import os, time, pathlib; pathlib.Path(os.environ['UPGRADE_NOTES']).touch(); time.sleep(60)"
+    scripts, reached = later_release(tmp_path, then=waits), tmp_path / "reached"
+    upgrading = start(killed_upgrade, filled, scripts, reached)
+    while not reached.exists():
+        assert upgrading.is_alive()
+        time.sleep(0.01)
+    upgrading.kill()
+    upgrading.join()
+    assert sqlite.revision(filled) == "0001"
+    assert backups(filled) == ["massmem.db.bak-0001"]
+    (scripts / "versions" / "0002_second.py").write_text(SECOND.format(then=""))
+    migrate.upgrade(filled, scripts, "0002")
+    assert sqlite.revision(filled) == "0002"
+    assert backups(filled) == []
+
+
+def test_a_kill_within_the_first_migration(database: Path, tmp_path: Path) -> None:
+    database.parent.mkdir()
+    make_file(database)
+    reached = tmp_path / "reached"
+    waits = "import os, time, pathlib; pathlib.Path(os.environ['UPGRADE_NOTES']).touch(); time.sleep(60)"
+    upgrading = start(killed_upgrade, database, later_release(tmp_path, then=waits), reached)
+    while not reached.exists():
+        assert upgrading.is_alive()
+        time.sleep(0.01)
+    upgrading.kill()
+    upgrading.join()
+    assert sqlite.revision(database) is None
+    migrate.upgrade(database)
+    assert sqlite.revision(database) == REVISIONS[-1]

@@ -1,0 +1,122 @@
+"""Processes that write to a store or a registry until they are killed, and the checker of what they left.
+
+A writer notes an id in its own file only after the call returned. Afterwards everything is read back:
+lost = noted and missing, ghost = there twice or never sent.
+"""
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from massmem.errors import SessionExistsError
+from massmem.records import SessionRecord
+from massmem.registry import Entry, Registry
+from massmem.store import open_store
+from massmem.store.sql import SqlStore
+from tests.support.sample_turn import answer, begin
+
+# A fork server imports all of the above once; a writer then starts in milliseconds.
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload([__name__, SqlStore.__module__])
+Writer = Callable[..., None]
+
+
+class Notes:
+    """What one writer was told is stored."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def add(self, name: str) -> None:
+        os.write(self._file, f"{name}\n".encode())
+
+
+def noted(folder: Path) -> list[str]:
+    return [line for path in sorted(folder.glob("*.notes")) for line in path.read_text().splitlines()]
+
+
+def append_answers(database: Path, notes: Path, session_id: str, name: str, count: int) -> None:
+    """Append `count` events with texts NAME-0, NAME-1, ... to the session, made when missing."""
+    asyncio.run(_append_answers(database, Notes(notes), session_id, name, count))
+
+
+async def _append_answers(database: Path, notes: Notes, session_id: str, name: str, count: int) -> None:
+    store = await open_store(f"sqlite:///{database}", database.parent)
+    moment = datetime.now(UTC)
+    with contextlib.suppress(SessionExistsError):
+        await store.create_session(SessionRecord(session_id=session_id, created_at=moment, updated_at=moment))
+        await store.append(session_id, 1, [begin("ann")])
+    for number in range(count):
+        text = f"{name}-{number}"
+        await store.append(session_id, 1, [answer(0, "ann", text)])
+        notes.add(f"{session_id}:{text}")
+    await store.close()
+
+
+def register(home: Path, notes: Path, name: str, count: int, removing: bool) -> None:
+    """Add `count` entries, and remove every second one again when `removing`. Removals are noted with a leading '-'."""
+    book, registry = Notes(notes), Registry(home)
+    for number in range(count):
+        session_id = f"{name}-{number}"
+        registry.upsert(Entry(session_id, datetime.now(UTC).isoformat()))
+        book.add(session_id)
+        if removing and number % 2:
+            registry.remove(session_id)
+            book.add(f"-{session_id}")
+
+
+def start(writer: Writer, *arguments: Any) -> multiprocessing.process.BaseProcess:
+    process = _processes.Process(target=writer, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
+def finish(writers: Iterable[multiprocessing.process.BaseProcess], seconds: float = 60) -> list[int | None]:
+    """Wait for the writers; returns their exit codes."""
+    codes: list[int | None] = []
+    for writer in list(writers):
+        writer.join(seconds)
+        codes.append(writer.exitcode)
+        writer.kill()
+    return codes
+
+
+def kill_after(writer: multiprocessing.process.BaseProcess, seconds: float) -> bool:
+    """SIGKILL; returns whether the writer was still at work."""
+    time.sleep(seconds)
+    assert writer.pid is not None
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.join(10)
+    return writer.exitcode == -signal.SIGKILL
+
+
+async def stored(database: Path) -> list[str]:
+    """SESSION:TEXT of every answer in the store; checks also that the log and the tables say the same."""
+    store = await open_store(f"sqlite:///{database}", database.parent)
+    found: list[str] = []
+    for session in await store.list_sessions():
+        name = session.session_id
+        said = await store.messages(name, limit=1_000_000)
+        logged = [e.content for e in await store.turn_events(name, 1) if e.type == "answer_submitted"]
+        assert [m.content for m in said if m.kind == "assistant"] == logged
+        assert [m.seq for m in said] == sorted({m.seq for m in said})
+        assert session.message_count == len(said)
+        found += [f"{name}:{text}" for text in logged]
+    await store.close()
+    return found
+
+
+def lost_and_ghosts(acknowledged: Iterable[str], found: Iterable[str], in_flight: int = 0) -> tuple[int, int]:
+    """in_flight: how many writes may be there without having been noted (one per kill)."""
+    have, sent = Counter(found), set(acknowledged)
+    twice = sum(count - 1 for count in have.values())
+    unknown = max(0, len(set(have) - sent) - in_flight)
+    return len(sent - set(have)), twice + unknown

@@ -1,0 +1,84 @@
+from typing import get_args
+
+from massmem.events import Event
+from massmem.store.projection import (
+    Insert,
+    RowOp,
+    SetSession,
+    SetTurn,
+    VoidBallots,
+    message_id,
+    numbers_taken,
+    project,
+)
+from tests.support.sample_turn import answer, ballot, begin, event, other_ends, whole_turn
+
+
+def rows(operations: list[RowOp], table: str) -> list[dict[str, object]]:
+    return [o.row for o in operations if isinstance(o, Insert) and o.table == table]
+
+
+def test_every_kind_of_event_has_a_meaning() -> None:
+    kinds = {type(e) for e in [*whole_turn(), *other_ends()]}
+    assert kinds == set(get_args(get_args(Event)[0]))
+    for e in [*whole_turn(), *other_ends()]:
+        assert project("s", 1, 5, e) == project("s", 1, 5, e)
+
+
+def test_only_what_was_said_or_decided_touches_a_table() -> None:
+    silent = {e.type for e in whole_turn() if not project("s", 1, 5, e)}
+    assert silent == {"round_started", "agent_started", "agent_delta", "agent_retrying", "notice", "agent_failed"}
+
+
+def test_reasoning_takes_the_number_before_its_event() -> None:
+    plain = answer(1, "ann", "A")
+    thought = plain.model_copy(update={"reasoning": "because"})
+    assert (numbers_taken(plain), numbers_taken(thought)) == (1, 2)
+    messages = rows(project("s", 3, 9, thought), "chat_messages")
+    assert [(m["seq"], m["kind"], m["content"]) for m in messages] == [
+        (8, "reasoning", "because"),
+        (9, "assistant", "A"),
+    ]
+
+
+def test_an_answer_and_a_ballot_point_to_their_message() -> None:
+    for e, table in ((answer(1, "ann", "A", number=4), "answers"), (ballot(1, "ann", "bob"), "ballots")):
+        operations = project("s", 3, 9, e)
+        (row,), (message,) = rows(operations, table), rows(operations, "chat_messages")
+        assert (row["session_id"], row["seq"]) == (message["session_id"], message["seq"]) == ("s", 9)
+        assert "content" not in row
+
+
+def test_a_ballot_is_kept_verbatim() -> None:
+    (message,) = rows(project("s", 1, 2, ballot(1, "ann", "bob", reason='says "blue", ja — 青')), "chat_messages")
+    assert message["content"] == '{"vote": {"reason": "says \\"blue\\", ja — 青", "choice": "bob"}}'
+    assert (message["kind"], message["role"]) == ("tool_call", "assistant")
+
+
+def test_voiding_spares_later_ballots() -> None:
+    assert project("s", 1, 7, event(1, "ballots_voided", round=2, agents=("ann",))) == [VoidBallots(("ann",), before=7)]
+
+
+def test_the_end_of_a_turn_names_winner_and_answer() -> None:
+    operations = project("s", 1, 30, whole_turn()[-1])
+    (final,) = rows(operations, "chat_messages")
+    assert (final["final"], final["agent_id"], final["kind"]) == (True, "ann", "assistant")
+    (turn,) = [o.row for o in operations if isinstance(o, SetTurn)]
+    assert (turn["status"], turn["winner"], turn["answer_seq"]) == ("completed", "ann", 30)
+
+
+def test_a_long_question_makes_a_short_title() -> None:
+    (session,) = [
+        o for o in project("s", 1, 1, begin("ann", question=" \n word" * 100_000)) if isinstance(o, SetSession)
+    ]
+    assert session.title is not None
+    assert len(session.title) <= 80
+    assert session.title.startswith("word word")
+
+
+def test_message_ids_are_32_hex_digits_unique_and_rising() -> None:
+    ids = [message_id(s, n) for s in ("a", "b") for n in (1, 2, 10, 2**40)]
+    assert len(set(ids)) == len(ids)
+    assert all(len(i) == 32 and int(i, 16) >= 0 for i in ids)
+    assert ids[:4] == sorted(ids[:4])
+    assert message_id("a", 1) == message_id("a", 1)

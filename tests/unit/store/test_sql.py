@@ -1,0 +1,214 @@
+"""What SqlStore does with SQLite beyond the contract."""
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from massmem.errors import HomeError, InputError, StoreError
+from massmem.messages import clean_text
+from massmem.store import append, open_store
+from massmem.store.sql import SqlStore
+from tests.contract.test_session_store import done, session
+from tests.support.sample_turn import answer, ballot, begin, whole_turn
+from tests.support.sample_turn import event as make_event
+
+
+@pytest.fixture
+def database(home: Path) -> Path:
+    return home / ".massmem" / "massmem.db"
+
+
+@pytest.fixture
+async def store(database: Path) -> AsyncIterator[SqlStore]:
+    opened = await open_store("sqlite:///~/.massmem/massmem.db", database.parent)
+    assert isinstance(opened, SqlStore)
+    await opened.create_session(session())
+    yield opened
+    await opened.close()
+
+
+def rows(database: Path, query: str, *parameters: object) -> list[Any]:
+    with closing(sqlite3.connect(database)) as connection:
+        return connection.execute(query, parameters).fetchall()
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:secret@h/db", "redis://h"])
+async def test_stores_of_later_versions(home: Path, url: str) -> None:
+    with pytest.raises(InputError, match="not available in this version") as caught:
+        await open_store(url, home)
+    assert "secret" not in caught.value.message
+
+
+async def test_an_unknown_kind_of_store(home: Path) -> None:
+    with pytest.raises(InputError, match="'mongodb'"):
+        await open_store("mongodb://h", home)
+    assert list(home.iterdir()) == []
+
+
+async def test_only_the_owner_may_read(store: SqlStore, database: Path) -> None:
+    await store.append("session_a", 1, whole_turn())
+    assert database.parent.stat().st_mode & 0o777 == 0o700
+    files = [path for path in database.parent.iterdir() if path.is_file()]
+    assert {path.name for path in files} >= {"massmem.db", "massmem.db-wal", "massmem.db-shm"}
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+
+
+async def test_a_wide_open_home_is_closed(home: Path, database: Path) -> None:
+    database.parent.mkdir(mode=0o755)
+    database.touch(mode=0o644)
+    await (await open_store(f"sqlite:///{database}", database.parent)).close()
+    assert database.parent.stat().st_mode & 0o777 == 0o700
+    assert database.stat().st_mode & 0o777 == 0o600
+
+
+async def test_every_connection_is_durable_and_strict(store: SqlStore) -> None:
+    expected = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "secure_delete": 1, "busy_timeout": 30_000}
+    async with store._engine.connect() as one, store._engine.connect() as two:
+        for connection in (one, two):
+            for name, value in expected.items():
+                assert (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar() == value, name
+
+
+async def plans(store: SqlStore, database: Path) -> dict[str, list[str]]:
+    """Every statement that a whole turn and all the reads of a turn send, with SQLite's plan for it."""
+    seen: dict[str, Any] = {}
+
+    def note(_c: object, _u: object, statement: str, parameters: Any, _x: object, many: bool) -> None:
+        seen[statement] = parameters[0] if many else parameters
+
+    event.listen(store._engine.sync_engine, "before_cursor_execute", note)
+    thought = answer(1, "ann", "A").model_copy(update={"reasoning": "because"})
+    await store.append("session_a", 1, [begin("ann"), thought, ballot(2, "ann", "ann")])
+    await store.append("session_a", 1, [make_event(3, "ballots_voided", round=2, agents=("ann", "bob")), done()])
+    await store.append("session_a", 2, [begin("ann")])
+    await store.append(
+        "session_a", 2, [make_event(3, "agent_delta", agent_id="ann", round=1, channel="text", text="x")]
+    )
+    await store.abandon_turn("session_a", 2)
+    await store.last_turn("session_a")
+    await store.turn_events("session_a", 1)
+    await store.conversation("session_a", 9, 10)
+    await store.conversation("session_a", None, 10)
+    await store.messages("session_a", 3, 10)
+    await store.get_session("session_a")
+    await store.list_sessions(10)
+    with closing(sqlite3.connect(database)) as connection:
+        return {
+            statement: [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+            for statement, parameters in seen.items()
+            if not statement.startswith(("BEGIN", "PRAGMA"))
+        }
+
+
+async def test_no_statement_reads_more_than_its_rows(store: SqlStore, database: Path) -> None:
+    found = await plans(store, database)
+    verbs = [re.match(r"\w+ (?:INTO )?(\w+)?", statement) for statement in found]
+    assert len(found) >= 15, verbs
+    listing = [steps for statement, steps in found.items() if "chat_sessions.created_at DESC" in statement]
+    assert listing == [["SCAN chat_sessions USING INDEX ix_chat_sessions_created"]]  # a page of it, in its order
+    for statement, steps in found.items():
+        if steps not in listing:
+            assert not [step for step in steps if "SCAN" in step or "TEMP B-TREE" in step], (statement, steps)
+    joined = str(found)
+    assert "ix_chat_messages_conversation" in joined
+    assert "ix_events_turn" in joined
+
+
+async def test_the_number_of_statements_does_not_grow_with_the_batch(store: SqlStore) -> None:
+    counts: list[int] = []
+    event.listen(store._engine.sync_engine, "before_cursor_execute", lambda *_: counts.append(1))
+    sizes: list[int] = []
+    for events in ([answer(1, "ann", "A")], [answer(1, "ann", "A")] * 50):
+        counts.clear()
+        await store.append("session_a", 1, events)
+        sizes.append(len(counts))
+    assert sizes == [6, 6]
+
+
+async def test_reads_do_not_wait_for_a_writer(store: SqlStore, database: Path) -> None:
+    await store.append("session_a", 1, [begin("ann"), done()])
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        blocked = asyncio.create_task(store.append("session_a", 2, [begin("ann")]))
+        for _ in range(5):
+            assert len(await store.conversation("session_a", None, 10)) == 2
+        assert not blocked.done()
+        other.execute("ROLLBACK")
+        await blocked
+
+
+async def test_a_lock_that_is_never_released_is_an_error(store: SqlStore, database: Path) -> None:
+    hurried = create_async_engine(
+        f"sqlite+aiosqlite:///{database}", connect_args={"timeout": 0.05, "isolation_level": None}
+    )
+    event.listen(hurried.sync_engine, "begin", lambda c: c.exec_driver_sql("BEGIN IMMEDIATE"))
+    impatient = SqlStore(hurried, database)
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="locked: another process"):
+            await impatient.append("session_a", 1, [begin("ann")])
+        other.execute("ROLLBACK")
+    await impatient.append("session_a", 1, [begin("ann")])
+    await impatient.close()
+
+
+async def test_answers_ballots_and_deltas_as_rows(store: SqlStore, database: Path) -> None:
+    await store.append("session_a", 1, whole_turn())
+    answers = "SELECT agent_id, number, content FROM answers JOIN chat_messages USING (session_id, seq, agent_id)"
+    assert rows(database, answers + " ORDER BY number") == [
+        ("ann", 1, "Rayleigh scattering."),
+        ("bob", 2, "Blue light scatters more."),
+        ("ann", 3, "Rayleigh scattering, in short."),
+    ]
+    ballots = "SELECT agent_id, choice, void FROM ballots ORDER BY seq"
+    assert rows(database, ballots) == [("bob", "bob", 1), ("ann", "ann", 0), ("bob", "ann", 0)]
+    assert rows(database, "SELECT count(*) FROM events WHERE type = 'agent_delta'") == [(3,)]
+
+
+async def test_the_search_index_follows_the_messages(store: SqlStore, database: Path) -> None:
+    def found(word: str) -> int:
+        return rows(database, "SELECT count(*) FROM message_search WHERE message_search MATCH ?", word)[0][0]
+
+    await store.append("session_a", 1, [begin("ann", question="Wie groß ist der Café-Turm?"), done(text="tall")])
+    assert [found(word) for word in ("cafe", "turm", "tall", "absent")] == [1, 1, 1, 0]
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("UPDATE chat_messages SET content = 'small' WHERE final")
+        connection.commit()
+        assert [found(word) for word in ("tall", "small")] == [0, 1]
+        connection.execute("DELETE FROM chat_sessions")
+        connection.commit()
+        connection.execute("INSERT INTO message_search(message_search) VALUES ('integrity-check')")
+    assert [found(word) for word in ("cafe", "small")] == [0, 0]
+    for table in ("chat_messages", "events", "turns", "answers", "ballots"):
+        assert rows(database, f"SELECT count(*) FROM {table}") == [(0,)], table
+
+
+async def test_a_large_question_is_stored_whole(store: SqlStore) -> None:
+    question = "why? " * 2_000_000
+    await store.append("session_a", 1, [begin("ann", question=question)])
+    turn = await store.last_turn("session_a")
+    assert turn is not None
+    assert turn.question == question
+
+
+async def test_the_url_of_a_folder(home: Path) -> None:
+    with pytest.raises(HomeError, match="cannot be written"):
+        await open_store(f"sqlite:///{home}", home / ".massmem")
+
+
+@given(st.text(st.characters(codec=None, exclude_categories=())))
+def test_any_text_can_be_stored(text: str) -> None:
+    stored, payload = append.payload(begin("ann", question=text))
+    payload.encode()
+    assert getattr(stored, "question") == clean_text(text)  # noqa: B009  an Event is a union
