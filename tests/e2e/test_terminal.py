@@ -1,0 +1,119 @@
+"""massmem on a terminal: the live view, and that the terminal is left as it was found."""
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from tests.support.cli import COMMAND, script, write_team
+
+HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
+_OURS = {"NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS", "LINES", "CI", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
+
+
+def terminal(*arguments: str, width: int = 80, height: int = 24, **environ: str) -> "pexpect.spawn[str]":
+    env: Any = {k: v for k, v in os.environ.items() if k not in _OURS} | {"TERM": "xterm-256color"} | environ
+    return pexpect.spawn(
+        COMMAND[0], [*COMMAND[1:], *arguments], env=env, encoding="utf-8", dimensions=(height, width), timeout=20
+    )
+
+
+def ending(child: "pexpect.spawn[str]") -> tuple[str, int | None]:
+    """Everything the terminal was sent from here on, and the exit code."""
+    child.expect(pexpect.EOF)
+    child.close()
+    return child.before or "", child.exitstatus
+
+
+@pytest.fixture
+def team(tmp_path: Path) -> str:
+    slow = {"chunk_delay": 0.02, "chunk_size": 8}
+    return write_team(
+        tmp_path,
+        script("The first answer is here.", 0.2, present="Blue light is scattered most.", **slow),
+        script("The second answer is longer than the first.", 0.3, present="Blue light is scattered most.", **slow),
+        script("The third.", 0.4, present="Blue light is scattered most.", **slow),
+    )
+
+
+def test_the_live_view_comes_and_goes_and_the_answer_stays(team: str):
+    child = terminal("--config", team, "Why is the sky blue?")
+    child.expect("round 1, answers")
+    child.expect("answering")
+    child.expect("final answer")
+    rest, code = ending(child)
+    assert code == 0
+    assert SHOW in rest
+    plain = re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]", "", rest)
+    tail = plain[plain.rindex("wins:") :]
+    assert "2 rounds · 3 agents" in tail
+    assert "\r\n\r\nBlue light is scattered most.\r\n\r\n" in tail
+    assert re.search(r"(session_\d+_\d+): massmem --session-id \1 ", tail)
+
+
+def test_a_frame_is_never_taller_than_the_terminal(tmp_path: Path):
+    team = write_team(tmp_path, *(script(f"answer {i}", 0.4) for i in range(20)))
+    child = terminal("--config", team, "Why?", width=60, height=8)
+    child.expect("more: ")
+    text, code = ending(child)
+    assert code == 0
+    ups = [len(m.group()) // len("\x1b[1A\x1b[2K") for m in re.finditer(r"(?:\x1b\[1A\x1b\[2K)+", text)]
+    assert ups
+    assert max(ups) <= 7
+
+
+def test_control_c_stops_the_turn_and_says_how_to_resume(tmp_path: Path):
+    team = write_team(tmp_path, script("quick"), script("slow", 30))
+    child = terminal("--config", team, "Why?")
+    child.expect("answered")
+    began = time.monotonic()
+    child.sendintr()
+    text, code = ending(child)
+    assert code == 130
+    assert time.monotonic() - began < 5
+    assert text.rindex(SHOW) > text.rfind(HIDE)
+    assert re.search(r"finish this turn with: massmem --session-id session_\d+_\d+", text)
+    assert "Traceback" not in text
+
+
+def test_control_c_before_there_is_a_question(team: str):
+    child = terminal("--config", team, "-")
+    time.sleep(1)
+    child.sendintr()
+    text, code = ending(child)
+    assert code == 130
+    assert "Traceback" not in text
+
+
+def test_no_color_means_no_color(team: str):
+    text, code = ending(terminal("--config", team, "Why?", NO_COLOR="1"))
+    assert code == 0
+    codes = {part for m in re.finditer(r"\x1b\[([\d;]*)m", text) for part in m.group(1).split(";")}
+    assert codes <= {"", "0", "1", "2"}, "bold and dim are no colours"
+
+
+@pytest.mark.parametrize(("arguments", "environ"), [((), {"TERM": "dumb"}), (("--output", "plain"), {})])
+def test_plain_lines_where_the_cursor_cannot_move(arguments: tuple[str, ...], environ: dict[str, str], team: str):
+    text, code = ending(terminal("--config", team, *arguments, "Why?", **environ))
+    assert code == 0
+    assert "\x1b" not in text
+    assert "round 1, answers: a, b, c" in text
+
+
+def test_no_question_on_a_terminal_says_how_to_ask(team: str):
+    text, code = ending(terminal("--config", team))
+    assert code == 2
+    assert "ask like this: massmem" in text
+
+
+def test_the_answer_cannot_command_the_terminal(tmp_path: Path):
+    evil = "\x1b[2J\x1b]0;owned\x07[red]plain[/red] \x9bbell\x07"
+    text, code = ending(terminal("--config", write_team(tmp_path, script(evil)), "Why?"))
+    assert code == 0
+    assert "[red]plain[/red] " in text
+    for trick in ("\x1b[2J", "\x1b]0;", "owned", "\x07"):
+        assert trick not in text
