@@ -67,6 +67,7 @@ _BACKEND = {
 }  # fmt: skip
 _BACKEND_PREFIXES = ("enable_", "command_line_")
 _MCP = {"security", "description", "cwd"}
+_FILTERS = {"allowed_tools": "allow", "exclude_tools": "deny"}
 _MCP_TYPES = {"stdio", "sse", "http", "streamable-http", "streamable_http"}
 
 _Mapping = dict[str, Any]
@@ -86,12 +87,18 @@ def translate(data: _Mapping, environ: Mapping[str, str], report: Report) -> str
     for path, agent in _mappings(data.get("agents"), ("agents",)):
         _drop(agent, path, _AGENT.__contains__, report)
         _memory(agent, path, report)
-        if isinstance(backend := agent.get("backend"), dict):
-            _mcp_servers(agent, cast("_Mapping", backend), path, report)
-            _backend(cast("_Mapping", backend), (*path, "backend"), environ, report)
-        for server_path, server in _mappings(agent.get("mcp_servers"), (*path, "mcp_servers")):
-            _mcp_server(server, server_path, report)
+        backend = agent.get("backend")
+        if isinstance(backend, dict):
+            _agent(agent, cast("_Mapping", backend), path, environ, report)
     return _warning(report)
+
+
+def _agent(agent: _Mapping, backend: _Mapping, path: KeyPath, environ: Mapping[str, str], report: Report) -> None:
+    _mcp_servers(agent, backend, path, report)
+    for server_path, server in _mappings(agent.get("mcp_servers"), (*path, "mcp_servers")):
+        _mcp_server(server, server_path, report)
+    _tool_filters(agent, backend, path, report)
+    _backend(backend, (*path, "backend"), environ, report)
 
 
 def _warning(report: Report) -> str:
@@ -201,7 +208,7 @@ def _service(backend: _Mapping, path: KeyPath, kind: str, environ: Mapping[str, 
 
 
 def _mcp_servers(agent: _Mapping, backend: _Mapping, path: KeyPath, report: Report) -> None:
-    """mcp_servers stands in the backend there, as a list or as a mapping from names; so do the tools' filters."""
+    """mcp_servers stands in the backend there, as a list or as a mapping from names."""
     if "mcp_servers" in backend and "mcp_servers" not in agent:
         agent["mcp_servers"] = backend.pop("mcp_servers")
         report.moved[(*path, "mcp_servers")] = (*path, "backend", "mcp_servers")
@@ -214,18 +221,23 @@ def _mcp_servers(agent: _Mapping, backend: _Mapping, path: KeyPath, report: Repo
         ]
         for i, name in enumerate(named):
             report.moved[(*path, "mcp_servers", i)] = (*path, "mcp_servers", name)
-    for key, target in (("allowed_tools", "allow"), ("exclude_tools", "deny")):
+
+
+def _tool_filters(agent: _Mapping, backend: _Mapping, path: KeyPath, report: Report) -> None:
+    """A filter in the backend is for the tools of all servers, by their full or their own names."""
+    for key, target in _FILTERS.items():
         tools = backend.get(key)
         if not isinstance(tools, list) or not agent.get("mcp_servers"):
             continue
         del backend[key]
         for server_path, server in _mappings(agent["mcp_servers"], (*path, "mcp_servers")):
+            prefix = f"mcp__{server.get('name')}__"
+            names = [tool.removeprefix(prefix) if isinstance(tool, str) else tool for tool in cast("list[Any]", tools)]
             if target not in server:
-                prefix = f"mcp__{server.get('name')}__"
-                server[target] = [
-                    tool.removeprefix(prefix) if isinstance(tool, str) else tool for tool in cast("list[Any]", tools)
-                ]
+                server[target] = names
                 report.moved[(*server_path, target)] = (*path, "backend", key)
+            elif target == "deny" and isinstance(server[target], list):
+                server[target] = [*server[target], *names]
 
 
 def _mcp_server(server: _Mapping, path: KeyPath, report: Report) -> None:
@@ -233,7 +245,7 @@ def _mcp_server(server: _Mapping, path: KeyPath, report: Report) -> None:
     if server.get("type") in _MCP_TYPES:
         # Which transport it is follows from command or url.
         del server["type"]
-    for key, target in (("allowed_tools", "allow"), ("exclude_tools", "deny")):
+    for key, target in _FILTERS.items():
         if key in server and target not in server:
             server[target] = server.pop(key)
             report.moved[(*path, target)] = (*path, key)

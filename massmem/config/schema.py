@@ -7,7 +7,7 @@ from pydantic import BaseModel, ValidationError
 
 from massmem.config.massgen import NO_BACKEND, SERVICES, TYPE_WORDS
 from massmem.config.models import Section, TeamConfig
-from massmem.config.problems import KeyPath, Report, suggestion
+from massmem.config.problems import MAX_SHOWN, KeyPath, Report, suggestion
 
 _WANTED = {
     "string_type": "text (put it in quotes)",
@@ -37,11 +37,13 @@ def validate(data: Mapping[str, Any], report: Report) -> TeamConfig | None:
     try:
         return TeamConfig.model_validate({**data, "source": report.file})
     except ValidationError as e:
+        known = {problem.path for problem in report.problems}
         # The input is needed to name it; `Report.show` decides what of it may be seen.
         for error in e.errors(include_url=False, include_context=True, include_input=True):
             path: KeyPath = error["loc"]
-            if error["type"] == "too_short" and error["input"]:
-                # Its items have been refused, each with its own problem.
+            items_refused = error["type"] == "too_short" and error["input"]
+            if items_refused or report.written(path) in known:
+                # Only what follows from a problem that is already told.
                 continue
             report.add(path, _message(path, error["type"], error, report))
         return None
@@ -49,7 +51,8 @@ def validate(data: Mapping[str, Any], report: Report) -> TeamConfig | None:
 
 def _message(path: KeyPath, kind: str, error: Mapping[str, Any], report: Report) -> str:
     if kind == "extra_forbidden":
-        return "unknown key" + _known_key(path)
+        # A file that is something else altogether has thousands; finding similar words takes its time.
+        return "unknown key" + (_known_key(path) if len(report.problems) < 4 * MAX_SHOWN else "")
     if path == ("agents",) and kind == "missing":
         return "is missing: give agents (a list) or agent"
     if kind in _FIXED:

@@ -22,13 +22,13 @@ MAX_DEPTH = 40
 MAX_VALUES = 20_000
 
 # The C parser is ten times faster; a PyYAML built without libyaml has only the other one.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 _TAG = "tag:yaml.org,2002:"
 _TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq")}
 _INT = re.compile(r"[-+]?[0-9]{1,40}|0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}")
 _FLOAT = re.compile(
-    r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+    r"[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
 )
 _WORDS = {"": None, "~": None} | {
     form: value
@@ -74,8 +74,8 @@ class _Refused(Exception):
         self.line = line
 
 
-def read_yaml(path: Path) -> Source:
-    """Read one YAML document whose top level is a mapping.
+def read_yaml(path: Path, loader: Any = LOADER) -> Source:
+    """Read one YAML document whose top level is a mapping. loader: whose parser reads it.
 
     Raises:
         ConfigError: the file cannot be read, is not YAML, or is more than a configuration can be.
@@ -83,7 +83,7 @@ def read_yaml(path: Path) -> Source:
     try:
         text = _decode(_read(path))
         builder = _Builder()
-        for event in _events(text):
+        for event in _events(text, loader):
             builder.feed(event)
         root = builder.root
         if root is None:
@@ -129,9 +129,9 @@ def _decode(content: bytes) -> str:
     return text
 
 
-def _events(text: str) -> Iterator[Any]:
+def _events(text: str, loader: Any) -> Iterator[Any]:
     try:
-        yield from yaml.parse(text, Loader=_LOADER)
+        yield from yaml.parse(text, Loader=loader)
     except yaml.MarkedYAMLError as e:
         line = e.problem_mark.line + 1 if e.problem_mark else None
         written = text.split("\n")[line - 1] if line and line <= text.count("\n") + 1 else ""
@@ -216,9 +216,10 @@ class _Builder:
         if self._open:
             top = self._open[-1]
             path = (*top.path, top.key if top.key is not None else len(top.value))
+            self.lines.setdefault(path, line)
         container: dict[str, Any] | list[Any] = {} if isinstance(event, yaml.MappingStartEvent) else []
         self._open.append(_Open(container, path, event.anchor))
-        self._limit(len(self._open), line)
+        self._limit(len(self._open) + 1, line)
 
     def _end(self, line: int) -> None:
         done = self._open.pop()

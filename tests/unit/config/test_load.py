@@ -1,0 +1,256 @@
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from massmem.config.load import default_config, find_config, load_config, resolve_agents
+from massmem.errors import ConfigError
+from tests.support.configs import AGENT, SECRET, load, problems
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        AGENT + "server: {port: '${S}'}\n",
+        AGENT + "session_id: 'a/${S}'\n",
+        AGENT + "store: {url: '${S}'}\n",
+        AGENT + "memory: {persistent_memory: {qdrant: {url: '${S}', mode: '${S}', port: '${S}'}}}\n",
+        AGENT + "server: {jwt: {secret: hunter2hunter2}}\n",
+        AGENT + "server: {jwt: {secret: [hunter2hunter2]}}\n",
+        AGENT + "    mcp_servers: [{name: f, command: x, env: {A: [hunter2hunter2]}, headers: hunter2hunter2}]\n",
+        AGENT + "memory: {persistent_memory: {llm: {provider: openai, api_key: {hunter2hunter2: 1}}}}\n",
+        AGENT + "coordination: {max_rounds: 'postgresql://me:hunter2hunter2@db'}\n",
+        AGENT + "coordination: {max_rounds: sk-hunter2hunter2hunter2}\n",
+        AGENT + "api_key: *hunter2hunter2\n",
+        AGENT + "api_key: !hunter2hunter2 x\n",
+        AGENT + "api_key: !hunter2!hunter2hunter2 x\n",
+        AGENT + "api_key: 'hunter2hunter2\n",
+        AGENT + "api_key: hunter2hunter2: [\n",
+        AGENT + "api_key: [hunter2hunter2: {\n",
+        AGENT + "    backend: {type: scripted, api_key: '${S}', base_url: '${S}'}\n",
+    ],
+)
+def test_no_error_shows_a_secret(tmp_path: Path, text: str) -> None:
+    found = problems(tmp_path, text, {"S": SECRET})
+    # The name of an unknown key is no value.
+    assert not any(SECRET in problem for problem in found if "unknown key" not in problem)
+
+
+def test_repr_shows_no_secret(tmp_path: Path) -> None:
+    text = f"""\
+agent:
+  id: a
+  backend: {{type: openai, api_key: "${{S}}", base_url: "http://me:{SECRET}@host/v1"}}
+  memory: {{persistent_memory: {{llm: {{provider: openai, api_key: {SECRET}}}}}}}
+  mcp_servers:
+    - {{name: f, command: x, args: [--token, "${{S}}"], env: {{T: {SECRET}}}}}
+    - {{name: g, url: "https://h/?token={SECRET}", headers: {{A: {SECRET}}}}}
+store: {{url: "postgresql://me:{SECRET}@db/x"}}
+server: {{jwt: {{secret: {SECRET * 3}}}}}
+memory: {{persistent_memory: {{qdrant: {{api_key: {SECRET}}}}}}}
+"""
+    team = load(tmp_path, text, {"S": SECRET})
+    assert SECRET not in repr(team)
+    assert SECRET not in repr(resolve_agents(team, {}))
+    assert team.agents[0].backend.api_key is not None
+    assert team.agents[0].backend.api_key.get_secret_value() == SECRET
+
+
+def test_agents_get_the_teams_memory_with_their_own_laid_over(tmp_path: Path) -> None:
+    text = """\
+agents:
+  - id: a
+    backend: {type: scripted}
+    memory: {retrieval: {limit: 20}, persistent_memory: {llm: {model: big}}}
+  - id: b
+    backend: {type: scripted}
+    memory: {enabled: false, persistent_memory: {llm: {provider: ollama}, session_name: null}}
+memory:
+  retrieval: {limit: 7, max_tokens: 50}
+  persistent_memory:
+    llm: {provider: openai, model: small, api_key: k}
+"""
+    a, b = resolve_agents(load(tmp_path, text), {})
+    assert (a.memory.retrieval.limit, a.memory.retrieval.max_tokens) == (20, 50)
+    assert (b.memory.retrieval.limit, b.memory.enabled) == (7, False)
+    assert a.memory.persistent_memory.llm is not None
+    assert a.memory.persistent_memory.llm.model == "big"
+    assert a.memory.persistent_memory.llm.provider == "openai"
+    # Another provider inherits neither the model nor the key of the first.
+    assert b.memory.persistent_memory.llm is not None
+    assert b.memory.persistent_memory.llm.model is None
+    assert b.memory.persistent_memory.llm.api_key is None
+    assert not a.memory.persistent_memory.all_sessions
+    assert b.memory.persistent_memory.all_sessions
+
+
+@pytest.mark.parametrize(
+    ("own", "team", "all_sessions", "name"),
+    [
+        ("", "", False, None),
+        ("", "session_name: null", True, None),
+        ("session_name: null", "", True, None),
+        ("session_name: null", "session_name: x", True, None),
+        ("session_name: y", "session_name: null", False, "y"),
+        ("enabled: true", "session_name: x", False, "x"),
+    ],
+)
+def test_no_session_name_is_not_null(tmp_path: Path, own: str, team: str, all_sessions: bool, name: str | None) -> None:
+    text = AGENT + f"    memory: {{persistent_memory: {{{own}}}}}\nmemory: {{persistent_memory: {{{team}}}}}\n"
+    memory = resolve_agents(load(tmp_path, text), {})[0].memory.persistent_memory
+    assert (memory.all_sessions, memory.session_name) == (all_sessions, name)
+
+
+@pytest.mark.parametrize(
+    ("own", "team", "coordination", "expected"),
+    [
+        ("", "", "", 0.20),
+        ("", "", "compression_target_ratio: 0.4", 0.4),
+        ("", "target_ratio: 0.20", "compression_target_ratio: 0.4", 0.20),
+        ("", "trigger_threshold: 0.5", "compression_target_ratio: 0.4", 0.4),
+        ("target_ratio: 0.3", "target_ratio: 0.1", "compression_target_ratio: 0.4", 0.3),
+    ],
+)
+def test_target_ratio(tmp_path: Path, own: str, team: str, coordination: str, expected: float) -> None:
+    text = f"    memory: {{compression: {{{own}}}}}\nmemory: {{compression: {{{team}}}}}\n"
+    config = load(tmp_path, AGENT + text + f"coordination: {{{coordination}}}\n")
+    assert resolve_agents(config, {})[0].memory.compression.target_ratio == expected
+    assert own or config.target_ratio == expected
+
+
+def test_find_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("team.yaml").write_text(AGENT)
+    assert find_config("team.yaml").read_text() == AGENT
+    assert find_config("@examples/openai") == find_config("@examples/openai.yaml")
+    for name, near in (
+        ("taem.yaml", "did you mean team.yaml?"),
+        ("@examples/opanai", "did you mean @examples/openai?"),
+        ("@examples/../../etc/passwd", "did you mean @examples/"),
+        ("\x00", "shipped ones"),
+        ("x" * 5_000, ""),
+        ("~nobody-here/x.yaml", ""),
+        ("no/such/folder.yaml", "shipped ones"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load_config(find_config(name), {})
+        assert near in caught.value.hint
+        assert len(str(caught.value)) < 6_000
+
+
+@pytest.mark.parametrize(
+    ("environ", "kind"),
+    [
+        ({"OPENAI_API_KEY": "k"}, "openai"),
+        ({"ANTHROPIC_API_KEY": "k"}, "anthropic"),
+        ({"GOOGLE_API_KEY": "k"}, "gemini"),
+        ({"XAI_API_KEY": "k", "OPENAI_API_KEY": ""}, "grok"),
+    ],
+)
+def test_default_by_key(tmp_path: Path, environ: dict[str, str], kind: str) -> None:
+    team, _ = default_config(environ, tmp_path)
+    assert [agent.backend.type for agent in team.agents] == [kind] * 3
+    assert all(agent.backend.model for agent in team.agents)
+
+
+def test_default_is_the_users_own_file(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(AGENT)
+    team, _ = default_config({"OPENAI_API_KEY": "k"}, tmp_path)
+    assert team.source == str(tmp_path / "config.yaml")
+
+
+def test_a_normal_file_loads_in_no_time(tmp_path: Path) -> None:
+    load(tmp_path, AGENT)
+    path = find_config("@examples/scripted")
+    start = time.process_time()
+    load_config(path, {})
+    assert time.process_time() - start < 0.05
+
+
+def test_import_is_cheap() -> None:
+    code = (
+        "import sys, massmem.config.load; heavy = {'openai', 'anthropic', 'sqlalchemy', 'httpx2', 'rich', 'typer'}"
+        " & set(sys.modules); assert not heavy, heavy"
+    )
+    assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=300) | st.text(max_size=300).map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_any_bytes(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "any.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError):
+        load_config(path, {})
+
+
+_SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(["${A}", "${B:-1}", "openai", "sqlite://x"])
+)
+_KEYS = st.sampled_from(
+    [
+        "agent",
+        "agents",
+        "id",
+        "backend",
+        "type",
+        "model",
+        "base_url",
+        "api_key",
+        "memory",
+        "persistent_memory",
+        "llm",
+        "provider",
+        "retrieval",
+        "limit",
+        "coordination",
+        "timeout",
+        "orchestrator",
+        "max_new_answers_per_agent",
+        "timeout_settings",
+        "store",
+        "url",
+        "server",
+        "jwt",
+        "secret",
+        "mcp_servers",
+        "exclude_tools",
+        "env",
+        "args",
+        "name",
+        "command",
+        "ui",
+        "cwd",
+        "session_id",
+        "script",
+        "source",
+    ]
+) | st.text(max_size=5)
+_DATA = st.recursive(
+    _SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=5), max_leaves=25
+)
+
+
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(st.dictionaries(_KEYS, _DATA, max_size=6))
+def test_any_data(tmp_path: Path, data: dict[str, object]) -> None:
+    path = tmp_path / "data.yaml"
+    # JSON is YAML; escaped, so that every string gets through.
+    path.write_text(json.dumps(data))
+    try:
+        team, _ = load_config(path, {"A": "x"})
+        resolve_agents(team, {})
+    except ConfigError as e:
+        assert e.problems

@@ -1,0 +1,190 @@
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from massmem.config.yaml_source import LOADER, MAX_DEPTH, read_yaml
+from massmem.errors import ConfigError
+
+BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10)
+)
+ALIAS_TOWER = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 3_000))
+MERGE_BOMB = "a0: &a0 {k: x}\n" + "".join(
+    f"a{i}: &a{i} {{<<: [{','.join([f'*a{i - 1}'] * 9)}], k{i}: x}}\n" for i in range(1, 10)
+)
+
+REFUSED = [
+    (b"", "is empty"),
+    (b"  \n\t\n", "is empty"),
+    (b"# only a comment\n", "is empty"),
+    (b"- a\n- b\n", "the top level must be a mapping of keys such as agents, not a list"),
+    (b"hello\n", "the top level must be a mapping of keys such as agents, not a single value"),
+    (b"a: 1\nb: \xff\n", ":2: is not UTF-8 text"),
+    ("a: 1".encode("utf-16"), "is not UTF-8 text"),
+    (b"a: 1\nb: x\x00y\n", r":2: holds the character '\x00'"),
+    (b"a: 1\nb: \x1b[31m\n", r":2: holds the character '\x1b'"),
+    (b"a:\n\tb: 1\n", ":2: not valid YAML: a tab indents this line, use spaces"),
+    (b"a: [1\nb: 2\n", ":2: not valid YAML: "),
+    (b"a: 'x\n", "not valid YAML: "),
+    (b"a: x: y\n", ":1: not valid YAML: mapping values are not allowed"),
+    (b"a: @x\n", ":1: not valid YAML: found character"),
+    (b"a: !!python/object/apply:os.system ['true']\n", ":1: tags (!) mean nothing here"),
+    (b"a: !secret x\n", ":1: tags (!) mean nothing here"),
+    (b"a: 1\n---\nb: 2\n", ":2: a second document starts here"),
+    (b"[a]: 1\n", ":1: a key must be plain text, not a list or a mapping"),
+    (b"? {a: 1}\n: 1\n", ":1: a key must be plain text, not a list or a mapping"),
+    (b"a: &x 1\n*x : 2\n", ":2: a key must be plain text, not an alias"),
+    (b"a: *x\n", ":1: this alias (*) has no anchor (&) before it"),
+    (b"a: &x [*x]\n", ":1: this alias (*) stands inside what it names"),
+    (b"a: {<<: 5}\n", ":1: << takes a mapping or a list of mappings"),
+    (b"a: " + b"[" * 10_000 + b"]" * 10_000, f":1: is nested deeper than {MAX_DEPTH} levels"),
+    (b"a: " + b"{a: " * 10_000, f":1: is nested deeper than {MAX_DEPTH} levels"),
+    (b"a:\n" + b"".join(b" " * i + b"a:\n" for i in range(1, 1_000)), f":41: is nested deeper than {MAX_DEPTH} levels"),
+    (b"a: " + b"- " * 400_000, "not valid YAML"),
+    (b"- " * 400_000, "is nested deeper"),
+    (b"[" * 900_000, "is nested deeper"),
+    (b"a: [" + b"x," * 400_000 + b"]", "holds more than 20,000 values"),
+    (BOMB.encode(), "holds more than 20,000 values, aliases included"),
+    (MERGE_BOMB.encode(), "holds more than 20,000 values, aliases included"),
+    (ALIAS_TOWER.encode(), f":40: is nested deeper than {MAX_DEPTH} levels"),
+    (b"a: x\n" * 190_000, "too large|more than 20,000|duplicate"),
+]
+
+
+@pytest.mark.parametrize("loader", [LOADER, yaml.SafeLoader], ids=["fast", "pure"])
+@pytest.mark.parametrize(("content", "expected"), REFUSED, ids=range(len(REFUSED)))
+def test_refused(tmp_path: Path, loader: Any, content: bytes, expected: str) -> None:
+    if loader is yaml.SafeLoader and len(content) > 100_000:
+        # The parser without libyaml is ten times slower.
+        content = content[:20_000]
+    path = tmp_path / "team.yaml"
+    path.write_bytes(content)
+    start = time.process_time()
+    with pytest.raises(ConfigError) as caught:
+        source = read_yaml(path, loader)
+        raise ConfigError([problem.message for problem in source.problems])
+    assert time.process_time() - start < 1
+    if loader is LOADER:
+        assert any(part in str(caught.value) for part in expected.split("|"))
+
+
+def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "huge.yaml"
+    with path.open("wb") as file:
+        file.truncate(100_000_000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ConfigError, match="too large for a configuration: more than 1,000,000 bytes"):
+        read_yaml(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
+
+
+def test_hostile_files_stay_small_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.yaml"
+    path.write_text("agents:\n" + "  - &a {id: a, backend: {type: scripted}}\n" + "  - *a\n" * 5_000 + BOMB)
+    code = (
+        "import resource, sys\n"
+        "from massmem.config.load import load_config\n"
+        "from massmem.errors import ConfigError\n"
+        "try: load_config(sys.argv[1], {})\n"
+        "except ConfigError: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True, timeout=20)
+    assert int(done.stdout) < 200_000
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("folder", "is a folder"),
+        ("none.yaml", "there is no such file"),
+        ("fifo", "is not a regular file"),
+        ("a\x00b", "is not a possible file name"),
+        ("x" * 4_000, "cannot be read: File name too long"),
+        ("loop", "cannot be read: Too many levels of symbolic links"),
+    ],
+)
+def test_what_is_no_file(tmp_path: Path, name: str, expected: str) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(ConfigError, match=expected):
+        read_yaml(tmp_path / name)
+
+
+def test_no_permission(tmp_path: Path) -> None:
+    path = tmp_path / "team.yaml"
+    path.write_text("a: 1\n")
+    path.chmod(0)
+    code = (
+        "import os, sys, pathlib\n"
+        "from massmem.config.yaml_source import read_yaml\n"
+        "from massmem.errors import ConfigError\n"
+        "if os.geteuid() == 0: os.seteuid(65534)\n"
+        "try: read_yaml(pathlib.Path(sys.argv[1]))\n"
+        "except ConfigError as e: print(e)\n"
+    )
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.owner() == path.owner() and not folder.stat().st_mode & 0o001 and str(folder) != "/":
+            folder.chmod(0o711)
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True, timeout=20)
+    assert "cannot be read: Permission denied" in done.stdout
+
+
+def test_duplicate_keys_name_both_lines(tmp_path: Path) -> None:
+    path = tmp_path / "team.yaml"
+    path.write_text("a: 1\nb:\n  c: 1\n  d: 2\n  c: 3\na: 2\n'a': 3\n")
+    source = read_yaml(path)
+    assert [(p.path, p.message, p.line) for p in source.problems] == [
+        (("b", "c"), "duplicate key, first on line 3", 5),
+        (("a",), "duplicate key, first on line 1", 6),
+        (("a",), "duplicate key, first on line 1", 7),
+    ]
+
+
+def test_values_lines_and_aliases(tmp_path: Path) -> None:
+    path = tmp_path / "team.yaml"
+    path.write_text(
+        """\
+\ufeffbase: &base {x: 1, y: [a]}
+list:
+  - no
+  -
+    k: 12:30
+copy: *base
+merged:
+  <<: *base
+  y: 2026-01-01
+words: [~, null, true, FALSE, 0x1f, 0o17, 010, -7, 1.5, 1e3, .5, "1", '', !!str 5, yes, "${A}", 1_000]
+block: |
+  two
+  lines
+big: 123456789012345678901234567890123456789012345678901234567890
+"""
+    )
+    source = read_yaml(path)
+    assert source.data == {
+        "base": {"x": 1, "y": ["a"]},
+        "list": ["no", {"k": "12:30"}],
+        "copy": {"x": 1, "y": ["a"]},
+        "merged": {"x": 1, "y": "2026-01-01"},
+        "words": [None, None, True, False, 31, 15, 10, -7, 1.5, 1000.0, 0.5, "1", "", "5", "yes", "${A}", "1_000"],
+        "block": "two\nlines\n",
+        "big": "123456789012345678901234567890123456789012345678901234567890",
+    }
+    assert source.lines[("list", 1, "k")] == 5
+    assert source.lines[("merged", "y")] == 9
+    assert source.lines[("merged", "x")] == 8
+    assert source.lines[("copy",)] == 6
+
+
+def test_both_parsers_agree(tmp_path: Path) -> None:
+    path = tmp_path / "team.yaml"
+    path.write_text("a: &x {b: [1, 'two', ~], c: \"d\\n\"}\nd: !!str 5\ne:\n- *x\n- >\n  f\n  g\n'h': 7\n")
+    assert read_yaml(path, yaml.SafeLoader) == read_yaml(path, LOADER)
