@@ -1,6 +1,7 @@
 """Messages through the official Anthropic SDK."""
 
 import json
+import logging
 import os
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -56,6 +57,7 @@ ERRORS: Mapping[type[Exception], type[ProviderError]] = {
     anthropic.AnthropicError: RequestRejected,
 }
 _FOREIGN = tuple(ERRORS)
+_log = logging.getLogger(__name__)
 
 # The API insists on a limit; a council's answers are shorter than this.
 DEFAULT_MAX_TOKENS = 4096
@@ -80,6 +82,8 @@ class AnthropicClients:
     def open(self, backend: BackendConfig) -> "AnthropicProvider":
         """Blocking for up to two seconds the first time (imports, TLS). Raises MissingKeyError, ConfigError."""
         endpoint = resolve(backend, os.environ)
+        if backend.temperature is not None:
+            _log.warning("backend.temperature is not used: Anthropic's API no longer has it")
         return AnthropicProvider(self._pool.client(endpoint), backend, endpoint, self._pool.budget(endpoint))
 
     async def close(self) -> None:
@@ -139,14 +143,12 @@ class AnthropicProvider:
 
 
 def request_body(request: ChatRequest, backend: BackendConfig, model: str) -> dict[str, Any]:
-    """The JSON of a request.
+    """The JSON of a request. This version of the API has no temperature.
 
-    With thinking the API takes neither a temperature nor a forced tool call, and counts the thinking towards
-    max_tokens. In a request that follows a tool call it wants the thinking before that call back, which is not kept:
-    there thinking is left out.
+    With thinking the API takes no forced tool call, and counts the thinking towards max_tokens. In a request that
+    follows a tool call it wants the thinking before that call back, which is not kept: there thinking is left out.
     """
     thinking = None if any(m.tool_calls for m in request.messages) else backend.thinking_tokens
-    temperature = request.temperature if request.temperature is not None else backend.temperature
     max_tokens = request.max_tokens or backend.max_tokens or DEFAULT_MAX_TOKENS
     body: dict[str, Any] = {
         "model": model,
@@ -158,8 +160,6 @@ def request_body(request: ChatRequest, backend: BackendConfig, model: str) -> di
         body["system"] = system
     if thinking:
         body["thinking"] = {"type": "enabled", "budget_tokens": thinking}
-    elif temperature is not None:
-        body["temperature"] = min(temperature, 1.0)
     if request.tools:
         body["tools"] = [
             {"name": t.name, "description": t.description, "input_schema": dict(t.parameters)} for t in request.tools
@@ -303,7 +303,9 @@ class _Counts:
 
 
 def _client(endpoint: Endpoint, http: Any) -> AsyncAnthropic:
-    client = AsyncAnthropic(api_key=endpoint.key, base_url=endpoint.base_url, http_client=http, max_retries=0)
+    client = AsyncAnthropic(
+        api_key=endpoint.key, base_url=endpoint.base_url, http_client=http, max_retries=0, open_telemetry=False
+    )
     _ = client.messages  # imported on first use, which must not be on the event loop
     return client
 

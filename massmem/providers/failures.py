@@ -86,7 +86,7 @@ _OVERFLOW = tuple(
         r"maximum prompt length is (?P<window>\d+) but the request contains (?P<prompt>\d+)",
         # OpenAI, Azure, DeepSeek, vLLM, OpenRouter: "However, [your messages resulted in | you requested about] N"
         r"maximum context length (?:is|of) (?P<window>\d+) tokens\W+"
-        r"(?:however, )?(?:you requested|your messages resulted in|your request has|you requested a total of)"
+        r"(?:however,? )?(?:you requested|your messages resulted in|your request has|you requested a total of)"
         r"(?: about)? (?P<prompt>\d+)",
         r"(?<!too large: )maximum context length (?:is|of) (?P<window>\d+) tokens(?! and your request has)",
         r"exceeds the context window",

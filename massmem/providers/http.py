@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 import anyio
 import httpx2  # noqa: TID253 - part of the two adapters; nothing else imports this module
+from anyio.from_thread import start_blocking_portal
 
 from massmem.config.models import BackendConfig
 from massmem.errors import MalformedResponse, ProviderConnectionError, ProviderError, ProviderTimeout, RequestRejected
@@ -49,6 +50,8 @@ class Pool(Generic[Client]):
         """The shared client; made (30 ms of TLS set-up) when it is the first for this endpoint and key."""
         key = (endpoint.base_url, endpoint.key)
         if key not in self._clients:
+            if not self._clients:
+                _load_backend()
             self._clients[key] = self._make(endpoint, _http_client(endpoint))
         return self._clients[key]
 
@@ -69,8 +72,9 @@ def timeouts(seconds: float) -> httpx2.Timeout:
 
 
 def kind_of(error: Exception, table: Mapping[type[Exception], type[ProviderError]]) -> type[ProviderError]:
-    """The entry of the most derived class of `error` that is in the table."""
-    return next(table[cls] for cls in type(error).__mro__ if cls in table)
+    """The entry of the most derived class of `error`, or of the HTTP client's error that it wraps, in the table."""
+    cause = error.__cause__ if isinstance(error.__cause__, tuple(HTTP_ERRORS)) else error
+    return next(table[cls] for cls in type(cause).__mro__ if cls in table)
 
 
 def words(error: Exception, kind: type[ProviderError], backend: BackendConfig) -> str:
@@ -79,6 +83,13 @@ def words(error: Exception, kind: type[ProviderError], backend: BackendConfig) -
         return f"no answer: not a byte for {backend.timeout:g} s, or no connection in {_CONNECT_TIMEOUT:g} s"
     cause = error.__cause__ or error
     return str(cause) or type(cause).__name__
+
+
+def _load_backend() -> None:
+    """Load what anyio imports at the first connection, which would be on the event loop (15 ms)."""
+    _ = anyio.connect_tcp
+    with start_blocking_portal():
+        pass
 
 
 def _http_client(endpoint: Endpoint) -> httpx2.AsyncClient:

@@ -13,7 +13,6 @@ from openai.types.chat import ChatCompletionChunk
 
 from massmem.config.models import BackendConfig
 from massmem.errors import (
-    AuthenticationError,
     ContentRefused,
     MalformedResponse,
     ProviderConnectionError,
@@ -53,7 +52,6 @@ ERRORS: Mapping[type[Exception], type[ProviderError]] = {
     openai.APIResponseValidationError: MalformedResponse,
     openai.APIError: ProviderUnavailable,
     openai.ContentFilterFinishReasonError: ContentRefused,
-    openai.OAuthError: AuthenticationError,
     openai.OpenAIError: RequestRejected,
 }
 _FOREIGN = tuple(ERRORS)

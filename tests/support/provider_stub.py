@@ -42,6 +42,10 @@ class Stub:
         self.url = ""
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def open_connections(self) -> int:
+        return len(self._tasks)
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None

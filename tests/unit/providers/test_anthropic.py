@@ -1,0 +1,273 @@
+"""What goes over the wire to Anthropic's API, and what comes back."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import anthropic
+import pytest
+
+from massmem import errors
+from massmem.config.models import BackendConfig
+from massmem.messages import ChatMessage, ChatRequest, Reply, ToolCall, ToolSpec, Usage
+from massmem.providers.anthropic import ERRORS, AnthropicClients, AnthropicProvider
+from massmem.providers.http import kind_of
+from tests.support.provider_stub import KEY, AnthropicWire, Cut, Http, Say, Stub, running_stub
+
+WIRE = AnthropicWire()
+ASK = (ChatMessage("system", "Be brief."), ChatMessage("user", "Capital?"))
+VOTE = ToolSpec("vote", "Vote.", {"type": "object", "properties": {"choice": {"type": "string"}}})
+WIRE_VOTE = {
+    "name": "vote",
+    "description": "Vote.",
+    "input_schema": {"type": "object", "properties": {"choice": {"type": "string"}}},
+}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+
+
+def text(role: str, *texts: str) -> dict[str, Any]:
+    return {"role": role, "content": [{"type": "text", "text": t} for t in texts]}
+
+
+BASE = {"model": "m", "max_tokens": 4096, "messages": [text("user", "Capital?")], "stream": True, "system": "Be brief."}
+
+BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
+    "plain": (ChatRequest(ASK, "answer", "a"), {}, BASE),
+    "limits from the configuration": (
+        ChatRequest(ASK, "answer", "a"),
+        {"temperature": 1.5, "max_tokens": 100},
+        {**BASE, "max_tokens": 100},
+    ),
+    "limits of the request win": (
+        ChatRequest(ASK, "answer", "a", temperature=0.0, max_tokens=7),
+        {"temperature": 0.5, "max_tokens": 100},
+        {**BASE, "max_tokens": 7},
+    ),
+    "tools": (
+        ChatRequest(ASK, "vote", "a", tools=(VOTE,)),
+        {},
+        {**BASE, "tools": [WIRE_VOTE], "tool_choice": {"type": "any"}},
+    ),
+    "schema": (
+        ChatRequest(ASK, "vote", "a", schema=SCHEMA),
+        {},
+        {**BASE, "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+    ),
+    "thinking takes no forced call": (
+        ChatRequest(ASK, "vote", "a", tools=(VOTE,), temperature=0.2),
+        {"thinking_tokens": 2048},
+        {
+            **BASE,
+            "max_tokens": 4096 + 2048,
+            "thinking": {"type": "enabled", "budget_tokens": 2048},
+            "tools": [WIRE_VOTE],
+            "tool_choice": {"type": "auto"},
+        },
+    ),
+    "a tool call, its result and more, without thinking": (
+        ChatRequest(
+            (
+                ChatMessage("user", "Vote."),
+                ChatMessage("assistant", "Well.", (ToolCall("call:1.x", "vote", '{"choice": "Z"}'),)),
+                ChatMessage("tool", "no such answer", tool_call_id="call:1.x"),
+                ChatMessage("user", "Again."),
+            ),
+            "vote",
+        ),
+        {"thinking_tokens": 2048},
+        {
+            "model": "m",
+            "max_tokens": 4096,
+            "stream": True,
+            "messages": [
+                text("user", "Vote."),
+                {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "text", "text": "Well."},
+                        {"type": "tool_use", "id": "call_1_x", "name": "vote", "input": {"choice": "Z"}},
+                    ],
+                },
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "tool_result", "tool_use_id": "call_1_x", "content": "no such answer"},
+                        {"type": "text", "text": "Again."},
+                    ],
+                },
+            ],
+        },
+    ),
+    "arguments that are no object": (
+        ChatRequest(
+            (ChatMessage("assistant", " ", (ToolCall("c", "vote", "{oops"),)), ChatMessage("user", "?")), "vote"
+        ),
+        {},
+        {
+            "model": "m",
+            "max_tokens": 4096,
+            "stream": True,
+            "messages": [
+                text("user", "Go on."),
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "c", "name": "vote", "input": {"arguments": "{oops"}}],
+                },
+                text("user", "?"),
+            ],
+        },
+    ),
+    "system parts and neighbours are joined, empty ones left out": (
+        ChatRequest(
+            (
+                ChatMessage("system", "One."),
+                ChatMessage("system", ""),
+                ChatMessage("user", "a\x00"),
+                ChatMessage("user", ""),
+                ChatMessage("system", "Two."),
+                ChatMessage("user", "b"),
+            ),
+            "answer",
+        ),
+        {},
+        {**BASE, "system": "One.\n\nTwo.", "messages": [text("user", "a\ufffd", "b")]},
+    ),
+    "the assistant never has the last word": (
+        ChatRequest((ChatMessage("user", "Q"), ChatMessage("assistant", "so far")), "answer"),
+        {},
+        {
+            "model": "m",
+            "max_tokens": 4096,
+            "stream": True,
+            "messages": [text("user", "Q"), text("assistant", "so far"), text("user", "Go on.")],
+        },
+    ),
+}
+
+
+@pytest.fixture
+async def stub() -> AsyncIterator[Stub]:
+    async with running_stub() as running:
+        yield running
+
+
+@pytest.fixture
+async def clients() -> AsyncIterator[AnthropicClients]:
+    clients = AnthropicClients()
+    yield clients
+    await clients.close()
+
+
+def opened(clients: AnthropicClients, stub: Stub, **fields: Any) -> AnthropicProvider:
+    base = {"type": "anthropic", "model": "m", "api_key": KEY, "base_url": stub.url, "max_retries": 0}
+    return clients.open(BackendConfig.model_validate({**base, **fields}))
+
+
+async def collect(provider: AnthropicProvider, request: ChatRequest) -> Reply:
+    reply = Reply()
+    async with aclosing(provider.stream(request)) as chunks:
+        async for chunk in chunks:
+            reply.feed(chunk)
+    return reply
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_the_request_body_is_exactly_this(clients: AnthropicClients, stub: Stub, name: str) -> None:
+    request, backend, body = BODIES[name]
+    stub.replies = [WIRE.stream(Say(["x"]))]
+    await collect(opened(clients, stub, **backend), request)
+    assert stub.requests[0].body == body
+    assert stub.requests[0].path == "/v1/messages"
+    assert KEY in stub.requests[0].headers.get("x-api-key", "") + stub.requests[0].headers.get("authorization", "")
+
+
+async def test_usage_counts_what_the_cache_read_and_took(clients: AnthropicClients, stub: Stub) -> None:
+    counts = {"input_tokens": 3, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 7, "output_tokens": 1}
+    start = {"type": "message_start", "message": {"id": "m", "role": "assistant", "content": [], "usage": counts}}
+    end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}}
+    stub.replies = [Http(parts=[WIRE.event(start), WIRE.event(end), WIRE.event({"type": "message_stop"})])]
+    assert (await collect(opened(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(50, 9, 40, 1)
+
+
+async def test_a_tool_call_without_arguments_is_an_empty_object(clients: AnthropicClients, stub: Stub) -> None:
+    stub.replies = [WIRE.stream(Say(calls=[("vote", "")]))]
+    reply = await collect(opened(clients, stub), ChatRequest(ASK, "vote", tools=(VOTE,)))
+    assert reply.tool_calls == [ToolCall("call_0", "vote", "{}")]
+
+
+async def test_a_connection_that_breaks_after_the_stop_reason_costs_nothing(
+    clients: AnthropicClients, stub: Stub
+) -> None:
+    whole = WIRE.stream(Say(["Paris."]))
+    stub.replies = [Http(parts=[*whole.parts[:-1], Cut])]
+    assert (await collect(opened(clients, stub), ChatRequest(ASK, "answer"))).text == "Paris."
+
+
+@pytest.mark.parametrize(
+    ("finish", "kind"),
+    [("model_context_window_exceeded", errors.ContextOverflow), ("refusal", errors.ContentRefused)],
+)
+async def test_stop_reasons_that_are_failures_keep_the_text(
+    clients: AnthropicClients, stub: Stub, finish: str, kind: type[errors.ProviderError]
+) -> None:
+    stub.replies = [WIRE.stream(Say(["Par"], finish=finish))]
+    with pytest.raises(kind) as caught:
+        await collect(opened(clients, stub), ChatRequest(ASK, "answer"))
+    assert caught.value.partial == "Par"
+
+
+@pytest.mark.parametrize("finish", ["end_turn", "stop_sequence", "pause_turn", "something_new"])
+async def test_other_stop_reasons_are_a_stop(clients: AnthropicClients, stub: Stub, finish: str) -> None:
+    stub.replies = [WIRE.stream(Say(["x"], finish=finish))]
+    assert (await collect(opened(clients, stub), ChatRequest(ASK, "answer"))).finish == "stop"
+
+
+@pytest.mark.parametrize(
+    ("part", "kind"),
+    [
+        (WIRE.error_event("overloaded_error", "Overloaded"), errors.ProviderUnavailable),
+        (WIRE.error_event("rate_limit_error", "slow down"), errors.RateLimited),
+        (WIRE.error_event("api_error", "boom"), errors.ProviderUnavailable),
+        (WIRE.error_event("invalid_request_error", "no"), errors.RequestRejected),
+        (WIRE.error_event("invalid_request_error", "prompt is too long: 5 tokens > 4 maximum"), errors.ContextOverflow),
+        (b"event: error\ndata: out of luck\n\n", errors.ProviderUnavailable),
+        (b"event: message_delta\ndata: {oops\n\n", errors.MalformedResponse),
+        (b"event: message_delta\ndata: 7\n\n", errors.MalformedResponse),
+        (b'event: message_delta\ndata: {"type": "message_delta"}\n\n', errors.MalformedResponse),
+        (b'event: content_block_delta\ndata: {"type": "content_block_delta"}\n\n', errors.MalformedResponse),
+        (b"event: message_delta\ndata: " + b"[" * 100_000 + b"\n\n", errors.MalformedResponse),
+    ],
+)
+async def test_events_that_are_failures(
+    clients: AnthropicClients, stub: Stub, part: bytes, kind: type[errors.ProviderError]
+) -> None:
+    stub.replies = [Http(parts=[part])]
+    with pytest.raises(errors.ProviderError) as caught:
+        await collect(opened(clients, stub), ChatRequest(ASK, "answer"))
+    assert type(caught.value) is kind
+
+
+# What is not listed is a status error, mapped by its status: see test_failures and test_remote.
+EXCEPTIONS = {
+    "AnthropicError": errors.RequestRejected,
+    "APIError": errors.ProviderUnavailable,
+    "APIConnectionError": errors.ProviderConnectionError,
+    "APITimeoutError": errors.ProviderTimeout,
+    "APIResponseValidationError": errors.MalformedResponse,
+    "APIWebhookValidationError": errors.ProviderUnavailable,
+    "CredentialsError": errors.AuthenticationError,
+    "IdentityTokenFileError": errors.AuthenticationError,
+    "RetryableError": errors.ProviderUnavailable,
+    "WorkloadIdentityError": errors.RequestRejected,
+}
+
+
+def test_every_exception_of_the_sdk_is_mapped() -> None:
+    members = {name: getattr(anthropic, name) for name in dir(anthropic) if not name.startswith("_")}
+    found = {n: c for n, c in members.items() if isinstance(c, type) and issubclass(c, Exception)}
+    by_status = {n for n, c in found.items() if issubclass(c, anthropic.APIStatusError)}
+    assert set(found) - by_status == set(EXCEPTIONS)
+    assert len(by_status) > 10
+    for name, kind in EXCEPTIONS.items():
+        # Made without its constructor: each wants other arguments, and only the class matters.
+        assert kind_of(found[name].__new__(found[name]), ERRORS) is kind

@@ -1,0 +1,376 @@
+"""What goes over the wire to an OpenAI-compatible server, and what comes back from odd ones."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from massmem import errors
+from massmem.config.models import BackendConfig
+from massmem.messages import ChatMessage, ChatRequest, Chunk, Reply, RetryChunk, ToolCall, ToolSpec, Usage
+from massmem.providers.http import kind_of
+from massmem.providers.openai import ERRORS, OpenAIClients, OpenAIProvider, request_body
+from massmem.providers.presets import resolve
+from tests.support.provider_stub import KEY, Cut, Http, OpenAIWire, Say, Stub, running_stub
+
+WIRE = OpenAIWire()
+ASK = (ChatMessage("system", "Be brief."), ChatMessage("user", "Capital?"))
+VOTE = ToolSpec("vote", "Vote.", {"type": "object", "properties": {"choice": {"type": "string"}}})
+CLOSED = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+TOOL_TURN = (
+    ChatMessage("user", "Vote."),
+    ChatMessage("assistant", "", (ToolCall("c1", "vote", '{"choice": "Z"}'),)),
+    ChatMessage("tool", "no such answer", tool_call_id="c1"),
+)
+BASE = {
+    "model": "m",
+    "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Capital?"}],
+    "stream": True,
+    "stream_options": {"include_usage": True},
+}
+
+BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
+    "plain": (ChatRequest(ASK, "answer", "a"), {}, BASE),
+    "limits from the configuration": (
+        ChatRequest(ASK, "answer", "a"),
+        {"temperature": 0.5, "max_tokens": 100},
+        {**BASE, "temperature": 0.5, "max_tokens": 100},
+    ),
+    "limits of the request win": (
+        ChatRequest(ASK, "answer", "a", temperature=0.0, max_tokens=7),
+        {"temperature": 0.5, "max_tokens": 100},
+        {**BASE, "temperature": 0.0, "max_tokens": 7},
+    ),
+    "tools": (
+        ChatRequest(ASK, "vote", "a", tools=(VOTE,)),
+        {},
+        {
+            **BASE,
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": "vote",
+                        "description": "Vote.",
+                        "parameters": {"type": "object", "properties": {"choice": {"type": "string"}}},
+                    },
+                }
+            ],
+            "tool_choice": "required",
+        },
+    ),
+    "schema": (
+        ChatRequest(ASK, "vote", "a", schema=CLOSED),
+        {},
+        {
+            **BASE,
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "reply", "schema": CLOSED, "strict": True},
+            },
+        },
+    ),
+    "a schema that OpenAI would not take as strict": (
+        ChatRequest(ASK, "vote", "a", schema={"anyOf": [CLOSED]}),
+        {},
+        {
+            **BASE,
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "reply", "schema": {"anyOf": [CLOSED]}, "strict": False},
+            },
+        },
+    ),
+    "a tool call and its result": (
+        ChatRequest(TOOL_TURN, "vote", "a"),
+        {},
+        {
+            **BASE,
+            "messages": [
+                {"role": "user", "content": "Vote."},
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [
+                        {
+                            "id": "c1",
+                            "type": "function",
+                            "function": {"name": "vote", "arguments": '{"choice": "Z"}'},
+                        }
+                    ],
+                },
+                {"role": "tool", "content": "no such answer", "tool_call_id": "c1"},
+            ],
+        },
+    ),
+    "what cannot be sent is replaced": (
+        ChatRequest((ChatMessage("user", "a\x00b\ud83dc"),), "answer", "a"),
+        {},
+        {**BASE, "messages": [{"role": "user", "content": "a\ufffdb\ufffdc"}]},
+    ),
+}
+
+
+@pytest.fixture
+async def stub() -> AsyncIterator[Stub]:
+    async with running_stub() as running:
+        yield running
+
+
+@pytest.fixture
+async def clients() -> AsyncIterator[OpenAIClients]:
+    clients = OpenAIClients()
+    yield clients
+    await clients.close()
+
+
+def opened(clients: OpenAIClients, stub: Stub, **fields: Any) -> OpenAIProvider:
+    base = {"type": "openai", "model": "m", "api_key": KEY, "base_url": f"{stub.url}/v1", "max_retries": 0}
+    return clients.open(BackendConfig.model_validate({**base, **fields}))
+
+
+async def collect(provider: OpenAIProvider, request: ChatRequest) -> tuple[Reply, list[Chunk]]:
+    reply, seen = Reply(), list[Chunk]()
+    async with aclosing(provider.stream(request)) as chunks:
+        async for chunk in chunks:
+            reply.feed(chunk)
+            seen.append(chunk)
+    return reply, seen
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_the_request_body_is_exactly_this(clients: OpenAIClients, stub: Stub, name: str) -> None:
+    request, backend, body = BODIES[name]
+    stub.replies = [WIRE.stream(Say(["x"]))]
+    await collect(opened(clients, stub, **backend), request)
+    assert stub.requests[0].body == body
+    assert stub.requests[0].path == "/v1/chat/completions"
+    assert stub.requests[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+def test_openai_itself_gets_max_completion_tokens() -> None:
+    backend = BackendConfig(type="openai", model="m", max_tokens=9)
+    body = request_body(ChatRequest(ASK, "answer"), backend, resolve(backend, {"OPENAI_API_KEY": "k"}))
+    assert body == {**BASE, "max_completion_tokens": 9}
+
+
+async def test_organisation_and_project_are_not_told_to_others(
+    clients: OpenAIClients, stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-secret")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-secret")
+    stub.replies = [WIRE.stream(Say(["x"]))]
+    await collect(opened(clients, stub), ChatRequest(ASK, "answer"))
+    assert "secret" not in json.dumps(stub.requests[0].headers)
+
+
+@pytest.mark.parametrize(
+    ("message", "backend", "request_", "gone", "instead"),
+    [
+        ("Unknown parameter: 'stream_options'", {}, ChatRequest(ASK, "answer"), "stream_options", {}),
+        (
+            "Unsupported value: 'temperature' does not support 0.2 with this model.",
+            {"temperature": 0.2},
+            ChatRequest(ASK, "answer"),
+            "temperature",
+            {},
+        ),
+        (
+            "Unsupported parameter: 'max_tokens' is not supported with this model. "
+            "Use 'max_completion_tokens' instead.",
+            {"max_tokens": 50},
+            ChatRequest(ASK, "answer"),
+            "max_tokens",
+            {"max_completion_tokens": 50},
+        ),
+        (
+            "deepseek-reasoner does not support this tool_choice",
+            {},
+            ChatRequest(ASK, "vote", tools=(VOTE,)),
+            "",
+            {"tool_choice": "auto"},
+        ),
+    ],
+)
+async def test_an_option_that_the_server_refuses_is_replaced_once_and_for_all(
+    clients: OpenAIClients,
+    stub: Stub,
+    message: str,
+    backend: dict[str, Any],
+    request_: ChatRequest,
+    gone: str,
+    instead: dict[str, Any],
+) -> None:
+    stub.replies = [WIRE.error(400, message), WIRE.stream(Say(["x"]))]
+    provider = opened(clients, stub, **backend)
+    reply, chunks = await collect(provider, request_)
+    assert isinstance(chunks[0], RetryChunk)
+    assert reply.usage.requests == 2
+    await collect(provider, request_)
+    assert len(stub.requests) == 3
+    for later in stub.requests[1:]:
+        assert gone not in later.body
+        assert {k: later.body[k] for k in instead} == instead
+
+
+async def test_an_option_that_is_refused_again_is_an_error(clients: OpenAIClients, stub: Stub) -> None:
+    stub.replies = [WIRE.error(400, "max_tokens and max_completion_tokens are not supported")]
+    with pytest.raises(errors.RequestRejected):
+        await collect(opened(clients, stub, max_tokens=5), ChatRequest(ASK, "answer"))
+    assert len(stub.requests) == 3
+
+
+async def test_a_value_that_is_too_large_is_an_error_at_once(clients: OpenAIClients, stub: Stub) -> None:
+    stub.replies = [WIRE.error(400, "max_tokens is too large: 100000. At most 16384 tokens.")]
+    with pytest.raises(errors.RequestRejected, match="too large: 100000"):
+        await collect(opened(clients, stub, max_tokens=100_000), ChatRequest(ASK, "answer"))
+    assert len(stub.requests) == 1
+
+
+def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
+    return WIRE.event(WIRE.chunk(delta, finish))
+
+
+ODD: dict[str, tuple[list[bytes], Reply]] = {
+    "reasoning under its other name": (
+        [event({"reasoning": "hm"}), event({"content": "x"}, "stop")],
+        Reply("x", "hm", finish="stop"),
+    ),
+    "Mistral's parts": (
+        [event({"content": [{"type": "thinking", "thinking": []}, {"type": "text", "text": "x"}]}, "stop")],
+        Reply("x", finish="stop"),
+    ),
+    "no delta, null contents": (
+        [WIRE.event({"choices": [{"index": 0, "delta": None}]}), event({"content": None}), event({}, "stop")],
+        Reply(finish="stop"),
+    ),
+    "two calls with the same index": (
+        [
+            event({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}]}),
+            event({"tool_calls": [{"index": 0, "id": "b", "function": {"name": "g", "arguments": "["}}]}),
+            event({"tool_calls": [{"index": 0, "function": {"arguments": "]"}}]}, "stop"),
+        ],
+        Reply(tool_calls=[ToolCall("a", "f", "{}"), ToolCall("b", "g", "[]")], finish="stop"),
+    ),
+    "a call without id and index, with arguments as an object": (
+        [event({"tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]}, "tool_calls")],
+        Reply(tool_calls=[ToolCall("call_0", "f", '{"a": 1}')], finish="tool_calls"),
+    ),
+    "a word for done that nobody knows": ([event({"content": "x"}, "eos")], Reply("x", finish="stop")),
+    "Mistral's word for the limit": ([event({"content": "x"}, "model_length")], Reply("x", finish="length")),
+    "comments and empty lines": ([b": ping\n\n", event({"content": "x"}, "stop")], Reply("x", finish="stop")),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+async def test_dialects(clients: OpenAIClients, stub: Stub, name: str) -> None:
+    parts, expected = ODD[name]
+    stub.replies = [Http(parts=[*parts, b"data: [DONE]\n\n"])]
+    reply, _ = await collect(opened(clients, stub), ChatRequest(ASK, "answer"))
+    assert (reply.text, reply.reasoning, reply.tool_calls, reply.finish) == (
+        expected.text,
+        expected.reasoning,
+        expected.tool_calls,
+        expected.finish,
+    )
+    assert not reply.usage.reported
+
+
+async def test_usage_with_cached_tokens(clients: OpenAIClients, stub: Stub) -> None:
+    deepseek = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2, "prompt_cache_hit_tokens": 4}}
+    done = event({}, "stop")
+    stub.replies = [WIRE.stream(Say(["x"])), Http(parts=[done, WIRE.event(deepseek)])]
+    provider = opened(clients, stub)
+    assert (await collect(provider, ChatRequest(ASK, "answer")))[0].usage == Usage(20, 7, 5, 1)
+    assert (await collect(provider, ChatRequest(ASK, "answer")))[0].usage == Usage(9, 2, 4, 1)
+
+
+async def test_a_connection_that_breaks_after_the_finish_reason_costs_only_the_usage(
+    clients: OpenAIClients, stub: Stub
+) -> None:
+    stub.replies = [Http(parts=[event({"content": "Paris."}, "stop"), Cut])]
+    reply, _ = await collect(opened(clients, stub), ChatRequest(ASK, "answer"))
+    assert (reply.text, reply.usage.reported) == ("Paris.", False)
+
+
+@pytest.mark.parametrize(
+    ("parts", "kind"),
+    [
+        ([event({"refusal": "I will not."}), event({}, "stop")], errors.ContentRefused),
+        ([event({"content": "x"}, "content_filter")], errors.ContentRefused),
+        ([event({"content": "x"}, "insufficient_system_resource")], errors.ProviderUnavailable),
+        ([WIRE.event({"choices": "x"})], errors.MalformedResponse),
+        ([WIRE.event({"choices": [7]})], errors.MalformedResponse),
+        ([WIRE.event([1, 2])], errors.MalformedResponse),
+        ([WIRE.event(7)], errors.MalformedResponse),
+        ([b"data: " + b"[" * 100_000 + b"\n\n"], errors.MalformedResponse),
+        ([b'data: "\xff\xfe"\n\n'], errors.MalformedResponse),
+        ([WIRE.error_event("server_error", "boom")], errors.ProviderUnavailable),
+        ([WIRE.error_event("429", "slow down")], errors.RateLimited),
+        ([WIRE.event({"error": "boom"})], errors.ProviderUnavailable),
+    ],
+)
+async def test_replies_that_are_failures(
+    clients: OpenAIClients, stub: Stub, parts: list[bytes], kind: type[errors.ProviderError]
+) -> None:
+    stub.replies = [Http(parts=parts)]
+    with pytest.raises(errors.ProviderError) as caught:
+        await collect(opened(clients, stub), ChatRequest(ASK, "answer"))
+    assert type(caught.value) is kind
+
+
+EXCEPTIONS = {
+    "OpenAIError": errors.RequestRejected,
+    "APIError": errors.ProviderUnavailable,
+    "APIConnectionError": errors.ProviderConnectionError,
+    "APITimeoutError": errors.ProviderTimeout,
+    "APIResponseValidationError": errors.MalformedResponse,
+    "ContentFilterFinishReasonError": errors.ContentRefused,
+    "LengthFinishReasonError": errors.RequestRejected,
+    "InvalidWebhookSignatureError": errors.MalformedResponse,
+    "WebSocketConnectionClosedError": errors.RequestRejected,
+    "WebSocketQueueFullError": errors.RequestRejected,
+    # Status errors: by their status, see test_failures and test_remote.
+    "APIStatusError": None,
+    "OAuthError": None,
+    "BadRequestError": None,
+    "AuthenticationError": None,
+    "PermissionDeniedError": None,
+    "NotFoundError": None,
+    "ConflictError": None,
+    "UnprocessableEntityError": None,
+    "RateLimitError": None,
+    "InternalServerError": None,
+}
+
+
+def exported(module: Any) -> dict[str, type[Exception]]:
+    members = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
+    return {n: c for n, c in members.items() if isinstance(c, type) and issubclass(c, Exception)}
+
+
+def test_every_exception_of_the_sdk_is_mapped() -> None:
+    found = exported(openai)
+    assert set(found) == set(EXCEPTIONS)
+    for name, kind in EXCEPTIONS.items():
+        assert issubclass(found[name], openai.APIStatusError) == (kind is None)
+        if kind is not None:
+            assert kind_of(_instance(found[name]), ERRORS) is kind
+
+
+def test_every_exception_of_the_http_client_is_mapped() -> None:
+    found = {n for n, c in exported(httpx2).items() if not any(issubclass(c, known) for known in ERRORS)}
+    assert found == set()
+    assert kind_of(_instance(httpx2.ReadTimeout), ERRORS) is errors.ProviderTimeout
+    assert kind_of(_instance(httpx2.RemoteProtocolError), ERRORS) is errors.ProviderConnectionError
+    assert kind_of(_instance(httpx2.DecodingError), ERRORS) is errors.MalformedResponse
+    assert kind_of(_instance(httpx2.InvalidURL), ERRORS) is errors.RequestRejected
+
+
+def _instance(cls: type[Exception]) -> Exception:
+    """Made without its constructor: each wants other arguments, and only the class matters."""
+    return cls.__new__(cls)

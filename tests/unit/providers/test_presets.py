@@ -1,0 +1,139 @@
+import subprocess
+import sys
+from typing import Any, get_args
+from urllib.parse import urlsplit
+
+import pytest
+
+from massmem.config.models import BackendConfig, BackendType
+from massmem.errors import ConfigError, MissingKeyError
+from massmem.providers.presets import NO_KEY, PRESETS, check_key, resolve
+
+
+def backend(**fields: Any) -> BackendConfig:
+    return BackendConfig.model_validate({"model": "m", **fields})
+
+
+REMOTE = [name for name, preset in PRESETS.items() if preset.kind in ("openai", "anthropic")]
+
+
+def test_every_backend_type_has_a_preset() -> None:
+    assert set(PRESETS) == set(get_args(BackendType))
+
+
+@pytest.mark.parametrize("name", [n for n in REMOTE if n != "azure_openai"])
+def test_a_preset_resolves_with_nothing_but_its_key(name: str) -> None:
+    preset = PRESETS[name]
+    endpoint = resolve(backend(type=name), {preset.key_variables[-1]: "secret-key"})
+    assert endpoint.key == "secret-key"
+    parts = urlsplit(endpoint.base_url)
+    assert (parts.scheme == "https") == preset.needs_key
+    assert endpoint.loopback == (not preset.needs_key)
+
+
+@pytest.mark.parametrize("name", [n for n in REMOTE if PRESETS[n].needs_key])
+def test_a_missing_key_names_the_variable_and_the_command(name: str) -> None:
+    fields = {"base_url": "https://x.openai.azure.com"} if name == "azure_openai" else {}
+    with pytest.raises(MissingKeyError) as caught:
+        check_key(backend(type=name, **fields), {PRESETS[name].key_variables[0]: "  "})
+    variable = PRESETS[name].key_variables[0]
+    assert variable in caught.value.message
+    assert f"export {variable}=" in caught.value.hint
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["ollama", "lmstudio", "vllm", "llamacpp", "local", "scripted"])
+def test_what_runs_on_this_machine_needs_no_key(name: str) -> None:
+    check_key(backend(type=name), {})
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:9/v1", "http://localhost:9/v1/", "http://[::1]:9/v1", "https://x.localhost/v1"]
+)
+def test_openai_on_loopback_needs_no_key(url: str) -> None:
+    endpoint = resolve(backend(type="openai", base_url=url), {})
+    assert endpoint.key == NO_KEY
+    assert endpoint.base_url == url.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://10.0.0.1/v1", "https://localhost.evil.example/v1", "http://127.0.0.1.evil.example"]
+)
+def test_openai_elsewhere_needs_one(url: str) -> None:
+    with pytest.raises(MissingKeyError):
+        check_key(backend(type="openai", base_url=url), {})
+
+
+def test_the_configured_key_and_address_win_over_the_environment() -> None:
+    environ = {"OPENAI_API_KEY": "from-env", "OPENAI_BASE_URL": "https://env.example/v1"}
+    own = resolve(backend(type="openai", api_key="from-file", base_url="https://file.example/v1"), environ)
+    assert (own.key, own.base_url) == ("from-file", "https://file.example/v1")
+    env = resolve(backend(type="openai"), environ)
+    assert (env.key, env.base_url) == ("from-env", "https://env.example/v1")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://me.openai.azure.com", "https://me.openai.azure.com/openai/", "https://me.openai.azure.com/openai/v1/"],
+)
+def test_azure_uses_the_v1_path(url: str) -> None:
+    environ = {"AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_ENDPOINT": url}
+    endpoint = resolve(backend(type="azure_openai"), environ)
+    assert endpoint.base_url == "https://me.openai.azure.com/openai/v1"
+    assert endpoint.completion_limit == "max_completion_tokens"
+
+
+def test_azure_without_an_endpoint_says_what_to_set() -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_key(backend(type="azure_openai"), {"AZURE_OPENAI_API_KEY": "k"})
+    assert "AZURE_OPENAI_ENDPOINT" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://x", "localhost:11434", "http://", "https://u:p4ssword@ho st/", "http://x:99999999/"]
+)
+def test_an_address_that_is_none_is_a_config_error_without_its_secrets(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_key(backend(type="vllm", base_url=url), {})
+    assert "p4ssword" not in caught.value.message
+
+
+def test_a_model_must_be_named_where_none_is_usual() -> None:
+    with pytest.raises(ConfigError, match=r"backend\.model"):
+        check_key(BackendConfig(type="groq"), {"GROQ_API_KEY": "k"})
+    assert resolve(BackendConfig(type="openai"), {"OPENAI_API_KEY": "k"}).model
+
+
+@pytest.mark.parametrize("key", ["sk-ключ", "sk-a b", "sk-“quoted”", "sk-a\nb"])
+def test_a_key_that_cannot_be_one_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(MissingKeyError) as caught:
+        check_key(backend(type="openai"), {"OPENAI_API_KEY": key})
+    assert key not in caught.value.message + caught.value.hint
+
+
+def test_blanks_around_a_key_are_a_copying_slip() -> None:
+    assert resolve(backend(type="openai"), {"OPENAI_API_KEY": " sk-abc\n"}).key == "sk-abc"
+
+
+def test_the_key_is_not_in_the_repr() -> None:
+    assert "sk-abc" not in repr(resolve(backend(type="openai"), {"OPENAI_API_KEY": "sk-abc"}))
+
+
+def test_only_openais_own_endpoint_gets_its_new_limit_name() -> None:
+    environ = {"OPENAI_API_KEY": "k"}
+    assert resolve(backend(type="openai"), environ).completion_limit == "max_completion_tokens"
+    compatible = backend(type="openai", base_url="https://other.example/v1")
+    assert resolve(compatible, environ).completion_limit == "max_tokens"
+
+
+def test_the_check_loads_no_provider_library() -> None:
+    code = (
+        "import sys\n"
+        "from massmem.config.models import BackendConfig\n"
+        "from massmem.providers import Providers, check_key\n"
+        "try:\n    check_key(BackendConfig(type='openai'), {})\n"
+        "except Exception as e:\n    print(type(e).__name__)\n"
+        "print([m for m in ('openai', 'anthropic', 'httpx2', 'anyio', 'xllamacpp') if m in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.split("\n")[:2] == ["MissingKeyError", "[]"]

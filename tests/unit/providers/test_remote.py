@@ -1,0 +1,314 @@
+"""What a network and a server can do wrong, the same for both protocols; and what is shared between agents."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from massmem import errors
+from massmem.config.models import BackendConfig
+from massmem.messages import ChatMessage, ChatRequest, Chunk, Reply, RetryChunk, TextChunk
+from massmem.providers import Providers
+from massmem.providers.base import ChatProvider
+from tests.support.provider_stub import KEY, AnthropicWire, Cut, Http, OpenAIWire, Say, Stub, Wire, running_stub
+
+ASK = ChatRequest((ChatMessage("user", "Capital of France?"),), "answer", "a")
+OK = Say(["Paris."])
+
+
+@dataclass
+class Remote:
+    providers: Providers
+    stub: Stub
+    wire: Wire
+
+    async def open(self, *replies: Http, **fields: Any) -> ChatProvider:
+        self.stub.replies = list(replies)
+        base = {"type": self.wire.type, "model": "m", "api_key": KEY, "base_url": self.stub.url + self.wire.path}
+        return await self.providers.open(BackendConfig.model_validate({**base, "max_retries": 0, **fields}))
+
+
+@pytest.fixture(params=[OpenAIWire(), AnthropicWire()], ids=["openai", "anthropic"])
+async def remote(request: pytest.FixtureRequest) -> AsyncIterator[Remote]:
+    providers = Providers()
+    async with running_stub() as stub:
+        yield Remote(providers, stub, request.param)
+        await providers.close()
+
+
+async def collect(provider: ChatProvider) -> list[Chunk]:
+    async with aclosing(provider.stream(ASK)) as chunks:
+        return [chunk async for chunk in chunks]
+
+
+async def failure(provider: ChatProvider) -> errors.ProviderError:
+    with pytest.raises(errors.ProviderError) as caught:
+        await collect(provider)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, errors.AuthenticationError),
+        (403, errors.AuthenticationError),
+        (404, errors.ModelNotFound),
+        (408, errors.ProviderUnavailable),
+        (409, errors.ProviderUnavailable),
+        (413, errors.ContextOverflow),
+        (422, errors.RequestRejected),
+        (429, errors.RateLimited),
+        (500, errors.ProviderUnavailable),
+        (502, errors.ProviderUnavailable),
+        (503, errors.ProviderUnavailable),
+        (529, errors.ProviderUnavailable),
+    ],
+)
+async def test_statuses(remote: Remote, status: int, kind: type[errors.ProviderError]) -> None:
+    refused = remote.wire.error(status, f"because of {KEY}")
+    provider = await remote.open(refused, remote.wire.stream(OK), max_retries=1)
+    if kind.retryable:
+        chunks = await collect(provider)
+        assert isinstance(chunks[0], RetryChunk)
+        assert len(remote.stub.requests) == 2
+        return
+    error = await failure(provider)
+    assert type(error) is kind
+    assert f"HTTP {status}: because of [key]" in error.message
+    assert KEY not in str(error)
+    assert len(remote.stub.requests) == 1
+
+
+async def test_the_sdk_itself_never_retries(remote: Remote) -> None:
+    provider = await remote.open(remote.wire.error(503, "no"))
+    assert type(await failure(provider)) is errors.ProviderUnavailable
+    assert len(remote.stub.requests) == 1
+
+
+async def test_retry_after_is_waited_for(remote: Remote) -> None:
+    busy = remote.wire.error(429, "slow down", headers={"retry-after-ms": "150"})
+    provider = await remote.open(busy, remote.wire.stream(OK), max_retries=1)
+    start = time.monotonic()
+    chunks = await collect(provider)
+    assert time.monotonic() - start >= 0.15
+    assert isinstance(chunks[0], RetryChunk)
+    assert 0.15 <= chunks[0].delay <= 0.165
+
+
+async def test_a_retry_after_of_an_hour_is_named_at_once(remote: Remote) -> None:
+    provider = await remote.open(remote.wire.error(429, "slow down", headers={"retry-after": "3600"}), max_retries=3)
+    error = await failure(provider)
+    assert "3600 s" in error.message
+    assert error.retry_after == 3600
+    assert len(remote.stub.requests) == 1
+
+
+async def test_a_quota_that_is_used_up_is_not_tried_again(remote: Remote) -> None:
+    provider = await remote.open(remote.wire.error(429, "You exceeded your quota", "insufficient_quota"), max_retries=3)
+    assert type(await failure(provider)) is errors.RequestRejected
+    assert len(remote.stub.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ({"content-type": "text/html"}, b"<html>login</html>"),
+        ({"content-type": "application/json"}, b'{"hello": 1}'),
+        ({"content-encoding": "gzip"}, b"this is not gzip"),
+    ],
+)
+async def test_what_is_no_event_stream_is_malformed(remote: Remote, headers: dict[str, str], body: bytes) -> None:
+    provider = await remote.open(Http(200, headers, [body]))
+    error = await failure(provider)
+    assert type(error) is errors.MalformedResponse
+    assert "base_url" in error.hint
+
+
+async def test_an_html_error_page_is_not_shown(remote: Remote) -> None:
+    page = Http(502, {"content-type": "text/html"}, [b"<html><h1>Bad Gateway</h1></html>"])
+    error = await failure(await remote.open(page))
+    assert type(error) is errors.ProviderUnavailable
+    assert "<h1>" not in error.message
+
+
+async def test_a_redirect_is_not_followed(remote: Remote) -> None:
+    provider = await remote.open(Http(307, {"location": f"{remote.stub.url}/elsewhere"}, [b""]))
+    assert type(await failure(provider)) is errors.RequestRejected
+    assert len(remote.stub.requests) == 1
+
+
+async def test_a_hang_before_the_first_byte_is_a_timeout(remote: Remote) -> None:
+    provider = await remote.open(Http(head=False, parts=[5.0]), timeout=0.2)
+    start = time.monotonic()
+    error = await failure(provider)
+    assert type(error) is errors.ProviderTimeout
+    assert "0.2 s" in error.message
+    assert time.monotonic() - start < 2
+
+
+async def test_a_hang_in_the_middle_is_a_timeout_that_keeps_the_text(remote: Remote) -> None:
+    provider = await remote.open(remote.wire.stream(Say(["Par"], pause=5.0)), timeout=0.2)
+    error = await failure(provider)
+    assert type(error) is errors.ProviderTimeout
+    assert error.partial == "Par"
+
+
+async def test_a_slow_stream_that_keeps_coming_is_no_timeout(remote: Remote) -> None:
+    slow = [part for piece in remote.wire.stream(Say(list("Paris."))).parts for part in (piece, 0.05)]
+    provider = await remote.open(Http(parts=slow), timeout=0.2)
+    reply = Reply()
+    for chunk in await collect(provider):
+        reply.feed(chunk)
+    assert reply.text == "Paris."
+
+
+async def test_a_server_that_is_not_there(remote: Remote) -> None:
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    provider = await remote.open(base_url=f"http://127.0.0.1:{port}")
+    error = await failure(provider)
+    assert type(error) is errors.ProviderConnectionError
+    assert "base_url" in error.hint
+
+
+async def test_an_error_event_in_the_middle_voids_the_text(remote: Remote) -> None:
+    begun = [
+        *remote.wire.stream(Say(["Lon"], cut=True)).parts[:-1],
+        remote.wire.error_event("overloaded_error", "busy"),
+    ]
+    provider = await remote.open(Http(parts=begun), remote.wire.stream(OK), max_retries=1)
+    reply = Reply()
+    for chunk in await collect(provider):
+        reply.feed(chunk)
+    assert reply.text == "Paris."
+    assert reply.usage.requests == 2
+
+
+async def test_leaving_early_ends_the_request_at_the_server(remote: Remote) -> None:
+    provider = await remote.open(remote.wire.stream(Say(["Paris"], pause=30.0)))
+    async with aclosing(provider.stream(ASK)) as chunks:
+        assert await anext(chunks) == TextChunk("Paris")
+    await asyncio.wait_for(remote.stub.disconnected.wait(), 2)
+
+
+@pytest.mark.parametrize("head", [True, False], ids=["mid-stream", "before the first byte"])
+async def test_cancelling_ends_the_request_at_the_server(remote: Remote, head: bool) -> None:
+    provider = await remote.open(Http(head=head, parts=[30.0]))
+    task = asyncio.create_task(collect(provider))
+    while not remote.stub.requests:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.wait_for(remote.stub.disconnected.wait(), 2)
+
+
+async def test_agents_share_connections_and_reuse_them(remote: Remote) -> None:
+    one = await remote.open(remote.wire.stream(OK))
+    two = await remote.open(remote.wire.stream(OK))
+    for _ in range(3):
+        await collect(one)
+        await collect(two)
+    assert len(remote.stub.requests) == 6
+    assert remote.stub.connections == 1
+
+
+async def test_another_key_has_another_client(remote: Remote) -> None:
+    one = await remote.open(remote.wire.stream(OK))
+    two = await remote.open(remote.wire.stream(OK), api_key="sk-other-key-0123456")
+    await collect(one)
+    await collect(two)
+    assert remote.stub.connections == 2
+    sent = [r.headers.get("authorization", "") + r.headers.get("x-api-key", "") for r in remote.stub.requests]
+    assert [KEY in s for s in sent] == [True, False]
+
+
+async def test_an_outage_is_not_amplified_across_agents(remote: Remote) -> None:
+    down = remote.wire.error(503, "down", headers={"retry-after": "0"})
+    agents = [await remote.open(down, max_retries=20) for _ in range(5)]
+    results = await asyncio.gather(*(failure(agent) for agent in agents))
+    assert {type(error) for error in results} == {errors.ProviderUnavailable}
+    assert len(remote.stub.requests) == 5 + 10
+
+
+async def test_a_proxy_for_the_world_is_not_asked_for_loopback(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_stub() as proxy:
+        proxy.replies = [Http(502)]
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        await collect(await remote.open(remote.wire.stream(OK)))
+        assert proxy.connections == 0
+
+
+async def test_ten_megabytes_in_one_line(remote: Remote) -> None:
+    long = "x" * 10_000_000
+    reply = Reply()
+    for chunk in await collect(await remote.open(remote.wire.stream(Say([long])))):
+        reply.feed(chunk)
+    assert len(reply.text) == 10_000_000
+
+
+async def test_no_connection_is_left_open(remote: Remote) -> None:
+    provider = await remote.open(remote.wire.stream(Say(["x"], cut=True)), Http(parts=[Cut]))
+    await failure(provider)
+    await failure(provider)
+    await collect(await remote.open(remote.wire.stream(OK)))
+    await remote.providers.close()
+    async with asyncio.timeout(2):
+        while remote.stub.open_connections:
+            await asyncio.sleep(0.01)
+
+
+STALLS = """
+import asyncio, sys, time
+sys.path.insert(0, sys.argv[3])
+from massmem.config.models import BackendConfig
+from massmem.messages import ChatMessage, ChatRequest
+from massmem.providers import Providers
+from tests.support.provider_stub import AnthropicWire, OpenAIWire, Say, running_stub
+
+async def main(kind):
+    wire = {"openai": OpenAIWire, "anthropic": AnthropicWire}[kind]()
+    worst, opened = 0.0, False
+    async def heartbeat():
+        nonlocal worst
+        while True:
+            start = time.perf_counter()
+            await asyncio.sleep(0.001)
+            worst = max(worst, time.perf_counter() - start)
+    async with running_stub() as stub:
+        stub.replies = [wire.stream(Say(["x"]))]
+        beat = asyncio.create_task(heartbeat())
+        providers = Providers()
+        backend = BackendConfig(type=kind, model="m", api_key="k", base_url=stub.url + wire.path)
+        provider = await providers.open(backend)
+        opening, worst = worst, 0.0
+        async for _ in provider.stream(ChatRequest((ChatMessage("user", "q"),), "answer")):
+            pass
+        await asyncio.sleep(0.01)
+        beat.cancel()
+        await providers.close()
+    print(opening, worst)
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+def test_opening_and_the_first_request_do_not_stall_the_event_loop(kind: str, pytestconfig: pytest.Config) -> None:
+    """In a fresh process, where nothing is imported yet; the bounds and the repeats leave room for a busy machine."""
+    command = [sys.executable, "-c", STALLS, kind, "-", str(pytestconfig.rootpath)]
+    stalls: list[tuple[float, float]] = []
+    while len(stalls) < 4 and not any(opening < 0.1 and request < 0.06 for opening, request in stalls):
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        opening, request = map(float, done.stdout.split())
+        stalls.append((opening, request))
+    assert len(stalls) < 4, stalls

@@ -1,0 +1,178 @@
+"""The retry policy with a clock, a sleep and a jitter of the test's own."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from massmem.errors import AuthenticationError, ProviderError, ProviderUnavailable, RateLimited
+from massmem.messages import Chunk, FinishChunk, RetryChunk, TextChunk, Usage
+from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy, retry_after
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+DONE = FinishChunk("stop", Usage(3, 2, requests=1))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Sleeps:
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+def attempts(*outcomes: Sequence[Chunk | ProviderError]) -> Callable[[], AsyncGenerator[Chunk, None]]:
+    """Each call streams the next outcome; an error in it is raised."""
+    left = list(outcomes)
+
+    async def attempt() -> AsyncGenerator[Chunk, None]:
+        for item in left.pop(0):
+            if isinstance(item, ProviderError):
+                raise item
+            yield item
+
+    return attempt
+
+
+async def run(retrier: Retrier, attempt: Callable[[], AsyncGenerator[Chunk, None]]) -> list[Chunk]:
+    return [chunk async for chunk in retrier.stream(attempt)]
+
+
+@given(retry=st.integers(1, 1000), jitter=st.floats(0, 1, exclude_max=True))
+def test_backoff_is_full_jitter_under_a_doubling_cap(retry: int, jitter: float) -> None:
+    delay = RetryPolicy().delay(retry, None, jitter)
+    assert 0 <= delay <= min(30.0, 0.5 * 2 ** (retry - 1))
+    assert RetryPolicy().delay(retry, None, 0.0) == 0.0
+
+
+@given(asked=st.floats(0, 60), jitter=st.floats(0, 1, exclude_max=True))
+def test_the_servers_wish_is_a_lower_bound(asked: float, jitter: float) -> None:
+    assert asked <= RetryPolicy().delay(1, asked, jitter) <= asked * 1.1
+
+
+async def test_delays_double_and_every_request_is_counted() -> None:
+    sleeps = Sleeps()
+    fail = [ProviderUnavailable("503")]
+    retrier = Retrier(RetryPolicy(3), RetryBudget(), jitter=lambda: 1.0, sleep=sleeps)
+    chunks = await run(retrier, attempts(fail, fail, fail, [TextChunk("ok"), DONE]))
+    assert sleeps.seconds == [0.5, 1.0, 2.0]
+    assert [c.attempt for c in chunks if isinstance(c, RetryChunk)] == [2, 3, 4]
+    assert chunks[-1] == FinishChunk("stop", Usage(3, 2, requests=4))
+
+
+async def test_the_last_error_is_raised_with_its_own_partial_text() -> None:
+    retrier = Retrier(RetryPolicy(1), RetryBudget(), sleep=Sleeps())
+    first = [TextChunk("first"), ProviderUnavailable("503")]
+    last = [TextChunk("la"), TextChunk("st"), RateLimited("429", "wait", retry_after=1)]
+    with pytest.raises(RateLimited, match=r"429\. Tried 2 times") as caught:
+        await run(retrier, attempts(first, last))
+    assert caught.value.partial == "last"
+    assert caught.value.hint == "wait"
+
+
+async def test_an_error_that_cannot_pass_is_raised_at_once() -> None:
+    sleeps = Sleeps()
+    with pytest.raises(AuthenticationError):
+        await run(Retrier(RetryPolicy(3), RetryBudget(), sleep=sleeps), attempts([AuthenticationError("401")]))
+    assert sleeps.seconds == []
+
+
+async def test_a_wait_that_is_too_long_is_named_and_not_waited_for() -> None:
+    sleeps = Sleeps()
+    fail = [RateLimited("429", retry_after=3600)]
+    with pytest.raises(RateLimited, match="asks to wait 3600 s"):
+        await run(Retrier(RetryPolicy(3), RetryBudget(), sleep=sleeps), attempts(fail))
+    assert sleeps.seconds == []
+
+
+async def test_a_request_that_the_attempt_adds_is_counted_and_numbered() -> None:
+    added = [RetryChunk("no such option", 0.0, 0), DONE]
+    retrier = Retrier(RetryPolicy(3), RetryBudget(), sleep=Sleeps())
+    chunks = await run(retrier, attempts([ProviderUnavailable("503")], added))
+    assert [c.attempt for c in chunks if isinstance(c, RetryChunk)] == [2, 3]
+    assert chunks[-1] == FinishChunk("stop", Usage(3, 2, requests=3))
+
+
+async def test_an_outage_is_not_amplified() -> None:
+    """1000 requests against a dead endpoint in one minute: 10 + 10 % retries, whatever max_retries allows."""
+    clock = Clock()
+    budget = RetryBudget(clock)
+    retrier = Retrier(RetryPolicy(20), budget, sleep=Sleeps())
+    sent = 0
+
+    async def dead() -> AsyncGenerator[Chunk, None]:
+        nonlocal sent
+        sent += 1
+        raise ProviderUnavailable("503")
+        yield DONE
+
+    for _ in range(1000):
+        with pytest.raises(ProviderUnavailable):
+            await run(retrier, dead)
+    assert sent == 1000 + 10 + 100
+
+
+async def test_a_spent_budget_says_so_and_fills_again() -> None:
+    clock = Clock()
+    budget = RetryBudget(clock)
+    retrier = Retrier(RetryPolicy(20), budget, sleep=Sleeps())
+    fail = [ProviderUnavailable("503")]
+    with pytest.raises(ProviderUnavailable, match="too many requests to this endpoint failed"):
+        await run(retrier, attempts(*[fail] * 30))
+    clock.now += 61
+    assert (await run(retrier, attempts(fail, [DONE])))[-1] == FinishChunk("stop", Usage(3, 2, requests=2))
+
+
+@given(st.lists(st.tuples(st.floats(0, 30), st.booleans()), max_size=200))
+def test_never_more_retries_in_a_minute_than_the_budget(steps: list[tuple[float, bool]]) -> None:
+    clock = Clock()
+    budget = RetryBudget(clock)
+    requests: list[float] = []
+    retries: list[float] = []
+    for wait, is_retry in steps:
+        clock.now += wait
+        if not is_retry:
+            budget.count_request()
+            requests.append(clock.now)
+        elif budget.take():
+            retries.append(clock.now)
+            recent = [t for t in requests if t > clock.now - 60]
+            assert len([t for t in retries if t > clock.now - 60]) <= 10 + len(recent) * 0.1
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after-ms": "250", "retry-after": "7"}, 0.25),
+        ({"retry-after-ms": "soon", "retry-after": "7"}, 7.0),
+        ({"retry-after": "Sun, 01 Mar 2026 12:00:20 GMT"}, 20.0),
+        ({"retry-after": "Sun, 01 Mar 2026 11:00:00 GMT"}, 0.0),
+        ({"retry-after": "Sun, 01 Mar 2026 12:00:20 -0000"}, 20.0),
+        ({"retry-after": "-3"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "tomorrow"}, None),
+        ({"retry-after": ""}, None),
+    ],
+)
+def test_retry_after_header(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after(headers, NOW) == seconds
+
+
+@given(st.text())
+def test_any_retry_after_header_is_read_without_an_error(text: str) -> None:
+    seconds = retry_after({"retry-after": text}, NOW)
+    assert seconds is None or 0 <= seconds < float("inf")
