@@ -79,7 +79,7 @@ def _command(name: str) -> "typer.Typer":
     """A program that has just this command, so that none of the others is imported."""
     import typer
 
-    root = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    root = typer.Typer(rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
     root.add_typer(load(name), name=name)
     return root
 
@@ -93,6 +93,7 @@ def _invoke(app: "typer.Typer", arguments: list[str]) -> object:
     from typer.main import get_command
 
     command = get_command(app)
+    program = f"massmem {arguments[0]}" if arguments and arguments[0] in COMMANDS else "massmem"
     try:
         with command.make_context("massmem", list(arguments)) as context:
             return command.invoke(context)
@@ -101,7 +102,10 @@ def _invoke(app: "typer.Typer", arguments: list[str]) -> object:
     except typer.Abort as e:
         raise KeyboardInterrupt from e
     except typer.TyperException as e:
-        raise InputError(e.format_message(), "see what there is with: massmem --help") from e
+        if e.format_message().startswith("Usage: "):  # a group of commands without one: Typer raises its help
+            sys.stderr.write(f"{e.format_message()}\n")
+            return InputError.exit_code
+        raise InputError(e.format_message(), f"see what there is with: {program} --help") from e
 
 
 def _complete() -> int:

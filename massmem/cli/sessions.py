@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import fields
 from datetime import datetime
+from functools import lru_cache, partial
 
 from massmem.cli.home import massmem_home
 from massmem.cli.streams import write_out
@@ -12,6 +13,8 @@ from massmem.render.printable import one_line
 
 _LINE = "=" * 60
 _HOW_TO_LOAD = 'To load a session, use: massmem --session-id <SESSION_ID> "Your question"'
+# Thousands of sessions share a few models and configurations.
+_shown = lru_cache(maxsize=1024)(partial(one_line, limit=500))
 _NAMES = tuple(field.name for field in fields(Entry))
 
 
@@ -23,8 +26,8 @@ def list_sessions(*, as_json: bool) -> int:
     """
     entries = _entries()
     if as_json:
-        rows = [{name: getattr(entry, name) for name in _NAMES} for entry in entries]
-        write_out(json.dumps(rows, indent=1) + "\n")
+        rows = ",\n".join(json.dumps({name: getattr(entry, name) for name in _NAMES}) for entry in entries)
+        write_out(f"[\n{rows}\n]\n")
     elif not entries:
         write_out('No sessions yet. Start one with: massmem "your question"\n')
     else:
@@ -49,14 +52,12 @@ def _entries() -> list[Entry]:
 
 
 def _block(entry: Entry) -> str:
-    started = datetime.fromisoformat(entry.start_time).astimezone()
-    lines = [
-        f"Session ID: {entry.session_id}",
-        f"  Status:  {one_line(entry.status)}",
-        f"  Started: {started:%Y-%m-%d %H:%M:%S}",
-        f"  Model:   {one_line(entry.model)}",
-    ]
-    if entry.description:
-        lines.append(f"  Description: {one_line(entry.description)}")
-    lines.append(f"  Config:  {one_line(entry.config_path, 500)}")
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    started = datetime.fromisoformat(entry.start_time).astimezone().isoformat(" ", "seconds")[:19]
+    description = f"\n  Description: {_shown(entry.description)}" if entry.description else ""
+    return (
+        f"Session ID: {entry.session_id}\n"
+        f"  Status:  {_shown(entry.status)}\n"
+        f"  Started: {started}\n"
+        f"  Model:   {_shown(entry.model)}{description}\n"
+        f"  Config:  {_shown(entry.config_path)}\n"
+    )

@@ -74,7 +74,10 @@ def test_help_shows_every_option_and_every_command():
         assert re.search(rf"^\s+{name}\s+{re.escape(command.summary)}$", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("line", "cword", "found"), [("mo", 1, ["models"]), ("--li", 1, ["--list-sessions"])])
+@pytest.mark.parametrize(
+    ("line", "cword", "found"),
+    [("mo", 1, ["models"]), ("--li", 1, ["--list-sessions"]), ("ask --q", 2, ["--quiet"]), ("models f", 2, ["fetch"])],
+)
 def test_the_shell_completes_commands_and_options(line: str, cword: int, found: list[str]):
     environ = os.environ | {
         "_MASSMEM_COMPLETE": "complete_bash",

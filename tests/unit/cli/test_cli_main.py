@@ -83,3 +83,16 @@ def test_a_full_disk_under_stdout_is_an_error():
         )
     assert ran.returncode == 1
     assert ran.stderr.decode().startswith("massmem: standard output cannot be written: No space left on device")
+
+
+def test_a_command_group_without_a_command_shows_its_help(capsys: pytest.CaptureFixture[str]):
+    assert main(["models"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.startswith("Usage: massmem models")) == ("", True)
+
+
+def test_a_mistake_in_a_command_points_to_its_help(capsys: pytest.CaptureFixture[str]):
+    assert main(["models", "nope"]) == 2
+    assert capsys.readouterr().err == (
+        "massmem: No such command 'nope'.\n  see what there is with: massmem models --help\n"
+    )

@@ -1,0 +1,27 @@
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_logs_go_to_a_private_redacted_file_and_never_to_stderr(tmp_path: Path):
+    path = tmp_path / "logs" / "massmem.log"
+    code = f"""
+import logging, pathlib
+from massmem.cli.logs import log_to_file
+log_to_file(pathlib.Path({str(path)!r}), logging.WARNING)
+try:
+    1 / 0
+except ZeroDivisionError as e:
+    logging.getLogger("massmem.coordinator").error("key %s", "sk-abcdefghijklmnopqrstuvwxyz0123", exc_info=e)
+logging.getLogger("massmem.coordinator").debug("too fine")
+logging.getLogger("some.library").info("too fine")
+logging.getLogger("some.library").warning("lone \\ud800")
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert (ran.stdout, ran.stderr) == (b"", b"")
+    text = path.read_text()
+    assert "key [redacted]" in text
+    assert "ZeroDivisionError" in text
+    assert "lone" in text
+    assert "too fine" not in text
+    assert path.stat().st_mode & 0o077 == 0
