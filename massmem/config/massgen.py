@@ -6,10 +6,12 @@ a backend that cannot run here is an error that says so.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 from massmem.config.environment import how_to_set
+from massmem.config.models import MAX_SERVERS
 from massmem.config.problems import KeyPath, Report, dotted
 
 TYPE_WORDS = {
@@ -230,7 +232,8 @@ def _tool_filters(agent: _Mapping, backend: _Mapping, path: KeyPath, report: Rep
         if not isinstance(tools, list) or not agent.get("mcp_servers"):
             continue
         del backend[key]
-        for server_path, server in _mappings(agent["mcp_servers"], (*path, "mcp_servers")):
+        # More servers than that are refused; without this bound their number times the tools' fills the memory.
+        for server_path, server in islice(_mappings(agent["mcp_servers"], (*path, "mcp_servers")), MAX_SERVERS):
             prefix = f"mcp__{server.get('name')}__"
             names = [tool.removeprefix(prefix) if isinstance(tool, str) else tool for tool in cast("list[Any]", tools)]
             if target not in server:

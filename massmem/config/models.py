@@ -15,6 +15,8 @@ BackendType = Literal[
 Presentation = Literal["synthesize", "as_is"]
 
 
+MAX_SERVERS = 100
+
 Secret = Annotated[SecretStr, Field(min_length=1)]
 """A value that no repr, error or dump shows; empty is a mistake, never a key."""
 
@@ -215,7 +217,7 @@ class AgentSpec(Section):
     """Who the agent is and what it looks at."""
     memory: MemoryConfig = MemoryConfig()
     """Any key of `memory`, for this agent only; the others stay as the team has them."""
-    mcp_servers: tuple[McpServerConfig, ...] = ()
+    mcp_servers: tuple[McpServerConfig, ...] = Field(default=(), max_length=MAX_SERVERS)
     """Tool servers."""
 
 

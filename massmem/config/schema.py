@@ -1,5 +1,6 @@
 """Pydantic's errors in the words of a configuration file, with suggestions for what was mistyped."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
@@ -25,11 +26,6 @@ _WANTED = {
     "tuple_type": "a list",
     "string_pattern_mismatch": "1 to 64 letters, digits, '_', '-' or '.', with no '-' or '.' first",
 }
-_FIXED = {
-    "missing": "is missing",
-    "too_short": "must not be empty",
-    "string_too_short": "must not be empty",
-}
 
 
 def validate(data: Mapping[str, Any], report: Report) -> TeamConfig | None:
@@ -50,21 +46,33 @@ def validate(data: Mapping[str, Any], report: Report) -> TeamConfig | None:
 
 
 def _message(path: KeyPath, kind: str, error: Mapping[str, Any], report: Report) -> str:
+    # A file that is something else altogether has thousands of problems, and finding similar words takes its time.
+    suggesting = len(report.problems) < 4 * MAX_SHOWN
     if kind == "extra_forbidden":
-        # A file that is something else altogether has thousands; finding similar words takes its time.
-        return "unknown key" + (_known_key(path) if len(report.problems) < 4 * MAX_SHOWN else "")
-    if path == ("agents",) and kind == "missing":
-        return "is missing: give agents (a list) or agent"
-    if kind in _FIXED:
-        return _FIXED[kind]
-    if kind == "value_error":
-        return str(error["ctx"]["error"])
+        return "unknown key" + (_known_key(path) if suggesting else "")
+    if fixed := _fixed(path, kind, error.get("ctx", {})):
+        return fixed
     shown = report.show(path, error["input"])
     if kind == "literal_error":
-        return f"{shown} is not one of {', '.join(_choices(path))}{_near_choice(path, error['input'])}"
+        near = _near_choice(path, error["input"]) if suggesting else ""
+        return f"{shown} is not one of {', '.join(_choices(path))}{near}"
     # Pydantic's own words are of the form "Input should be less than or equal to 1".
-    wanted = f"be {_WANTED[kind]}" if kind in _WANTED else str(error["msg"]).removeprefix("Input should ")
+    wanted = f"be {_WANTED[kind]}" if kind in _WANTED else re.sub(r"^\w+ should ", "", str(error["msg"]))
     return f"must {wanted}, not {shown}"
+
+
+def _fixed(path: KeyPath, kind: str, context: Mapping[str, Any]) -> str:
+    match kind:
+        case "missing":
+            return "is missing: give agents (a list) or agent" if path == ("agents",) else "is missing"
+        case "too_short" | "string_too_short":
+            return "must not be empty"
+        case "too_long":
+            return f"must have at most {context['max_length']} entries"
+        case "value_error":
+            return str(context["error"])
+        case _:
+            return ""
 
 
 def _near_choice(path: KeyPath, value: Any) -> str:

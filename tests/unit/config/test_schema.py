@@ -57,6 +57,10 @@ ID = "must be 1 to 64 letters, digits, '_', '-' or '.', with no '-' or '.' first
         ("agent:\n  id: 7\n  backend: {type: scripted}\n", "2: agent.id: must be text (put it in quotes), not 7"),
         ("agent:\n  id: a\n  backend: scripted\n", "3: agent.backend: must be a mapping, not 'scripted'"),
         ("agent: {id: a, backend: {type: openai, api_key: ''}}\n", "1: agent.backend.api_key: must not be empty"),
+        (
+            "agents:\n" + "".join(f"  - {{id: a{i}, backend: {{type: scripted}}}}\n" for i in range(101)),
+            "1: agents: must have at most 100 entries",
+        ),
         (AGENT + "source: x\n", "4: source: unknown key"),
         (AGENT + "a b: x\n", "4: 'a b': unknown key"),
         (AGENT + "memory:\n  retrieval:\n    limit: true\n", "6: memory.retrieval.limit: must be a number"),
