@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from massmem.events import AgentFailed, Event, Notice, TurnCompleted, now
+from massmem.events import AgentFailed, Event, Notice, RoundStarted, TurnCompleted, WinnerDecided, now
 from massmem.render.board import AgentState, Board
 from massmem.render.figures import count, duration, plural
 from massmem.render.plain import describe, round_title
@@ -52,6 +52,8 @@ class LiveRenderer:
         elif not self._live.is_started:
             self._live = self._new_view()
             self._live.start(refresh=True)
+        elif isinstance(event, RoundStarted | WinnerDecided):
+            self._live.refresh()  # however short the next step is, it is seen
         if isinstance(event, TurnCompleted) and self._board.winner is not None:
             self._say(self._board.winner, "green")
         if isinstance(event, AgentFailed | Notice | TurnCompleted):

@@ -43,7 +43,7 @@ def team(tmp_path: Path) -> str:
 def test_the_live_view_comes_and_goes_and_the_answer_stays(team: str):
     child = terminal("--config", team, "Why is the sky blue?")
     child.expect("round 1, answers")
-    child.expect("answering")
+    child.expect("thinking|answering")
     child.expect("final answer")
     rest, code = ending(child)
     assert code == 0
