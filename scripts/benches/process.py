@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +45,7 @@ class Sample:
 
 
 @contextmanager
-def workspace() -> Iterator[Path]:
+def workspace() -> Generator[Path]:
     """An empty folder that serves as HOME and working directory."""
     with tempfile.TemporaryDirectory(prefix="massmem-bench-") as folder:
         yield Path(folder)
@@ -57,7 +57,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return kept | {"HOME": str(home)} | more
 
 
-def run(command: Command, limit: float = _LIMIT) -> Sample:
+def measure(command: Command, limit: float = _LIMIT) -> Sample:
     """Run `command` to its end and measure it.
 
     Raises:
@@ -89,8 +89,8 @@ def run(command: Command, limit: float = _LIMIT) -> Sample:
 def in_turn(commands: Sequence[Command], runs: int, warm_up: int = 1) -> list[list[Sample]]:
     """Run the commands in turn, A B A B ..., `runs` times each after the warm-up; the samples of each command."""
     for command in [*commands] * warm_up:
-        run(command)
-    rounds = [[run(command) for command in commands] for _ in range(runs)]
+        measure(command)
+    rounds = [[measure(command) for command in commands] for _ in range(runs)]
     return [list(samples) for samples in zip(*rounds, strict=True)]
 
 

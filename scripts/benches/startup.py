@@ -15,7 +15,7 @@ REFERENCE = (PYTHON, "-c", "import typer, rich.console")
 HELP = (MASSMEM, "--help")
 LIST = (MASSMEM, "--list-sessions")
 
-MOST_TIMES = {HELP: 2.0, LIST: 2.5}
+MOST_TIMES: dict[tuple[str, ...], float] = {HELP: 2.0, LIST: 2.5}
 MOST_MB = 60
 
 

@@ -18,7 +18,9 @@ from typing import Any
 from scripts.benches.process import PYTHON
 from scripts.benches.rows import ROOT
 
-ANSWER = ("Keep both clocks on the same source, measure how far they drift apart, and correct the drift slowly. " * 4)[:400]
+ANSWER = ("Keep both clocks on the same source, measure how far they drift apart, and correct the drift slowly. " * 4)[
+    :400
+]
 """400 characters, about 100 tokens: an answer of a few sentences."""
 
 
