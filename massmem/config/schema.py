@@ -4,26 +4,24 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from massmem.config.massgen import NO_BACKEND, SERVICES, TYPE_WORDS
 from massmem.config.models import Section, TeamConfig
 from massmem.config.problems import MAX_SHOWN, KeyPath, Report, suggestion
 
+# By the first word of pydantic's error types: int_type, int_parsing, int_from_float, ...
 _WANTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a finite number",
+    "bool": "true or false",
+    "dict": "a mapping",
+    "model": "a mapping",
+    "tuple": "a list",
+}
+_WANTED_TEXT = {
     "string_type": "text (put it in quotes)",
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "float_parsing": "a number",
-    "finite_number": "a finite number",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
-    "model_attributes_type": "a mapping",
-    "tuple_type": "a list",
     "string_pattern_mismatch": "1 to 64 letters, digits, '_', '-' or '.', with no '-' or '.' first",
 }
 
@@ -56,9 +54,9 @@ def _message(path: KeyPath, kind: str, error: Mapping[str, Any], report: Report)
     if kind == "literal_error":
         near = _near_choice(path, error["input"]) if suggesting else ""
         return f"{shown} is not one of {', '.join(_choices(path))}{near}"
+    wanted = _WANTED_TEXT.get(kind) or _WANTED.get(kind.split("_")[0])
     # Pydantic's own words are of the form "Input should be less than or equal to 1".
-    wanted = f"be {_WANTED[kind]}" if kind in _WANTED else re.sub(r"^\w+ should ", "", str(error["msg"]))
-    return f"must {wanted}, not {shown}"
+    return f"must {f'be {wanted}' if wanted else re.sub(r'^[A-Z][a-z]+ should ', '', str(error['msg']))}, not {shown}"
 
 
 def _fixed(path: KeyPath, kind: str, context: Mapping[str, Any]) -> str:
@@ -83,7 +81,7 @@ def _near_choice(path: KeyPath, value: Any) -> str:
 
 
 def _known_key(path: KeyPath) -> str:
-    section, key = _section(path[:-1]), str(path[-1])
+    section, key = _inner(_annotation(path[:-1])), str(path[-1])
     if section is None:
         return ""
     fields = {name: info.annotation for name, info in section.model_fields.items() if name != "source"}
@@ -113,10 +111,6 @@ def _annotation(path: KeyPath) -> Any:
         if isinstance(part, str) and model is not None:
             annotation = model.model_fields[part].annotation if part in model.model_fields else None
     return annotation
-
-
-def _section(path: KeyPath) -> type[BaseModel] | None:
-    return _inner(_annotation(path))
 
 
 def _choices(path: KeyPath) -> tuple[str, ...]:
