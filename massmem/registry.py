@@ -22,8 +22,6 @@ from massmem.messages import SESSION_ID, clean_text
 LOCK_TIMEOUT = 30.0
 """Seconds to wait for another process that writes the registry."""
 
-_LONGEST = {"description": 200, "model": 200, "status": 40, "config_path": 4096, "store": 4096}
-
 
 class RegistryDamaged(MassmemError):
     """The file is not what massmem writes. kept: where its bytes are kept; call `rebuild` to go on."""
@@ -51,7 +49,15 @@ class Entry:
 
 
 _NAMES = tuple(field.name for field in fields(Entry))
-_TEXTS = tuple(name for name in _NAMES if name != "end_time")
+_TEXTS = (  # name, value when it is missing (None: damage), longest text that is kept
+    ("session_id", None, 200),  # more than an id may have, so that cutting never makes one valid
+    ("start_time", None, 40),
+    ("status", "active", 40),
+    ("config_path", "", 4096),
+    ("model", "", 200),
+    ("description", "", 200),
+    ("store", "", 4096),
+)
 
 
 class Registry:
@@ -228,21 +234,24 @@ def _parse(data: bytes) -> list[Entry]:
 def _entry(item: Any) -> Entry:
     """Checked, because the file may have been edited: ids become parts of paths and commands."""
     try:
-        known = {name: item[name] for name in _TEXTS if name in item}
+        session_id, start, *others = [_text(item.get(name, missing), most) for name, missing, most in _TEXTS]
         end = item.get("end_time")
-        if not all(isinstance(value, str) for value in known.values()) or not isinstance(end, str | None):
-            raise _Unreadable("an entry has a value that is no text")
-        if not SESSION_ID.fullmatch(known["session_id"]):
+        if not SESSION_ID.fullmatch(session_id):
             raise _Unreadable("an entry has an impossible session id")
-        for time in (known["start_time"], end):
-            if time is not None:
-                datetime.fromisoformat(time)
-    except (TypeError, KeyError, AttributeError, ValueError) as e:
+        datetime.fromisoformat(start)
+        if end is not None:
+            datetime.fromisoformat(end)
+    except (TypeError, AttributeError, ValueError) as e:
         raise _Unreadable(str(e)) from e
-    for name, longest in _LONGEST.items():
-        if name in known:
-            known[name] = clean_text(known[name][:longest])
-    return Entry(**known, end_time=end)
+    return Entry(session_id, start, end, *others)
+
+
+def _text(value: Any, most: int) -> str:
+    if not isinstance(value, str):
+        raise _Unreadable("an entry has a value that is no text")
+    if len(value) <= most and value.isprintable():
+        return value
+    return clean_text(value[:most])
 
 
 def _row(entry: Entry) -> dict[str, str | None]:

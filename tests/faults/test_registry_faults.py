@@ -9,7 +9,7 @@ import pytest
 
 from massmem.errors import HomeError, StoreError
 from massmem.registry import Entry, Registry, RegistryDamaged
-from tests.support.store_writer import finish, kill_after, lost_and_ghosts, noted, register, start
+from tests.support.store_writer import finish, kill_at_work, lost_and_ghosts, noted, register, start
 
 WHEN = "2025-10-28T14:30:00+00:00"
 
@@ -55,8 +55,9 @@ def killed(folder: Path, notes: Path, kills: int) -> None:
     rng = random.Random(1)
     at_work = 0
     for number in range(kills):
-        writer = start(register, folder, notes / f"{number}.notes", f"w{number}", 100_000, False)
-        at_work += kill_after(writer, rng.uniform(0.02, 0.15))
+        book = notes / f"{number}.notes"
+        writer = start(register, folder, book, f"w{number}", 100_000, False)
+        at_work += kill_at_work(writer, book, rng)
     acknowledged = noted(notes)
     found = [entry.session_id for entry in Registry(folder).entries()]
     lost, ghosts = lost_and_ghosts(acknowledged, found, in_flight=at_work)

@@ -15,7 +15,7 @@ from massmem.store import open_store
 from massmem.store.schema import REVISIONS
 from tests.contract.test_session_store import session
 from tests.support.sample_turn import answer, begin
-from tests.support.store_writer import append_answers, finish, kill_after, lost_and_ghosts, noted, start, stored
+from tests.support.store_writer import append_answers, finish, kill_at_work, lost_and_ghosts, noted, start, stored
 
 
 @pytest.fixture
@@ -49,13 +49,14 @@ async def killed(database: Path, notes: Path, kills: int) -> None:
     rng = random.Random(1)
     at_work = 0
     for number in range(kills):
-        writer = start(append_answers, database, notes / f"{number}.notes", f"s{number % 3}", f"w{number}", 100_000)
-        at_work += kill_after(writer, rng.uniform(0.02, 0.25))
+        book = notes / f"{number}.notes"
+        writer = start(append_answers, database, book, f"s{number % 3}", f"w{number}", 100_000)
+        at_work += kill_at_work(writer, book, rng)
     acknowledged, found = noted(notes), await stored(database)
     lost, ghosts = lost_and_ghosts(acknowledged, found, in_flight=at_work)
     print(f"kills {at_work} acknowledged {len(acknowledged)} lost {lost} ghosts {ghosts}")
     assert at_work == kills
-    assert acknowledged
+    assert len(acknowledged) >= kills
     assert (lost, ghosts) == (0, 0)
     assert integrity(database) == "ok"
 

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
+import random
 import signal
 import time
 from collections import Counter
@@ -89,9 +90,13 @@ def finish(writers: Iterable[multiprocessing.process.BaseProcess], seconds: floa
     return codes
 
 
-def kill_after(writer: multiprocessing.process.BaseProcess, seconds: float) -> bool:
-    """SIGKILL; returns whether the writer was still at work."""
-    time.sleep(seconds)
+def kill_at_work(writer: multiprocessing.process.BaseProcess, notes: Path, rng: random.Random) -> bool:
+    """SIGKILL, mostly soon after the first note, sometimes while it starts; returns whether it was still at work."""
+    if rng.random() < 0.8:
+        while not notes.exists() or not notes.stat().st_size:
+            assert writer.is_alive()
+            time.sleep(0.002)
+    time.sleep(rng.uniform(0, 0.04))
     assert writer.pid is not None
     os.kill(writer.pid, signal.SIGKILL)
     writer.join(10)

@@ -82,6 +82,7 @@ DAMAGED = {
     "deep": "[" * 100_000,
     "a number": GOOD.replace('"s"', "7"),
     "a path": GOOD.replace('"s"', '"../../s"'),
+    "a long id": GOOD.replace('"s"', '"' + "s" * 4096 + '"'),
     "no id": GOOD.replace('"session_id": "s", ', ""),
     "no time": GOOD.replace("2025-10-28T14:30:00+00:00", "yesterday"),
     "an odd end": GOOD.replace('"s",', '"s", "end_time": 5,'),

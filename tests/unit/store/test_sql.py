@@ -4,7 +4,7 @@ import asyncio
 import re
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,19 @@ async def test_a_lock_that_is_never_released_is_an_error(store: SqlStore, databa
         other.execute("ROLLBACK")
     await impatient.append("session_a", 1, [begin("ann")])
     await impatient.close()
+
+
+async def test_a_cancelled_write_does_not_cost_the_connection(store: SqlStore) -> None:
+    connections: list[int] = []
+    event.listen(store._engine.sync_engine, "connect", lambda *_: connections.append(1))
+    for turn in range(1, 9):
+        writing = asyncio.create_task(store.append("session_a", turn, [begin("ann")]))
+        await asyncio.sleep(0.0005 * turn)
+        writing.cancel()
+        with suppress(asyncio.CancelledError):
+            await writing
+    await store.append("session_a", 99, [begin("ann")])
+    assert connections == []
 
 
 async def test_answers_ballots_and_deltas_as_rows(store: SqlStore, database: Path) -> None:
