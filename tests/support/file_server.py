@@ -22,13 +22,11 @@ class FileServer:
     """
 
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    status: int = 200
     cut_after: int = 0
     cuts: int = 0
     delay: float = 0
     block: int = 65536
     ranges: bool = True
-    etags: bool = True
     requests: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     base: str = ""
 
@@ -90,19 +88,20 @@ def _answer(handler: BaseHTTPRequestHandler, server: FileServer) -> None:
     path, wanted = handler.path.split("?")[0], handler.headers.get("Range", "")
     server.requests.append((path, wanted))
     body = server.files.get(path)
-    if body is None or server.status != 200:
-        return handler.send_error(404 if body is None else server.status)
+    if body is None:
+        handler.send_error(404)
+        return
     etag = f'"{hashlib.sha256(body).hexdigest()}"'
     start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and server.ranges else 0
     if handler.headers.get("If-Range", etag) != etag:
         start = 0
     if start >= len(body) > 0:
-        return handler.send_error(416)
+        handler.send_error(416)
+        return
     handler.send_response(206 if start else 200)
     if start:
         handler.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-    if server.etags:
-        handler.send_header("ETag", etag)
+    handler.send_header("ETag", etag)
     handler.send_header("Content-Type", "text/html" if path.startswith("/simple") else "application/octet-stream")
     handler.send_header("Content-Length", str(len(body) - start))
     handler.end_headers()

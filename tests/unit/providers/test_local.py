@@ -1,0 +1,245 @@
+"""The local provider on real llama.cpp with a real, very small model."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from massmem.config.models import BackendConfig
+from massmem.errors import ContextOverflow, MissingModelError, ProviderTimeout, RequestRejected, StreamInterrupted
+from massmem.messages import ChatMessage, ChatRequest, Chunk, FinishChunk, Reply, TextChunk, ToolCall, ToolSpec
+from massmem.providers.local import LocalProvider, LocalRuntimes
+from tests.support.small_model import small_model
+
+VOTE = {
+    "type": "object",
+    "properties": {"reason": {"type": "string", "maxLength": 60}, "choice": {"enum": ["A", "B"]}},
+    "required": ["reason", "choice"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> Path:
+    found = small_model()
+    if isinstance(found, str):
+        pytest.skip(f"no small model: {found}")
+    return found
+
+
+@pytest.fixture
+async def runtimes() -> AsyncIterator[LocalRuntimes]:
+    opened = LocalRuntimes()
+    yield opened
+    await opened.close()
+
+
+def backend(model: Path, **settings: object) -> BackendConfig:
+    return BackendConfig.model_validate({"type": "local", "model": str(model), **settings})
+
+
+def asking(text: str, **settings: object) -> ChatRequest:
+    messages = (ChatMessage("system", "You answer shortly."), ChatMessage("user", text))
+    return ChatRequest(messages, "answer", **{"max_tokens": 12, **settings})  # type: ignore[arg-type]
+
+
+async def chunks(provider: LocalProvider, request: ChatRequest) -> list[Chunk]:
+    return [chunk async for chunk in provider.stream(request)]
+
+
+async def reply(provider: LocalProvider, request: ChatRequest) -> Reply:
+    collected = Reply()
+    for chunk in await chunks(provider, request):
+        collected.feed(chunk)
+    return collected
+
+
+async def test_one_model_for_all_agents_streams_and_counts(model: Path, runtimes: LocalRuntimes) -> None:
+    first, second = runtimes.open(backend(model)), runtimes.open(backend(model))
+    got = await chunks(first, asking("Name three animals."))
+    assert sum(isinstance(chunk, TextChunk) for chunk in got) > 5
+    last = got[-1]
+    assert isinstance(last, FinishChunk)
+    assert last.reason == "length"
+    assert (last.usage.completion, last.usage.requests, last.usage.reported) == (12, 1, True)
+    started = time.monotonic()
+    again = await reply(second, asking("Name three animals."))
+    assert again.usage.prompt == last.usage.prompt > 10
+    assert again.usage.cached > 0, "the second agent found the prompt of the first: it is one model"
+    assert time.monotonic() - started < 30
+    assert await first.count_tokens("Hello world") == 2
+    assert await first.count_tokens("") == 0
+    assert await first.count_tokens("bad \ud800 text") > 2
+    # A schema is kept to, whatever the model would rather say.
+    voted = await reply(first, asking("Vote.", schema=VOTE, max_tokens=120, temperature=0.0))
+    assert voted.finish == "stop"
+    assert set(json.loads(voted.text)) == {"reason", "choice"}
+
+
+async def test_more_agents_than_slots_all_get_their_answer(model: Path, runtimes: LocalRuntimes) -> None:
+    provider = runtimes.open(backend(model))
+    replies = await asyncio.gather(*(reply(provider, asking(f"Count from {n}.", max_tokens=4)) for n in range(5)))
+    assert [each.usage.completion for each in replies] == [4] * 5
+
+
+async def test_closing_the_stream_stops_the_model(model: Path, runtimes: LocalRuntimes) -> None:
+    provider = runtimes.open(backend(model))
+    started = time.monotonic()
+    await reply(provider, asking("Count to a thousand.", max_tokens=40))
+    forty_tokens = time.monotonic() - started
+    streams = [provider.stream(asking("Count to a thousand.", max_tokens=3000)) for _ in range(3)]
+    for stream in streams:
+        assert isinstance(await anext(stream), TextChunk)
+    started = time.monotonic()
+    for stream in streams:
+        await stream.aclose()
+    assert time.monotonic() - started < 0.5
+    # All three slots are free at once: had they gone on, this would wait for thousands of tokens.
+    await reply(provider, asking("Say hello.", max_tokens=1))
+    assert time.monotonic() - started < max(10, 5 * forty_tokens)
+
+
+async def test_a_cancelled_agent_leaves_the_queue(model: Path, runtimes: LocalRuntimes) -> None:
+    provider = runtimes.open(backend(model))
+    await reply(provider, asking("Warm up.", max_tokens=1))
+    tasks = [asyncio.create_task(reply(provider, asking("Long. " * 500, max_tokens=2000))) for _ in range(5)]
+    await asyncio.sleep(0.3)
+    for task in tasks:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(result, asyncio.CancelledError) for result in results)
+    assert (await reply(provider, asking("Say hello.", max_tokens=2))).usage.completion == 2
+
+
+async def test_the_event_loop_goes_on_while_the_model_works(model: Path, runtimes: LocalRuntimes) -> None:
+    provider = runtimes.open(backend(model))
+    await reply(provider, asking("Warm up.", max_tokens=1))
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.005)
+            ticks += 1
+
+    ticking = asyncio.create_task(tick())
+    await reply(provider, asking("Once upon a time. " * 60, max_tokens=20))
+    ticking.cancel()
+    assert ticks > 20
+
+
+async def test_a_prompt_too_long_names_both_numbers(model: Path, runtimes: LocalRuntimes) -> None:
+    provider = runtimes.open(backend(model, context_window=512))
+    with pytest.raises(ContextOverflow) as e:
+        await reply(provider, asking("word " * 2000))
+    assert e.value.window == 512
+    assert (e.value.prompt_tokens or 0) > 2000
+    # Each agent has the window that it asked for, not a share of it.
+    fits = await reply(provider, asking("word " * 400, max_tokens=200))
+    assert fits.usage.prompt > 400
+    assert fits.finish in ("length", "stop")
+    assert fits.usage.prompt + fits.usage.completion <= 512
+
+
+async def test_what_the_backend_says_holds_and_the_request_wins(model: Path, runtimes: LocalRuntimes) -> None:
+    provider = runtimes.open(backend(model, max_tokens=5, temperature=0))
+    told = await reply(provider, asking("Count up.", max_tokens=None))
+    assert told.usage.completion <= 5
+    assert told.text == (await reply(provider, asking("Count up.", max_tokens=None))).text
+    assert (await reply(provider, asking("Count up.", max_tokens=3))).usage.completion == 3
+
+
+async def test_other_models_tool_calls_are_text_here(model: Path, runtimes: LocalRuntimes) -> None:
+    provider = runtimes.open(backend(model))
+    call = ToolCall("1", "vote", '{"choice": "A"}')
+    messages = (
+        ChatMessage("user", "Vote."),
+        ChatMessage("assistant", "", (call,)),
+        ChatMessage("tool", "done \x00", tool_call_id="1"),
+    )
+    assert (await reply(provider, ChatRequest(messages, "answer", max_tokens=2))).usage.completion == 2
+    with pytest.raises(RequestRejected, match="no tools"):
+        await reply(provider, asking("Vote.", tools=(ToolSpec("vote", "Vote", {}),)))
+
+
+async def test_a_schema_that_cannot_be_used_is_a_rejected_request(model: Path, runtimes: LocalRuntimes) -> None:
+    provider = runtimes.open(backend(model))
+    with pytest.raises(RequestRejected):
+        await reply(provider, asking("x", schema={"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}}))
+    assert (await reply(provider, asking("Say hello.", max_tokens=1))).usage.completion == 1
+
+
+async def test_silence_has_an_end(model: Path, runtimes: LocalRuntimes) -> None:
+    await reply(runtimes.open(backend(model)), asking("Warm up.", max_tokens=1))
+    impatient = runtimes.open(backend(model, timeout=0.001))
+    with pytest.raises(ProviderTimeout, match="said nothing"):
+        await reply(impatient, asking("Read this. " * 300))
+
+
+async def test_closing_while_it_writes_is_an_interrupted_stream(model: Path) -> None:
+    runtimes = LocalRuntimes()
+    stream = runtimes.open(backend(model)).stream(asking("Count to a thousand.", max_tokens=2000))
+    first = await anext(stream)
+    assert isinstance(first, TextChunk)
+    await asyncio.wait_for(runtimes.close(), 20)
+    with pytest.raises(StreamInterrupted) as e:
+        async for _ in stream:
+            pass
+    assert e.value.partial.startswith(first.text)
+
+
+async def test_files_that_are_no_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtimes: LocalRuntimes
+) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF" + bytes(5000))
+    with pytest.raises(MissingModelError, match=r"cannot load .*broken\.gguf"):
+        await reply(runtimes.open(backend(broken)), asking("x"))
+    with pytest.raises(MissingModelError, match="No such file"):
+        runtimes.open(backend(tmp_path / "missing.gguf"))
+    monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path))
+    with pytest.raises(MissingModelError) as e:
+        runtimes.open(BackendConfig(type="local"))
+    assert e.value.hint == "run: massmem models fetch"
+    with pytest.raises(MissingModelError) as e:
+        runtimes.open(BackendConfig(type="local", model="https://example.org/m.gguf"))
+    assert e.value.hint == "run: massmem models fetch https://example.org/m.gguf"
+
+
+CHILD = """
+import asyncio, os, signal, sys
+from massmem.config.models import BackendConfig
+from massmem.messages import ChatMessage, ChatRequest
+from massmem.providers.local import LocalRuntimes
+
+async def main():
+    provider = LocalRuntimes().open(BackendConfig(type="local", model=sys.argv[1]))
+    async for chunk in provider.stream(ChatRequest((ChatMessage("user", "Count."),), "answer", max_tokens=3000)):
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(0.01)
+
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_it_is_silent_and_leaves_ctrl_c_to_python(model: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", CHILD, str(model)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=Path(__file__).parents[3],
+    )
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("interrupted\n", "", 0)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
