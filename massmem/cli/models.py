@@ -112,7 +112,7 @@ class _Lines:
             return
         self._shown = step
         if total:
-            _notice(f"{self._name}: {step} % of {total / MB:,.0f} MB")
+            _notice(f"{self._name}: {step} % of {total / MB:,.1f} MB")
         else:
             _notice(f"{self._name}: {step} MB")
 

@@ -35,8 +35,8 @@ def test_fetch_a_model_of_the_users_choice(server: FileServer, tmp_path: Path) -
     said = json.loads(ran.stdout)
     assert (said["path"], said["state"], said["size"], said["fetched"]) == (str(path), "verified", len(CONTENT), True)
     assert path.read_bytes() == CONTENT
-    assert f"massmem: {url}: 0 % of 0 MB" in ran.stderr
-    assert f"massmem: {url}: 100 % of 0 MB" in ran.stderr
+    assert f"massmem: {url}: 0 % of 0.3 MB" in ran.stderr
+    assert f"massmem: {url}: 100 % of 0.3 MB" in ran.stderr
     again = massmem(path.parent, "fetch", url)
     assert (again.returncode, again.stdout) == (0, "")
     assert again.stderr == f"massmem: {url} is already there: {path}\n"
