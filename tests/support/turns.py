@@ -29,19 +29,16 @@ from massmem.providers import Providers
 Scripts = Mapping[str, dict[str, Any]]
 
 
-async def agents_of(scripts: Scripts, *, max_retries: int = 0, tools: bool = True) -> dict[str, Agent]:
+def config_of(name: str, script: dict[str, Any], *, tools: bool = True) -> AgentConfig:
+    """A scripted agent that is never retried."""
+    backend = BackendConfig(type="scripted", script=script, max_retries=0, tools=tools)
+    return AgentConfig(id=name, backend=backend, system_message="", memory=MemoryConfig(), mcp_servers=())
+
+
+async def agents_of(scripts: Scripts, *, tools: bool = True) -> dict[str, Agent]:
     """One scripted agent per entry."""
-    configs = [
-        AgentConfig(
-            id=name,
-            backend=BackendConfig(type="scripted", script=script, max_retries=max_retries, tools=tools),
-            system_message="",
-            memory=MemoryConfig(),
-            mcp_servers=(),
-        )
-        for name, script in scripts.items()
-    ]
     providers = Providers()
+    configs = [config_of(name, script, tools=tools) for name, script in scripts.items()]
     return {c.id: Agent(c, await providers.open(c.backend)) for c in configs}
 
 

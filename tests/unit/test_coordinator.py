@@ -24,7 +24,7 @@ from massmem.events import (
     WinnerDecided,
 )
 from massmem.voting import label
-from tests.support.turns import agents_of, check_order, only, play
+from tests.support.turns import agents_of, check_order, config_of, only, play
 
 VOTE_A = {"vote": "A", "reason": "clear"}
 
@@ -186,8 +186,8 @@ async def test_closing_the_turn_leaves_no_task_behind():
 
 async def test_a_bug_in_one_agent_does_not_end_the_turn(caplog: pytest.LogCaptureFixture):
     agents = await agents_of(council(2, vote=VOTE_A))
-    broken: Any = None
-    agents["agent_b"] = Agent((await agents_of({"agent_b": {}}))["agent_b"]._config, broken)  # noqa: SLF001
+    no_provider: Any = None
+    agents["agent_b"] = Agent(config_of("agent_b", {}), no_provider)
     async with aclosing(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig())) as stream:
         events = [e async for e in stream]
     assert completed(events).answer == "answer 0."
@@ -224,12 +224,7 @@ async def test_a_turn_cut_off_after_any_event_ends_the_same_and_asks_only_for_wh
     for cut in range(1, len(whole)):
         past = whole[:cut]
         answered = only(past, AnswerSubmitted) + only(past, BallotCast)
-        # A model that was asked before is asked from its second script line on.
-        rest = {
-            name: {**script, "vote": script["vote"][len([e for e in only(past, BallotCast) + only(past, AnswerSubmitted)
-                                                          if e.agent_id == name and e.round == 2]):] or script["vote"][-1:]}
-            for name, script in scripts.items()
-        }  # fmt: skip
+        rest = {name: script | {"vote": _left_to_say(script["vote"], name, past)} for name, script in scripts.items()}
         events = await play(rest, past)
         end = completed(events)
         assert (end.winner, end.answer) == ("agent_c", "final"), f"cut after {cut} events"
@@ -237,3 +232,9 @@ async def test_a_turn_cut_off_after_any_event_ends_the_same_and_asks_only_for_wh
         done = {(e.agent_id, e.round) for e in answered}
         again = {(e.agent_id, e.round) for e in only(events, AnswerSubmitted) + only(events, BallotCast)}
         assert not done & again, f"cut after {cut} events: asked again"
+
+
+def _left_to_say(votes: list[dict[str, Any]], agent: str, past: list[Event]) -> list[dict[str, Any]]:
+    """What the agent's script still holds: a model that was asked in round 2 goes on with its next line."""
+    said = [e for e in only(past, BallotCast) + only(past, AnswerSubmitted) if e.agent_id == agent and e.round == 2]
+    return votes[len(said) :]

@@ -63,7 +63,7 @@ def test_what_cannot_be_used_is_named(reply: Reply, problem: str):
 
 
 def test_the_final_round_takes_votes_only():
-    with pytest.raises(ActionError, match="allowed: vote$"):
+    with pytest.raises(ActionError, match=r"allowed: vote$"):
         read_action(call("new_answer", content="late"), LABELS, final=True)
     assert [t.name for t in workflow_tools(LABELS, final=True)] == ["vote"]
     assert [t.name for t in workflow_tools(LABELS, final=False)] == ["vote", "new_answer"]
