@@ -80,7 +80,7 @@ def _run(path: Path, scripts: Path) -> None:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # Without an isolation level sqlite3 begins and ends nothing by itself: our transaction covers changes of tables too.
+    # Without an isolation level sqlite3 begins and ends nothing by itself: our transaction covers new tables too.
     connection = sqlite3.connect(path, timeout=sqlite.BUSY_TIMEOUT, isolation_level=None)
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA secure_delete=ON")
