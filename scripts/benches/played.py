@@ -24,7 +24,7 @@ QUESTION = "How can many clocks keep in step"
 
 @dataclass(slots=True)
 class Played:
-    """wall, cpu: seconds from asking to the last event; around: seconds to open and to close the session."""
+    """Seconds. wall: from asking to the last event; cpu: of the whole turn; around: opening and closing the session."""
 
     wall: float
     cpu: float
@@ -48,14 +48,18 @@ async def play(config: TeamConfig, home: Path) -> Played:
     """One turn in a new session."""
     opened = time.perf_counter()
     session = await Session.open(config, home=home)
+    events: list[Event] = []
     start, cpu = time.perf_counter(), time.process_time()
+    last = start
     try:
         async with aclosing(session.ask(QUESTION)) as stream:
-            events = [event async for event in stream]
-        end, cpu = time.perf_counter(), time.process_time() - cpu
+            async for event in stream:
+                events.append(event)
+                last = time.perf_counter()
+        cpu = time.process_time() - cpu
     finally:
         await session.close()
-    return Played(end - start, cpu, start - opened + time.perf_counter() - end, events)
+    return Played(last - start, cpu, start - opened + time.perf_counter() - last, events)
 
 
 async def play_watched(config: TeamConfig, home: Path) -> tuple[Played, Stalls]:

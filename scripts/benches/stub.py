@@ -33,16 +33,6 @@ class Seen:
     characters: int = 0
     body_bytes: int = 0
 
-    def add(self, body: bytes) -> Mapping[str, Any]:
-        data = json.loads(body)
-        self.requests += 1
-        self.body_bytes += len(body)
-        self.characters += sum(len(message["content"] or "") for message in data["messages"])
-        for extra in ("tools", "response_format"):
-            if extra in data:
-                self.characters += len(json.dumps(data[extra], ensure_ascii=False, separators=(",", ":")))
-        return data
-
 
 @dataclass(frozen=True, slots=True)
 class Stub:
@@ -56,7 +46,6 @@ class Stub:
 
     def seen(self) -> Seen:
         """What came in since the last call."""
-        # A request of ours is no request of massmem's: /seen is not counted, and its connection is taken off again.
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         with contextlib.closing(connection):
             connection.request("GET", "/seen")
@@ -77,44 +66,63 @@ def stub(latency: float) -> Generator[Stub]:
 
 @dataclass(slots=True)
 class _Server:
+    """Replies are made once and bodies are read later: what the server takes itself would be counted as latency."""
+
     latency: float
-    seen: Seen = field(default_factory=Seen)
+    connections: int = 0
+    bodies: list[bytes] = field(default_factory=list[bytes])
+    answer: bytes = field(default_factory=lambda: _stream(_answer_pieces(), "stop"))
+    vote: bytes = field(default_factory=lambda: _stream(_vote_pieces(), "tool_calls"))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, kept open for any number of requests."""
-        self.seen.connections += 1
+        self.connections += 1
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 body = await reader.readexactly(_length(head))
-                writer.write(self._told() if head.startswith("GET ") else await self._reply(body))
+                writer.write(self._seen() if head.startswith("GET ") else await self._reply(body))
                 await writer.drain()
         writer.close()
 
-    def _told(self) -> bytes:
-        self.seen.connections -= 1
-        told, self.seen = self.seen, Seen()
-        return _response("application/json", json.dumps(asdict(told)).encode())
-
     async def _reply(self, body: bytes) -> bytes:
-        request = self.seen.add(body)
+        self.bodies.append(body)
         await asyncio.sleep(self.latency)
-        events = [_chunk(delta) for delta in _deltas(request)]
-        finish = "tool_calls" if "tools" in request else "stop"
-        usage = {"prompt_tokens": len(body) // 4, "completion_tokens": 100, "total_tokens": len(body) // 4 + 100}
-        events += [_chunk({}, finish), {**_chunk({}), "choices": [], "usage": usage}]
-        lines = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
-        return _response("text/event-stream", lines.encode())
+        return self.vote if b'"tools":' in body else self.answer
+
+    def _seen(self) -> bytes:
+        """What came in since the last time, as a response; the connection that asks for it does not count."""
+        characters = sum(map(characters_sent, self.bodies))
+        seen = Seen(self.connections - 1, len(self.bodies), characters, sum(map(len, self.bodies)))
+        self.connections, self.bodies = 0, []
+        return _response("application/json", json.dumps(asdict(seen)).encode())
 
 
-def _deltas(request: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A reply in pieces, as models stream it."""
-    role = {"role": "assistant", "content": ""}
-    if "tools" not in request:
-        return [role, *({"content": ANSWER[i : i + 40]} for i in range(0, len(ANSWER), 40))]
+def characters_sent(body: bytes) -> int:
+    """Characters of a request that become prompt tokens: contents of the messages, JSON of tools or schema."""
+    data = json.loads(body)
+    extras = (data[name] for name in ("tools", "response_format") if name in data)
+    compact = sum(len(json.dumps(extra, ensure_ascii=False, separators=(",", ":"))) for extra in extras)
+    return compact + sum(len(message["content"] or "") for message in data["messages"])
+
+
+def _answer_pieces() -> list[dict[str, Any]]:
+    return [{"content": ANSWER[i : i + 40]} for i in range(0, len(ANSWER), 40)]
+
+
+def _vote_pieces() -> list[dict[str, Any]]:
     arguments = json.dumps({"reason": "It is right and complete.", "choice": "A"})
     function = {"name": "vote", "arguments": arguments}
-    return [role, {"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}]}]
+    return [{"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}]}]
+
+
+def _stream(pieces: list[dict[str, Any]], finish: str) -> bytes:
+    """A whole streamed reply, as models send it."""
+    usage = {"prompt_tokens": 100, "completion_tokens": 100, "total_tokens": 200}
+    events = [_chunk(delta) for delta in ({"role": "assistant", "content": ""}, *pieces)]
+    events += [_chunk({}, finish), {**_chunk({}), "choices": [], "usage": usage}]
+    lines = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+    return _response("text/event-stream", f"{lines}data: [DONE]\n\n".encode())
 
 
 def _chunk(delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from scripts.benches.played import QUESTION, Played, play, play_watched
 from scripts.benches.process import PYTHON, BenchError, environment, workspace
 from scripts.benches.rows import ROOT, Row, at_most, exactly, reported
 from scripts.benches.stalls import Stalls, idle
+from scripts.benches.startup import SESSIONS, fill_registry
 from scripts.benches.stub import Seen, Stub, stub
 
 LATENCY = 0.2
@@ -45,6 +46,7 @@ async def _run(home: Path) -> list[Row]:
         config = teams.config(teams.scripted(agents, home, LATENCY))
         rows += await _overhead(f"{agents} agents", config, home)
     rows += await _default_gate(home)
+    rows += await _full_registry(home)
     with stub(LATENCY) as server:
         for agents in COUNCILS:
             config = teams.config(teams.over_http(agents, home, server))
@@ -74,7 +76,7 @@ async def _overhead(name: str, config: TeamConfig, home: Path) -> list[Row]:
         at_most(f"{name}: CPU per request", 1000 * _cpu_per_request(played), "ms", MOST_CPU_MS),
         exactly(f"{name}: requests", max(requests), "", 2 * len(config.agents) + 1),
         at_most(f"{name}: longest stall of the loop", _longest_ms(stalls), "ms", MOST_STALL_MS, _gc_note(stalls)),
-        reported(f"{name}: opening and closing the session", 1000 * median(turn.around for turn in played), "ms"),
+        reported(f"{name}: opening, indexing and closing", 1000 * median(turn.around for turn in played), "ms"),
     ]
 
 
@@ -90,6 +92,18 @@ def _longest_ms(stalls: Sequence[Stalls]) -> float:
 def _gc_note(stalls: Sequence[Stalls]) -> str:
     worst = max(stall.longest for stall in stalls)
     return f"worst of {len(stalls)} turns {1000 * worst:.0f} ms; longest GC {1000 * max(s.gc for s in stalls):.1f} ms"
+
+
+async def _full_registry(home: Path) -> list[Row]:
+    """What a long list of sessions adds: every turn is entered in it."""
+    agents = COUNCILS[0]
+    crowded = home / "crowded"
+    fill_registry(crowded, SESSIONS)
+    config = teams.config(teams.scripted(agents, crowded, LATENCY))
+    folder = crowded / ".massmem"
+    wall = median([(await play(config, folder)).wall for _ in range(RUNS)])
+    what = f"{agents} agents, {SESSIONS:,} sessions in the list: wall / critical path"
+    return [at_most(what, wall / (STEPS * LATENCY), "x", MOST_TIMES)]
 
 
 async def _default_gate(home: Path) -> list[Row]:
