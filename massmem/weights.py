@@ -201,6 +201,8 @@ def _present(target: Path, weights: Weights, notice: Notice) -> bool:
         return target.exists()
     found = _sha256(target)
     if weights.sha256 in (None, found):
+        # Also where a kill came between renaming the file and clearing up.
+        discard(_beside(target, "partial"))
         _remember(target, weights, found)
         return True
     notice(f"{target} is damaged (SHA-256 {found}): fetching it again")
