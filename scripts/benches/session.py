@@ -29,6 +29,7 @@ from scripts.benches.played import QUESTION
 from scripts.benches.process import MASSMEM, Command, environment, in_turn, workspace
 from scripts.benches.rows import Row, at_most, ratio, reported
 
+ID = "session_20260101_000000"
 LONG = 100_000
 SHORT = 100
 COUNCIL = tuple(f"agent_{i}" for i in range(1, 25))
@@ -55,9 +56,9 @@ def run() -> list[Row]:
 
 
 async def _run(home: Path) -> list[Row]:
-    async with _filled(home / "short", SHORT) as short, _filled(home / "long", LONG) as long:
-        filled = await _messages(long)
-        rows = [reported("messages in the long session", filled, ""), *await _appending(short, long)]
+    async with filled(home / "short", SHORT) as short, filled(home / "long", LONG) as long:
+        messages = await _messages(long)
+        rows = [reported("messages in the long session", messages, ""), *await _appending(short, long)]
     folder = home / "long"
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) / 1e6
     rows += [reported("its database", size, "MB"), await _resuming(folder), await _first_event(folder)]
@@ -65,14 +66,14 @@ async def _run(home: Path) -> list[Row]:
 
 
 @asynccontextmanager
-async def _filled(home: Path, messages: int) -> AsyncGenerator[SessionStore]:
+async def filled(home: Path, messages: int) -> AsyncGenerator[SessionStore]:
     """A store with one session of about that many messages, each turn appended as one batch."""
     store = await open_store(f"sqlite:///{home / 'massmem.db'}", home)
     try:
         started = now()
-        await store.create_session(SessionRecord(session_id="s", created_at=started, updated_at=started))
+        await store.create_session(SessionRecord(session_id=ID, created_at=started, updated_at=started))
         for turn in range(1, messages // _count(COUNCIL) + 1):
-            await store.append("s", turn, turn_events(turn, COUNCIL))
+            await store.append(ID, turn, turn_events(turn, COUNCIL))
         yield store
     finally:
         await store.close()
@@ -90,7 +91,7 @@ def turn_events(turn: int, agents: tuple[str, ...]) -> list[Event]:
     winner = words.choice(agents)
     answer = _text(words, 60)
     return [
-        TurnStarted(session_id="s", turn=turn, question=_text(words, 12), agents=agents, seed=turn),
+        TurnStarted(session_id=ID, turn=turn, question=_text(words, 12), agents=agents, seed=turn),
         RoundStarted(round=1, agents=agents),
         *(AgentStarted(agent_id=agent, round=1, step="answer") for agent in agents),
         *(
@@ -111,7 +112,7 @@ def _text(words: random.Random, count: int) -> str:
 
 
 async def _messages(store: SessionStore) -> int:
-    session = await store.get_session("s")
+    session = await store.get_session(ID)
     return 0 if session is None else session.message_count
 
 
@@ -122,7 +123,7 @@ async def _appending(short: SessionStore, long: SessionStore) -> list[Row]:
         events = turn_events(turn, TEAM)
         for store, taken in zip((short, long), times, strict=True):
             start = time.perf_counter()
-            await store.append("s", turn, events)
+            await store.append(ID, turn, events)
             if turn > LONG:  # the first pair warms up
                 taken.append(time.perf_counter() - start)
     short_ms, long_ms = (1000 * median(taken) for taken in times)
@@ -142,7 +143,7 @@ async def _first_event(home: Path) -> Row:
         times: list[float] = []
         for _ in range(RESUMES):
             start = time.perf_counter()
-            await store.conversation("s", None, 256)
+            await store.conversation(ID, None, 256)
             times.append(time.perf_counter() - start)
     finally:
         await store.close()
@@ -154,7 +155,7 @@ async def _first_event_ms(home: Path) -> float:
     times: list[float] = []
     for _ in range(RESUMES + 1):
         start = time.perf_counter()
-        session = await Session.open(config, home=home, session_id="s")
+        session = await Session.open(config, home=home, session_id=ID)
         try:
             async with aclosing(session.ask(QUESTION)) as events:
                 await anext(events)
@@ -168,7 +169,7 @@ async def _first_event_ms(home: Path) -> float:
 
 def _whole_process(home: Path) -> Row:
     team = teams.write(teams.scripted(len(TEAM), home, latency=0), home)
-    argv = (MASSMEM, "--config", str(team), "--session-id", "s", "--output", "jsonl", QUESTION)
+    argv = (MASSMEM, "--config", str(team), "--session-id", ID, "--output", "jsonl", QUESTION)
     (samples,) = in_turn([Command(argv, environment(home), home)], PROCESSES)
     first = [sample.first_byte or sample.wall for sample in samples]
     return reported(
