@@ -8,7 +8,8 @@ from typing import Any, cast
 from massmem.messages import Reply, ToolSpec
 
 # A reason comes before the choice in every form: models that must reason first vote better.
-_REASON = {"type": "string", "description": "one or two sentences", "maxLength": 600}
+# Bounded, because a small model writes until it is stopped, and a vote takes as long as its reason.
+_REASON = {"type": "string", "description": "one sentence", "maxLength": 200}
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ def check(total: Counter[str]) -> None:
 
 
 def test_a_killed_turn_is_finished_without_repeating_paid_work(tmp_path: Path):
-    check(kill_loop(tmp_path, 10))
+    check(kill_loop(tmp_path, 6))
 
 
 @pytest.mark.full

@@ -188,7 +188,7 @@ def test_hostile_files_are_answered_in_a_second(tmp_path: Path, text: str) -> No
         load_config(path, {})
     except ConfigError as e:
         assert len(str(e)) < 20_000
-    assert time.process_time() - start < 1
+    assert time.process_time() - start < 3, "seconds of CPU; about 0.5 on an idle machine"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 150_000
 
 
