@@ -70,7 +70,7 @@ def test_refused(tmp_path: Path, loader: Any, content: bytes, expected: str) -> 
     with pytest.raises(ConfigError) as caught:
         source = read_yaml(path, loader)
         raise ConfigError([problem.message for problem in source.problems])
-    assert time.process_time() - start < 1
+    assert time.process_time() - start < 3
     if loader is LOADER:
         assert any(part in str(caught.value) for part in expected.split("|"))
 
