@@ -65,7 +65,7 @@ class Session:
         home: the folder for massmem's own files, made when missing. A new session is stored with its first question.
 
         Raises:
-            MissingKeyError, HomeError, InputError: see there; nothing has been written.
+            MissingKeyError, MissingModelError, ConfigError, HomeError, InputError: see there; no session was made.
             UnknownSessionError: there is no such session; the hint names similar ones.
             StoreError: the store cannot be used.
         """
@@ -79,9 +79,15 @@ class Session:
         try:
             record = None if wanted is None else await _existing(store, wanted)
             session = cls(config, home, store, record)
-            session.unfinished = await session._pending()
         except BaseException:
             await store.close()
+            raise
+        try:
+            session.unfinished = _unfinished(await session._last_turn())
+            for agent in session._agents:
+                session._chat[agent.id] = await session._providers.open(agent.backend)
+        except BaseException:
+            await session.close()
             raise
         return session
 
@@ -107,8 +113,8 @@ class Session:
         if self._record is None:
             self._record = await self._create()
         async with self._owned():
-            pending = await self._pending()
-            if pending is not None:
+            last = await self._last_turn()
+            if (pending := _unfinished(last)) is not None:
                 if pending.question == question or await self._was_cut_off(pending):
                     async with aclosing(self._resume(pending)) as events:
                         async for event in events:
@@ -117,7 +123,6 @@ class Session:
                         return
                 else:
                     await self._store.abandon_turn(self.id, pending.turn)
-            last = await self._store.last_turn(self.id)
             turn = Turn(self.id, 1 if last is None else last.turn + 1, question, secrets.randbits(32))
             async with aclosing(self._run(turn)) as events:
                 async for event in events:
@@ -131,7 +136,7 @@ class Session:
             SessionBusyError, StoreError: as `ask`.
         """
         async with self._owned():
-            pending = await self._pending()
+            pending = _unfinished(await self._last_turn())
             if pending is None:
                 raise InputError("no turn of this session is unfinished", "ask a question")
             async with aclosing(self._resume(pending)) as events:
@@ -181,11 +186,13 @@ class Session:
                 f"another process is running a turn of {self.id}", "run this again when it has finished"
             ) from e
         self._stop.clear()
+        # Beside the turn: with thousands of sessions the index takes longer to write than a turn should wait.
+        entering = asyncio.create_task(self._index("active"))
         try:
-            await self._index("active")
             yield
         finally:
             try:
+                await entering
                 await self._index()
             except (HomeError, StoreError) as e:  # the turn is in the store, the index can be made again from it
                 log.warning("the list of sessions was not updated: %s", e.message)
@@ -207,12 +214,8 @@ class Session:
             entries = [_entry(r, url) for r in await self._store.list_sessions()]
             await asyncio.to_thread(registry.rebuild, entries)
 
-    async def _pending(self) -> TurnRecord | None:
-        """The last turn, when it has no final answer and was not given up."""
-        if self._record is None:
-            return None
-        last = await self._store.last_turn(self.id)
-        return last if last is not None and last.status in {"running", "interrupted", "failed"} else None
+    async def _last_turn(self) -> TurnRecord | None:
+        return None if self._record is None else await self._store.last_turn(self.id)
 
     async def _was_cut_off(self, pending: TurnRecord) -> bool:
         """The turn ended by a kill, so its user still waits for it; not by the user's hand or a failure they saw."""
@@ -252,9 +255,6 @@ class Session:
 
     async def _council(self, turn: int) -> dict[str, Agent]:
         histories = await self._histories(turn)
-        for agent in self._agents:
-            if agent.id not in self._chat:
-                self._chat[agent.id] = await self._providers.open(agent.backend)
         return {
             agent.id: Agent(agent, self._chat[agent.id], history)
             for agent, history in zip(self._agents, histories, strict=True)
@@ -264,7 +264,7 @@ class Session:
         """What each agent is shown of the turns before `turn`; reads the log backwards, no further than needed."""
         windows = [Window(history_budget(agent)) for agent in self._agents]
         before: int | None = None
-        while not all(w.full for w in windows):
+        while turn > 1 and not all(w.full for w in windows):
             page = await self._store.conversation(self.id, before, HISTORY_PAGE)
             for record in page:
                 if record.turn < turn:
@@ -274,6 +274,11 @@ class Session:
                 break
             before = page[-1].seq
         return [w.messages() for w in windows]
+
+
+def _unfinished(turn: TurnRecord | None) -> TurnRecord | None:
+    """The turn, when it has no final answer and was not given up."""
+    return turn if turn is not None and turn.status in {"running", "interrupted", "failed"} else None
 
 
 def _entry(record: SessionRecord, store: str) -> Entry:

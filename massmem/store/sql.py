@@ -88,7 +88,14 @@ async def open_sqlite(url: str, home: Path) -> "SqlStore":
     )
     event.listen(engine.sync_engine, "connect", _configure)
     event.listen(engine.sync_engine, "begin", _begin)
-    return SqlStore(engine, path)
+    store = SqlStore(engine, path)
+    try:
+        # Connects now, so that what is wrong with the file shows here and the first question does not wait for it.
+        await store.list_sessions(limit=1)
+    except BaseException:
+        await store.close()
+        raise
+    return store
 
 
 def _make_ready(path: Path, home: Path) -> None:
