@@ -185,8 +185,15 @@ async def _in_parallel(run: _Run, steps: Sequence[AsyncGenerator[Event, None]]) 
         finally:
             queue.put_nowait(None)
 
-    tasks = [asyncio.create_task(pump(step)) for step in steps]
-    running = len(tasks)
+    tasks: list[asyncio.Task[None]] = []
+
+    async def start() -> None:
+        for step in steps:
+            tasks.append(asyncio.create_task(pump(step)))
+            await asyncio.sleep(0)  # a request takes a millisecond to send; the loop is free between any two
+
+    starter = asyncio.create_task(start())
+    running = len(steps)
     try:
         while running:
             async with asyncio.timeout_at(run.deadline):
@@ -198,6 +205,8 @@ async def _in_parallel(run: _Run, steps: Sequence[AsyncGenerator[Event, None]]) 
     except TimeoutError:
         run.timed_out = True
     finally:
+        starter.cancel()
+        await asyncio.gather(starter, return_exceptions=True)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -236,11 +236,10 @@ def _action(reply: ScriptedReply, request: ChatRequest) -> tuple[str, dict[str, 
 
 
 def _choice(reply: ScriptedReply, request: ChatRequest) -> str:
-    candidates = _candidates(request)
     if reply.vote_for is not None:
-        matching = (label for label, text in candidates.items() if reply.vote_for in text)
+        matching = (label for label, text in _candidates(request).items() if reply.vote_for in text)
         return next(matching, f"no candidate contains {reply.vote_for!r}")
-    labels = list(candidates) or _labels(request)
+    labels = _labels(request)
     match reply.vote:
         case "first" if labels:
             return labels[0]
