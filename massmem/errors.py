@@ -12,6 +12,7 @@ MassmemError                      one message, one hint, one exit code
 │   ├── StoreDamagedError     2   the database file is not readable as one
 │   ├── SessionExistsError        an id is taken (the caller picks another)
 │   └── SessionBusyError          another process runs a turn of this session
+├── MemoryUnavailable         3   the memory index cannot be used now: locked by another process, or its server is gone
 ├── ProviderError             1   a model request failed
 │   ├── ContextOverflow           the prompt does not fit the model's window
 │   ├── RateLimited           3   429, with the server's wish when to come back
@@ -92,6 +93,10 @@ class SessionExistsError(StoreError):
 
 class SessionBusyError(StoreError):
     pass
+
+
+class MemoryUnavailable(MassmemError):
+    exit_code: ClassVar[int] = 3
 
 
 class ProviderError(MassmemError):
