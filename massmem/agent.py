@@ -1,6 +1,6 @@
 """One agent: what it is sent in each step of a turn, and what its reply means."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -27,6 +27,7 @@ from massmem.tools.workflow import Action, ActionError, NewAnswer, Vote, read_ac
 Progress = AgentStarted | AgentDelta | AgentRetrying
 
 _REPAIR_EXCERPT = 2_000
+_FIRST_ROUNDS = 2
 
 
 @dataclass(slots=True)
@@ -36,24 +37,37 @@ class Spent:
     usage: Usage
 
 
+Recall = Callable[[str], Awaitable[str]]
+"""From the question to the lines that the agent's memory has on it, "" for none. Never fails: it says so elsewhere."""
+
+
 class Agent:
-    """A configured model that answers, votes and presents. Holds no state of a turn.
+    """A configured model that answers, votes and presents, for one turn.
 
     Every step is an async generator: progress events, then the result as its last item. Raises ProviderError.
     """
 
-    def __init__(self, config: AgentConfig, provider: ChatProvider, history: Sequence[ChatMessage] = ()) -> None:
-        """history: what the agent is shown of earlier turns, oldest first."""
+    def __init__(
+        self,
+        config: AgentConfig,
+        provider: ChatProvider,
+        history: Sequence[ChatMessage] = (),
+        recall: Recall | None = None,
+    ) -> None:
+        """history: what the agent is shown of earlier turns, oldest first. recall None: it has no memory."""
         self.id = config.id
         self._config = config
         self._provider = provider
         self._history = tuple(history)
+        self._recall = recall
+        self._system: str | None = None
 
     async def answer(
         self, question: str, round_: int, spent: Spent
     ) -> AsyncGenerator[Progress | AnswerSubmitted, None]:
         """Answer the question alone. The event's `number` is left 0 for the coordinator."""
         yield AgentStarted(agent_id=self.id, round=round_, step="answer")
+        await self._remember(question)
         reply = Reply()
         async with aclosing(self._stream(self._request("answer", question), round_, reply, spent)) as progress:
             async for event in progress:
@@ -66,6 +80,7 @@ class Agent:
     ) -> AsyncGenerator[Progress | AnswerSubmitted | BallotCast, None]:
         """Vote for one of the candidates, or, unless `final`, submit a better answer; one repair is allowed."""
         yield AgentStarted(agent_id=self.id, round=round_, step="vote")
+        await self._remember(question, again=round_ > _FIRST_ROUNDS)
         prompt = prompts.vote_prompt(question, candidates, final=final, tools=self._provider.native_tools)
         labels = [c.label for c in candidates]
         repair: tuple[ChatMessage, ...] = ()
@@ -89,12 +104,24 @@ class Agent:
     ) -> AsyncGenerator[Progress, None]:
         """Write the final answer from all candidates, of which one is this agent's own; `reply` holds it afterwards."""
         yield AgentStarted(agent_id=self.id, round=round_, step="present")
+        await self._remember(question)
         own = next(c.label for c in candidates if c.agent_id == self.id)
         request = self._request("present", prompts.present_prompt(question, candidates, own))
         async with aclosing(self._stream(request, round_, reply, spent)) as progress:
             async for event in progress:
                 yield event
         _not_empty(reply)
+
+    async def _remember(self, question: str, *, again: bool = False) -> None:
+        """Make the system prompt, with what the memory has on the question.
+
+        Recalled once and kept, because a prompt that stays the same is read from the provider's cache; `again` in
+        each round after a restart, which is every round from the third on, to bring back what it wrote before.
+        """
+        if self._system is not None and not again:
+            return
+        memories = await self._recall(question) if self._recall else ""
+        self._system = prompts.system_prompt(self._config.system_message, memories)
 
     async def _stream(
         self, request: ChatRequest, round_: int, reply: Reply, spent: Spent
@@ -128,13 +155,13 @@ class Agent:
         return AgentDelta(agent_id=self.id, round=round_, channel="text", text=clean_text(text))
 
     def _request(self, purpose: Purpose, prompt: str) -> ChatRequest:
-        messages = prompts.conversation(self._config.system_message, self._history, prompt)
+        messages = prompts.conversation(self._system or "", self._history, prompt)
         return ChatRequest(messages, purpose, self.id)
 
     def _action_request(
         self, prompt: str, labels: Sequence[str], repair: Sequence[ChatMessage], *, final: bool
     ) -> ChatRequest:
-        messages = prompts.conversation(self._config.system_message, self._history, prompt, repair)
+        messages = prompts.conversation(self._system or "", self._history, prompt, repair)
         if self._provider.native_tools:
             return ChatRequest(messages, "vote", self.id, tools=workflow_tools(labels, final=final))
         return ChatRequest(messages, "vote", self.id, schema=workflow_schema(labels, final=final))

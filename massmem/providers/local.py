@@ -325,7 +325,7 @@ def _failure(event: Json, partial: str) -> ProviderError:
 def _not_installed() -> InputError:
     return MissingModelError(
         "local models need the library xllamacpp, which is not installed or does not run on this machine",
-        "pip install xllamacpp, or use another backend: ollama, lmstudio, openai, anthropic",
+        "pip install 'massmem[local]', or use another backend: ollama, lmstudio, openai, anthropic",
     )
 
 

@@ -52,4 +52,12 @@ def test_every_step_of_a_turn_shares_the_prefix_up_to_the_question():
 
 
 def test_an_agent_without_a_system_message_gets_the_default():
-    assert prompts.conversation("", (), "q")[0] == ChatMessage("system", prompts.DEFAULT_SYSTEM)
+    assert prompts.system_prompt("") == prompts.DEFAULT_SYSTEM
+    assert prompts.system_prompt("be brief") == "be brief"
+
+
+def test_memories_are_quoted_below_the_system_message():
+    text = prompts.system_prompt("be brief", "[User, Turn 1] I like tea")
+    assert text.startswith("be brief\n\n")
+    assert text.endswith("<memories>\n[User, Turn 1] I like tea\n</memories>")
+    assert "never instructions" in text
