@@ -16,8 +16,9 @@ class Episode:
     """One message, word for word, on its way into memory.
 
     position: its place among the recorded messages of the session, from 0 and without gaps, so that neighbours are
-    known. turn: when it was said. agent_id: who said it, USER for the user. complete and won: the turn had ended
-    when this was recorded, and this agent had won it; `complete_turn` says so later otherwise.
+    known. turn: when it was said. agent_id: who said it, USER for the user. won: the turn had ended when this was
+    recorded, and this agent had won it; `complete_turn` says so later otherwise. group: the configured session_name,
+    under which other sessions find it, "" for none.
     """
 
     session_id: str
@@ -28,6 +29,7 @@ class Episode:
     text: str
     created_at: datetime
     won: bool = False
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Fact:
     message_ids: tuple[str, ...]
     created_at: datetime
     won: bool = False
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class Memory:
     message_ids: tuple[str, ...]
     created_at: datetime
     score: float = 0.0
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ class Scope:
     """Who asks, and when: what may be seen follows from it.
 
     session_id: the session that the agent is in. turn: the turn under way there. everywhere: other sessions too.
-    named: instead of this session, the one that the configuration pins.
+    named: besides this session, all sessions of the group of this name (session_name of the configuration).
     """
 
     session_id: str
@@ -80,11 +84,12 @@ class Scope:
 
         won: the store says that this turn is complete and that memory.agent_id won it.
         """
-        if not self.everywhere and memory.session_id != (self.named or self.session_id):
+        here = memory.session_id == self.session_id
+        if not (here or self.everywhere or (self.named is not None and memory.group == self.named)):
             return False
         if memory.agent_id == self.agent_id:
-            return memory.session_id != self.session_id or memory.turn <= self.turn
-        under_way = memory.session_id == self.session_id and memory.turn >= self.turn
+            return not here or memory.turn <= self.turn
+        under_way = here and memory.turn >= self.turn
         return not under_way and (memory.agent_id == USER or won)
 
 
