@@ -75,10 +75,10 @@ async def _run(plan: _Plan, stopper: Stopper) -> int:
         try:
             _start_logging(plan)
             stopper.on_first(lambda signum: session.stop("user" if signum == signal.SIGINT else "signal"))
-            board = await _show_turn(plan, session)
+            # The answer is shown before the session is closed: what is still to be remembered must not delay it.
+            return _conclude(plan, await _show_turn(plan, session))
         finally:
             await session.close()
-    return _conclude(plan, board)
 
 
 def _start_logging(plan: _Plan) -> None:
