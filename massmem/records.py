@@ -10,6 +10,8 @@ from massmem.messages import SESSION_ID
 
 SessionStatus = Literal["active", "completed", "interrupted", "failed"]
 TurnStatus = Literal["running", "completed", "failed", "interrupted", "abandoned"]
+RecordingKind = Literal["episode", "complete", "extract"]
+RecordingStatus = Literal["pending", "done", "failed", "forgotten"]
 MessageKind = Literal["user", "assistant", "tool_call", "tool_result", "reasoning", "injection", "system"]
 
 
@@ -35,7 +37,10 @@ class _Record(BaseModel):
 
 
 class SessionRecord(_Record):
-    """One row of chat_sessions (columns of seed 003), with what the registry also shows."""
+    """One row of chat_sessions (columns of seed 003), with what the registry also shows.
+
+    memory_group: the configured session_name, under which other sessions find what is said here; "" for none.
+    """
 
     session_id: str
     user_id: str | None = None
@@ -47,6 +52,7 @@ class SessionRecord(_Record):
     model: str = ""
     config_path: str = ""
     description: str = ""
+    memory_group: str = ""
     created_at: datetime
     updated_at: datetime
 
@@ -83,3 +89,35 @@ class TurnRecord(_Record):
     seed: int
     started_at: datetime
     ended_at: datetime | None = None
+
+
+class RecordingRecord(_Record):
+    """One row of recordings: something of the log that is to become memories.
+
+    kind: episode, the message with this seq word for word; complete, the turn ended and agent_id won it; extract,
+    facts from what agent_id did in the turn after `since` and up to seq. agent_id None: the user. position: number of
+    the episode in its session, from 0.
+    """
+
+    session_id: str
+    seq: int
+    message_id: str
+    kind: RecordingKind
+    agent_id: str | None
+    turn: int
+    position: int | None = None
+    since: int | None = None
+    status: RecordingStatus
+    attempts: int
+    reason: str | None = None
+    created_at: datetime
+    next_attempt_at: datetime | None = None
+
+
+class RecordingCounts(_Record):
+    """How much of the queue is where. reason: why the newest one that did not succeed did not."""
+
+    pending: int = 0
+    done: int = 0
+    failed: int = 0
+    reason: str | None = None

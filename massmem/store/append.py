@@ -14,18 +14,32 @@ from massmem.errors import SessionBusyError, StoreError
 from massmem.events import EVENT, Event
 from massmem.messages import clean_text
 from massmem.store import projection, sqlite
-from massmem.store.schema import answers, ballots, chat_messages, chat_sessions, events, turns
+from massmem.store.recordings import LAST_POSITION, QUEUE_EXTRACTION
+from massmem.store.schema import (
+    SESSION,
+    TURN,
+    answers,
+    ballots,
+    chat_messages,
+    chat_sessions,
+    events,
+    recordings,
+    turns,
+)
 
 # Built once: SQLAlchemy finds the compiled form of a statement by its parts, the parameters come with each call.
-SESSION = sa.bindparam("of_session", type_=sa.Text)
-TURN = sa.bindparam("of_turn", type_=sa.Integer)
-LAST_SEQ = sa.select(sa.func.max(events.c.seq)).where(events.c.session_id == SESSION)
+# Newest rows come first and the first match ends the search: the second is as cheap as the first.
+LAST = sa.select(
+    sa.select(sa.func.max(events.c.seq)).where(events.c.session_id == SESSION).scalar_subquery(),
+    LAST_POSITION.scalar_subquery(),
+)
 INSERT_EVENTS = sa.insert(events)
 INSERTS = {  # in this order: answers, ballots and turns refer to messages
     "chat_messages": sa.insert(chat_messages),
     "turns": sa.insert(turns),
     "answers": sa.insert(answers),
     "ballots": sa.insert(ballots),
+    "recordings": sa.insert(recordings),
 }
 UPDATE_TURN = sa.update(turns).where(turns.c.session_id == SESSION, turns.c.turn == TURN)
 VOID_BALLOTS = (
@@ -72,7 +86,8 @@ def append(connection: sa.Connection, session_id: str, turn: int, batch: Sequenc
     Returns the sequence numbers. Raises StoreError for an unknown session, SessionBusyError for a turn that was
     begun already.
     """
-    seq = connection.execute(LAST_SEQ, {"of_session": session_id}).scalar() or 0
+    seq, position = connection.execute(LAST, {"of_session": session_id}).one()
+    seq = seq or 0
     seqs: list[int] = []
     operations: list[projection.RowOp] = []
     for event, _ in batch:
@@ -90,6 +105,7 @@ def append(connection: sa.Connection, session_id: str, turn: int, batch: Sequenc
             ) from e
         raise
     if operations:
+        _number(operations, position)
         _apply(connection, {"of_session": session_id, "of_turn": turn}, operations, rows[-1])
     return seqs
 
@@ -109,6 +125,7 @@ def _apply(
     session: dict[str, Any] = {"new_title": None, "new_last": None, "new_status": None}
     turn: dict[str, Any] = {}
     voids: list[dict[str, Any]] = []
+    ends: list[dict[str, Any]] = []
     for operation in operations:
         match operation:
             case projection.Insert(table, row):
@@ -117,17 +134,33 @@ def _apply(
                 turn |= row
             case projection.VoidBallots(agents, before):
                 voids.append({"agents": agents, "before": before})
+            case projection.QueueExtraction(seq, at):
+                ends.append({"end": seq, "at": at})
             case projection.SetSession(title, last_message, status):
                 session["new_title"] = session["new_title"] or title
                 session["new_last"] = last_message or session["new_last"]
                 session["new_status"] = status or session["new_status"]
     _insert(connection, rows)
+    for end in ends:
+        connection.execute(QUEUE_EXTRACTION, where | end)
     if turn:
         connection.execute(UPDATE_TURN.values(**turn), where)
     for void in voids:
         connection.execute(VOID_BALLOTS, where | void)
     session |= {"of_session": where["of_session"], "added": len(rows["chat_messages"]), "at": last_event["at"]}
     connection.execute(UPDATE_SESSION, session)
+
+
+def _number(operations: Iterable[projection.RowOp], last: int | None) -> None:
+    """Give the episodes among the rows their positions. last: that of the session's newest episode so far."""
+    position = -1 if last is None else last
+    for operation in operations:
+        match operation:
+            case projection.Insert("recordings", {"kind": "episode"} as row):
+                position += 1
+                row["position"] = position
+            case _:
+                pass
 
 
 def _insert(connection: sa.Connection, rows: dict[str, list[dict[str, Any]]]) -> None:

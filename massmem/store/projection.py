@@ -12,13 +12,14 @@ from hashlib import sha256
 from typing import Any, Literal, assert_never
 
 from massmem import events as ev
+from massmem.memory.recorded import worth_recording
 from massmem.messages import Usage
-from massmem.records import MessageKind, SessionStatus
+from massmem.records import MessageKind, RecordingKind, SessionStatus
 
 TITLE_LENGTH = 80
 LAST_MESSAGE_LENGTH = 200
 
-Table = Literal["chat_messages", "turns", "answers", "ballots"]
+Table = Literal["chat_messages", "turns", "answers", "ballots", "recordings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,15 @@ class SetSession:
     status: SessionStatus | None = None
 
 
-RowOp = Insert | SetTurn | VoidBallots | SetSession
+@dataclass(frozen=True, slots=True)
+class QueueExtraction:
+    """Facts are to be extracted from what each agent did in the turn up to `seq`, since this was last queued."""
+
+    seq: int
+    at: datetime
+
+
+RowOp = Insert | SetTurn | VoidBallots | SetSession | QueueExtraction
 
 _TurnEvent = ev.TurnStarted | ev.TurnResumed | ev.TurnCompleted | ev.TurnFailed | ev.TurnInterrupted
 _AgentsEvent = ev.AnswerSubmitted | ev.BallotCast | ev.BallotsVoided | ev.AgentFailed
@@ -159,6 +168,24 @@ def _message(
     return Insert("chat_messages", row)
 
 
+def _recording(place: _Place, kind: RecordingKind, agent_id: str | None) -> Insert:
+    """An episode's position is left to whoever knows how many there are already."""
+    row = {
+        "session_id": place.session_id,
+        "seq": place.seq,
+        "kind": kind,
+        "agent_id": agent_id or "",
+        "turn": place.turn,
+        "position": None,
+        "created_at": place.at,
+    }
+    return Insert("recordings", row)
+
+
+def _episode(place: _Place, agent_id: str | None, text: str) -> list[RowOp]:
+    return [_recording(place, "episode", agent_id)] if worth_recording(text) else []
+
+
 def _turn_started(place: _Place, event: ev.TurnStarted) -> list[RowOp]:
     row = {
         "session_id": place.session_id,
@@ -170,6 +197,7 @@ def _turn_started(place: _Place, event: ev.TurnStarted) -> list[RowOp]:
     }
     return [
         _message(place, "user", event.question),
+        *_episode(place, None, event.question),
         Insert("turns", row),
         SetSession(
             title=_one_line(event.question, TITLE_LENGTH),
@@ -185,6 +213,7 @@ def _answer_submitted(place: _Place, event: ev.AnswerSubmitted) -> list[RowOp]:
     return [
         *_reasoning(place, agent, event.reasoning),
         _message(place, "assistant", event.content, agent=agent, metadata=_used(event.usage)),
+        *_episode(place, event.agent_id, event.content),
         Insert("answers", row),
     ]
 
@@ -196,6 +225,7 @@ def _ballot_cast(place: _Place, event: ev.BallotCast) -> list[RowOp]:
     return [
         *_reasoning(place, agent, event.reasoning),
         _message(place, "tool_call", said, agent=agent, metadata=_used(event.usage)),
+        *_episode(place, event.agent_id, event.reason),
         Insert("ballots", row),
     ]
 
@@ -204,7 +234,10 @@ def _agent_failed(place: _Place, event: ev.AgentFailed) -> list[RowOp]:
     if not event.partial:
         return []
     metadata = {"partial": True, "error": event.error} | _used(event.usage)
-    return [_message(place, "assistant", event.partial, agent=(event.agent_id, event.round), metadata=metadata)]
+    return [
+        _message(place, "assistant", event.partial, agent=(event.agent_id, event.round), metadata=metadata),
+        *_episode(place, event.agent_id, event.partial),
+    ]
 
 
 def _turn_completed(place: _Place, event: ev.TurnCompleted) -> list[RowOp]:
@@ -214,13 +247,18 @@ def _turn_completed(place: _Place, event: ev.TurnCompleted) -> list[RowOp]:
     return [
         *_reasoning(place, agent, event.reasoning),
         _message(place, "assistant", event.answer, agent=agent, final=True, metadata=metadata),
+        # An answer that is shown as it is was recorded when it was submitted.
+        *(_episode(place, event.winner, event.answer) if event.presented else []),
+        _recording(place, "complete", event.winner),
+        QueueExtraction(place.seq, place.at),
         SetTurn(ended),
         SetSession(last_message=_one_line(event.answer, LAST_MESSAGE_LENGTH), status="completed"),
     ]
 
 
 def _turn_ended(place: _Place, status: Literal["failed", "interrupted"]) -> list[RowOp]:
-    return [SetTurn({"status": status, "ended_at": place.at}), SetSession(status=status)]
+    ended = SetTurn({"status": status, "ended_at": place.at})
+    return [QueueExtraction(place.seq, place.at), ended, SetSession(status=status)]
 
 
 def _reasoning(place: _Place, agent: tuple[str, int], text: str) -> list[RowOp]:

@@ -13,12 +13,13 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine.interfaces import Dialect
 
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 """Every revision ever released, oldest first. The last one is what this program reads and writes."""
 
 CONVERSATION = "kind = 'user' OR final"
 WITHOUT_DELTAS = "type <> 'agent_delta'"
-# Both are literal SQL because SQLite uses a partial index only when the query repeats its condition word for word.
+PENDING = "status = 'pending'"
+# They are literal SQL because SQLite uses a partial index only when the query repeats its condition word for word.
 
 
 class UtcDateTime(sa.TypeDecorator[datetime]):
@@ -35,6 +36,10 @@ class UtcDateTime(sa.TypeDecorator[datetime]):
 
 
 metadata = sa.MetaData()
+
+# Names of parameters that most statements share.
+SESSION = sa.bindparam("of_session", type_=sa.Text)
+TURN = sa.bindparam("of_turn", type_=sa.Integer)
 
 
 def _of_session(*, primary_key: bool = False) -> sa.Column[str]:
@@ -61,6 +66,7 @@ chat_sessions = sa.Table(
     sa.Column("model", sa.Text, nullable=False),
     sa.Column("config_path", sa.Text, nullable=False),
     sa.Column("description", sa.Text, nullable=False),
+    sa.Column("memory_group", sa.Text, nullable=False, server_default=""),
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Column("updated_at", UtcDateTime, nullable=False),
     sa.Index("ix_chat_sessions_created", "created_at", "session_id"),
@@ -150,22 +156,35 @@ session_state = sa.Table(
     sa.Column("updated_at", UtcDateTime, nullable=False),
 )
 
+# Many small rows, one at least per message: no number of their own, and only what is still to do is in the index.
+# agent_id is "" for the user. Nothing that was said stands here.
 recordings = sa.Table(
     "recordings",
     metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    _of_session(),
+    _of_session(primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.Text, primary_key=True),
+    sa.Column("agent_id", sa.Text, primary_key=True),
     sa.Column("turn", sa.Integer, nullable=False),
-    sa.Column("agent_id", sa.Text),
-    sa.Column("status", sa.Text, nullable=False),
-    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("position", sa.Integer),
+    sa.Column("since", sa.Integer),
+    sa.Column("status", sa.Text, nullable=False, server_default="pending"),
+    sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
     sa.Column("reason", sa.Text),
-    sa.Column("payload", sa.JSON, nullable=False),
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Column("next_attempt_at", UtcDateTime),
-    sa.CheckConstraint("status IN ('pending', 'done', 'failed')", name="ck_recordings_status"),
-    sa.Index("ix_recordings_due", "status", "next_attempt_at"),
-    sa.Index("ix_recordings_session", "session_id", "turn"),
+    sa.CheckConstraint("kind IN ('episode', 'complete', 'extract')", name="ck_recordings_kind"),
+    sa.CheckConstraint("status IN ('pending', 'done', 'failed', 'forgotten')", name="ck_recordings_status"),
+    sa.Index(
+        "ix_recordings_pending",
+        "kind",
+        "created_at",
+        "session_id",
+        "seq",
+        sqlite_where=sa.text(PENDING),
+        postgresql_where=sa.text(PENDING),
+    ),
+    sqlite_with_rowid=False,
 )
 
 events = sa.Table(

@@ -6,6 +6,7 @@ What differs between databases is gathered in `open_sqlite` and `sqlite.py`; the
 import asyncio
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,15 +15,26 @@ from sqlalchemy import event, exc
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from massmem.errors import SessionExistsError, StoreVersionError
-from massmem.events import EVENT, Event
+from massmem.events import EVENT, Event, now
 from massmem.home import make_file, make_folder, make_home
+from massmem.memory.persistent import Selection
 from massmem.messages import clean_text
-from massmem.records import MessageRecord, SessionRecord, TurnRecord
+from massmem.records import (
+    MessageRecord,
+    RecordingCounts,
+    RecordingKind,
+    RecordingRecord,
+    SessionRecord,
+    TurnRecord,
+)
+from massmem.store import recordings as queue
 from massmem.store import sqlite
-from massmem.store.append import SESSION, TURN, UPDATE_TURN, append, payload
+from massmem.store.append import UPDATE_TURN, append, payload
 from massmem.store.schema import (
     CONVERSATION,
     REVISIONS,
+    SESSION,
+    TURN,
     WITHOUT_DELTAS,
     chat_messages,
     chat_sessions,
@@ -46,9 +58,9 @@ _TURN_EVENTS = (
     .where(events.c.session_id == SESSION, events.c.turn == TURN, sa.text(WITHOUT_DELTAS))
     .order_by(events.c.seq)
 )
-_MESSAGES = sa.select(*[column for column in chat_messages.c if column.name != "row_id"]).where(
-    chat_messages.c.session_id == SESSION
-)
+_ANY_MESSAGES = sa.select(*[column for column in chat_messages.c if column.name != "row_id"])
+_MESSAGES = _ANY_MESSAGES.where(chat_messages.c.session_id == SESSION)
+_TURN_MESSAGES = _ANY_MESSAGES.where(queue.OF_TURN).order_by(chat_messages.c.seq)
 _CONVERSATION = _MESSAGES.where(sa.text(f"({CONVERSATION})")).order_by(chat_messages.c.seq.desc())
 _ABANDON = UPDATE_TURN.where(turns.c.status.in_(_UNFINISHED)).values(status="abandoned")
 _question = chat_messages.alias("question")
@@ -186,6 +198,55 @@ class SqlStore:
     async def messages(self, session_id: str, after: int = 0, limit: int = 1000) -> list[MessageRecord]:
         query = _MESSAGES.where(chat_messages.c.seq > after).order_by(chat_messages.c.seq).limit(limit)
         return [MessageRecord(**row) for row in await self._read(query, of_session=clean_text(session_id))]
+
+    async def messages_by_id(self, ids: Sequence[str]) -> list[MessageRecord]:
+        query = _ANY_MESSAGES.where(chat_messages.c.id.in_(ids)).order_by(chat_messages.c.id)
+        return [MessageRecord(**row) for row in await self._read(query)]
+
+    async def turn_messages(self, session_id: str, turn: int) -> list[MessageRecord]:
+        found = await self._read(_TURN_MESSAGES, of_session=clean_text(session_id), of_turn=turn)
+        return [MessageRecord(**row) for row in found]
+
+    async def search_text(
+        self, query: str, session_ids: Sequence[str] | None = None, limit: int = 20
+    ) -> list[MessageRecord]:
+        search = queue.search(_ANY_MESSAGES, clean_text(query), session_ids, limit)
+        return [] if search is None else [MessageRecord(**row) for row in await self._read(search)]
+
+    async def winners(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
+        found = await self._read(queue.winners(session_ids))
+        return {(row["session_id"], row["turn"]): row["winner"] for row in found}
+
+    async def set_memory_group(self, session_id: str, group: str) -> None:
+        change = sa.update(chat_sessions).where(chat_sessions.c.session_id == clean_text(session_id))
+        await self._write(lambda connection: connection.execute(change.values(memory_group=clean_text(group))))
+
+    async def due_recordings(
+        self, kind: RecordingKind, limit: int, session_id: str | None = None
+    ) -> list[RecordingRecord]:
+        query, parameters = queue.due(kind, limit, session_id, now())
+        return [queue.record(row) for row in await self._read(query, **parameters)]
+
+    async def finish_recordings(self, recordings: Sequence[RecordingRecord], reason: str | None = None) -> None:
+        if recordings:
+            rows = [queue.key(recording) | {"new_reason": reason} for recording in recordings]
+            await self._write(lambda connection: connection.execute(queue.FINISH, rows))
+
+    async def fail_recording(self, recording: RecordingRecord, reason: str, retry_at: datetime | None) -> None:
+        status = "failed" if retry_at is None else "pending"
+        changed = {"new_status": status, "new_reason": clean_text(reason), "retry_at": retry_at}
+        await self._write(lambda connection: connection.execute(queue.RETRY, queue.key(recording) | changed))
+
+    async def recording_counts(self, session_id: str | None = None) -> RecordingCounts:
+        numbers, reason = queue.counts(session_id)
+        return queue.counted(await self._read(numbers), await self._read(reason))
+
+    async def requeue(self, session_id: str | None = None, *, done: bool) -> int:
+        change = queue.requeue(session_id, done=done)
+        return await self._write(lambda connection: connection.execute(change).rowcount)
+
+    async def forget_recordings(self, selection: Selection, message_ids: Sequence[str] = ()) -> None:
+        await self._write(lambda connection: connection.execute(queue.forget(selection, message_ids)))
 
     async def close(self) -> None:
         async with self._writing:
