@@ -13,6 +13,7 @@ MassmemError                      one message, one hint, one exit code
 │   ├── SessionExistsError        an id is taken (the caller picks another)
 │   └── SessionBusyError          another process runs a turn of this session
 ├── MemoryUnavailable         3   the memory index cannot be used now: locked by another process, or its server is gone
+│   └── EmbeddingError            no usable vector could be had; nothing was written
 ├── ProviderError             1   a model request failed
 │   ├── ContextOverflow           the prompt does not fit the model's window
 │   ├── RateLimited           3   429, with the server's wish when to come back
@@ -97,6 +98,10 @@ class SessionBusyError(StoreError):
 
 class MemoryUnavailable(MassmemError):
     exit_code: ClassVar[int] = 3
+
+
+class EmbeddingError(MemoryUnavailable):
+    pass
 
 
 class ProviderError(MassmemError):
