@@ -165,8 +165,12 @@ class Room:
     messages: int | None = None
 
 
-def select(question: Question, c: Candidates, scores: Floats, room: Room, w: Weights = DEFAULT_WEIGHTS) -> list[int]:
-    """Indexes of the candidates to show, best first: greedily by score until the room is used.
+def select(
+    question: Question, c: Candidates, scores: Floats, room: Room, w: Weights = DEFAULT_WEIGHTS
+) -> tuple[list[int], int]:
+    """Indexes of the candidates to show, best first, and the tokens that they use.
+
+    They are taken greedily by score until the room is used.
 
     When the question is about a person, each further passage of a message counts w.repeat times less, so that one long
     message does not fill the room.
@@ -187,7 +191,7 @@ def _spread(scores: Floats, message: Ints, repeat: float) -> Floats:
     return spread
 
 
-def _fill(c: Candidates, order: Ints, room: Room) -> list[int]:
+def _fill(c: Candidates, order: Ints, room: Room) -> tuple[list[int], int]:
     """What does not fit is passed over: a shorter one may fit."""
     left = room.tokens
     messages: set[int] = set()
@@ -204,7 +208,7 @@ def _fill(c: Candidates, order: Ints, room: Room) -> list[int]:
             messages.add(message)
             headers.add((session, day))
             chosen.append(i)
-    return chosen
+    return chosen, room.tokens - left
 
 
 def in_time_order(c: Candidates, chosen: Sequence[int]) -> list[int]:

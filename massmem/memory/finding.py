@@ -1,0 +1,197 @@
+"""Finding memories: asks the index for candidates, ranks them, packs the best, and checks each once more."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from massmem.memory import retrieval
+from massmem.memory.payload import to_memory
+from massmem.memory.persistent import Memory, Recalled, Scope, Wanted
+from massmem.memory.point_ids import FIRST_FACT, message_number
+from massmem.memory.question import Question, analyse, named, query_terms
+from massmem.memory.quoting import Quote, render
+from massmem.memory.retrieval import Candidates, Floats, Ints, Room
+from massmem.memory.rows import Rows
+from massmem.memory.text import query_vector, terms
+from massmem.memory.visible import Visible
+
+if TYPE_CHECKING:
+    from massmem.memory.places import Index
+
+Vector = Sequence[float]
+
+_LEXICAL = 200
+"""Passages that share a word with the question."""
+_WITH_NEIGHBOURS = 60
+"""Best of them whose neighbours join in."""
+_NEIGHBOURS = np.array([step for step in range(-5, 6) if step], np.int64)
+"""More than are scored together: they count when the one asked about said them, or on the day asked about."""
+_ON_A_DAY = 64
+"""Passages that were told on a date that the question names, whatever their words."""
+_FEW = 20
+"""With fewer passages that share a word, as many join in that mean the same in other words."""
+_SAME = 0.8
+"""Share of a fact's words that stands in a passage of its own message: beside that the fact says nothing new."""
+_MOST_ROUNDS = 4
+"""Times that the room is filled again after something in it turned out not to be shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    question: Question
+    scope: Scope
+    visible: Visible
+    vector: Vector | None
+    wanted: Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What was chosen: candidates by index, best first, and their memories."""
+
+    chosen: list[int]
+    memories: dict[int, Memory]
+    tokens: int
+
+
+class Finder:
+    """Safe to use from several threads."""
+
+    def __init__(self, index: "Index", rows: Rows) -> None:
+        self._index = index
+        self._rows = rows
+
+    def find(self, query: str, vector: Vector | None, scope: Scope, wanted: Wanted) -> Recalled:
+        """vector: of the query; None: words alone decide."""
+        search = _Search(analyse(query), scope, Visible.of(scope), vector, wanted)
+        found = self._candidates(search)
+        scores = retrieval.score(search.question, found)
+        # Only now: what the conversation shows anyway still says where its neighbours stand.
+        new = np.flatnonzero(~_of_messages(found, wanted.without))
+        best = new[retrieval.shortlist(scores[new])]
+        found, scores = found.take(best), scores[best]
+        if vector is not None and len(scores):
+            scores = retrieval.with_meaning(scores, self._cosines(search, found.key))
+        shown = self._checked(search, found, scores)
+        return Recalled(
+            text=_rendered(found, shown, scope.agent_id),
+            memories=tuple(shown.memories[i] for i in shown.chosen),
+            tokens=shown.tokens,
+            lexical_only=vector is None,
+        )
+
+    def _candidates(self, search: _Search) -> Candidates:
+        """Names of speakers are no words to look for, but who speaks is known only afterwards: then once more."""
+        names = named(search.question, self._rows.speakers)
+        found = self._candidates_without(names, search)
+        really = named(search.question, found.speakers)
+        return found if really == names else self._candidates_without(really, search)
+
+    def _candidates_without(self, names: frozenset[str], search: _Search) -> Candidates:
+        vector = query_vector(query_terms(search.question, names))
+        hits = self._index.lexical(vector, search.visible, _LEXICAL) if vector else []
+        ids = np.array([point_id for point_id, _ in hits], np.int64)
+        keys = self._known(np.unique(np.concatenate([ids, *self._others(search, ids)])))
+        keys = keys[self._visible(keys, ids, search.scope)]
+        bm25 = np.zeros(len(keys))
+        of = dict(hits)
+        matching = np.flatnonzero(np.isin(keys, ids))
+        bm25[matching] = [of[key] for key in keys[matching].tolist()]
+        return self._rows.candidates(keys, bm25, search.scope.agent_id)
+
+    def _others(self, search: _Search, ids: Ints) -> list[Ints]:
+        """Neighbours of the best, what was told on a date asked about, and what means the same, where words are few."""
+        best = ids[:_WITH_NEIGHBOURS]
+        others = [(best[best < FIRST_FACT, None] + _NEIGHBOURS).ravel()]
+        for first, last in search.question.days:
+            others.append(np.array(self._index.told_between(first, last, search.visible, _ON_A_DAY), np.int64))
+        if search.vector is not None and len(ids) < _FEW:
+            near = self._index.semantic(search.vector, search.visible, _FEW, None)
+            others.append(np.array([point_id for point_id, _ in near], np.int64))
+        return others
+
+    def _known(self, keys: Ints) -> Ints:
+        """Those that there are, with a row for each."""
+        missing = self._rows.missing(keys)
+        if missing:
+            there = self._index.payloads(missing)
+            self._rows.add(there.items())
+            self._rows.add_absent(key for key in missing if key not in there)
+        return self._rows.known(keys)
+
+    def _visible(self, keys: Ints, hits: Ints, scope: Scope) -> retrieval.Flags:
+        visible = self._rows.visible(keys, scope)
+        stale = keys[~visible & np.isin(keys, hits)]
+        if len(stale):  # the index knows of a winner that the rows do not
+            self._rows.add(self._index.payloads(stale.tolist()).items())
+            visible = self._rows.visible(keys, scope)
+        return visible
+
+    def _cosines(self, search: _Search, keys: Ints) -> Floats:
+        assert search.vector is not None
+        ids = keys.tolist()
+        of = dict(self._index.semantic(search.vector, search.visible, len(ids), ids))
+        return np.array([of.get(key, 0.0) for key in ids])
+
+    def _checked(self, search: _Search, found: Candidates, scores: Floats) -> _Shown:
+        """Fill the room; what must not be shown, or says nothing new, makes room for others."""
+        room = Room(search.wanted.tokens, search.wanted.limit)
+        left = np.arange(len(scores))
+        shown = _Shown([], {}, 0)
+        for _ in range(_MOST_ROUNDS):
+            picked, tokens = retrieval.select(search.question, found.take(left), scores[left], room)
+            chosen = left[picked].tolist()
+            memories = self._memories(search.scope, found.key[chosen].tolist(), scores[chosen].tolist())
+            shown = _fitting(chosen, memories, search.wanted.without, tokens)
+            if len(shown.chosen) == len(chosen):
+                break
+            left = np.setdiff1d(left, [i for i in chosen if i not in shown.chosen])
+        return shown
+
+    def _memories(self, scope: Scope, keys: Sequence[int], scores: Sequence[float]) -> list[Memory | None]:
+        """What is stored there; None where there is nothing, or nothing that the scope allows."""
+        payloads = self._index.payloads(keys)
+        return [
+            memory
+            if (payload := payloads.get(key)) is not None
+            and scope.allows(memory := to_memory(key, payload, score), won=payload["won"] is True)
+            else None
+            for key, score in zip(keys, scores, strict=True)
+        ]
+
+
+def _of_messages(found: Candidates, message_ids: Iterable[str]) -> retrieval.Flags:
+    return np.isin(found.message, [message_number(message_id) for message_id in message_ids])
+
+
+def _fitting(
+    chosen: Sequence[int], memories: Sequence[Memory | None], shown_already: frozenset[str], tokens: int
+) -> _Shown:
+    """Those that may be shown and say something new."""
+    there = {i: memory for i, memory in zip(chosen, memories, strict=True) if memory is not None}
+    kept: dict[int, Memory] = {}
+    for i, memory in there.items():
+        if memory.kind == "fact":
+            passages = [m for m in there.values() if m.kind == "episode" and m.message_ids[0] in memory.message_ids]
+            facts = [m for m in kept.values() if m.kind == "fact"]
+            if shown_already.issuperset(memory.message_ids) or _repeats(memory, [*passages, *facts]):
+                continue
+        kept[i] = memory
+    return _Shown(list(kept), kept, tokens)
+
+
+def _repeats(fact: Memory, others: Iterable[Memory]) -> bool:
+    """Does one of the others say the same, as far as its words tell?"""
+    words = set(terms(fact.text))
+    return any(len(words.intersection(terms(other.text))) >= _SAME * len(words) for other in others)
+
+
+def _rendered(found: Candidates, shown: _Shown, reader: str) -> str:
+    quotes: list[Quote] = []
+    before = -1
+    for i in retrieval.in_time_order(found, shown.chosen):
+        quotes.append(Quote(shown.memories[i], follows=int(found.key[i]) == before + 1))
+        before = int(found.key[i])
+    return render(quotes, reader)

@@ -1,0 +1,86 @@
+"""How memories are shown to a model: labelled quotations that cannot pose as anything else. Pure."""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+
+from massmem.memory.persistent import USER, Kind, Memory
+
+LONGEST_FACT = 500
+"""Characters of a fact that are shown: one sentence or two; more is a mistake of the extraction, or an attack."""
+
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+
+_LABEL = re.compile(r"[\[［【]\s*(from\b[^\[\]［］【】]{0,100}?\bturn\s*\d+)\s*[\]］】]", re.IGNORECASE)
+_HEADING = re.compile(r"\b(relevant)\s+(memor(?:y|ies))\b", re.IGNORECASE)
+_FRAME = re.compile(r"[<＜](?=\s*/?\s*(?:memor(?:y|ies)|answer)\b|\|)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """A memory as it is shown: `follows` when it stands in its message right behind the one before it."""
+
+    memory: Memory
+    follows: bool = False
+
+
+def quoted(text: str, kind: Kind = "episode") -> str:
+    """Stored text as it may be shown: one line, without invisible characters, its look-alikes of our frames undone.
+
+    A date line or a label stands at the start of a line only, and no stored text can begin one: line breaks are gone.
+    """
+    line = " ".join("".join(map(_visible, text)).split()) if not text.isprintable() else " ".join(text.split())
+    line = _LABEL.sub(r"(\1)", _FRAME.sub("‹", _HEADING.sub(r"\1 (\2)", line)))
+    if kind == "fact" and len(line) > LONGEST_FACT:
+        line = f"{line[: LONGEST_FACT - 1].rstrip()}…"
+    return line
+
+
+def _visible(character: str) -> str:
+    """Line breaks and other control characters become spaces; what cannot be seen (zero width, bidi) goes."""
+    match unicodedata.category(character):
+        case "Cc" | "Zl" | "Zp":
+            return " "
+        case "Cf" | "Co" | "Cs":
+            return ""
+        case _:
+            return character
+
+
+def label(agent_id: str, turn: int, reader: str) -> str:
+    """Who said it, as `reader` is told: its own words, the user's, or those of another agent."""
+    if agent_id == reader:
+        return "You:"
+    return "User:" if agent_id == USER else f"[From {agent_id} Turn {turn}]"
+
+
+def header(day: date) -> str:
+    return f"[{day.day} {_MONTHS[day.month - 1]} {day.year}]"
+
+
+def render(quotes: Iterable[Quote], reader: str) -> str:
+    """A date line per session and day, a line per message, " … " where something of a message is left out.
+
+    quotes: in the order in which they are shown, those of a message together.
+    """
+    lines: list[str] = []
+    place: tuple[str, date] | None = None
+    message: tuple[str, ...] | None = None
+    for quote in quotes:
+        memory = quote.memory
+        here = (memory.session_id, memory.created_at.date())
+        if here != place:
+            lines.append(header(here[1]))
+            place, message = here, None
+        this = (memory.kind, memory.agent_id, *memory.message_ids) if memory.kind == "episode" else (memory.id,)
+        if this == message:
+            lines[-1] += f"{' ' if quote.follows else ' … '}{quoted(memory.text, memory.kind)}"
+        else:
+            lines.append(f"{label(memory.agent_id, memory.turn, reader)} {quoted(memory.text, memory.kind)}")
+        message = this
+    return "\n".join(lines)

@@ -1,0 +1,98 @@
+"""Writing memories: each message as passages, each fact as it is; what is there already is left alone."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from massmem.memory import payload
+from massmem.memory.facts import normalised
+from massmem.memory.persistent import Episode, Fact, Selection
+from massmem.memory.places import Places
+from massmem.memory.point_ids import fact_id, message_number
+from massmem.memory.rows import Rows
+from massmem.memory.text import document_vector, terms
+from massmem.memory.visible import Point
+
+if TYPE_CHECKING:
+    from massmem.memory.places import Index
+
+Vectors = Sequence[Sequence[float] | None]
+
+_MOST_AT_ONCE = 512
+"""Points of one write."""
+
+
+class Writer:
+    """Safe to use from several threads. embed: a vector for each text, None where there is none."""
+
+    def __init__(
+        self, index: "Index", rows: Rows, embed: Callable[[Sequence[str]], Vectors], count: Callable[[str], int]
+    ) -> None:
+        self._index = index
+        self._rows = rows
+        self._embed = embed
+        self._count = count
+        self._places = Places(index, rows.add)
+        self._lock = Lock()
+
+    def record(self, episodes: Sequence[Episode]) -> None:
+        with self._lock:
+            for session_id, of_session in groupby(sorted(episodes, key=_session), _session):
+                self._record(session_id, list(of_session))
+
+    def add_facts(self, facts: Sequence[Fact]) -> int:
+        by_id = {fact_id(fact.session_id, fact.agent_id, normalised(fact.text)): fact for fact in facts}
+        with self._lock:
+            there = self._index.payloads([*by_id])
+            new = {i: fact for i, fact in by_id.items() if i not in there}
+            said = [terms(fact.text) for fact in new.values()]
+            stored = [payload.of_fact(fact, found, self._count) for fact, found in zip(new.values(), said, strict=True)]
+            self._store([*new], said, stored)
+            self._win(fact for i, fact in by_id.items() if i in there)
+        return len(new)
+
+    def complete_turn(self, session_id: str, turn: int, winner: str) -> None:
+        with self._lock:
+            self._set_won(session_id, turn, winner)
+
+    def forget(self, selection: Selection) -> int:
+        with self._lock:
+            self._places.forget()
+            self._rows.clear()
+            return self._index.delete(selection)
+
+    def _record(self, session_id: str, episodes: Sequence[Episode]) -> None:
+        plan = self._places.plan(session_id, episodes)
+        said = [terms(passage.text) for passage in plan.passages.values()]
+        stored = [
+            payload.of_passage(passage.episode, passage.text, found, passage.position, self._count)
+            for passage, found in zip(plan.passages.values(), said, strict=True)
+        ]
+        self._store([*plan.passages], said, stored)
+        self._places.took(session_id, plan)
+        if plan.outdated:
+            self._index.delete(Selection(ids=tuple(map(str, plan.outdated))))
+        self._win(episode for episode in episodes if message_number(episode.message_id) not in plan.messages)
+
+    def _store(self, ids: Sequence[int], said: Sequence[Sequence[str]], payloads: Sequence[dict[str, Any]]) -> None:
+        """said: the terms of each text."""
+        for start in range(0, len(ids), _MOST_AT_ONCE):
+            part = slice(start, start + _MOST_AT_ONCE)
+            vectors = self._embed([f"{stored['agent_id']}: {stored['data']}" for stored in payloads[part]])
+            points = zip(ids[part], vectors, said[part], payloads[part], strict=True)
+            self._index.upsert([Point(i, vector, document_vector(found), p) for i, vector, found, p in points])
+            self._rows.add(zip(ids[part], payloads[part], strict=True))
+
+    def _win(self, again: Iterable[Episode | Fact]) -> None:
+        """What was stored before its turn ended, and comes again as won."""
+        for session_id, turn, agent_id in {(said.session_id, said.turn, said.agent_id) for said in again if said.won}:
+            self._set_won(session_id, turn, agent_id)
+
+    def _set_won(self, session_id: str, turn: int, agent_id: str) -> None:
+        self._index.set_won(session_id, turn, agent_id)
+        self._rows.set_won(session_id, turn, agent_id)
+
+
+def _session(episode: Episode) -> str:
+    return episode.session_id
