@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from massmem.errors import SessionBusyError, SessionExistsError, StoreError
-from massmem.events import AgentDelta, Event
+from massmem.events import AgentDelta, Event, now
+from massmem.memory.persistent import USER, Selection
 from massmem.messages import clean_text
-from massmem.records import MessageRecord, SessionRecord
+from massmem.records import MessageRecord, RecordingRecord, SessionRecord
 from massmem.store import open_store
 from massmem.store.base import SessionStore
 from tests.support.sample_turn import START, answer, ballot, begin, event, other_ends, whole_turn
@@ -304,6 +305,151 @@ async def test_it_is_all_there_after_reopening(opener: Opener) -> None:
     await second.close()
 
 
+KINDS = ("episode", "complete", "extract")
+
+
+async def queue(store: SessionStore, name: str | None = None) -> list[RecordingRecord]:
+    return [row for kind in KINDS for row in await store.due_recordings(kind, 1000, name)]
+
+
+async def test_a_turn_queues_what_is_to_be_remembered(store: SessionStore) -> None:
+    await store.create_session(session())
+    await store.append("session_a", 1, whole_turn())
+    said = {m.id: m for m in await everything(store)}
+    episodes = await store.due_recordings("episode", 100)
+    assert [(e.agent_id, said[e.message_id].kind) for e in episodes] == [
+        (None, "user"),
+        ("ann", "assistant"),
+        ("bob", "assistant"),
+        ("bob", "tool_call"),
+        ("ann", "assistant"),
+        ("ann", "tool_call"),
+        ("bob", "tool_call"),
+        ("ann", "assistant"),
+    ]
+    assert [e.position for e in episodes] == list(range(8))
+    assert {(e.status, e.attempts, e.turn) for e in episodes} == {("pending", 0, 1)}
+    (complete,) = await store.due_recordings("complete", 100)
+    assert (complete.turn, complete.agent_id) == (1, "ann")
+    extracts = await store.due_recordings("extract", 100)
+    assert {(e.agent_id, e.seq) for e in extracts} == {("ann", complete.seq), ("bob", complete.seq)}
+    assert await store.due_recordings("episode", 3) == episodes[:3]
+
+
+async def test_short_remarks_and_repeated_answers_are_not_queued(store: SessionStore) -> None:
+    await store.create_session(session())
+    shown_as_it_is = done(text="A whole long answer.").model_copy(update={"presented": False})
+    thought = answer(1, "ann", "A whole long answer.").model_copy(update={"reasoning": "long reasoning, hidden"})
+    voted = ballot(2, "ann", "ann", reason="short")
+    await store.append("session_a", 1, [begin("ann", question="  why?   \n"), thought, voted, shown_as_it_is])
+    episodes = await store.due_recordings("episode", 100)
+    messages = await store.messages_by_id([e.message_id for e in episodes])
+    assert [m.content for m in messages] == ["A whole long answer."]
+    assert [m.final for m in messages] == [False]
+    await store.append("session_a", 2, [begin("ann", at=30, question="A long question?")])
+    assert [e.position for e in await store.due_recordings("episode", 100)] == [0, 1]
+
+
+async def test_a_turn_that_stops_and_goes_on_is_extracted_once(store: SessionStore) -> None:
+    stopped, resumed = event(9, "turn_interrupted", by="user"), other_ends()[0]
+    await store.create_session(session())
+    await store.append("session_a", 1, [begin("ann", "bob"), answer(1, "ann", "The first answer."), stopped])
+    (first,) = await store.due_recordings("extract", 9)
+    await store.append("session_a", 1, [resumed, stopped, resumed, answer(10, "bob", "The second answer."), done(20)])
+    _, *later = await store.due_recordings("extract", 9)
+    assert (first.agent_id, first.since) == ("ann", 0)
+    assert [(row.agent_id, row.since) for row in later] == [("ann", first.seq), ("bob", first.seq)]
+    assert len({row.seq for row in later}) == 1
+    assert (await store.turn_messages("session_a", 1))[0].content == "Why is the sky blue?"
+
+
+async def test_rows_are_done_retried_or_given_up(store: SessionStore) -> None:
+    await store.create_session(session())
+    await store.append("session_a", 1, whole_turn())
+    rows = await store.due_recordings("episode", 100)
+    await store.finish_recordings(rows[:3])
+    await store.fail_recording(rows[3], "the model is away", START)
+    await store.fail_recording(rows[4], "later", now() + timedelta(hours=1))
+    await store.fail_recording(rows[5], "never \x00 again", None)
+    due = await store.due_recordings("episode", 100)
+    assert [row.seq for row in due] == [row.seq for row in (rows[3], *rows[6:])]
+    assert (due[0].attempts, due[0].reason) == (1, "the model is away")
+    counts = await store.recording_counts("session_a")
+    assert (counts.done, counts.failed) == (3, 1)
+    assert counts.pending == len(await queue(store)) + 1
+    assert counts.reason in ("the model is away", "later", "never \ufffd again")
+    assert (await store.recording_counts("session_b")).pending == 0
+    assert await store.requeue("session_b", done=True) == 0
+    assert await store.requeue("session_a", done=False) == counts.pending + 1
+    again = await store.due_recordings("episode", 100)
+    assert [row.seq for row in again] == [row.seq for row in rows[3:]]
+    assert {(row.attempts, row.reason, row.next_attempt_at) for row in again} == {(0, None, None)}
+    await store.requeue(done=True)
+    assert await store.due_recordings("episode", 100) == rows
+
+
+async def test_what_is_forgotten_is_never_recorded_again(store: SessionStore) -> None:
+    for name in ("a", "b"):
+        await store.create_session(session(name))
+        await store.append(name, 1, whole_turn())
+    before = await queue(store, "a")
+    bob = [row for row in before if row.agent_id == "bob"]
+    await store.forget_recordings(Selection(session_id="a", agent_id="bob"))
+    await store.finish_recordings(bob)  # by a worker that had taken them before
+    assert await queue(store, "a") == [row for row in before if row.agent_id != "bob"]
+    await store.requeue("a", done=True)
+    assert await queue(store, "a") == [row for row in before if row.agent_id != "bob"]
+    question = before[0]
+    await store.forget_recordings(Selection(), [question.message_id])
+    await store.forget_recordings(Selection(session_id="a", turn=1, agent_id="ann", kind="fact"))
+    left = await queue(store, "a")
+    assert [row.kind for row in left] == ["episode"] * 4 + ["complete"]
+    await store.forget_recordings(Selection(agent_id=USER))
+    assert await queue(store, "a") == left
+    assert None not in [row.agent_id for row in await queue(store, "b")]
+    await store.append("a", 2, [begin("ann", at=30, question="One more question")])
+    assert (await queue(store, "a"))[-2].position == 8
+
+
+async def test_winners_and_groups(store: SessionStore) -> None:
+    await store.create_session(session("a").model_copy(update={"memory_group": "project"}))
+    await store.create_session(session("b"))
+    await store.append("a", 1, whole_turn())
+    await store.append("a", 2, [begin("ann")])
+    assert await store.winners(["a", "b", "c"]) == {("a", 1): "ann"}
+    assert await store.winners([]) == {}
+    await store.set_memory_group("b", "other\ud800")
+    found = [await store.get_session(name) for name in ("a", "b")]
+    assert [s and s.memory_group for s in found] == ["project", "other\ufffd"]
+
+
+async def test_messages_are_found_by_their_words(store: SessionStore) -> None:
+    for name in ("a", "b"):
+        await store.create_session(session(name))
+    thought = answer(1, "ann", "Rust ownership").model_copy(update={"reasoning": "hidden lifetimes"})
+    await store.append("a", 1, [begin("ann", question="What is ownership in Rust?"), thought, done(text="Borrowing.")])
+    await store.append("b", 1, [begin("ann", question="Café ownership, by law")])
+    assert [m.content for m in await store.search_text("rust ownership")][:2] == [
+        "Rust ownership",
+        "What is ownership in Rust?",
+    ]
+    assert [m.content for m in await store.search_text("OWNERSHIP", ["b"])] == ["Café ownership, by law"]
+    assert [m.content for m in await store.search_text("cafe")] == ["Café ownership, by law"]
+    assert len(await store.search_text("ownership", limit=1)) == 1
+    for nothing in ("lifetimes", "", "?!", "missing", "ownership -rust"):
+        found = await store.search_text(nothing, ["c"] if nothing.startswith("own") else None)
+        assert found == [], nothing
+
+
+@pytest.mark.parametrize(
+    "query", ['"', "a NEAR b", "content:x AND", "* OR *", "x" * 10_000, "{a b}", "\x00\ud800^a", "-"]
+)
+async def test_any_query_is_words(store: SessionStore, query: str) -> None:
+    await store.create_session(session())
+    await store.append("session_a", 1, [begin("ann")])
+    assert isinstance(await store.search_text(query), list)
+
+
 @settings(max_examples=8, deadline=None)
 @given(cuts=st.sets(st.integers(1, len(whole_turn()) - 1)))
 def test_the_tables_do_not_depend_on_how_events_are_batched(
@@ -316,7 +462,12 @@ def test_the_tables_do_not_depend_on_how_events_are_batched(
         log, edges = whole_turn(), [0, *sorted(cuts), len(whole_turn())]
         for start, end in pairwise(edges):
             await store.append("session_a", 1, log[start:end])
-        seen = await everything(store), await store.last_turn("session_a"), await store.get_session("session_a")
+        seen = (
+            await everything(store),
+            await store.last_turn("session_a"),
+            await store.get_session("session_a"),
+            await queue(store),
+        )
         await store.close()
         return seen
 

@@ -16,27 +16,30 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from massmem.errors import StoreDamagedError, StoreError, StoreVersionError
+from massmem.events import Event
 from massmem.home import make_file
 from massmem.store import migrate, open_store, sqlite
+from massmem.store.projection import Insert, SetTurn, numbers_taken, project
 from massmem.store.schema import REVISIONS, metadata
 from tests.contract.test_session_store import session
-from tests.support.sample_turn import whole_turn
+from tests.support.sample_turn import answer, begin, event, whole_turn
 from tests.support.store_writer import start
 
-SECOND = '''
+NOW = REVISIONS[-1]
+LATER = f'''
 """A later release."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "later"
+down_revision = "{NOW}"
 
 
 def upgrade() -> None:
     op.add_column("chat_sessions", sa.Column("pinned", sa.Boolean))
     op.execute("UPDATE chat_sessions SET pinned = 1")
-    {then}
+    {{then}}
 '''
 
 
@@ -47,7 +50,7 @@ def database(home: Path) -> Path:
 
 @pytest.fixture
 async def filled(database: Path) -> Path:
-    """A database of the first release, with one turn in it."""
+    """A database of this release, with one turn in it."""
     store = await open_store(f"sqlite:///{database}", database.parent)
     await store.create_session(session())
     await store.append("session_a", 1, whole_turn())
@@ -58,7 +61,7 @@ async def filled(database: Path) -> Path:
 def later_release(tmp_path: Path, then: str = "") -> Path:
     scripts = tmp_path / "scripts 100%"
     shutil.copytree(migrate.SCRIPTS, scripts)
-    (scripts / "versions" / "0002_second.py").write_text(SECOND.format(then=then))
+    (scripts / "versions" / "9999_later.py").write_text(LATER.format(then=then))
     return scripts
 
 
@@ -135,8 +138,8 @@ def test_alembic_is_not_loaded_when_there_is_nothing_to_do(home: Path) -> None:
 
 
 async def test_an_upgrade_keeps_the_data_and_removes_its_backup(filled: Path, tmp_path: Path) -> None:
-    migrate.upgrade(filled, later_release(tmp_path), "0002")
-    assert sqlite.revision(filled) == "0002"
+    migrate.upgrade(filled, later_release(tmp_path), "later")
+    assert sqlite.revision(filled) == "later"
     assert backups(filled) == []
     with closing(sqlite3.connect(filled)) as connection:
         assert connection.execute("SELECT session_id, message_count, pinned FROM chat_sessions").fetchall() == [
@@ -144,27 +147,93 @@ async def test_an_upgrade_keeps_the_data_and_removes_its_backup(filled: Path, tm
         ]
 
 
+def first_release(tmp_path: Path) -> Path:
+    scripts = tmp_path / "first"
+    shutil.copytree(migrate.SCRIPTS, scripts)
+    for later in sorted((scripts / "versions").glob("*.py"))[1:]:
+        later.unlink()
+    return scripts
+
+
+@pytest.fixture
+def old(database: Path, tmp_path: Path) -> Path:
+    """A database of the first release: a turn that is done, one that its user stopped, and one under way."""
+    database.parent.mkdir()
+    make_file(database)
+    migrate.upgrade(database, first_release(tmp_path), "0001")
+    engine = sa.create_engine(f"sqlite:///{database}")
+    tables = sa.MetaData()
+    tables.reflect(engine, only=["chat_sessions", "chat_messages", "turns", "answers", "ballots"])
+    row = {n: v for n, v in session().model_dump().items() if n in tables.tables["chat_sessions"].c}
+    seq = 0
+    with engine.begin() as connection:
+        connection.execute(tables.tables["chat_sessions"].insert(), row)
+        for turn, events in enumerate((whole_turn(), stopped_turn(), [begin("ann", question="Still running?")]), 1):
+            for happened in events:
+                seq += numbers_taken(happened)
+                for operation in project("session_a", turn, seq, happened):
+                    match operation:
+                        case Insert(table, values) if table != "recordings":
+                            connection.execute(tables.tables[table].insert(), values)
+                        case SetTurn(values):
+                            of_turn = tables.tables["turns"].c.turn == turn
+                            connection.execute(tables.tables["turns"].update().where(of_turn).values(values))
+                        case _:
+                            pass
+    engine.dispose()
+    return database
+
+
+def stopped_turn() -> list[Event]:
+    return [
+        begin("ann", at=10, question="And why is it red at dusk?"),
+        answer(11, "ann", "The way through the air is longer."),
+        event(12, "turn_interrupted", by="user"),
+    ]
+
+
+async def test_a_database_of_the_first_release_gets_its_queue(old: Path, tmp_path: Path) -> None:
+    migrated = await open_store(f"sqlite:///{old}", old.parent)
+    assert sqlite.revision(old) == NOW
+    assert backups(old) == []
+    episodes = await migrated.due_recordings("episode", 100)
+    complete = await migrated.due_recordings("complete", 100)
+    counts = await migrated.recording_counts()
+    await migrated.close()
+    fresh = await open_store(f"sqlite:///{tmp_path / 'fresh.db'}", tmp_path)
+    await fresh.create_session(session())
+    for turn, events in enumerate((whole_turn(), stopped_turn(), [begin("ann", question="Still running?")]), 1):
+        await fresh.append("session_a", turn, events)
+    assert [e.message_id for e in episodes] == [e.message_id for e in await fresh.due_recordings("episode", 100)]
+    assert sorted(e.position or 0 for e in episodes) == list(range(len(episodes)))
+    assert [(c.turn, c.agent_id) for c in complete] == [(1, "ann")]
+    # Facts of what was said before are not extracted unasked, and are known for when they are asked for.
+    extracts = await fresh.due_recordings("extract", 100)
+    assert counts.done == len(extracts) == 3
+    await fresh.close()
+
+
 async def test_a_failed_upgrade_changes_nothing_and_names_the_backup(filled: Path, tmp_path: Path) -> None:
     scripts = later_release(tmp_path, then='op.execute("INSERT INTO nowhere VALUES (1)")')
     before = parts(filled)
     with pytest.raises(StoreError, match=r"no such table: nowhere") as caught:
-        migrate.upgrade(filled, scripts, "0002")
-    assert str(filled.with_name("massmem.db.bak-0001")) in caught.value.hint
-    assert (parts(filled), sqlite.revision(filled)) == (before, "0001")
-    assert sqlite.revision(filled.with_name("massmem.db.bak-0001")) == "0001"
+        migrate.upgrade(filled, scripts, "later")
+    assert str(filled.with_name(f"massmem.db.bak-{NOW}")) in caught.value.hint
+    assert (parts(filled), sqlite.revision(filled)) == (before, NOW)
+    assert sqlite.revision(filled.with_name(f"massmem.db.bak-{NOW}")) == NOW
     await (await open_store(f"sqlite:///{filled}", filled.parent)).close()
 
 
 async def test_an_upgrade_that_would_orphan_rows_is_undone(filled: Path, tmp_path: Path) -> None:
     scripts = later_release(tmp_path, then='op.execute("DELETE FROM chat_sessions")')
     with pytest.raises(StoreError, match="would lose what they belong to"):
-        migrate.upgrade(filled, scripts, "0002")
-    assert sqlite.revision(filled) == "0001"
+        migrate.upgrade(filled, scripts, "later")
+    assert sqlite.revision(filled) == NOW
 
 
 def killed_upgrade(database: Path, scripts: Path, notes: Path) -> None:
     os.environ["UPGRADE_NOTES"] = str(notes)
-    migrate.upgrade(database, scripts, "0002")
+    migrate.upgrade(database, scripts, "later")
 
 
 async def test_a_kill_within_an_upgrade(filled: Path, tmp_path: Path) -> None:
@@ -176,11 +245,11 @@ async def test_a_kill_within_an_upgrade(filled: Path, tmp_path: Path) -> None:
         time.sleep(0.01)
     upgrading.kill()
     upgrading.join()
-    assert sqlite.revision(filled) == "0001"
-    assert backups(filled) == ["massmem.db.bak-0001"]
-    (scripts / "versions" / "0002_second.py").write_text(SECOND.format(then=""))
-    migrate.upgrade(filled, scripts, "0002")
-    assert sqlite.revision(filled) == "0002"
+    assert sqlite.revision(filled) == NOW
+    assert backups(filled) == [f"massmem.db.bak-{NOW}"]
+    (scripts / "versions" / "9999_later.py").write_text(LATER.format(then=""))
+    migrate.upgrade(filled, scripts, "later")
+    assert sqlite.revision(filled) == "later"
     assert backups(filled) == []
 
 

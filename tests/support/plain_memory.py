@@ -5,7 +5,7 @@ With a file every write is on disk when it returns, so that it outlives a kill.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,7 +99,7 @@ class PlainMemory:
     def _add(self, kind: Kind, id_: str, of: Episode | Fact, message_ids: tuple[str, ...]) -> None:
         created: datetime = of.created_at
         memory = Memory(id_, kind, of.session_id, of.turn, of.agent_id, of.text, message_ids, created, group=of.group)
-        self.found[id_] = replace(memory)
+        self.found[id_] = memory
         if of.won:
             self.won.add((of.session_id, of.turn, of.agent_id))
         self._keep(f"{kind} {id_}")

@@ -19,7 +19,7 @@ from massmem.messages import clean_text
 from massmem.store import append, open_store
 from massmem.store.sql import SqlStore
 from tests.contract.test_session_store import done, session
-from tests.support.sample_turn import answer, ballot, begin, whole_turn
+from tests.support.sample_turn import START, answer, ballot, begin, whole_turn
 from tests.support.sample_turn import event as make_event
 
 
@@ -102,12 +102,25 @@ async def plans(store: SqlStore, database: Path) -> dict[str, list[str]]:
     await store.messages("session_a", 3, 10)
     await store.get_session("session_a")
     await store.list_sessions(10)
+    await store.turn_messages("session_a", 1)
+    await store.messages_by_id(["0", "1"])
+    await store.winners(["session_a"])
+    for kind in ("episode", "complete", "extract"):
+        rows = await store.due_recordings(kind, 10)
+        await store.fail_recording(rows[0], "away", START)
+        await store.finish_recordings(rows)
     with closing(sqlite3.connect(database)) as connection:
         return {
             statement: [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
             for statement, parameters in seen.items()
             if not statement.startswith(("BEGIN", "PRAGMA"))
         }
+
+
+SHORT = {
+    "SCAN CONSTANT ROW",
+    "USE TEMP B-TREE FOR GROUP BY",  # the agents of one turn
+}
 
 
 async def test_no_statement_reads_more_than_its_rows(store: SqlStore, database: Path) -> None:
@@ -118,10 +131,12 @@ async def test_no_statement_reads_more_than_its_rows(store: SqlStore, database: 
     assert listing == [["SCAN chat_sessions USING INDEX ix_chat_sessions_created"]]  # a page of it, in its order
     for statement, steps in found.items():
         if steps not in listing:
-            assert not [step for step in steps if "SCAN" in step or "TEMP B-TREE" in step], (statement, steps)
+            long = [step for step in steps if ("SCAN" in step or "TEMP B-TREE" in step) and step not in SHORT]
+            assert not long, (statement, steps)
     joined = str(found)
     assert "ix_chat_messages_conversation" in joined
     assert "ix_events_turn" in joined
+    assert "ix_recordings_pending" in joined
 
 
 async def test_the_number_of_statements_does_not_grow_with_the_batch(store: SqlStore) -> None:
