@@ -83,7 +83,7 @@ class Visible:
 
     def condition(self, *more: Condition) -> All:
         """`Scope.allows` as one condition, and what else must hold."""
-        places = [None] if self.everywhere else [self.session_id]
+        places: list[str | None] = [None] if self.everywhere else [self.session_id]
         if self.group is not None and not self.everywhere:
             places.append(_group(self.group))
         seen = OneOf("seen", tuple(_seen(who, place) for who in (self.agent_id, EVERYONE) for place in places))

@@ -1,0 +1,304 @@
+"""The folder of the embedded index: its lock, opening it, what damage means, and erasing for good.
+
+lock, lock.pid    held while the folder is open, and by whom
+shard/            qdrant-edge's files
+shard.json        what must be in there at least
+shard.new/ .old/  while the shard is written anew
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+
+from filelock import FileLock, Timeout
+from qdrant_edge import (
+    Distance,
+    EdgeConfig,
+    EdgeShard,
+    EdgeSparseVectorParams,
+    EdgeVectorParams,
+    HnswIndexConfig,
+    IntegerIndexParams,
+    Memory,
+    Modifier,
+    PayloadSchemaType,
+    Point,
+    ScrollRequest,
+    UpdateOperation,
+    VectorStorageDatatype,
+)
+
+from massmem.errors import MassmemError, MemoryUnavailable
+from massmem.home import make_folder
+
+MEANING, WORDS = "meaning", "words"
+"""Names of the dense and of the sparse vector."""
+
+ROOM = 64 * 2**20
+"""Free bytes that a write needs. qdrant-edge writes through memory maps: on a full disk it would be killed (SIGBUS)."""
+
+_PAGE = 1_000
+_REBUILD = "`massmem memory rebuild` makes it again from the log; the damaged one is kept aside"
+_RANGE = IntegerIndexParams(lookup=False, range=True)  # half the memory and loading time of the default
+_INDEXES = {
+    "seen": PayloadSchemaType.Keyword,
+    "run_id": PayloadSchemaType.Keyword,
+    "agent_id": PayloadSchemaType.Keyword,
+    "kind": PayloadSchemaType.Keyword,
+    "won": PayloadSchemaType.Bool,
+    "turn": _RANGE,
+    "at": _RANGE,
+}
+
+
+class Shard:
+    """An open shard, for this process alone. Safe to use from several threads, one at a time.
+
+    dims: size of the vectors, 0 for words only. wait: seconds for another process that has the folder open.
+
+    Raises:
+        MemoryUnavailable: see EmbeddedIndex.
+    """
+
+    def __init__(self, folder: Path, dims: int, wait: float) -> None:
+        self._folder = folder
+        self._dims = dims
+        self._mutex = Lock()
+        self._edge: EdgeShard | None = None
+        self._lock = _locked(folder, wait)
+        try:
+            self._edge = self._open()
+        except BaseException:
+            self._release()
+            raise
+
+    @contextmanager
+    def reading(self) -> Generator[EdgeShard]:
+        with self._mutex:
+            if self._edge is None:
+                raise MemoryUnavailable(f"the memory index in {self._folder} is closed")
+            with _failures(f"the memory index in {self._folder} failed"):
+                yield self._edge
+
+    @contextmanager
+    def writing(self) -> Generator[EdgeShard]:
+        _check_room(self._folder, ROOM)
+        with self.reading() as edge:
+            yield edge
+
+    @contextmanager
+    def removing(self, *, erase: bool) -> Generator[EdgeShard]:
+        """For what makes points fewer. erase: then leave nothing of what was removed on the disk."""
+        size = sum(path.stat().st_blocks * 512 for path in (self._folder / "shard").rglob("*") if path.is_file())
+        _check_room(self._folder, ROOM + (size if erase else 0))
+        with self.reading() as edge:
+            self._note(0)
+            yield edge
+            if erase:
+                self._edge = None
+                self._edge = edge = self._rewritten(edge)
+            else:
+                edge.flush()
+            self._note(edge.info().points_count)
+
+    def flush(self) -> None:
+        """Bring everything to the disk: then it survives a loss of power, too."""
+        with self.reading() as edge:
+            edge.flush()
+            self._note(edge.info().points_count)
+
+    def close(self) -> None:
+        """Flush, and let others open the folder. Closing twice does no harm."""
+        try:
+            if self._edge is not None:
+                self.flush()
+                with self.reading() as edge:
+                    self._edge = None
+                    edge.close()
+        finally:
+            self._release()
+
+    def _open(self) -> EdgeShard:
+        self._clear_up()
+        with _failures(f"the memory index in {self._folder} cannot be opened: it is damaged", _REBUILD):
+            known = self._noted()
+            if known.get("dims", self._dims) != self._dims:
+                raise MemoryUnavailable(
+                    f"the memory index in {self._folder} is for vectors of {known['dims']} numbers, not {self._dims}",
+                    "give the embedder that it was made with, or run `massmem memory rebuild`",
+                )
+            edge = EdgeShard.load(str(self._folder / "shard"))
+            there = edge.info().points_count
+            if there < known.get("points", 0):
+                edge.close()
+                raise MemoryUnavailable(
+                    f"the memory index in {self._folder} is damaged: {known['points'] - there} memories are missing",
+                    _REBUILD,
+                )
+            return edge
+
+    def _clear_up(self) -> None:
+        """Make the folder what it would be if no process had died at work: see `_put_in_place`."""
+        shard, new, old = (self._folder / name for name in ("shard", "shard.new", "shard.old"))
+        try:
+            if not shard.exists() and old.exists():
+                new.rename(shard)
+            shutil.rmtree(new, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+            if not shard.exists():
+                _check_room(self._folder, ROOM)
+                (self._folder / "shard.json").unlink(missing_ok=True)
+                with _failures(f"the memory index in {self._folder} cannot be made"):
+                    self._new().close()
+                new.rename(shard)
+                self._note(0)
+        except OSError as e:
+            raise MemoryUnavailable(f"the memory index in {self._folder} cannot be opened: {e}") from e
+
+    def _new(self) -> EdgeShard:
+        meaning = EdgeVectorParams(
+            size=self._dims,
+            distance=Distance.Cosine,
+            datatype=VectorStorageDatatype.Float16,  # half the memory; scores change in the fourth digit
+            memory=Memory.Cold,
+        )
+        config = EdgeConfig(
+            vectors={MEANING: meaning} if self._dims else None,
+            sparse_vectors={WORDS: EdgeSparseVectorParams(modifier=Modifier.Idf)},
+            # Vectors are compared among few candidates only: no graph.
+            hnsw_config=HnswIndexConfig(m=0, ef_construct=4, full_scan_threshold=10_000_000),
+            max_search_threads=1,
+        )
+        edge = EdgeShard.create(str(self._folder / "shard.new"), config)
+        for key, schema in _INDEXES.items():
+            edge.update(UpdateOperation.create_field_index(key, schema))
+        edge.flush()
+        return edge
+
+    def _rewritten(self, edge: EdgeShard) -> EdgeShard:
+        """A new shard with the points that there are. Closes the old one and removes it."""
+        shutil.rmtree(self._folder / "shard.new", ignore_errors=True)
+        new = self._new()
+        for points in _pages(edge):
+            new.update(UpdateOperation.upsert_points(points))
+        new.flush()
+        new.close()
+        edge.close()
+        return self._put_in_place()
+
+    def _put_in_place(self) -> EdgeShard:
+        """shard.old only exists while shard.new is complete: `_clear_up` relies on it."""
+        shard, new, old = (self._folder / name for name in ("shard", "shard.new", "shard.old"))
+        shard.rename(old)
+        new.rename(shard)
+        shutil.rmtree(old)
+        return EdgeShard.load(str(shard))
+
+    def _noted(self) -> dict[str, int]:
+        try:
+            return json.loads((self._folder / "shard.json").read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as e:
+            raise MemoryUnavailable(f"{self._folder / 'shard.json'} cannot be read: {e}", _REBUILD) from e
+
+    def _note(self, points: int) -> None:
+        """Remember how many there are at least: qdrant-edge opens a shard that has lost some without a word."""
+        path, part = self._folder / "shard.json", self._folder / "shard.json.part"
+        try:
+            part.write_text(json.dumps({"dims": self._dims, "points": points}))
+            part.replace(path)
+        except OSError as e:
+            raise MemoryUnavailable(f"{path} cannot be written: {e.strerror}") from e
+
+    def _release(self) -> None:
+        if self._lock.is_locked:
+            _unlock(self._folder, self._lock)
+
+
+def set_aside(folder: Path, wait: float) -> Path | None:
+    """Move a shard away, whole or damaged, so that the next one to open the folder finds it empty.
+
+    Returns where it is kept, None when there was none. Raises MemoryUnavailable while another process has it open.
+    """
+    lock = _locked(folder, wait)
+    try:
+        (folder / "shard.json").unlink(missing_ok=True)
+        if not (folder / "shard").exists():
+            return None
+        kept = folder / f"shard.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+        (folder / "shard").rename(kept)
+        return kept
+    except OSError as e:
+        raise MemoryUnavailable(f"the memory index in {folder} cannot be moved: {e}") from e
+    finally:
+        _unlock(folder, lock)
+
+
+def _locked(folder: Path, wait: float) -> FileLock:
+    """The lock of the folder, taken before qdrant-edge opens it: a second opening would break the first one's flush."""
+    try:
+        make_folder(folder)
+        # thread_local: it is taken in one thread and released in another.
+        lock = FileLock(folder / "lock", timeout=wait, mode=0o600, thread_local=False)
+        lock.acquire()
+        (folder / "lock.pid").write_text(str(os.getpid()))
+        return lock
+    except Timeout as e:
+        raise MemoryUnavailable(
+            f"the memory index in {folder} is in use by another process{_holder(folder)}",
+            "it is free when that one ends; for several at a time use qdrant.mode: server",
+        ) from e
+    except MassmemError as e:
+        raise MemoryUnavailable(e.message, e.hint) from e
+    except OSError as e:
+        raise MemoryUnavailable(f"the memory index in {folder} cannot be locked: {e}") from e
+
+
+def _unlock(folder: Path, lock: FileLock) -> None:
+    (folder / "lock.pid").unlink(missing_ok=True)
+    lock.release()
+
+
+def _holder(folder: Path) -> str:
+    with suppress(OSError):
+        return f" (pid {(folder / 'lock.pid').read_text()})"
+    return ""
+
+
+def _check_room(folder: Path, size: int) -> None:
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as e:
+        raise MemoryUnavailable(f"the memory index in {folder} is gone: {e.strerror}") from e
+    if free < size:
+        raise MemoryUnavailable(
+            f"the disk is full: the memory index in {folder} needs {size >> 20} MB of room to write",
+            "free some space; what was stored before is untouched",
+        )
+
+
+def _pages(edge: EdgeShard) -> Iterator[list[Point]]:
+    offset = None
+    while True:
+        request = ScrollRequest(offset=offset, limit=_PAGE, with_payload=True, with_vector=True)
+        records, offset = edge.scroll(request)
+        yield [Point(record.id, record.vector or {}, record.payload) for record in records]
+        if offset is None:
+            return
+
+
+@contextmanager
+def _failures(what: str, hint: str = "run the command again") -> Generator[None]:
+    """qdrant-edge raises nothing but bare Exceptions; a panic in it is a BaseException of a class without a home."""
+    try:
+        yield
+    except BaseException as e:
+        if type(e) is not Exception and type(e).__name__ != "PanicException":
+            raise
+        raise MemoryUnavailable(f"{what}: {str(e).splitlines()[0][:300]}", hint) from e
