@@ -94,12 +94,11 @@ class Finder:
         hits = self._index.lexical(vector, search.visible, _LEXICAL) if vector else []
         ids = np.array([point_id for point_id, _ in hits], np.int64)
         keys = self._known(np.unique(np.concatenate([ids, *self._others(search, ids)])))
-        keys = keys[self._visible(keys, ids, search.scope)]
+        found = _find(keys, ids)
         bm25 = np.zeros(len(keys))
-        of = dict(hits)
-        matching = np.flatnonzero(np.isin(keys, ids))
-        bm25[matching] = [of[key] for key in keys[matching].tolist()]
-        return self._rows.candidates(keys, bm25, search.scope.agent_id)
+        bm25[found[found >= 0]] = np.array([score for _, score in hits])[found >= 0]
+        visible = self._visible(keys, search.scope, bm25 > 0)
+        return self._rows.candidates(keys[visible], bm25[visible], search.scope.agent_id)
 
     def _others(self, search: _Search, ids: Ints) -> list[Ints]:
         """Neighbours of the best, what was told on a date asked about, and what means the same, where words are few."""
@@ -121,9 +120,9 @@ class Finder:
             self._rows.add_absent(key for key in missing if key not in there)
         return self._rows.known(keys)
 
-    def _visible(self, keys: Ints, hits: Ints, scope: Scope) -> retrieval.Flags:
+    def _visible(self, keys: Ints, scope: Scope, hit: retrieval.Flags) -> retrieval.Flags:
         visible = self._rows.visible(keys, scope)
-        stale = keys[~visible & np.isin(keys, hits)]
+        stale = keys[hit & ~visible]
         if len(stale):  # the index knows of a winner that the rows do not
             self._rows.add(self._index.payloads(stale.tolist()).items())
             visible = self._rows.visible(keys, scope)
@@ -160,6 +159,14 @@ class Finder:
             else None
             for key, score in zip(keys, scores, strict=True)
         ]
+
+
+def _find(keys: Ints, wanted: Ints) -> Ints:
+    """Where each of these stands in `keys`, which ascend; -1 for nowhere."""
+    if not len(keys):
+        return np.full(len(wanted), -1, np.int64)
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[at] == wanted, at, -1)
 
 
 def _of_messages(found: Candidates, message_ids: Iterable[str]) -> retrieval.Flags:

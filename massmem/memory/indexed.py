@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from massmem.errors import InputError
 from massmem.memory.finding import Finder
-from massmem.memory.payload import is_fact, to_memory
+from massmem.memory.payload import to_memory
 from massmem.memory.persistent import Episode, Fact, Memory, MemoryStats, Recalled, Scope, Selection, Wanted
 from massmem.memory.places import pages
+from massmem.memory.point_ids import message_number
 from massmem.memory.rows import MOST_ROWS, Rows
 from massmem.memory.writing import Vectors, Writer
 
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
 
 
 class IndexedMemory:
-    """See PersistentMemory. embedder None: words alone are searched. count: tokens of a text."""
+    """See PersistentMemory.
 
-    def __init__(self, index: "Index", embedder: "Embedder | None", count: Callable[[str], int]) -> None:
+    embedder None: words alone are searched. count: tokens of a text. location: of the index, for people to read.
+    """
+
+    def __init__(self, index: "Index", embedder: "Embedder | None", count: Callable[[str], int], location: str) -> None:
         self._index = index
         self._embedder = embedder
+        self._location = location
         self._rows = Rows(count)
         self._writer = Writer(index, self._rows, self._embed, count)
         self._finder = Finder(index, self._rows)
@@ -67,22 +72,15 @@ class IndexedMemory:
         return [None] * len(texts) if self._embedder is None else self._embedder.embed(texts)
 
     def _stats(self) -> MemoryStats:
-        messages: set[str] = set()
-        sessions: set[str] = set()
-        counts = {"episode": 0, "fact": 0}
-        for page in pages(self._index, Selection()):
-            for _, stored in page:
-                sessions.add(stored["run_id"])
-                counts[stored["kind"]] += 1
-                if not is_fact(stored):
-                    messages.add(stored["message_ids"][0])
+        stored = (payload for page in pages(self._index, Selection(kind="episode")) for _, payload in page)
+        kinds = self._index.values("kind")
         return MemoryStats(
-            episodes=len(messages),
-            passages=counts["episode"],
-            facts=counts["fact"],
-            sessions=len(sessions),
+            episodes=len({message_number(payload["message_ids"][0]) for payload in stored}),
+            passages=kinds.get("episode", 0),
+            facts=kinds.get("fact", 0),
+            sessions=len(self._index.values("run_id")),
             embedder=self._embedder.name if self._embedder else "none",
-            location=self._index.location,
+            location=self._location,
         )
 
     def _warm(self) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Index = EmbeddedIndex | ServerIndex
 
-_PAGE = 2_000
+_PAGE = 10_000
 _MOST_ATTEMPTS = 16
 _MOST_SESSIONS = 100
 

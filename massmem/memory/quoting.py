@@ -16,7 +16,8 @@ _MONTHS = (
     "December",
 )  # fmt: skip
 
-_LABEL = re.compile(r"[\[［【]\s*(from\b[^\[\]［］【】]{0,100}?\bturn\s*\d+)\s*[\]］】]", re.IGNORECASE)
+_SUSPECT = re.compile(r"[\[［【<＜]|relevant\s", re.IGNORECASE)
+_LABEL = re.compile(r"[\[［【](?=\s*from\b.{0,100}?\bturn\b)", re.IGNORECASE)
 _HEADING = re.compile(r"\b(relevant)\s+(memor(?:y|ies))\b", re.IGNORECASE)
 _FRAME = re.compile(r"[<＜](?=\s*/?\s*(?:memor(?:y|ies)|answer)\b|\|)", re.IGNORECASE)
 
@@ -35,7 +36,8 @@ def quoted(text: str, kind: Kind = "episode") -> str:
     A date line or a label stands at the start of a line only, and no stored text can begin one: line breaks are gone.
     """
     line = " ".join("".join(map(_visible, text)).split()) if not text.isprintable() else " ".join(text.split())
-    line = _LABEL.sub(r"(\1)", _FRAME.sub("‹", _HEADING.sub(r"\1 (\2)", line)))
+    if _SUSPECT.search(line):
+        line = _LABEL.sub("(", _FRAME.sub("‹", _HEADING.sub(r"\1 (\2)", line)))
     if kind == "fact" and len(line) > LONGEST_FACT:
         line = f"{line[: LONGEST_FACT - 1].rstrip()}…"
     return line

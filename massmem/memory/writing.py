@@ -72,7 +72,7 @@ class Writer:
         self._store([*plan.passages], said, stored)
         self._places.took(session_id, plan)
         if plan.outdated:
-            self._index.delete(Selection(ids=tuple(map(str, plan.outdated))))
+            self._index.delete(Selection(ids=tuple(map(str, plan.outdated))), erase=False)
         self._win(episode for episode in episodes if message_number(episode.message_id) not in plan.messages)
 
     def _store(self, ids: Sequence[int], said: Sequence[Sequence[str]], payloads: Sequence[dict[str, Any]]) -> None:
