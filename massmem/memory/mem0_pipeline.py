@@ -1,0 +1,254 @@
+"""mem0's own pipeline over one conversation, with our parts in the places of its model, embedder, store and history.
+
+mem0 decides what happens in which order: what is known is looked up, the model is asked, what it says is stored. Our
+parts see to it that nothing is lost or added on the way. Imports mem0: only massmem.memory.mem0 may import this, after
+it has set the environment.
+"""
+
+import json
+import logging
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn, cast
+
+# mem0 has no type stubs.
+from mem0.configs.base import MemoryConfig as Mem0Config  # pyright: ignore[reportMissingTypeStubs]
+from mem0.exceptions import LLMError  # pyright: ignore[reportMissingTypeStubs]
+from mem0.memory.main import Memory as Mem0  # pyright: ignore[reportMissingTypeStubs]
+from mem0.memory.storage import SQLiteManager  # pyright: ignore[reportMissingTypeStubs]
+from mem0.utils import spacy_models  # pyright: ignore[reportMissingTypeStubs]
+from mem0.vector_stores.base import VectorStoreBase  # pyright: ignore[reportMissingTypeStubs]
+
+from massmem.config.models import MemoryLlmConfig
+from massmem.errors import MalformedResponse, MassmemError, MemoryUnavailable
+from massmem.memory.extraction import COMPACT_SYSTEM, INSTRUCTIONS, Chunk, Known, Origin, message_ids, prompt_messages
+from massmem.memory.facts import Reading, Statement, clean_fact, is_knowledge, normalised, read_reply
+from massmem.memory.mem0_models import OpenModel, failure
+from massmem.memory.payload import USER_ID
+from massmem.memory.persistent import Scope, Selection
+from massmem.memory.visible import Visible
+
+_MOST_KNOWN = 500
+"""Facts of an agent in a session among which those that bear on a conversation are looked for, newest first."""
+
+_Store: Any = VectorStoreBase  # its methods say that they return nothing
+
+_OBSERVATION_DATE = re.compile(r"^(## Observation Date\n)\S+$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one request gave. duplicates: statements that were known already. complete: as in Reading."""
+
+    statements: tuple[Statement, ...]
+    duplicates: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMemory:
+    """A memory as mem0 reads it from a store."""
+
+    id: str
+    score: float
+    payload: dict[str, Any]
+
+
+def silence() -> None:
+    """Keep mem0 from writing what it reads to the log, and from downloading a spaCy model when spaCy is installed."""
+    logging.getLogger("mem0").setLevel(logging.CRITICAL + 1)  # its errors are raised or counted by our parts
+    for name in ("_load_failed_full", "_load_failed_lemma"):
+        setattr(spacy_models, name, True)
+
+
+class Reader:
+    """Reads one conversation, a chunk at a time; what came before is context for what follows. Blocking, one thread."""
+
+    def __init__(self, model: OpenModel, config: MemoryLlmConfig, origin: Origin, known: Known | None) -> None:
+        self._config = config
+        self._origin = origin
+        self._model = Model(model)
+        self._pipeline = Pipeline(self._model, QueryEmbedder(known), IndexStore(known, origin, self._model))
+
+    def read(self, chunk: Chunk) -> Found:
+        """What the model finds in it.
+
+        Raises:
+            ProviderError: the model could not be asked, or refused, or nothing in its reply can be read.
+            MemoryUnavailable: the index cannot be asked what is known.
+        """
+        said = max(piece.created_at for piece in chunk)
+        metadata = {"turn": self._origin.turn, "message_ids": [*message_ids(chunk)], "created_at": said.isoformat()}
+        self._model.said_on = said.date().isoformat()
+        try:
+            add = cast("Callable[..., dict[str, list[dict[str, str]]]]", self._pipeline.add)
+            ids = {"user_id": USER_ID, "agent_id": self._origin.agent_id, "run_id": self._origin.session_id}
+            result = add(prompt_messages(chunk), metadata=metadata, **ids)
+        except LLMError as e:
+            raise failure(e.__cause__ or e, self._config) from e
+        stored = {memory["memory"] for memory in result["results"]}
+        new = self._model.new
+        kept = tuple(statement for statement in new if statement.text in stored)
+        return Found(kept, self._model.duplicates + len(new) - len(kept), self._model.reading.complete)
+
+
+class Pipeline(Mem0):
+    """mem0's Memory for one conversation. Its own constructor would open a model, a store and a file by configuration.
+
+    Its history stays in this process and ends with it: on disk it would keep messages in clear text, out of reach of
+    whatever forgets.
+    """
+
+    def __init__(self, model: "Model", embedder: "QueryEmbedder", store: "IndexStore") -> None:
+        self.config = Mem0Config(history_db_path=":memory:")
+        self.llm = model
+        self.embedding_model = embedder
+        self.vector_store = store
+        self.db = SQLiteManager(":memory:")
+        self.custom_instructions = INSTRUCTIONS
+        self.collection_name = "massmem"
+        self.api_version = self.config.version
+        self.reranker = None
+        self._entity_store = None
+
+
+class Model:
+    """mem0's `llm`: reads the reply itself, since mem0 takes one that it cannot read for "nothing to remember"."""
+
+    def __init__(self, model: OpenModel) -> None:
+        self._model = model
+        self._known: set[str] = set()
+        self.said_on = ""
+        self.reading = Reading(())
+        self.new: tuple[Statement, ...] = ()
+        self.duplicates = 0
+
+    def learn(self, text: str) -> None:
+        """A fact that need not be found again."""
+        self._known.add(normalised(text))
+
+    def generate_response(self, messages: Sequence[Mapping[str, str]], **_: Any) -> str:
+        """The model's statements, cleaned, those that are new; in the form that mem0 expects."""
+        system, user = (message["content"] for message in messages)
+        user = _OBSERVATION_DATE.sub(rf"\g<1>{self.said_on}", user)  # mem0 means today, also for an older message
+        answer = self._model.ask(COMPACT_SYSTEM if self._model.compact else system, user)
+        try:
+            self.reading = read_reply(answer.text)
+        except MalformedResponse as e:
+            if answer.finish == "length":
+                raise MalformedResponse(f"the reply was cut off before its first fact ended; {e.message}") from e
+            raise
+        cleaned = [_cleaned(statement) for statement in self.reading.statements]
+        self._keep_new([statement for statement in cleaned if is_knowledge(statement.text)])
+        return json.dumps({"memory": [{"text": s.text, "attributed_to": s.attributed_to} for s in self.new]})
+
+    def _keep_new(self, statements: Sequence[Statement]) -> None:
+        fresh: dict[str, Statement] = {}
+        for statement in statements:
+            if (key := normalised(statement.text)) not in self._known:
+                fresh.setdefault(key, statement)
+        self._known |= fresh.keys()
+        self.new = tuple(fresh.values())
+        self.duplicates = len(statements) - len(fresh)
+
+
+class QueryEmbedder:
+    """mem0's `embedding_model`. Only the search for what is known needs a vector here.
+
+    What is stored gets its own where it is written (PersistentMemory.add_facts); a second one would be paid for twice.
+    """
+
+    def __init__(self, known: Known | None) -> None:
+        self._known = known
+
+    def embed(self, text: str, memory_action: str | None = None) -> Sequence[float]:
+        """The text's vector for a search; empty when there is none to be had: the newest facts do then."""
+        if self._known is None or memory_action != "search":
+            return ()
+        try:
+            vector = self._known.embed(text)
+        except MassmemError:
+            return ()
+        return vector if vector is not None and any(vector) and all(map(math.isfinite, vector)) else ()
+
+    def embed_batch(self, texts: Sequence[str], memory_action: str | None = None) -> list[Sequence[float]]:
+        return [() for _ in texts]
+
+
+class IndexStore(_Store):
+    """mem0's `vector_store`: the facts of one agent in one session, as they stand in the index.
+
+    What mem0 inserts is only acknowledged: the statements go on as Facts, and PersistentMemory.add_facts writes them,
+    with the ids, words and vectors that the index needs, all in one batch.
+    """
+
+    def __init__(self, known: Known | None, origin: Origin, model: Model) -> None:
+        self._known = known
+        self._origin = origin
+        self._model = model
+        self._facts = Selection(session_id=origin.session_id, agent_id=origin.agent_id, kind="fact")
+
+    def insert(self, vectors: Any, payloads: Any = None, ids: Any = None) -> None:
+        """Accepts everything, see above."""
+
+    def search(
+        self, query: str, vectors: Sequence[float], top_k: int = 5, filters: Any = None
+    ) -> Sequence[StoredMemory]:
+        """What bears on the conversation of what the agent knows; the model is shown it, so as not to say it again."""
+        rows = {memory.id: memory for memory in self.list()}
+        best = list(rows)[:top_k]
+        if self._known is not None and vectors and len(rows) > top_k:
+            visible = Visible.of(Scope(self._origin.session_id, self._origin.agent_id, self._origin.turn))
+            ranked = self._known.index.semantic(vectors, visible, top_k, {int(key) for key in rows})
+            best = [str(key) for key, _ in ranked] or best
+        for key in best:
+            self._model.learn(rows[key].payload["data"])
+        return [rows[key] for key in best]
+
+    def list(self, filters: Any = None, top_k: int | None = None) -> Sequence[StoredMemory]:
+        """The agent's facts, newest first, that make finding them again pointless.
+
+        What an agent found in a turn that it lost stays hidden from the others. Found again in one that it won, it is
+        new to them: it does not count as known then.
+        """
+        if self._known is None:
+            return []
+        page = self._known.index.page(self._facts, top_k or _MOST_KNOWN, 0)
+        rows = [StoredMemory(str(key), 0.0, payload) for key, payload in page]
+        return [row for row in rows if row.payload["won"] or not self._origin.won]
+
+    def get(self, vector_id: str) -> StoredMemory | None:
+        found = self._known.index.payloads([int(vector_id)]) if self._known is not None else {}
+        return next((StoredMemory(vector_id, 0.0, payload) for payload in found.values()), None)
+
+    def list_cols(self) -> Sequence[str]:
+        return ("massmem",)
+
+    def col_info(self) -> dict[str, int]:
+        return {"points_count": self._known.index.count(self._facts) if self._known is not None else 0}
+
+    def create_col(self, name: str, vector_size: int, distance: str) -> NoReturn:
+        _refuse("create a collection")
+
+    def update(self, vector_id: str, vector: Any = None, payload: Any = None) -> NoReturn:
+        _refuse("change a memory")
+
+    def delete(self, vector_id: str) -> NoReturn:
+        _refuse("delete a memory")
+
+    def delete_col(self) -> NoReturn:
+        _refuse("drop the collection")
+
+    def reset(self) -> NoReturn:
+        _refuse("drop the collection")
+
+
+def _refuse(what: str) -> NoReturn:
+    """Episodes stand in the same collection; mem0 only finds facts, and may not touch anything."""
+    raise MemoryUnavailable(f"mem0 may not {what}")
+
+
+def _cleaned(statement: Statement) -> Statement:
+    return replace(statement, text=clean_fact(statement.text))
