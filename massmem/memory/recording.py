@@ -10,7 +10,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from massmem.config.models import RecordingConfig
-from massmem.errors import MassmemError, MemoryUnavailable, ProviderError, StoreError
+from massmem.errors import (
+    ContentRefused,
+    ContextOverflow,
+    InputError,
+    MalformedResponse,
+    MassmemError,
+    MemoryUnavailable,
+    ProviderError,
+    StoreError,
+)
 from massmem.events import now
 from massmem.memory.extraction import Extraction, Origin, RecordedMessage
 from massmem.memory.persistent import PersistentMemory
@@ -37,6 +46,8 @@ _MEMORY_AGAIN = 5.0
 _REASON_LENGTH = 300
 
 _NOT_THE_ROW = (MemoryUnavailable, StoreError)
+# After any other failure of a provider the next request would fare no better.
+_ITS_OWN_FAULT = (MalformedResponse, ContentRefused, ContextOverflow)
 # What a row that cannot be recorded may raise, whatever it holds; anything else is a bug and shows as one.
 _BAD_ROW = (MassmemError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, OSError)
 
@@ -234,8 +245,7 @@ class Recorder:
                 raise
             except _BAD_ROW as e:
                 await self._failed(rows[0], e, counts)
-                # The next request would fare no better while the provider is away.
-                return not (isinstance(e, ProviderError) and e.retryable)
+                return not isinstance(e, ProviderError | InputError) or isinstance(e, _ITS_OWN_FAULT)
         return bool(rows)
 
     async def _facts(self, row: RecordingRecord, extract: Extract, counts: Counts) -> None:

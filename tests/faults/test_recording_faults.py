@@ -1,0 +1,130 @@
+"""Recording under kills and crowds: no acknowledged message without a memory after the next run, none twice."""
+
+import asyncio
+import contextlib
+import random
+import signal
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from massmem.errors import MemoryUnavailable, SessionExistsError
+from massmem.memory.embedded import EmbeddedIndex
+from massmem.memory.indexed import IndexedMemory
+from massmem.memory.persistent import Selection
+from massmem.memory.recorded import worth_recording
+from massmem.memory.recording import Recorder
+from massmem.records import SessionRecord
+from massmem.store import open_store
+from massmem.store.base import SessionStore
+from tests.support.sample_turn import answer, begin
+from tests.support.store_writer import Notes, finish, lost_and_ghosts, noted, start
+
+
+@pytest.fixture
+def database(home: Path) -> Path:
+    return home / ".massmem" / "massmem.db"
+
+
+def open_memory(home: Path) -> IndexedMemory:
+    index = EmbeddedIndex(home / "memory" / "words", None, wait=0.2)
+    return IndexedMemory(index, None, len, "here")
+
+
+def record(database: Path, notes: Path, session_id: str, name: str, count: int) -> None:
+    asyncio.run(_record(database, Notes(notes), session_id, name, count))
+
+
+async def _record(database: Path, notes: Notes, session_id: str, name: str, count: int) -> None:
+    """Append answers and record them beside it, as a session does; note each once the store has it."""
+    store = await open_store(f"sqlite:///{database}", database.parent)
+    moment = datetime.now(UTC)
+    with contextlib.suppress(SessionExistsError):
+        await store.create_session(SessionRecord(session_id=session_id, created_at=moment, updated_at=moment))
+        await store.append(session_id, 1, [begin("ann")])
+    memory, recorder = None, None
+    with contextlib.suppress(MemoryUnavailable):  # another process records now; the queue keeps it for later
+        memory = await asyncio.to_thread(open_memory, database.parent)
+        recorder = Recorder(store, memory)
+        recorder.start()
+    for number in range(count):
+        text = f"{name}-{number} was said here"
+        await store.append(session_id, 1, [answer(0, "ann", text)])
+        notes.add(f"{session_id}:{text}")
+        if recorder is not None:
+            recorder.wake()
+        await asyncio.sleep(0)
+    if memory is not None and recorder is not None:
+        await recorder.stop(5)
+        await memory.close()
+    await store.close()
+
+
+async def checked(database: Path, acknowledged: list[str], in_flight: int) -> None:
+    """The next run records what is left; then every message has one memory, in its place, and nothing else has."""
+    store = await open_store(f"sqlite:///{database}", database.parent)
+    memory = await asyncio.to_thread(open_memory, database.parent)
+    before = (await store.recording_counts()).pending
+    counts = await Recorder(store, memory).drain()
+    assert counts.unavailable == ""
+    found = await memory.list(Selection(), 1_000_000)
+    said = await messages(store)
+    lost, ghosts = lost_and_ghosts(acknowledged, [f"{m.session_id}:{m.text}" for m in found], in_flight + len(SESSIONS))
+    twice = sum(n - 1 for n in Counter(m.message_ids for m in found).values())
+    print(f"acknowledged {len(acknowledged)} left {before} memories {len(found)} lost {lost} ghosts {ghosts + twice}")
+    assert (lost, ghosts, twice) == (0, 0, 0)
+    assert {m.message_ids for m in found} == said
+    assert (await store.recording_counts()).pending == 0
+    await memory.close()
+    await store.close()
+
+
+SESSIONS = ("s0", "s1", "s2")
+"""Each has a question that no writer notes."""
+
+
+async def messages(store: SessionStore) -> set[tuple[str, ...]]:
+    said = [m for s in await store.list_sessions() for m in await store.messages(s.session_id, limit=1_000_000)]
+    return {(m.id,) for m in said if worth_recording(m.content)}
+
+
+async def killed(database: Path, notes: Path, kills: int) -> None:
+    notes.mkdir()
+    rng = random.Random(2)
+    at_work = 0
+    for number in range(kills):
+        book = notes / f"{number}.notes"
+        writer = start(record, database, book, SESSIONS[number % 3], f"w{number}", 100_000)
+        while not book.exists() or not book.stat().st_size:
+            assert writer.is_alive()
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.25))  # it has opened its memory: most of what is cut is recording
+        writer.kill()
+        writer.join(10)
+        at_work += writer.exitcode == -signal.SIGKILL
+    assert at_work == kills
+    acknowledged = noted(notes)
+    assert len(acknowledged) >= 5 * kills
+    await checked(database, acknowledged, in_flight=at_work)
+
+
+async def test_kill_minus_9_while_recording(database: Path, tmp_path: Path) -> None:
+    await killed(database, tmp_path / "notes", 10)
+
+
+@pytest.mark.full
+async def test_kill_minus_9_while_recording_often(database: Path, tmp_path: Path) -> None:
+    await killed(database, tmp_path / "notes", 200)
+
+
+async def test_eight_processes_record_at_once(database: Path, tmp_path: Path) -> None:
+    writers = [
+        start(record, database, tmp_path / f"{n}.notes", SESSIONS[n % 3], f"w{n}", 30) for n in range(8)
+    ]  # fmt: skip
+    assert finish(writers) == [0] * 8
+    acknowledged = noted(tmp_path)
+    assert len(acknowledged) == 240
+    await checked(database, acknowledged, in_flight=0)
