@@ -129,9 +129,9 @@ class Places:
         return bool(self._index.payloads([*plan.passages]))
 
 
-def pages(index: "Index", selection: Selection) -> Iterator[Points]:
+def pages(index: "Index", selection: Selection, size: int = _PAGE) -> Iterator[Points]:
     """Everything that is selected, in parts."""
     offset = 0
-    while page := index.page(selection, _PAGE, offset):
+    while page := index.page(selection, size, offset):
         yield page
         offset += len(page)

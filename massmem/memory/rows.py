@@ -28,8 +28,9 @@ _SESSION, _GROUP, _SPEAKER, _MESSAGE, _TURN, _FLAGS, _TOKENS, _DAY, _WON = range
 class Rows:
     """Safe to use from several threads. count: tokens of a text."""
 
-    def __init__(self, count: Callable[[str], int]) -> None:
+    def __init__(self, count: Callable[[str], int], most: int = MOST_ROWS) -> None:
         self._count = count
+        self._most = most
         self._lock = Lock()
         self._table = np.zeros((1024, 9), np.int64)
         self._row: dict[int, int] = {}
@@ -46,7 +47,7 @@ class Rows:
     def add(self, points: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
         """Take up points, or renew them."""
         with self._lock:
-            if len(self._row) >= MOST_ROWS:
+            if len(self._row) >= self._most:
                 self._row.clear()
             for key, payload in points:
                 self._absent.discard(key)

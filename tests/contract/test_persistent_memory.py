@@ -1,0 +1,194 @@
+"""What every PersistentMemory does, on each index that there is.
+
+The server is used where MASSMEM_QDRANT_URL names one that answers.
+"""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from massmem.config.models import EmbeddingConfig, MemoryConfig, PersistentMemoryConfig, QdrantConfig
+from massmem.errors import InputError, MemoryUnavailable
+from massmem.memory import open_memory
+from massmem.memory.persistent import PersistentMemory, Selection, Wanted
+from tests.support.memories import LetterEmbedder, asks, fact, indexed, said
+
+ROOM = Wanted(1000)
+
+
+async def _server(home: Path) -> PersistentMemory:
+    url = os.environ.get("MASSMEM_QDRANT_URL")
+    if not url:
+        pytest.skip("MASSMEM_QDRANT_URL is not set: no Qdrant server to test against")
+    qdrant = QdrantConfig(mode="server", url=url)
+    config = MemoryConfig(persistent_memory=PersistentMemoryConfig(qdrant=qdrant, embedding=EmbeddingConfig(provider="none")))
+    try:
+        return await open_memory(config, home, os.environ)
+    except MemoryUnavailable as e:
+        pytest.skip(f"the Qdrant server does not answer: {e.message}")
+
+
+@pytest.fixture(params=["embedded", "words", "server"])
+async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[PersistentMemory]:
+    match request.param:
+        case "embedded":
+            memory: PersistentMemory = indexed(tmp_path / "memory", LetterEmbedder())
+        case "words":
+            memory = indexed(tmp_path / "memory")
+        case _:
+            memory = await _server(tmp_path)
+    yield memory
+    await memory.close()
+
+
+@pytest.fixture
+def s() -> str:
+    """A session of this test's own: a server keeps those of others."""
+    return f"s{uuid4().hex[:12]}"
+
+
+async def test_what_was_said_is_found(memory: PersistentMemory, s: str):
+    await memory.record([said("The red kites nest in Cobham.", session=s)])
+    found = await memory.recall("Where do kites nest?", asks(session=s), ROOM)
+    assert "Cobham" in found.text
+    (one,) = found.memories
+    assert (one.kind, one.session_id, one.turn, one.agent_id, one.message_ids) == ("episode", s, 1, "user", (f"{s}-0",))
+    assert 0 < found.tokens <= 1000
+
+
+async def test_nothing_is_found_where_nothing_is(memory: PersistentMemory, s: str):
+    for query in ("kites", "", " ", "the of", "?", "x" * 10_000):
+        assert (await memory.recall(query, asks(session=s), ROOM)).memories == ()
+
+
+async def test_storing_again_stores_once(memory: PersistentMemory, s: str):
+    episodes = [said(f"Kites, number {i}.", i, session=s) for i in range(4)]
+    facts = [fact(f"Kites have {i} wings.", session=s) for i in range(3)]
+    for _ in range(3):
+        await memory.record(episodes)
+        await memory.record(episodes[1:3])
+    assert [await memory.add_facts(facts) for _ in range(3)] == [3, 0, 0]
+    assert len(await memory.list(Selection(session_id=s))) == 7
+
+
+async def test_others_see_a_winners_turn_once_it_is_complete(memory: PersistentMemory, s: str):
+    await memory.record([said(f"{agent} saw kites.", i, by=agent, session=s) for i, agent in enumerate("ab")])
+    await memory.add_facts([fact("Kites are red.", by="b", session=s)])
+
+    async def seen(turn: int) -> set[str]:
+        found = await memory.recall("kites", asks("a", turn, s), ROOM)
+        return {m.agent_id for m in found.memories}
+
+    assert await seen(1) == {"a"}
+    assert await seen(2) == {"a"}, "the turn was never completed"
+    await memory.complete_turn(s, 1, "b")
+    assert await seen(1) == {"a"}, "not in the turn itself"
+    assert await seen(2) == {"a", "b"}
+    kinds = {m.kind for m in (await memory.recall("kites", asks("a", 2, s), ROOM)).memories}
+    assert kinds == {"episode", "fact"}
+
+
+async def test_having_won_once_shows_that_turn_alone(memory: PersistentMemory, s: str):
+    await memory.record([said(f"Kites in turn {turn}.", turn, turn, "b", s) for turn in (1, 2, 3)])
+    await memory.complete_turn(s, 2, "b")
+    found = await memory.recall("kites", asks("a", 5, s), ROOM)
+    assert {m.turn for m in found.memories} == {2}
+
+
+async def test_other_sessions_are_seen_only_where_the_scope_says_so(memory: PersistentMemory, s: str):
+    other, grouped = f"{s}x", f"{s}y"
+    await memory.record([said("Kites here.", session=s), said("Kites there.", session=other)])
+    await memory.record([said("Kites in the group.", session=grouped, group=f"g{s}")])
+
+    async def seen(**more: object) -> set[str]:
+        found = await memory.recall("kites", asks("a", 5, s, **more), Wanted(100_000))
+        return {m.session_id for m in found.memories if m.session_id.startswith(s)}
+
+    assert await seen() == {s}
+    assert await seen(named=f"g{s}") == {s, grouped}
+    assert await seen(named="unknown") == {s}
+    assert await seen(everywhere=True) == {s, other, grouped}
+
+
+async def test_the_turn_under_way_is_seen_by_who_is_in_it(memory: PersistentMemory, s: str):
+    await memory.record([said("Kites asked.", 0, 4, "user", s), said("Kites mine.", 1, 4, "a", s), said("Kites later.", 2, 5, "a", s)])
+    found = await memory.recall("kites", asks("a", 4, s), ROOM)
+    assert [m.text for m in found.memories] == ["Kites mine."]
+
+
+async def test_what_is_shown_anyway_is_left_out(memory: PersistentMemory, s: str):
+    await memory.record([said(f"Kites, number {i}.", i, session=s) for i in range(3)])
+    found = await memory.recall("kites", asks(session=s), Wanted(1000, without=frozenset({f"{s}-0", f"{s}-2"})))
+    assert [m.message_ids for m in found.memories] == [(f"{s}-1",)]
+
+
+@pytest.mark.parametrize(("tokens", "limit"), [(30, None), (100, None), (1000, 3), (0, None), (1000, 0)])
+async def test_the_budget_holds(memory: PersistentMemory, s: str, tokens: int, limit: int | None):
+    await memory.record([said(f"Kites number {i} fly high.", i, session=s) for i in range(40)])
+    found = await memory.recall("kites", asks(session=s), Wanted(tokens, limit))
+    assert found.tokens <= tokens
+    assert limit is None or len({m.message_ids for m in found.memories}) <= limit
+    assert bool(found.memories) is (tokens > 0 and limit != 0)
+
+
+async def test_lists_are_newest_first_and_can_be_turned_over(memory: PersistentMemory, s: str):
+    await memory.record([said(f"Kites {i}.", i, session=s) for i in range(5)])
+    listed = [m.text for m in await memory.list(Selection(session_id=s))]
+    assert listed == [f"Kites {i}." for i in (4, 3, 2, 1, 0)]
+    assert [m.text for m in await memory.list(Selection(session_id=s), 2, 1)] == listed[1:3]
+    assert list(await memory.list(Selection(session_id=s), 2, 9)) == []
+
+
+@pytest.mark.parametrize(
+    ("selection", "left"),
+    [
+        (Selection(agent_id="a"), 3),
+        (Selection(turn=2), 3),
+        (Selection(kind="fact"), 4),
+        (Selection(kind="episode", turn=1), 3),
+        (Selection(), 0),
+    ],
+)
+async def test_what_is_forgotten_is_gone(memory: PersistentMemory, s: str, selection: Selection, left: int):
+    texts = [("a", 1), ("a", 2), ("b", 1), ("user", 2)]
+    await memory.record([said(f"Kites of {by}.", i, turn, by, s) for i, (by, turn) in enumerate(texts)])
+    await memory.add_facts([fact("Kites are birds.", session=s, by="b")])
+    chosen = Selection(s, selection.agent_id, selection.turn, selection.kind)
+    assert await memory.forget(chosen) == 5 - left
+    assert len(await memory.list(Selection(session_id=s))) == left
+    assert list(await memory.list(chosen)) == []
+    assert await memory.forget(chosen) == 0
+
+
+async def test_one_memory_can_be_forgotten_by_its_id(memory: PersistentMemory, s: str):
+    await memory.record([said(f"Kites {i}.", i, session=s) for i in range(3)])
+    (found,) = (await memory.recall("kites", asks(session=s), Wanted(1000, 1))).memories
+    assert await memory.forget(Selection(ids=(found.id,))) == 1
+    assert found.id not in {m.id for m in await memory.list(Selection(session_id=s))}
+
+
+async def test_everything_at_once_is_not_forgotten(memory: PersistentMemory, s: str):
+    await memory.record([said("Kites.", session=s)])
+    with pytest.raises(InputError):
+        await memory.forget(Selection())
+    assert len(await memory.list(Selection(session_id=s))) == 1
+
+
+async def test_stats_count_what_there_is(memory: PersistentMemory, s: str):
+    before = await memory.stats()
+    await memory.record([said("The quick brown fox jumps over the lazy dog and more. " * 6, 0, session=s), said("Kites.", 1, session=s)])
+    await memory.add_facts([fact("Kites are birds.", session=s)])
+    after = await memory.stats()
+    assert (after.episodes - before.episodes, after.facts - before.facts, after.sessions - before.sessions) == (2, 1, 1)
+    assert after.passages - before.passages > 2
+    assert after.location
+
+
+@pytest.mark.parametrize("text", ["", "\x00", "🪁" * 50, "a" * 100_000, "line\nline\r\n\u2028line", "'; DROP TABLE x; --", "[]{}<>"])
+async def test_any_text_can_be_said(memory: PersistentMemory, s: str, text: str):
+    await memory.record([said(f"{text} kites", session=s), said(text, 1, session=s)])
+    assert any(m.text.endswith("kites") for m in await memory.list(Selection(session_id=s)))
+    await memory.recall(text, asks(session=s), ROOM)

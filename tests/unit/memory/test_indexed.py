@@ -1,0 +1,161 @@
+"""IndexedMemory at work: what is specific to it beyond the contract of PersistentMemory."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from massmem.memory.indexed import IndexedMemory
+from massmem.memory.persistent import Selection, Wanted
+from tests.support.memories import LetterEmbedder, asks, count, fact, indexed, said
+
+ROOM = Wanted(1000)
+EVERYTHING = Selection(session_id="s")
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[IndexedMemory]:
+    memory = indexed(tmp_path / "index", LetterEmbedder())
+    yield memory
+    await memory.close()
+
+
+@pytest.fixture
+async def by_words(tmp_path: Path) -> AsyncIterator[IndexedMemory]:
+    memory = indexed(tmp_path / "words")
+    yield memory
+    await memory.close()
+
+
+async def test_the_shown_text_is_dated_labelled_and_in_time_order(memory: IndexedMemory):
+    await memory.record([
+        said("Where do the kites fly?", 0),
+        said("The kites fly over Cobham.", 1, by="b", won=True),
+        said("I noted that kites fly north.", 2, by="a"),
+    ])  # fmt: skip
+    found = await memory.recall("kites", asks("a", 2), ROOM)
+    assert found.text.splitlines() == [
+        "[8 May 2026]",
+        "User: Where do the kites fly?",
+        "[From b Turn 1] The kites fly over Cobham.",
+        "You: I noted that kites fly north.",
+    ]
+    assert count(found.text) <= found.tokens + 2
+    assert {m.agent_id for m in found.memories} == {"user", "a", "b"}
+    assert not found.lexical_only
+
+
+async def test_words_alone_find_too_and_say_so(by_words: IndexedMemory):
+    await by_words.record([said("The kites fly over Cobham.")])
+    found = await by_words.recall("Where are the kites?", asks(), ROOM)
+    assert "Cobham" in found.text
+    assert found.lexical_only
+
+
+async def test_meaning_finds_what_shares_no_word(memory: IndexedMemory):
+    await memory.record([said("aaa aaaaa"), said("zzz zzzz", 1)])
+    assert "aaa" in (await memory.recall("aaaa", asks(), Wanted(20, 1))).text
+
+
+async def test_neighbours_of_a_match_are_found(by_words: IndexedMemory):
+    await by_words.record([said("Which kites do you like?", 0), said("The red ones.", 1, by="b", won=True)])
+    assert "The red ones." in (await by_words.recall("kites", asks(turn=2), ROOM)).text
+
+
+async def test_neighbours_that_must_not_be_seen_are_not_found(by_words: IndexedMemory):
+    await by_words.record([said("Which kites do you like?", 0), said("The red ones.", 1, by="b")])
+    assert "red" not in (await by_words.recall("kites", asks(turn=2), ROOM)).text
+
+
+async def test_names_of_those_who_spoke_lead_to_what_they_said(by_words: IndexedMemory):
+    await by_words.record([
+        said("I like the red kites.", 0, by="maria", won=True),
+        said("I like the blue kites.", 1, turn=2, by="john", won=True),
+    ])  # fmt: skip
+    found = await by_words.recall("Which kites does Maria like?", asks(turn=5), Wanted(40, 1))
+    assert "red" in found.text
+
+
+async def test_a_date_finds_what_was_told_then_whatever_its_words(by_words: IndexedMemory):
+    await by_words.record([said("We planted oaks.", 0)])
+    assert "oaks" in (await by_words.recall("What happened on 8 May 2026?", asks(), ROOM)).text
+
+
+async def test_a_fact_that_repeats_a_passage_makes_room(memory: IndexedMemory):
+    await memory.record([said("The kites nest in Cobham.", 0, by="a")])
+    await memory.add_facts([
+        fact("Kites nest in Cobham", sources=("s-0",)),
+        fact("Kites eat voles, mice and worms", sources=("s-0",)),
+        fact("Kites eat worms, mice and voles.", by="user"),
+    ])  # fmt: skip
+    text = (await memory.recall("kites", asks(turn=3), ROOM)).text
+    assert text.count("nest") == 1
+    assert text.count("voles") == 1
+
+
+async def test_a_fact_whose_messages_are_all_shown_is_left_out(memory: IndexedMemory):
+    await memory.add_facts([fact("Kites eat voles.", sources=("m1", "m2"))])
+    assert "voles" in (await memory.recall("kites", asks(), Wanted(500, without=frozenset({"m1"})))).text
+    assert (await memory.recall("kites", asks(), Wanted(500, without=frozenset({"m1", "m2"})))).text == ""
+
+
+async def test_facts_are_the_same_in_other_case_and_spacing(memory: IndexedMemory):
+    assert await memory.add_facts([fact("Kites eat voles."), fact("kites  eat voles")]) == 1
+    assert await memory.add_facts([fact("KITES EAT VOLES")]) == 0
+    assert await memory.add_facts([fact("Kites eat voles.", by="b"), fact("Kites eat voles.", session="t")]) == 2
+
+
+async def test_a_replay_that_knows_of_the_winner_tells_the_index(memory: IndexedMemory):
+    one, other = said("The kites fly.", 0, by="b"), fact("Kites are birds.", by="b")
+    await memory.record([one])
+    await memory.add_facts([other])
+    assert (await memory.recall("kites", asks(turn=2), ROOM)).text == ""
+    await memory.record([said("The kites fly.", 0, by="b", won=True)])
+    await memory.add_facts([fact("Kites are birds.", by="b", won=True)])
+    assert len((await memory.recall("kites", asks(turn=2), ROOM)).memories) == 2
+    assert (await memory.stats()).passages == 1
+
+
+async def test_long_batches_are_stored_in_parts(memory: IndexedMemory):
+    await memory.record([said(f"Message number {i} about kites.", i) for i in range(1200)])
+    assert (await memory.stats()).episodes == 1200
+
+
+async def test_a_new_process_ranks_as_the_one_that_wrote(tmp_path: Path):
+    query, folder = "Which kites does Maria like?", tmp_path / "index"
+    first = indexed(folder)
+    await first.record([said(f"Kites are {i} and red.", i, by="maria", won=True) for i in range(50)])
+    before = await first.recall(query, asks(turn=5), ROOM)
+    await first.close()
+    for warm in (False, True):
+        second = indexed(folder)
+        if warm:
+            await second.warm()
+        assert await second.recall(query, asks(turn=5), ROOM) == before
+        await second.close()
+
+
+async def test_many_tasks_at_once(memory: IndexedMemory):
+    """8 writers and as many readers: nothing lost, nothing twice, nothing that must not be seen."""
+
+    async def write(agent: int) -> None:
+        for i in range(20):
+            await memory.record([said(f"Kites {i} of {agent}.", 20 * agent + i, by=f"a{agent}")])
+
+    async def read(agent: int) -> Sequence[str]:
+        return [m.agent_id for _ in range(20) for m in (await memory.recall("kites", asks(f"a{agent}"), ROOM)).memories]
+
+    results = await asyncio.gather(*(write(i) for i in range(8)), *(read(i) for i in range(8)))
+    assert all(set(result) <= {f"a{agent}"} for agent, result in enumerate(results[8:]))
+    stats = await memory.stats()
+    assert (stats.episodes, stats.passages) == (160, 160)
+
+
+async def test_after_forgetting_the_next_message_finds_its_place(memory: IndexedMemory):
+    await memory.record([said(f"Kites {i}.", i) for i in range(3)])
+    await memory.recall("kites", asks(), ROOM)
+    assert await memory.forget(EVERYTHING) == 3
+    assert (await memory.recall("kites", asks(), ROOM)).memories == ()
+    await memory.record([said("Kites again.", 3)])
+    assert "again" in (await memory.recall("kites", asks(), ROOM)).text
