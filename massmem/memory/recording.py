@@ -13,6 +13,7 @@ from massmem.config.models import RecordingConfig
 from massmem.errors import (
     ContentRefused,
     ContextOverflow,
+    EmbeddingError,
     InputError,
     MalformedResponse,
     MassmemError,
@@ -44,6 +45,8 @@ _LONGEST_WAIT = 3600.0
 _LOOK_AGAIN = 30.0
 _MEMORY_AGAIN = 5.0
 _REASON_LENGTH = 300
+_ALL_ALIKE = 3
+"""Texts in a row that an embedder refuses before it is taken to be away."""
 
 _NOT_THE_ROW = (MemoryUnavailable, StoreError)
 # After any other failure of a provider the next request would fare no better.
@@ -98,6 +101,8 @@ class Recorder:
         self._stop_at: float | None = None
         # Extraction takes seconds and must not keep anyone from recording verbatim.
         self._writing, self._extracting = asyncio.Lock(), asyncio.Lock()
+        # What a model was paid for and the memory has not confirmed, and what it did not read.
+        self._found: dict[tuple[str, int, str | None], Extraction] = {}
         self._unread: dict[tuple[str, int, str | None], frozenset[str]] = {}
 
     def start(self) -> None:
@@ -200,17 +205,44 @@ class Recorder:
     async def _episodes(self, rows: Sequence[RecordingRecord], counts: Counts) -> None:
         try:
             await self._write_episodes(rows)
+        except EmbeddingError as e:
+            await self._apart(rows, e, counts)
         except _NOT_THE_ROW:
             raise
         except _BAD_ROW as e:
-            if len(rows) == 1:
-                await self._failed(rows[0], e, counts)
-                return
-            for row in rows:  # which of them is it?
-                await self._episodes([row], counts)
+            await self._apart(rows, e, counts)
         else:
-            await self._store.finish_recordings(rows)
-            counts.episodes += len(rows)
+            await self._done(rows, counts)
+
+    async def _apart(self, rows: Sequence[RecordingRecord], error: Exception, counts: Counts) -> None:
+        """Record the rows one by one, to find those that cannot be.
+
+        When none can be embedded it is not their fault; the first waits all the same, lest it hold up the queue.
+        """
+        bad: list[tuple[RecordingRecord, Exception]] = [(rows[0], error)] if len(rows) == 1 else []
+        before = counts.episodes
+        for row in rows if not bad else ():
+            try:
+                await self._write_episodes([row])
+            except EmbeddingError as e:
+                bad.append((row, e))
+                if counts.episodes == before and len(bad) == _ALL_ALIKE:
+                    break
+            except _NOT_THE_ROW:
+                raise
+            except _BAD_ROW as e:
+                bad.append((row, e))
+            else:
+                await self._done([row], counts)
+        for row, e in bad:
+            away = isinstance(e, EmbeddingError) and counts.episodes == before
+            await self._failed(row, e, counts, give_up=not away)
+            if away:
+                raise e
+
+    async def _done(self, rows: Sequence[RecordingRecord], counts: Counts) -> None:
+        await self._store.finish_recordings(rows)
+        counts.episodes += len(rows)
 
     async def _write_episodes(self, rows: Sequence[RecordingRecord]) -> None:
         sessions = list(dict.fromkeys(row.session_id for row in rows))
@@ -254,11 +286,15 @@ class Recorder:
             await self._store.finish_recordings([row], "nothing to extract from")
             return
         place = (row.session_id, row.seq, row.agent_id)
-        # A repetition reads what was not read before, not what has given its facts already.
-        unread = self._unread.pop(place, None)
-        messages = [m for m in conversation.messages if unread is None or m.message_id in unread]
-        found = await extract(messages, conversation.origin)
+        found = self._found.get(place)
+        if found is None:
+            # A repetition reads what was not read before, not what has given its facts already.
+            unread = self._unread.get(place)
+            messages = [m for m in conversation.messages if unread is None or m.message_id in unread]
+            found = self._found[place] = await extract(messages, conversation.origin)
         counts.facts += await self._memory.add_facts(found.facts)
+        del self._found[place]
+        self._unread.pop(place, None)
         if found.problem is not None:
             self._unread[place] = frozenset(found.unread)
             raise found.problem
@@ -275,11 +311,12 @@ class Recorder:
         session = await self._store.get_session(session_id)
         return "" if session is None else session.memory_group
 
-    async def _failed(self, row: RecordingRecord, error: Exception, counts: Counts) -> None:
+    async def _failed(self, row: RecordingRecord, error: Exception, counts: Counts, *, give_up: bool = True) -> None:
+        """Count an attempt; with `give_up` the last one is final."""
         attempt = row.attempts + 1
         text = error.message if isinstance(error, MassmemError) else f"{type(error).__name__}: {error}"
         reason = " ".join(redact(text).split())[:_REASON_LENGTH]
-        given_up = attempt >= MOST_ATTEMPTS
+        given_up = give_up and attempt >= MOST_ATTEMPTS
         await self._store.fail_recording(row, reason, None if given_up else now() + wait_before(attempt))
         counts.failed += given_up
         counts.retried += not given_up

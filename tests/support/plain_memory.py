@@ -27,11 +27,16 @@ from massmem.memory.persistent import (
 
 @dataclass
 class PlainMemory:
-    """away: raise MemoryUnavailable instead of doing anything. bad: texts that cannot be recorded."""
+    """away: raise MemoryUnavailable instead of doing anything; full: only for facts.
+
+    bad: texts that cannot be recorded, with this error.
+    """
 
     file: Path | None = None
     away: bool = False
     bad: frozenset[str] = frozenset()
+    error: type[Exception] = ValueError
+    full: bool = False
     found: dict[str, Memory] = field(default_factory=dict[str, Memory])
     won: set[tuple[str, int, str]] = field(default_factory=set[tuple[str, int, str]])
     positions: dict[str, int] = field(default_factory=dict[str, int])
@@ -41,12 +46,14 @@ class PlainMemory:
         self._check()
         self.batches.append(len(episodes))
         if any(e.text in self.bad for e in episodes):
-            raise ValueError("the text cannot be embedded")
+            raise self.error("the text cannot be embedded")
         for e in episodes:
             self.positions[e.message_id] = e.position
             self._add("episode", e.message_id, e, (e.message_id,))
 
     async def add_facts(self, facts: Sequence[Fact]) -> int:
+        if self.full:
+            raise MemoryUnavailable("the disk is full")
         self._check()
         before = len(self.found)
         for f in facts:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from massmem.errors import MalformedResponse, RateLimited
+from massmem.errors import EmbeddingError, MalformedResponse, RateLimited
 from massmem.memory.extraction import Extraction, Origin, RecordedMessage
 from massmem.memory.persistent import Fact, Selection
+from massmem.memory.recorded import spoken
 from massmem.memory.recording import MOST_ATTEMPTS, Counts, Recorder, wait_before
 from massmem.store import open_store
 from massmem.store.base import SessionStore
@@ -109,6 +110,45 @@ async def test_one_bad_row_does_not_hold_up_the_others(store: SessionStore, capl
     assert (state.pending, state.failed) == (1, 0)
     assert state.reason == "ValueError: the text cannot be embedded"
     assert await queue(store) == []  # its time has not come
+
+
+async def test_a_text_without_a_vector_does_not_hold_up_the_queue(store: SessionStore) -> None:
+    await store.append("session_a", 1, whole_turn())
+    memory = PlainMemory(bad=frozenset({"Why is the sky blue?"}), error=EmbeddingError)
+    counts = await Recorder(store, memory).drain()
+    assert (counts.episodes, counts.turns, counts.retried, counts.unavailable) == (7, 1, 1, "")
+    assert (await store.recording_counts()).pending == 1
+
+
+async def test_an_embedder_that_is_away_fails_no_row_for_good(store: SessionStore) -> None:
+    await store.append("session_a", 1, whole_turn())
+    texts = frozenset(spoken(m) for m in await everything(store))
+    memory = PlainMemory(bad=texts, error=EmbeddingError)
+    for _ in range(MOST_ATTEMPTS + 2):
+        await store.append("session_a", 1, [answer(9, "ann", "Rayleigh scattering.")])
+        counts = await Recorder(store, memory).drain()
+        assert counts.unavailable == "the text cannot be embedded"
+        assert memory.batches[-1] == 1
+        assert len(memory.batches) <= 4
+        memory.batches.clear()
+    state = await store.recording_counts()
+    assert (state.failed, state.done) == (0, 0)
+    memory.bad = frozenset()
+    await store.requeue(done=False)
+    assert (await Recorder(store, memory).drain()).episodes == 8 + MOST_ATTEMPTS + 2
+
+
+async def test_a_model_is_not_paid_twice_when_the_memory_fails(store: SessionStore) -> None:
+    await store.append("session_a", 1, whole_turn())
+    memory, extract = PlainMemory(full=True), Extractor()
+    recorder = Recorder(store, memory, extract)
+    for _ in range(3):
+        assert (await recorder.drain()).unavailable == "the disk is full"
+    assert len(extract.asked) == 1
+    memory.full = False
+    assert (await recorder.drain()).extractions == 2
+    assert len(extract.asked) == 2
+    assert (await store.recording_counts()).pending == 0
 
 
 async def test_a_row_is_given_up_after_eight_attempts(store: SessionStore) -> None:
