@@ -1,0 +1,53 @@
+"""The local embedder: the word vectors that the wordllama package ships (MIT, 256 numbers, 16 MB), averaged.
+
+Only the data of the package is used: importing its code would load an HTTP client that could fetch models, set up
+logging for the whole process, and keep the vectors in twice the memory.
+"""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from tokenizers import Tokenizer
+
+from massmem.errors import InputError
+
+NAME, DIMS = "wordllama", 256
+
+_INSTALL = "pip install 'massmem[memory]', or set memory.persistent_memory.embedding.model: none"
+_WEIGHTS, _TOKENS = Path("weights/l2_supercat_256.safetensors"), Path("tokenizers/l2_supercat_tokenizer_config.json")
+
+
+class WordVectors:
+    """Safe to use from several threads. Offline.
+
+    Raises:
+        InputError: the package is not installed, or not whole.
+    """
+
+    def __init__(self) -> None:
+        spec = find_spec("wordllama")
+        if spec is None or not spec.submodule_search_locations:
+            raise InputError("the local embedder needs the package wordllama, which is not installed", _INSTALL)
+        folder = Path(spec.submodule_search_locations[0])
+        try:
+            self._tokenizer = Tokenizer.from_str((folder / _TOKENS).read_text(encoding="utf-8"))
+            weights: Any = safe_open(folder / _WEIGHTS, framework="np")
+            self._vectors: NDArray[np.float16] = weights.get_tensor("embedding.weight")
+        except (OSError, SafetensorError) as e:
+            raise InputError(f"the package wordllama in {folder} is damaged: {e}", _INSTALL) from e
+
+    def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        """A vector of length 1 for each text; of length 0 for a text without a token."""
+        return [self._vector(text) for text in texts]
+
+    def _vector(self, text: str) -> Sequence[float]:
+        # One by one: a batch would start threads, about which every later fork is warned on stderr.
+        ids, counts = np.unique(self._tokenizer.encode(text, add_special_tokens=False).ids, return_counts=True)
+        summed: NDArray[np.float32] = counts.astype(np.float32) @ self._vectors[ids.astype(np.int64)].astype(np.float32)
+        length = float(np.linalg.norm(summed))
+        return (summed / (length or 1.0)).tolist()
