@@ -1,11 +1,12 @@
 """IndexedMemory: PersistentMemory over a Qdrant index, an embedder and the pure functions beside this module."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from massmem.errors import InputError
-from massmem.memory.finding import Finder
+from massmem.errors import EmbeddingError, InputError
+from massmem.memory.finding import Finder, Vector
 from massmem.memory.payload import to_memory
 from massmem.memory.persistent import Episode, Fact, Memory, MemoryStats, Recalled, Scope, Selection, Wanted
 from massmem.memory.places import pages
@@ -18,14 +19,28 @@ if TYPE_CHECKING:
     from massmem.memory.persistent import PersistentMemory
     from massmem.memory.places import Index
 
+log = logging.getLogger(__name__)
+
+_PLAIN = "memory"
+"""A text that any embedder can embed: when this fails, it is not the text's fault."""
+
 
 class IndexedMemory:
     """See PersistentMemory.
 
     embedder None: words alone are searched. count: tokens of a text. location: of the index, for people to read.
+    note: what the user should know about this memory, may be empty.
     """
 
-    def __init__(self, index: "Index", embedder: "Embedder | None", count: Callable[[str], int], location: str) -> None:
+    def __init__(
+        self,
+        index: "Index",
+        embedder: "Embedder | None",
+        count: Callable[[str], int],
+        location: str,
+        note: str = "",
+    ) -> None:
+        self.note = note
         self._index = index
         self._embedder = embedder
         self._location = location
@@ -65,11 +80,34 @@ class IndexedMemory:
         await asyncio.to_thread(self._index.close)
 
     def _recall(self, query: str, scope: Scope, wanted: Wanted) -> Recalled:
-        vector = self._embed([query])[0] if query.strip() else None
-        return self._finder.find(query, vector, scope, wanted)
+        return self._finder.find(query, self._query_vector(query), scope, wanted)
+
+    def _query_vector(self, query: str) -> Vector | None:
+        if self._embedder is None or not query.strip():
+            return None
+        try:
+            return self._embedder.embed_query(query)
+        except EmbeddingError as e:
+            log.info("searching by words alone: %s", e.message)
+            return None
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
-        return [None] * len(texts) if self._embedder is None else self._embedder.embed(texts)
+        """Raises EmbeddingError when the embedder does not work now; a text that it cannot embed is found by words."""
+        if self._embedder is None:
+            return [None] * len(texts)
+        try:
+            return self._embedder.embed(texts)
+        except EmbeddingError as e:
+            self._embedder.embed([_PLAIN])
+            log.warning("some memories will be found by words alone: %s", e.message)
+            return [self._vector_or_none(self._embedder, text) for text in texts]
+
+    @staticmethod
+    def _vector_or_none(embedder: "Embedder", text: str) -> Vector | None:
+        try:
+            return embedder.embed([text])[0]
+        except EmbeddingError:
+            return None
 
     def _stats(self) -> MemoryStats:
         stored = (payload for page in pages(self._index, Selection(kind="episode")) for _, payload in page)
@@ -93,6 +131,4 @@ class IndexedMemory:
 
 
 if TYPE_CHECKING:
-
-    def _conforms(memory: IndexedMemory) -> PersistentMemory:
-        return memory
+    _: type[PersistentMemory] = IndexedMemory

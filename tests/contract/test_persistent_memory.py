@@ -14,7 +14,7 @@ from massmem.config.models import EmbeddingConfig, MemoryConfig, PersistentMemor
 from massmem.errors import InputError, MemoryUnavailable
 from massmem.memory import open_memory
 from massmem.memory.persistent import PersistentMemory, Selection, Wanted
-from tests.support.memories import LetterEmbedder, asks, fact, indexed, said
+from tests.support.memories import asks, fact, indexed, letters, said
 
 ROOM = Wanted(1000)
 
@@ -24,7 +24,9 @@ async def _server(home: Path) -> PersistentMemory:
     if not url:
         pytest.skip("MASSMEM_QDRANT_URL is not set: no Qdrant server to test against")
     qdrant = QdrantConfig(mode="server", url=url)
-    config = MemoryConfig(persistent_memory=PersistentMemoryConfig(qdrant=qdrant, embedding=EmbeddingConfig(provider="none")))
+    config = MemoryConfig(
+        persistent_memory=PersistentMemoryConfig(qdrant=qdrant, embedding=EmbeddingConfig(provider="none"))
+    )
     try:
         return await open_memory(config, home, os.environ)
     except MemoryUnavailable as e:
@@ -35,7 +37,7 @@ async def _server(home: Path) -> PersistentMemory:
 async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[PersistentMemory]:
     match request.param:
         case "embedded":
-            memory: PersistentMemory = indexed(tmp_path / "memory", LetterEmbedder())
+            memory: PersistentMemory = indexed(tmp_path / "memory", letters())
         case "words":
             memory = indexed(tmp_path / "memory")
         case _:
@@ -114,7 +116,9 @@ async def test_other_sessions_are_seen_only_where_the_scope_says_so(memory: Pers
 
 
 async def test_the_turn_under_way_is_seen_by_who_is_in_it(memory: PersistentMemory, s: str):
-    await memory.record([said("Kites asked.", 0, 4, "user", s), said("Kites mine.", 1, 4, "a", s), said("Kites later.", 2, 5, "a", s)])
+    await memory.record(
+        [said("Kites asked.", 0, 4, "user", s), said("Kites mine.", 1, 4, "a", s), said("Kites later.", 2, 5, "a", s)]
+    )
     found = await memory.recall("kites", asks("a", 4, s), ROOM)
     assert [m.text for m in found.memories] == ["Kites mine."]
 
@@ -179,7 +183,9 @@ async def test_everything_at_once_is_not_forgotten(memory: PersistentMemory, s: 
 
 async def test_stats_count_what_there_is(memory: PersistentMemory, s: str):
     before = await memory.stats()
-    await memory.record([said("The quick brown fox jumps over the lazy dog and more. " * 6, 0, session=s), said("Kites.", 1, session=s)])
+    await memory.record(
+        [said("The quick brown fox jumps over the lazy dog and more. " * 6, 0, session=s), said("Kites.", 1, session=s)]
+    )
     await memory.add_facts([fact("Kites are birds.", session=s)])
     after = await memory.stats()
     assert (after.episodes - before.episodes, after.facts - before.facts, after.sessions - before.sessions) == (2, 1, 1)
@@ -187,7 +193,9 @@ async def test_stats_count_what_there_is(memory: PersistentMemory, s: str):
     assert after.location
 
 
-@pytest.mark.parametrize("text", ["", "\x00", "🪁" * 50, "a" * 100_000, "line\nline\r\n\u2028line", "'; DROP TABLE x; --", "[]{}<>"])
+@pytest.mark.parametrize(
+    "text", ["", "\x00", "🪁" * 50, "a" * 100_000, "line\nline\r\n\u2028line", "'; DROP TABLE x; --", "[]{}<>"]
+)
 async def test_any_text_can_be_said(memory: PersistentMemory, s: str, text: str):
     await memory.record([said(f"{text} kites", session=s), said(text, 1, session=s)])
     assert any(m.text.endswith("kites") for m in await memory.list(Selection(session_id=s)))

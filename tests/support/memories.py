@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from massmem.memory.embedded import EmbeddedIndex
+from massmem.memory.embedder import Embedder
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import Episode, Fact, Scope
 
@@ -18,18 +18,16 @@ def count(text: str) -> int:
     return len(re.findall(r"\w+|[^\w\s]", text))
 
 
-@dataclass
-class LetterEmbedder:
-    """Vectors from the letters of a text: near when the texts are spelled alike, which is enough to test the plumbing."""
+def letters() -> Embedder:
+    """Vectors from the letters of a text: near when the texts are spelled alike, which is enough for the plumbing."""
 
-    name: str = "letters"
-    dims: int = 26
-
-    def embed(self, texts: Sequence[str]) -> list[list[float] | None]:
+    def encode(texts: Sequence[str]) -> list[list[float]]:
         return [[1.0 + text.lower().count(chr(97 + i)) for i in range(26)] for text in texts]
 
+    return Embedder("letters", 26, encode)
 
-def indexed(folder: Path, embedder: LetterEmbedder | None = None) -> IndexedMemory:
+
+def indexed(folder: Path, embedder: Embedder | None = None) -> IndexedMemory:
     """An IndexedMemory on disk; words only without an embedder."""
     index = EmbeddedIndex(folder, embedder.dims if embedder else 0)
     return IndexedMemory(index, embedder, count, str(folder))
@@ -49,7 +47,9 @@ def said(text: str, number: int = 0, turn: int = 1, by: str = "user", session: s
     )
 
 
-def fact(text: str, turn: int = 1, by: str = "a", session: str = "s", sources: tuple[str, ...] = ("m",), **more: object) -> Fact:
+def fact(
+    text: str, turn: int = 1, by: str = "a", session: str = "s", sources: tuple[str, ...] = ("m",), **more: object
+) -> Fact:
     return Fact(session, turn, by, text, sources, START, **more)  # type: ignore[arg-type]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import Selection, Wanted
-from tests.support.memories import LetterEmbedder, asks, count, fact, indexed, said
+from tests.support.memories import asks, count, fact, indexed, letters, said
 
 ROOM = Wanted(1000)
 EVERYTHING = Selection(session_id="s")
@@ -16,7 +16,7 @@ EVERYTHING = Selection(session_id="s")
 
 @pytest.fixture
 async def memory(tmp_path: Path) -> AsyncIterator[IndexedMemory]:
-    memory = indexed(tmp_path / "index", LetterEmbedder())
+    memory = indexed(tmp_path / "index", letters())
     yield memory
     await memory.close()
 

@@ -27,7 +27,8 @@ def index(tmp_path: Path) -> Iterator[EmbeddedIndex]:
 
 def write(index: EmbeddedIndex, plan: Plan) -> None:
     index.upsert([
-        Point(i, None, {}, payload.of_passage(p.episode, p.text, [], p.position, count)) for i, p in plan.passages.items()
+        Point(i, None, {}, payload.of_passage(p.episode, p.text, [], p.position, count))
+        for i, p in plan.passages.items()
     ])  # fmt: skip
 
 

@@ -140,7 +140,9 @@ def test_the_room_is_never_exceeded(rows: list[tuple[float, int, int, int]], tok
     chosen, used = select(analyse("my kites"), c, scores, Room(tokens, messages))
     shown = {int(c.message[i]) for i in chosen}
     days = {int(c.day[i]) for i in chosen}
-    cost = sum(int(c.tokens[i]) for i in chosen) + 2 * len(shown) + (len(chosen) - len(shown)) + HEADER_TOKENS * len(days)
+    cost = (
+        sum(int(c.tokens[i]) for i in chosen) + 2 * len(shown) + (len(chosen) - len(shown)) + HEADER_TOKENS * len(days)
+    )
     assert used == cost <= tokens or not chosen
     assert len(set(chosen)) == len(chosen)
     assert messages is None or len(shown) <= messages
