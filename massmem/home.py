@@ -25,9 +25,13 @@ def make_home(home: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make sure that `folder` can be written; it gets mode 0700 when it is new. Raises as make_home."""
+    """Make sure that `folder` can be written; what is new of its path gets mode 0700. Raises as make_home."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        for path in reversed(missing):
+            path.mkdir(mode=0o700, exist_ok=True)
+        if not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "not a folder")
     except OSError as e:
         raise unwritable(folder, e) from e
     if not os.access(folder, os.W_OK | os.X_OK):

@@ -16,18 +16,19 @@ from typing import Literal, Self
 
 from filelock import FileLock, Timeout
 
-from massmem.agent import Agent
+from massmem.agent import Agent, Recall
 from massmem.batches import batches
 from massmem.config.load import resolve_agents
-from massmem.config.models import TeamConfig
+from massmem.config.models import AgentConfig, TeamConfig
 from massmem.coordinator import Turn, run_turn
 from massmem.errors import HomeError, InputError, SessionBusyError, SessionExistsError, StoreError, UnknownSessionError
-from massmem.events import Event, TurnCompleted, TurnFailed, TurnInterrupted, now
+from massmem.events import Event, Notice, TurnCompleted, TurnFailed, TurnInterrupted, now
 from massmem.home import make_folder, make_home
 from massmem.memory.conversation import Window, history_budget
-from massmem.messages import ChatMessage, clean_text
+from massmem.messages import clean_text
 from massmem.providers import Providers, check_key
 from massmem.providers.base import ChatProvider
+from massmem.recall import SessionMemory
 from massmem.records import SessionRecord, SessionStatus, TurnRecord, check_session_id
 from massmem.registry import Entry, Registry, RegistryDamaged, without_password
 from massmem.store import open_store
@@ -36,6 +37,9 @@ from massmem.store.base import SessionStore
 log = logging.getLogger(__name__)
 
 HISTORY_PAGE = 256
+
+RECORD_AT_EXIT = 3.0
+"""Seconds for which closing a session waits for its memories; what is left then is recorded by the next run."""
 
 _SUGGEST_FROM = 500
 
@@ -54,6 +58,7 @@ class Session:
         self._record = record
         self._agents = resolve_agents(config, os.environ)
         self._providers = Providers()
+        self._memory = SessionMemory(config.memory, home, store, self._agents)
         self._chat: dict[str, ChatProvider] = {}
         self._stop = asyncio.Event()
         self._stopped_by: StopReason = "user"
@@ -89,6 +94,7 @@ class Session:
         except BaseException:
             await session.close()
             raise
+        session._memory.start()
         return session
 
     @property
@@ -112,6 +118,8 @@ class Session:
             raise InputError("the question is empty", 'ask like this: massmem "your question"')
         if self._record is None:
             self._record = await self._create()
+            if name := self._config.memory.persistent_memory.session_name:
+                await self._store.set_memory_group(self.id, name)
         async with self._owned():
             last = await self._last_turn()
             if (pending := _unfinished(last)) is not None:
@@ -149,6 +157,8 @@ class Session:
         self._stop.set()
 
     async def close(self) -> None:
+        """Record for a moment what is still to be remembered, and let go of everything."""
+        await self._memory.close(RECORD_AT_EXIT)
         await self._providers.close()
         await self._store.close()
 
@@ -240,7 +250,9 @@ class Session:
         try:
             async with aclosing(batches(source, self._stop)) as gathered:
                 async for batch in gathered:
+                    batch[:0] = [Notice(message=text) for text in self._memory.take_notices()]
                     await self._store.append(self.id, turn.number, batch)
+                    self._memory.wake()
                     ended = isinstance(batch[-1], TurnCompleted | TurnFailed)
                     for event in batch:
                         yield event
@@ -254,13 +266,21 @@ class Session:
                     await self._store.append(self.id, turn.number, [TurnInterrupted(by=self._stopped_by)])
 
     async def _council(self, turn: int) -> dict[str, Agent]:
-        histories = await self._histories(turn)
+        windows = await self._windows(turn)
         return {
-            agent.id: Agent(agent, self._chat[agent.id], history)
-            for agent, history in zip(self._agents, histories, strict=True)
+            agent.id: Agent(agent, self._chat[agent.id], window.messages(), self._recall_for(agent, turn, window))
+            for agent, window in zip(self._agents, windows, strict=True)
         }
 
-    async def _histories(self, turn: int) -> list[tuple[ChatMessage, ...]]:
+    def _recall_for(self, agent: AgentConfig, turn: int, window: Window) -> Recall:
+        shown = frozenset(record.id for record in window.records)
+
+        async def recall(question: str) -> str:
+            return await self._memory.recall(agent, question, (self.id, turn), shown)
+
+        return recall
+
+    async def _windows(self, turn: int) -> list[Window]:
         """What each agent is shown of the turns before `turn`; reads the log backwards, no further than needed."""
         windows = [Window(history_budget(agent)) for agent in self._agents]
         before: int | None = None
@@ -273,7 +293,7 @@ class Session:
             if len(page) < HISTORY_PAGE:
                 break
             before = page[-1].seq
-        return [w.messages() for w in windows]
+        return windows
 
 
 def _unfinished(turn: TurnRecord | None) -> TurnRecord | None:

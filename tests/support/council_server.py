@@ -84,7 +84,7 @@ def _read(body: dict[str, Any]) -> Asked:
     messages = body["messages"]
     final = "was chosen" in messages[-1]["content"]
     step = "vote" if body.get("tools") else "present" if final else "answer"
-    return Asked(messages[0]["content"], step, messages)
+    return Asked(messages[0]["content"].split("\n")[0], step, messages)
 
 
 def _reply(asked: Asked) -> list[dict[str, Any]]:

@@ -11,8 +11,8 @@ from massmem.session import Session
 from tests.support.turns import Scripts
 
 
-def team(scripts: Scripts, **coordination: Any) -> TeamConfig:
-    """A team of scripted agents, one per entry."""
+def team(scripts: Scripts, *, memory: bool = False, **coordination: Any) -> TeamConfig:
+    """A team of scripted agents, one per entry. memory: with the searchable tier."""
     return TeamConfig.model_validate(
         {
             "agents": [
@@ -20,6 +20,7 @@ def team(scripts: Scripts, **coordination: Any) -> TeamConfig:
                 for name, script in scripts.items()
             ],
             "coordination": coordination,
+            "memory": {"persistent_memory": {"enabled": memory}},
         }
     )
 

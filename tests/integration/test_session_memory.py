@@ -1,0 +1,123 @@
+"""What agents are shown of earlier turns, read from the prompts that a model server received."""
+
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from massmem.config.load import load_config
+from massmem.config.models import TeamConfig
+from massmem.events import Event, Notice, TurnCompleted
+from massmem.session import Session
+from massmem.store import open_store
+from tests.support.council_server import CouncilServer, council_server
+from tests.support.sessions import ask
+from tests.support.turns import only
+
+AGENTS = ("ann", "ben", "cyd")
+FIRST, SECOND = "Which answer is right about zebras?", "And which answer is right about their stripes?"
+
+
+def team(tmp_path: Path, council: CouncilServer, memory: str = "") -> TeamConfig:
+    path = tmp_path / "team.yaml"
+    path.write_text(council.config(AGENTS) + memory)
+    return load_config(path, {})[0]
+
+
+def memories(council: CouncilServer) -> dict[str, str]:
+    """What each agent's last system message quotes."""
+    found: dict[str, str] = {}
+    for asked in council.asked:
+        system = asked.messages[0]["content"]
+        found[asked.agent] = system.partition("<memories>\n")[2].partition("\n</memories>")[0]
+    return found
+
+
+def winner(events: list[Event]) -> str:
+    (end,) = only(events, TurnCompleted)
+    return str(end.winner)
+
+
+@pytest.fixture
+def folder(home: Path) -> Path:
+    return home / ".massmem"
+
+
+async def pending(folder: Path) -> int:
+    store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
+    try:
+        return (await store.recording_counts()).pending
+    finally:
+        await store.close()
+
+
+async def test_an_agent_recalls_its_own_words_and_the_winners_and_nobody_elses(tmp_path: Path, folder: Path):
+    with council_server() as council:
+        session_id, events = await ask(team(tmp_path, council), folder, FIRST)
+        assert all(text == "" for text in memories(council).values()), "a first turn has nothing to remember"
+        assert await pending(folder) == 0, "what was said was recorded before the program ended"
+        council.asked.clear()
+        await ask(team(tmp_path, council), folder, SECOND, session_id)
+        shown = memories(council)
+    won = winner(events)
+    for agent in AGENTS:
+        assert f"You: answer of {agent}" in shown[agent]
+        for other in set(AGENTS) - {agent}:
+            assert (f"[From {other} Turn 1] answer of {other}" in shown[agent]) == (other == won)
+    assert all(FIRST not in text for text in shown.values()), "the conversation shows that verbatim"
+
+
+async def test_a_new_session_sees_nothing_of_others_unless_it_is_told_to(tmp_path: Path, folder: Path):
+    with council_server() as council:
+        await ask(team(tmp_path, council), folder, FIRST)
+        council.asked.clear()
+        await ask(team(tmp_path, council), folder, SECOND)
+        assert set(memories(council).values()) == {""}
+        council.asked.clear()
+        everywhere = "memory: {persistent_memory: {session_name: null}}\n"
+        await ask(team(tmp_path, council, everywhere), folder, "Which answer about zebras and stripes?")
+        assert all(f"You: answer of {a}" in text and FIRST in text for a, text in memories(council).items())
+
+
+async def test_runs_that_name_a_session_share_its_memories(tmp_path: Path, folder: Path):
+    named = "memory: {persistent_memory: {session_name: zoo}}\n"
+    with council_server() as council:
+        await ask(team(tmp_path, council, named), folder, FIRST)
+        await ask(team(tmp_path, council), folder, "Which answer is right about lions?")
+        council.asked.clear()
+        await ask(team(tmp_path, council, named), folder, SECOND)
+        shown = memories(council)
+    assert all(FIRST in text for text in shown.values())
+    assert not any("lions" in text for text in shown.values())
+
+
+async def test_memory_off_costs_nothing(tmp_path: Path, folder: Path):
+    with council_server() as council:
+        config = team(tmp_path, council, "memory: {persistent_memory: {enabled: false}}\n")
+        session_id, _ = await ask(config, folder, FIRST)
+        council.asked.clear()
+        await ask(config, folder, SECOND, session_id)
+        assert set(memories(council).values()) == {""}
+    assert not (folder / "memory").exists()
+
+
+async def test_while_another_process_holds_the_index_words_alone_are_searched_and_it_is_said_once(
+    tmp_path: Path, folder: Path
+):
+    with council_server() as council:
+        session_id, events = await ask(team(tmp_path, council), folder, FIRST)
+        (lock,) = (folder / "memory").rglob("lock")
+        council.asked.clear()
+        with FileLock(lock):
+            session = await Session.open(team(tmp_path, council), home=folder, session_id=session_id)
+            said = [e async for e in session.ask(SECOND)]
+            await session.close()
+        shown = memories(council)
+        assert len(only(said, Notice)) == 1
+        assert winner(said)
+        for agent in AGENTS:
+            assert f"You: answer of {agent}" in shown[agent]
+            assert (f"[From {winner(events)} Turn 1]" in shown[agent]) == (agent != winner(events))
+        assert await pending(folder) > 0, "left for a later run"
+        await ask(team(tmp_path, council), folder, "Which answer is right about lions?", session_id)
+        assert await pending(folder) == 0
