@@ -3,15 +3,18 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from massmem.config.models import AgentConfig, BackendConfig, MemoryConfig, MemoryLlmConfig
 from massmem.errors import MassmemError, MemoryUnavailable
+from massmem.events import now
 from massmem.memory import open_memory
 from massmem.memory.conversation import estimate_tokens
+from massmem.memory.debug import debug_record, write_debug
+from massmem.memory.extraction import Extraction, Origin, RecordedMessage
 from massmem.memory.persistent import USER, Memory, PersistentMemory, Recalled, Scope, Wanted
 from massmem.memory.quoting import Quote, render
 from massmem.memory.recorded import spoken
@@ -34,13 +37,20 @@ class SessionMemory:
     """Never fails a turn: what cannot be recalled or recorded now is left for later, and `take_notices` says so."""
 
     def __init__(
-        self, config: MemoryConfig, home: Path, store: "SessionStore", agents: tuple[AgentConfig, ...]
+        self,
+        config: MemoryConfig,
+        home: Path,
+        store: "SessionStore",
+        agents: tuple[AgentConfig, ...],
+        debug: Path | None = None,
     ) -> None:
+        """debug: the folder of this run's debug files; None: none are written."""
         self.enabled = config.enabled and config.persistent_memory.enabled
         self._config = config
         self._home = home
         self._store = store
         self._agents = agents
+        self._debug = debug
         self._opening: asyncio.Task[PersistentMemory | None] | None = None
         self._recorder: Recorder | None = None
         self._stack = AsyncExitStack()
@@ -104,6 +114,8 @@ class SessionMemory:
             self._say(f"{e.message}; what is said now is remembered by a later run")
             return None
         settings = {agent.id: agent.memory.recording for agent in self._agents}
+        if extract is not None and self._debug is not None:
+            extract = _kept(extract, self._debug)
         self._recorder = Recorder(self._store, memory, extract, settings)
         self._recorder.start()
         return memory
@@ -135,6 +147,21 @@ async def extractor(llm: MemoryLlmConfig | None, home: Path) -> AsyncGenerator[E
         found = Mem0Extractor(llm, home / "memory" / "mem0", os.environ, chat=chat)
         stack.push_async_callback(found.close)
         yield found.extract
+
+
+def _kept(extract: Extract, folder: Path) -> Extract:
+    """The same, and each extraction is written to a debug file."""
+
+    async def kept(messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
+        result = await extract(messages, origin)
+        record = debug_record(messages, origin, result.facts, now())
+        try:
+            await asyncio.to_thread(write_debug, folder, 1, record)
+        except MassmemError as e:
+            log.warning("no debug file of this extraction: %s", e.message)
+        return result
+
+    return kept
 
 
 async def by_words(store: "SessionStore", query: str, scope: Scope, wanted: Wanted) -> Recalled:

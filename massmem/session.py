@@ -49,7 +49,14 @@ StopReason = Literal["user", "signal"]
 class Session:
     """Made by `Session.open`; ask it questions; close it. One question at a time, also over processes."""
 
-    def __init__(self, config: TeamConfig, home: Path, store: SessionStore, record: SessionRecord | None) -> None:
+    def __init__(
+        self,
+        config: TeamConfig,
+        home: Path,
+        store: SessionStore,
+        record: SessionRecord | None,
+        debug: Path | None = None,
+    ) -> None:
         self.resumed = record is not None
         self.unfinished: TurnRecord | None = None
         self._config = config
@@ -58,16 +65,19 @@ class Session:
         self._record = record
         self._agents = resolve_agents(config, os.environ)
         self._providers = Providers()
-        self._memory = SessionMemory(config.memory, home, store, self._agents)
+        self._memory = SessionMemory(config.memory, home, store, self._agents, debug)
         self._chat: dict[str, ChatProvider] = {}
         self._stop = asyncio.Event()
         self._stopped_by: StopReason = "user"
 
     @classmethod
-    async def open(cls, config: TeamConfig, *, home: Path, session_id: str | None = None) -> Self:
+    async def open(
+        cls, config: TeamConfig, *, home: Path, session_id: str | None = None, debug: Path | None = None
+    ) -> Self:
         """Open the session `session_id` (or the configuration's), or prepare a new one when neither is given.
 
         home: the folder for massmem's own files, made when missing. A new session is stored with its first question.
+        debug: a folder for debug files of what is remembered; None: none are written.
 
         Raises:
             MissingKeyError, MissingModelError, ConfigError, HomeError, InputError: see there; no session was made.
@@ -83,7 +93,7 @@ class Session:
         store = await open_store(config.store.url, home)
         try:
             record = None if wanted is None else await _existing(store, wanted)
-            session = cls(config, home, store, record)
+            session = cls(config, home, store, record, debug)
         except BaseException:
             await store.close()
             raise

@@ -36,13 +36,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """question None: finish the turn that was cut off."""
+    """question None: finish the turn that was cut off. debug_log: where --debug writes."""
 
     options: RunOptions
     output: Output
     config: TeamConfig
     home: Path
     question: str | None
+    debug_log: Path | None
 
 
 def run(options: RunOptions) -> int:
@@ -59,7 +60,8 @@ def run(options: RunOptions) -> int:
     question = read_question(options.question)
     if question is None and options.session_id is None and config.session_id is None:
         raise no_question()
-    plan = _Plan(options, options.output or _usual_output(), config, home, question)
+    debug_log = debug_log_path(Path.cwd()) if options.debug else None
+    plan = _Plan(options, options.output or _usual_output(), config, home, question, debug_log)
     stopper = Stopper()
     try:
         return asyncio.run(_run(plan, stopper))
@@ -71,7 +73,8 @@ async def _run(plan: _Plan, stopper: Stopper) -> int:
     task = asyncio.current_task()
     assert task is not None
     with stopper.watching(task):
-        session = await Session.open(plan.config, home=plan.home, session_id=plan.options.session_id)
+        debug = plan.debug_log.parent if plan.debug_log else None
+        session = await Session.open(plan.config, home=plan.home, session_id=plan.options.session_id, debug=debug)
         try:
             _start_logging(plan)
             stopper.on_first(lambda signum: session.stop("user" if signum == signal.SIGINT else "signal"))
@@ -82,13 +85,12 @@ async def _run(plan: _Plan, stopper: Stopper) -> int:
 
 
 def _start_logging(plan: _Plan) -> None:
-    if not plan.options.debug:
+    if plan.debug_log is None:
         log_to_file(plan.home / "logs" / "massmem.log", logging.WARNING)
         return
-    path = debug_log_path(Path.cwd())
-    log_to_file(path, logging.DEBUG)
+    log_to_file(plan.debug_log, logging.DEBUG)
     if not plan.options.quiet:
-        _tell(f"debug log: {path}")
+        _tell(f"debug log: {plan.debug_log}")
 
 
 async def _show_turn(plan: _Plan, session: Session) -> Board:
