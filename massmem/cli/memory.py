@@ -1,0 +1,269 @@
+"""`massmem memory`: what is remembered, where it came from, and how to forget it."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Annotated, Any
+
+import typer
+
+from massmem.cli import memory_actions as actions
+from massmem.cli.streams import write_out
+from massmem.errors import InputError, MemoryUnavailable
+from massmem.memory.persistent import Memory, Selection
+from massmem.records import MessageRecord
+from massmem.render.printable import one_line, printable
+
+MB = 1e6
+_SHOWN = 160
+
+app = typer.Typer(no_args_is_help=True, help="Search, show, forget and rebuild what is remembered.")
+
+Config = Annotated[str | None, typer.Option(metavar="FILE", help="The team, as for a question.")]
+SessionId = Annotated[str | None, typer.Option(metavar="ID", help="Of this session only.")]
+AgentId = Annotated[str | None, typer.Option("--agent", metavar="ID", help="Of this agent only; user: the user.")]
+TurnNumber = Annotated[int | None, typer.Option("--turn", metavar="N", min=1, help="Of this turn only.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.command("search")
+def search_command(
+    query: Annotated[str, typer.Argument(help="What to look for, in words.")],
+    session_id: SessionId = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="ID", help="Find what this agent would recall. [default: what all may]")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, max=1000, help="Most memories.")] = None,
+    tokens: Annotated[int | None, typer.Option(min=1, help="Token budget.")] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find memories by meaning and words, best first: what the user said, what winners said, and the agent's own."""
+    prepared = actions.prepared(config)
+    found, unavailable = asyncio.run(actions.search(prepared, query, session_id, agent, (limit, tokens)))
+    if as_json:
+        rows = [memory_row(m) | {"score": round(m.score, 4)} for m in found.memories]
+        how = {"lexical_only": found.lexical_only, "unavailable": unavailable or None}
+        _print_json({"query": query, "memories": rows, "tokens": found.tokens} | how)
+        return
+    if unavailable:
+        _say(f"{unavailable}: the log was searched by words instead")
+    _print_list(found.memories)
+
+
+@app.command("list")
+def list_command(
+    session_id: SessionId = None,
+    agent: AgentId = None,
+    turn: TurnNumber = None,
+    facts: Annotated[bool, typer.Option("--facts", help="Facts only, no verbatim passages.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Most memories.")] = 20,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """List memories, newest first."""
+    selection = Selection(session_id, agent, turn, "fact" if facts else None)
+    found = asyncio.run(actions.listed(actions.prepared(config), selection, limit))
+    if as_json:
+        _print_json({"memories": [memory_row(memory) for memory in found]})
+    else:
+        _print_list(found)
+
+
+@app.command("show")
+def show_command(
+    memory_id: Annotated[str, typer.Argument(metavar="ID", help="As list and search show it.")],
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a memory in full, with the messages that it came from."""
+    memory, messages = asyncio.run(actions.shown(actions.prepared(config), memory_id))
+    if as_json:
+        _print_json(memory_row(memory) | {"messages": [_message_row(message) for message in messages]})
+        return
+    write_out(f"{_head(memory)}\n{_indented(memory.text)}\n\nFrom:\n")
+    for message in messages:
+        who = message.agent_id or "user"
+        said = f"{who}, {message.session_id} turn {message.turn}, {_moment(message)}"
+        write_out(f"  {printable(said)}\n{_indented(message.content, 4)}\n")
+    if not messages:
+        write_out("  messages that are no longer in the store\n")
+
+
+@app.command("forget")
+def forget_command(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="As list and search show them.")] = None,
+    session_id: SessionId = None,
+    agent: AgentId = None,
+    turn: TurnNumber = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete memories for good, also from the queue; a rebuild does not bring them back.
+
+    The log of the session itself is not touched.
+    """
+    selection = Selection(session_id, agent, turn, ids=tuple(ids or ()))
+    if selection == Selection():
+        raise InputError("nothing was named to forget", "name ids, --session-id, --agent or --turn")
+    if not yes and not sys.stdin.isatty():
+        raise InputError("forgetting cannot be undone, and there is no terminal to ask on", "add --yes")
+    prepared = actions.prepared(config)
+    if not yes:
+        count = asyncio.run(actions.counted(prepared, selection))
+        if not typer.confirm(f"Memories to be forgotten for good: {count}. Go on?", err=True):
+            _say("nothing was forgotten")
+            return
+    forgotten = asyncio.run(actions.forgotten(prepared, selection))
+    if as_json:
+        _print_json({"forgotten": forgotten})
+    else:
+        _say(f"forgotten: {forgotten}; the log of the session still holds what was said")
+
+
+@app.command("stats")
+def stats_command(config: Config = None, as_json: AsJson = False) -> None:
+    """Show how much is remembered, what waits to be recorded, and where it is kept."""
+    found = asyncio.run(actions.stats(actions.prepared(config)))
+    if as_json:
+        _print_json(found.row())
+        return
+    if found.memory is not None:
+        m = found.memory
+        write_out(f"messages   {m.episodes:,} in {m.passages:,} passages, of {m.sessions:,} sessions\n")
+        write_out(f"facts      {m.facts:,}\nembedder   {m.embedder}\n")
+    queue = found.queue
+    write_out(f"recording  {queue.pending:,} pending, {queue.done:,} done, {queue.failed:,} failed\n")
+    if queue.reason:
+        write_out(f"           last failure: {one_line(queue.reason)}\n")
+    size = "" if found.size is None else f", {found.size / MB:,.1f} MB"
+    write_out(f"location   {printable(found.location)}{size}\n")
+    if found.unavailable:
+        _say(f"{found.unavailable}: what is in the memory cannot be counted now")
+
+
+@app.command("rebuild")
+def rebuild_command(session_id: SessionId = None, config: Config = None, as_json: AsJson = False) -> int:
+    """Make all memories again from the log, for example for another embedder. What was forgotten stays forgotten.
+
+    Interrupted, it goes on with `massmem memory record`, or by itself with the next question.
+    """
+    prepared = actions.prepared(config)
+    with _display() as progress:
+        result = asyncio.run(actions.rebuilt(prepared, session_id, progress))
+    return _recorded(result, as_json=as_json)
+
+
+@app.command("record")
+def record_command(session_id: SessionId = None, config: Config = None, as_json: AsJson = False) -> int:
+    """Record now what is in the queue, also what had failed before."""
+    prepared = actions.prepared(config)
+    with _display() as progress:
+        result = asyncio.run(actions.recorded(prepared, session_id, progress))
+    return _recorded(result, as_json=as_json)
+
+
+def _recorded(result: actions.Recorded, *, as_json: bool) -> int:
+    """Tell what was recorded; exit code 1 when something is left."""
+    if result.counts.unavailable:
+        raise MemoryUnavailable(
+            f"{result.counts.unavailable}; {result.queue.pending} recordings are pending",
+            "run `massmem memory record` later, or just ask the next question",
+        )
+    if as_json:
+        _print_json(result.row())
+    else:
+        counts, queue = result.counts, result.queue
+        _say(f"recorded {counts.episodes:,} messages, {counts.turns:,} ends of turns, {counts.facts:,} new facts")
+        if queue.pending or queue.failed:
+            _say(f"{queue.pending:,} pending, {queue.failed:,} failed: {one_line(queue.reason or 'not due yet')}")
+    return 1 if result.queue.pending or result.queue.failed else 0
+
+
+def memory_row(memory: Memory) -> dict[str, Any]:
+    """A memory as JSON."""
+    return {
+        "id": memory.id,
+        "kind": memory.kind,
+        "session_id": memory.session_id,
+        "turn": memory.turn,
+        "agent_id": memory.agent_id,
+        "text": memory.text,
+        "message_ids": list(memory.message_ids),
+        "created_at": memory.created_at.isoformat(),
+    }
+
+
+def _message_row(message: MessageRecord) -> dict[str, Any]:
+    keys = {"id", "session_id", "seq", "turn", "round", "kind", "agent_id", "content", "created_at"}
+    return message.model_dump(mode="json", include=keys)
+
+
+def _print_list(memories: Sequence[Memory]) -> None:
+    for memory in memories:
+        write_out(f"{_head(memory)}\n{_indented(one_line(memory.text, _SHOWN))}\n")
+    if not memories:
+        _say("nothing is remembered that matches")
+
+
+def _head(memory: Memory) -> str:
+    return printable(f"{memory.id}  {memory.kind}  {memory.session_id} turn {memory.turn}  {memory.agent_id}")
+
+
+def _indented(text: str, columns: int = 2) -> str:
+    return "\n".join(" " * columns + line for line in printable(text).splitlines())
+
+
+def _moment(message: MessageRecord) -> str:
+    return f"{message.created_at.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def _print_json(value: Any) -> None:
+    write_out(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"massmem: {printable(line)}\n")
+    sys.stderr.flush()
+
+
+def _display() -> AbstractContextManager[actions.Progress]:
+    return _Bar() if sys.stderr.isatty() else nullcontext(_Lines())
+
+
+class _Lines:
+    """A line for every tenth, where there is no terminal."""
+
+    def __init__(self) -> None:
+        self._shown = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        tenth = done * 10 // total if total else 0
+        if tenth > self._shown:
+            self._shown = tenth
+            _say(f"recording: {tenth * 10} % of {total:,}")
+
+
+class _Bar(AbstractContextManager[actions.Progress]):
+    """A progress bar on the terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, console=Console(stderr=True))
+        self._task = self._progress.add_task("recording", total=None)
+
+    def __enter__(self) -> actions.Progress:
+        self._progress.start()
+        return self._update
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def _update(self, done: int, total: int) -> None:
+        self._progress.update(self._task, completed=done, total=total)

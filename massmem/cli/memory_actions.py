@@ -1,0 +1,241 @@
+"""What the commands of `massmem memory` do, between configuration, store and memory."""
+
+import os
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from massmem.cli.home import massmem_home
+from massmem.cli.team import load_team, read_dotenv
+from massmem.config.load import resolve_agents
+from massmem.config.models import TeamConfig
+from massmem.errors import InputError, MemoryUnavailable, UnknownSessionError
+from massmem.memory import open_memory
+from massmem.memory.persistent import USER, Memory, MemoryStats, PersistentMemory, Recalled, Scope, Selection, Wanted
+from massmem.memory.recording import Counts, Recorder
+from massmem.recall import by_words, extractor
+from massmem.records import MessageRecord, RecordingCounts, check_session_id
+from massmem.store import open_store
+from massmem.store.base import SessionStore
+
+Progress = Callable[[int, int], None]
+"""Told how many rows of the queue were worked on, of how many."""
+
+_ALL = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A configuration and where massmem keeps its files."""
+
+    config: TeamConfig
+    home: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """memory None: it cannot be used now, unavailable says why. size: bytes on disk, None on a server."""
+
+    memory: MemoryStats | None
+    queue: RecordingCounts
+    location: str
+    size: int | None
+    unavailable: str = ""
+
+    def row(self) -> dict[str, Any]:
+        """As JSON."""
+        known = {} if self.memory is None else asdict(self.memory)
+        more = {"location": self.location, "bytes": self.size, "unavailable": self.unavailable or None}
+        return known | more | {"recordings": self.queue.model_dump()}
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What was recorded, and what the queue holds now."""
+
+    counts: Counts
+    queue: RecordingCounts
+
+    def row(self) -> dict[str, Any]:
+        """As JSON."""
+        done = asdict(self.counts)
+        del done["unavailable"]
+        return done | {"recordings": self.queue.model_dump()}
+
+
+def prepared(config: str | None) -> Prepared:
+    """Read .env and the configuration as for a question. Raises ConfigError, InputError, HomeError."""
+    home = massmem_home()
+    read_dotenv(Path(".env"))
+    return Prepared(load_team(config, home), home)
+
+
+async def search(
+    at: Prepared, query: str, session_id: str | None, agent: str | None, most: tuple[int | None, int | None]
+) -> tuple[Recalled, str]:
+    """What the agent (or anyone, when None) would recall in the next turn of the session, or of all sessions.
+
+    most: memories and tokens, None for the configuration's. When the index cannot be used, the log is searched by
+    words, and the second part of the result says why.
+    """
+    settings = at.config.memory.retrieval
+    limit, tokens = most[0] or settings.limit, most[1] or settings.max_tokens
+    async with _store(at) as store:
+        turn = await _next_turn(store, session_id)
+        scope = Scope(session_id or "", agent or USER, turn, everywhere=session_id is None)
+        wanted = Wanted(tokens, limit)
+        try:
+            async with _memory(at) as memory:
+                return await memory.recall(query, scope, wanted), ""
+        except MemoryUnavailable as e:
+            return await by_words(store, query, scope, wanted), e.message
+
+
+async def listed(at: Prepared, selection: Selection, limit: int) -> Sequence[Memory]:
+    """Memories, newest first."""
+    _check(selection)
+    async with _memory(at) as memory:
+        return await memory.list(selection, limit)
+
+
+async def shown(at: Prepared, memory_id: str) -> tuple[Memory, Sequence[MessageRecord]]:
+    """A memory and the messages that it came from. Raises InputError when there is no such memory."""
+    async with _store(at) as store, _memory(at) as memory:
+        found = await memory.list(Selection(ids=(memory_id,)), 1)
+        if not found:
+            raise _unknown(memory_id)
+        return found[0], await store.messages_by_id(found[0].message_ids)
+
+
+async def counted(at: Prepared, selection: Selection) -> int:
+    """How many memories the selection names."""
+    return len(await listed(at, selection, _ALL))
+
+
+async def forgotten(at: Prepared, selection: Selection) -> int:
+    """Delete them, and see to it that they are never recorded again; returns how many they were.
+
+    Raises InputError when one of the selection's ids is none.
+    """
+    _check(selection)
+    async with _store(at) as store, _memory(at) as memory:
+        # The queue first: whoever records beside this finds nothing to record any more.
+        if selection.ids:
+            named = await memory.list(selection, _ALL)
+            for missing in set(selection.ids) - {each.id for each in named}:
+                raise _unknown(missing)
+            for each in named:
+                await _never_again(store, each)
+        else:
+            await store.forget_recordings(selection)
+        return await memory.forget(selection)
+
+
+def _unknown(memory_id: str) -> InputError:
+    return InputError(f"there is no memory {memory_id[:60]!r}", "see them with: massmem memory list")
+
+
+async def _never_again(store: SessionStore, memory: Memory) -> None:
+    if memory.kind == "episode":
+        await store.forget_recordings(Selection(), memory.message_ids)
+    else:
+        # Which of the turn's messages would give the same fact again is not known: none is read for facts again.
+        await store.forget_recordings(Selection(memory.session_id, memory.agent_id, memory.turn, "fact"))
+
+
+async def stats(at: Prepared) -> Stats:
+    """Counts of memory and queue; of the queue alone when the memory cannot be used now."""
+    folder = _folder(at)
+    async with _store(at) as store:
+        queue = await store.recording_counts()
+        try:
+            async with _memory(at) as memory:
+                found, unavailable = await memory.stats(), ""
+        except MemoryUnavailable as e:
+            found, unavailable = None, e.message
+    server = at.config.memory.persistent_memory.qdrant.mode == "server"
+    return Stats(found, queue, found.location if found else str(folder), None if server else _size(folder), unavailable)
+
+
+async def recorded(at: Prepared, session_id: str | None, progress: Progress) -> Recorded:
+    """Record what is in the queue, also what waits for another attempt or was given up."""
+    async with _store(at) as store:
+        await _next_turn(store, session_id)
+        await store.requeue(session_id, done=False)
+        async with _memory(at) as memory:
+            return await _drained(at, store, memory, session_id, progress)
+
+
+async def rebuilt(at: Prepared, session_id: str | None, progress: Progress) -> Recorded:
+    """Queue everything again, delete what the queue will make anew, and record it."""
+    async with _store(at) as store:
+        await _next_turn(store, session_id)
+        sessions = [session_id] if session_id else [s.session_id for s in await store.list_sessions()]
+        # Facts are kept when there is no model that would find them again.
+        kind = "episode" if at.config.memory.persistent_memory.llm is None else None
+        async with _memory(at) as memory:
+            await store.requeue(session_id, done=True)
+            for each in sessions:
+                await memory.forget(Selection(session_id=each, kind=kind))
+            return await _drained(at, store, memory, session_id, progress)
+
+
+async def _drained(
+    at: Prepared, store: SessionStore, memory: PersistentMemory, session_id: str | None, progress: Progress
+) -> Recorded:
+    total = (await store.recording_counts(session_id)).pending
+    settings = {agent.id: agent.memory.recording for agent in resolve_agents(at.config, os.environ)}
+
+    def show(c: Counts) -> None:
+        progress(min(total, c.episodes + c.turns + c.extractions + c.retried + c.failed), total)
+
+    async with extractor(at.config.memory.persistent_memory.llm, at.home) as extract:
+        counts = await Recorder(store, memory, extract, settings, session_id).drain(done=show)
+    if not counts.unavailable:
+        progress(total, total)
+    return Recorded(counts, await store.recording_counts(session_id))
+
+
+@asynccontextmanager
+async def _store(at: Prepared) -> AsyncGenerator[SessionStore]:
+    store = await open_store(at.config.store.url, at.home)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def _memory(at: Prepared) -> AsyncGenerator[PersistentMemory]:
+    memory = await open_memory(at.config.memory, at.home, os.environ)
+    try:
+        yield memory
+    finally:
+        await memory.close()
+
+
+async def _next_turn(store: SessionStore, session_id: str | None) -> int:
+    """The number that the session's next turn would have. Raises UnknownSessionError."""
+    if session_id is None:
+        return 1
+    if await store.get_session(check_session_id(session_id)) is None:
+        raise UnknownSessionError(f"there is no session {session_id!r}", "see them with: massmem --list-sessions")
+    last = await store.last_turn(session_id)
+    return 1 if last is None else last.turn + 1
+
+
+def _check(selection: Selection) -> None:
+    if selection.session_id is not None:
+        check_session_id(selection.session_id)
+
+
+def _folder(at: Prepared) -> Path:
+    path = at.config.memory.persistent_memory.qdrant.path
+    return Path(path).expanduser() if path else at.home / "memory"
+
+
+def _size(folder: Path) -> int:
+    """Bytes that the folder takes on the disk; the index keeps files with holes in them."""
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,235 @@
+"""`massmem memory` on a real store and a real index."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from massmem.cli.main import main
+from massmem.config.models import MemoryConfig
+from massmem.memory import open_memory
+from massmem.memory.persistent import Fact
+from massmem.store import open_store
+from tests.contract.test_session_store import everything, session
+from tests.support.sample_turn import START, whole_turn
+
+CONFIG = """
+agents: [{id: ann, backend: {type: scripted, script: {answer: "Hello."}}}]
+memory: {persistent_memory: {embedding: {model: none}}}
+"""
+SAID = 8
+"""Messages of a whole turn; each is long enough to be remembered."""
+
+
+@pytest.fixture
+async def database(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A session with one turn that nothing has recorded yet; the working directory has the configuration."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "team.yaml").write_text(CONFIG)
+    path = home / ".massmem" / "massmem.db"
+    store = await open_store(f"sqlite:///{path}", path.parent)
+    await store.create_session(session())
+    await store.append("session_a", 1, whole_turn())
+    await store.close()
+    return path
+
+
+class Command:
+    """Runs `massmem memory` in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *line: str, code: int = 0) -> tuple[str, str]:
+        """stdout and stderr; the exit code must be `code`."""
+        self._capsys.readouterr()
+        ended = main(["memory", *line, "--config", "team.yaml"])
+        out, err = self._capsys.readouterr()
+        assert (ended, "Traceback" in err) == (code, False), err
+        return out, err
+
+    def json(self, *line: str) -> Any:
+        return json.loads(self(*line, "--json")[0])
+
+    def ids(self, *line: str) -> dict[str, str]:
+        """Ids of what is listed, by text."""
+        return {m["text"]: m["id"] for m in self.json("list", *line)["memories"]}
+
+
+@pytest.fixture
+def memory(database: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Everything is recorded."""
+    command = Command(capsys)
+    command("record")
+    return command
+
+
+def holds(folder: Path, text: str) -> list[Path]:
+    return [p for p in folder.rglob("*") if p.is_file() and text.encode() in p.read_bytes()]
+
+
+def test_record_drains_the_queue(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = Command(capsys)
+    before = command.json("stats")
+    assert (before["episodes"], before["recordings"]["pending"]) == (0, SAID + 3)
+    done = command.json("record")
+    assert (done["episodes"], done["turns"], done["recordings"]["pending"]) == (SAID, 1, 0)
+    assert command("record")[1].endswith("massmem: recorded 0 messages, 0 ends of turns, 0 new facts\n")
+    after = command.json("stats")
+    assert (after["episodes"], after["sessions"], after["embedder"]) == (SAID, 1, "none")
+    assert after["recordings"] == {"pending": 0, "done": SAID + 3, "failed": 0, "reason": None}
+    assert after["bytes"] > 0
+    assert f"recording  0 pending, {SAID + 3} done, 0 failed" in command("stats")[0]
+
+
+def test_search_shows_what_the_agent_may_see(memory: Command) -> None:
+    found = memory.json("search", "scatters more", "--session-id", "session_a", "--agent", "ann")
+    assert "Blue light scatters more." not in [m["text"] for m in found["memories"]]
+    found = memory.json("search", "scatters more", "--session-id", "session_a", "--agent", "bob")
+    assert "Blue light scatters more." in [m["text"] for m in found["memories"]]
+    assert (found["lexical_only"], found["unavailable"]) == (True, None)  # there is no embedder
+    texts = [m["text"] for m in memory.json("search", "Rayleigh", "--limit", "2")["memories"]]
+    assert texts
+    assert len(texts) <= 2
+    assert all("Rayleigh" in text for text in texts)
+    out, err = memory("search", "quasar")
+    assert (out, err) == ("", "massmem: nothing is remembered that matches\n")
+
+
+def test_list_by_session_agent_and_turn(memory: Command) -> None:
+    assert len(memory.ids()) == SAID
+    assert len(memory.ids("--limit", "3")) == 3
+    assert set(memory.ids("--agent", "user")) == {"Why is the sky blue?"}
+    assert "Blue light scatters more." in memory.ids("--agent", "bob", "--turn", "1", "--session-id", "session_a")
+    assert memory.ids("--turn", "2") == memory.ids("--facts") == {}
+    out, _ = memory("list", "--agent", "user")
+    (point,) = memory.ids("--agent", "user").values()
+    assert out == f"{point}  episode  session_a turn 1  user\n  Why is the sky blue?\n"
+
+
+async def add_fact(home: Path, text: str, message_ids: tuple[str, ...]) -> None:
+    opened = await open_memory(MemoryConfig.model_validate(settings()), home / ".massmem", {})
+    await opened.add_facts([Fact("session_a", 1, "ann", text, message_ids, START)])
+    await opened.close()
+
+
+def settings() -> dict[str, Any]:
+    return {"persistent_memory": {"embedding": {"model": "none"}}}
+
+
+@pytest.fixture
+async def fact(home: Path, database: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Text of a fact that is in the memory, from the question and the first answer."""
+    store = await open_store(f"sqlite:///{database}", database.parent)
+    ids = [m.id for m in await everything(store)][:2]
+    await store.close()
+    text = "The sky is blue because of Lord Rayleigh's law."
+    await add_fact(home, text, tuple(ids))
+    return text
+
+
+def test_show_says_where_a_fact_came_from(fact: str, memory: Command) -> None:
+    (point,) = memory.ids("--facts").values()
+    shown = memory.json("show", point)
+    assert (shown["kind"], shown["text"]) == ("fact", fact)
+    assert [m["content"] for m in shown["messages"]] == ["Why is the sky blue?", "Rayleigh scattering."]
+    out, _ = memory("show", point)
+    assert out.startswith(f"{point}  fact  session_a turn 1  ann\n  {fact}\n\nFrom:\n  user, session_a turn 1, ")
+    assert out.endswith("\n    Rayleigh scattering.\n")
+    for wrong in ("12345", "nonsense", "1 OR 1"):
+        assert f"there is no memory '{wrong}'" in memory("show", wrong, code=2)[1]
+
+
+def test_forget_one_fact_for_good(fact: str, memory: Command, home: Path) -> None:
+    (point,) = memory.ids("--facts").values()
+    assert memory("forget", point, "--yes")[1] == (
+        "massmem: forgotten: 1; the log of the session still holds what was said\n"
+    )
+    assert memory.ids("--facts") == {}
+    assert len(memory.ids()) == SAID
+    assert holds(home / ".massmem" / "memory", fact) == []
+    assert "there is no memory" in memory("forget", point, "--yes", code=2)[1]
+
+
+def test_what_is_forgotten_stays_so_after_a_rebuild(memory: Command, home: Path) -> None:
+    text = "Blue light scatters more."
+    assert memory.json("forget", memory.ids()[text], "--yes") == {"forgotten": 1}
+    assert holds(home / ".massmem" / "memory", text) == []
+    assert memory.json("rebuild")["episodes"] == SAID - 1
+    assert text not in memory.ids()
+    assert memory.json("forget", "--agent", "ann", "--yes")["forgotten"] > 1
+    memory("rebuild", "--session-id", "session_a")
+    assert {m["agent_id"] for m in memory.json("list")["memories"]} == {"bob", "user"}
+    memory("forget", "--session-id", "session_a", "--yes")
+    memory("rebuild")
+    assert memory.ids() == {}
+    assert holds(home / ".massmem" / "memory", "Why is the sky blue") == []
+    assert holds(home / ".massmem", "Why is the sky blue") != []  # the log is not touched
+
+
+def test_what_waits_in_the_queue_can_be_forgotten(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = Command(capsys)
+    assert command.json("forget", "--agent", "bob", "--yes") == {"forgotten": 0}
+    assert command.json("record")["episodes"] == SAID - 3
+    assert {m["agent_id"] for m in command.json("list")["memories"]} == {"ann", "user"}
+
+
+def test_a_rebuild_makes_the_same_again(fact: str, memory: Command) -> None:
+    before = memory.ids()
+    done = memory.json("rebuild")
+    assert (done["episodes"], done["turns"]) == (SAID, 1)
+    assert memory.ids() == before
+    assert fact in before
+    lines = memory("rebuild")[1].splitlines()
+    assert lines[-1] == f"massmem: recorded {SAID} messages, 1 ends of turns, 0 new facts"
+    assert "massmem: recording: 100 % of" in lines[-2]
+
+
+def test_nothing_is_forgotten_by_mistake(memory: Command) -> None:
+    assert "nothing was named" in memory("forget", "--yes", code=2)[1]
+    assert "add --yes" in memory("forget", "--agent", "ann", code=2)[1]
+    assert "cannot be a session id" in memory("forget", "--session-id", "../x", "--yes", code=2)[1]
+    assert len(memory.ids()) == SAID
+
+
+@pytest.mark.parametrize(("reply", "left"), [("n", SAID), ("y", SAID - 1)])
+def test_on_a_terminal_it_asks(memory: Command, reply: str, left: int) -> None:
+    line = ["-m", "massmem", "memory", "forget", "--agent", "user", "--config", "team.yaml"]
+    child = pexpect.spawn(sys.executable, line, encoding="utf-8", timeout=20)
+    child.expect_exact("Memories to be forgotten for good: 1. Go on? [y/N]: ")
+    child.sendline(reply)
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+    assert len(memory.ids()) == left
+
+
+def test_a_session_that_is_not_there(memory: Command) -> None:
+    for line in (["search", "sky"], ["record"], ["rebuild"]):
+        assert "there is no session 'nope'" in memory(*line, "--session-id", "nope", code=5)[1]
+
+
+async def test_while_another_process_has_the_index(home: Path, database: Path) -> None:
+    opened = await open_memory(MemoryConfig.model_validate(settings()), home / ".massmem", {})
+
+    def run(*line: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "massmem", "memory", *line, "--config", "team.yaml", "--json"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    try:
+        found = run("search", "Rayleigh")
+        assert "another process" in json.loads(found.stdout)["unavailable"]
+        assert all("Rayleigh" in m["text"] for m in json.loads(found.stdout)["memories"])
+        assert json.loads(found.stdout)["memories"]
+        stats = json.loads(run("stats").stdout)
+        assert stats["unavailable"]
+        assert stats["recordings"]["pending"] == SAID + 3
+        refused = run("record")
+        assert refused.returncode == 3
+        assert json.loads(refused.stdout)["exit_code"] == 3
+    finally:
+        await opened.close()
