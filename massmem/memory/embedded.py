@@ -23,6 +23,7 @@ from massmem.memory.visible import (
     possible,
     seen_by,
     selected,
+    settled,
     stored,
     told,
 )
@@ -93,7 +94,7 @@ class EmbeddedIndex:
 
     def told_between(self, day_from: int, day_to: int, visible: Visible, limit: int) -> list[int]:
         """Ids of what was said on these days (ordinals, both included), oldest first."""
-        return self._ids(visible.condition(told(day_from, day_to)), limit, oldest_first=True)
+        return self._ordered(visible.condition(told(day_from, day_to)), limit, newest_first=False)
 
     def payloads(self, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
         """Payloads by id, of those that there are."""
@@ -116,7 +117,7 @@ class EmbeddedIndex:
 
     def page(self, selection: Selection, limit: int, offset: int = 0) -> list[tuple[int, dict[str, Any]]]:
         """Id and payload, newest first."""
-        ids = self._ids(selected(selection), offset + limit, newest_first=True)[offset:]
+        ids = self._ordered(selected(selection), offset + limit, newest_first=True)[offset:]
         payloads = self.payloads(ids)
         return [(point_id, payloads[point_id]) for point_id in ids if point_id in payloads]
 
@@ -166,13 +167,21 @@ class EmbeddedIndex:
             hits = shard.query(edge.QueryRequest(limit=limit, query=query, filter=_filter(condition)))
             return [(_id(hit), hit.score) for hit in hits]
 
-    def _ids(self, condition: All, limit: int, *, newest_first: bool = False, oldest_first: bool = False) -> list[int]:
-        order = None
-        if newest_first or oldest_first:
-            order = edge.OrderBy("at", edge.Direction.Desc if newest_first else edge.Direction.Asc)
-        request = edge.ScrollRequest(limit=limit, filter=_filter(condition), with_payload=False, order_by=order)
+    def _ids(self, condition: All, limit: int) -> list[int]:
+        request = edge.ScrollRequest(limit=limit, filter=_filter(condition), with_payload=False)
         with self._shard.reading() as shard:
             return [_id(record) for record in shard.scroll(request)[0]]
+
+    def _ordered(self, condition: All, limit: int, *, newest_first: bool) -> list[int]:
+        order = edge.OrderBy("at", edge.Direction.Desc if newest_first else edge.Direction.Asc)
+        request = edge.ScrollRequest(limit=max(limit, 1), filter=_filter(condition), with_payload=False, order_by=order)
+        with self._shard.reading() as shard:
+            found = [(int(record.order_value or 0), _id(record)) for record in shard.scroll(request)[0]]
+        if not found:
+            return []
+        last = found[-1][0]
+        ties = self._ids(All((condition, Span("at", last, last))), _ALL)
+        return settled(found, ties, newest_first=newest_first)[:limit]
 
 
 def _id(point: edge.Record | edge.ScoredPoint) -> int:

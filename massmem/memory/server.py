@@ -25,6 +25,7 @@ from massmem.memory.visible import (
     possible,
     seen_by,
     selected,
+    settled,
     stored,
     told,
 )
@@ -92,7 +93,7 @@ class ServerIndex:
         return set(self._ids(visible.condition(possible(among)), len(among))) if among else set()
 
     def told_between(self, day_from: int, day_to: int, visible: Visible, limit: int) -> list[int]:
-        return self._ids(visible.condition(told(day_from, day_to)), limit, models.Direction.ASC)
+        return self._ordered(visible.condition(told(day_from, day_to)), limit, newest_first=False)
 
     def payloads(self, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
         wanted = list(possible(ids).ids)
@@ -112,7 +113,7 @@ class ServerIndex:
                 self._client.set_payload(self._collection, {"won": True, "seen": seen}, points=ids, wait=True)
 
     def page(self, selection: Selection, limit: int, offset: int = 0) -> list[tuple[int, dict[str, Any]]]:
-        ids = self._ids(selected(selection), offset + limit, models.Direction.DESC)[offset:]
+        ids = self._ordered(selected(selection), offset + limit, newest_first=True)[offset:]
         payloads = self.payloads(ids)
         return [(point_id, payloads[point_id]) for point_id in ids if point_id in payloads]
 
@@ -189,13 +190,25 @@ class ServerIndex:
             )
         return [(_id(point.id), point.score) for point in found.points]
 
-    def _ids(self, condition: All, limit: int, direction: models.Direction | None = None) -> list[int]:
-        order = None if direction is None else models.OrderBy(key="at", direction=direction)
+    def _ids(self, condition: All, limit: int) -> list[int]:
+        return [_id(record.id) for record in self._scroll(condition, limit)]
+
+    def _ordered(self, condition: All, limit: int, *, newest_first: bool) -> list[int]:
+        direction = models.Direction.DESC if newest_first else models.Direction.ASC
+        records = self._scroll(condition, max(limit, 1), models.OrderBy(key="at", direction=direction))
+        found = [(int(record.order_value or 0), _id(record.id)) for record in records]
+        if not found:
+            return []
+        last = found[-1][0]
+        ties = self._ids(All((condition, Span("at", last, last))), _ALL)
+        return settled(found, ties, newest_first=newest_first)[:limit]
+
+    def _scroll(self, condition: All, limit: int, order: models.OrderBy | None = None) -> list[models.Record]:
         with self._failures():
             records, _ = self._client.scroll(
                 self._collection, scroll_filter=_filter(condition), limit=limit, order_by=order, with_payload=False
             )
-        return [_id(record.id) for record in records]
+        return records
 
     def _scrolled(self, condition: All, keys: list[str]) -> Generator[models.Record]:
         offset: Any = None

@@ -119,6 +119,16 @@ def told(day_from: int, day_to: int) -> Span:
     return Span("at", day_from * DAY, (day_to + 1) * DAY - 1)
 
 
+def settled(found: Sequence[tuple[int, int]], ties: Iterable[int], *, newest_first: bool) -> list[int]:
+    """Ids in an order that is always the same. found: `at` and id, in order of `at`; ties: all with the last `at`.
+
+    An index cuts anywhere among points of the same second, so that a page could miss some and repeat others.
+    """
+    last = found[-1][0]
+    whole = {(at, point_id) for at, point_id in found if at != last} | {(last, point_id) for point_id in ties}
+    return [point_id for _, point_id in sorted(whole, reverse=newest_first)][: len(found)]
+
+
 def of_turn(session_id: str, turn: int, agent_id: str) -> All:
     return All((OneOf("run_id", (session_id,)), OneOf("agent_id", (agent_id,)), Span("turn", turn, turn)))
 

