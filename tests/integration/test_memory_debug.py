@@ -1,4 +1,4 @@
-"""`--debug` keeps what was sent to the model that extracts facts and what came back, field by field, without secrets."""
+"""`--debug` keeps what went to the model that extracts facts and what came back, field by field, without secrets."""
 
 import json
 import os
