@@ -3,6 +3,7 @@ from typing import get_args
 from massmem.events import Event
 from massmem.store.projection import (
     Insert,
+    QueueExtraction,
     RowOp,
     SetSession,
     SetTurn,
@@ -65,6 +66,18 @@ def test_the_end_of_a_turn_names_winner_and_answer() -> None:
     assert (final["final"], final["agent_id"], final["kind"]) == (True, "ann", "assistant")
     (turn,) = [o.row for o in operations if isinstance(o, SetTurn)]
     assert (turn["status"], turn["winner"], turn["answer_seq"]) == ("completed", "ann", 30)
+
+
+def test_what_is_queued_follows_from_the_event_alone() -> None:
+    queued = {e.type: rows(project("s", 1, 5, e), "recordings") for e in [*whole_turn(), *other_ends()]}
+    assert {name: [row["kind"] for row in found] for name, found in queued.items() if found} == {
+        "turn_started": ["episode"],
+        "answer_submitted": ["episode"],
+        "ballot_cast": ["episode"],
+        "turn_completed": ["episode", "complete"],
+    }
+    ends = {e.type for e in [*whole_turn(), *other_ends()] if QueueExtraction(5, e.at) in project("s", 1, 5, e)}
+    assert ends == {"turn_completed", "turn_failed", "turn_interrupted"}
 
 
 def test_a_long_question_makes_a_short_title() -> None:

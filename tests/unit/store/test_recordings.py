@@ -1,0 +1,86 @@
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from massmem.memory.persistent import Selection
+from massmem.store import open_store, recordings
+from massmem.store.projection import message_id
+from massmem.store.schema import chat_messages
+from massmem.store.sql import SqlStore
+from tests.contract.test_session_store import session
+from tests.support.sample_turn import START, whole_turn
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "m.db"
+
+
+@pytest.fixture
+async def store(database: Path) -> AsyncIterator[SqlStore]:
+    opened = await open_store(f"sqlite:///{database}", database.parent)
+    assert isinstance(opened, SqlStore)
+    await opened.create_session(session())
+    await opened.append("session_a", 1, whole_turn())
+    yield opened
+    await opened.close()
+
+
+async def test_what_is_done_leaves_the_index_of_what_is_due(store: SqlStore, database: Path) -> None:
+    with closing(sqlite3.connect(database)) as connection:
+
+        def pending() -> int:
+            query = "SELECT count(*) FROM recordings INDEXED BY ix_recordings_pending WHERE status = 'pending'"
+            return connection.execute(query).fetchone()[0]
+
+        before = pending()
+        rows = await store.due_recordings("episode", 100)
+        await store.finish_recordings(rows)
+        assert pending() == before - len(rows) > 0
+
+
+async def test_the_queue_holds_nothing_that_was_said(store: SqlStore, database: Path) -> None:
+    with closing(sqlite3.connect(database)) as connection:
+        found = connection.execute("SELECT * FROM recordings").fetchall()
+    assert len(found) == 11
+    assert "blue" not in str(found).lower()
+    assert {row.message_id for row in await store.due_recordings("episode", 100)} == {
+        message_id("session_a", row.seq) for row in await store.due_recordings("episode", 100)
+    }
+
+
+async def test_forgetting_removes_the_reason_of_a_failure(store: SqlStore, database: Path) -> None:
+    (row, *_) = await store.due_recordings("episode", 1)
+    await store.fail_recording(row, "cannot embed: my secret question", START)
+    await store.forget_recordings(Selection(session_id="session_a"))
+    with closing(sqlite3.connect(database)) as connection:
+        kept = connection.execute("SELECT DISTINCT kind, status, reason FROM recordings ORDER BY kind").fetchall()
+    assert kept == [
+        ("complete", "pending", None), ("episode", "forgotten", None), ("extract", "forgotten", None)
+    ]  # fmt: skip
+
+
+async def test_the_queue_of_a_deleted_session_goes_with_it(store: SqlStore, database: Path) -> None:
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("DELETE FROM chat_sessions")
+        connection.commit()
+    assert (await store.recording_counts()).pending == 0
+
+
+@given(query=st.text(max_size=200))
+def test_a_query_becomes_quoted_words_only(query: str) -> None:
+    built = recordings.search(sa.select(chat_messages), query, None, 5)
+    if built is None:
+        return
+    words = built.compile().params["words"]
+    for part in words.split(" OR "):
+        assert part[0] == part[-1] == '"'
+        assert part[1:-1].replace("_", "a").isalnum()
+    assert len(words.split(" OR ")) <= recordings.MOST_WORDS
