@@ -13,8 +13,9 @@ from massmem.config.load import resolve_agents
 from massmem.config.models import TeamConfig
 from massmem.errors import InputError, MemoryUnavailable, UnknownSessionError
 from massmem.memory import open_memory
+from massmem.memory.attempts import Counts
 from massmem.memory.persistent import USER, Memory, MemoryStats, PersistentMemory, Recalled, Scope, Selection, Wanted
-from massmem.memory.recording import Counts, Recorder
+from massmem.memory.recording import Recorder
 from massmem.recall import by_words, extractor
 from massmem.records import MessageRecord, RecordingCounts, check_session_id
 from massmem.store import open_store

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from massmem.errors import EmbeddingError, MalformedResponse, RateLimited
+from massmem.memory.attempts import MOST_ATTEMPTS, Counts, wait_before
 from massmem.memory.extraction import Extraction, Origin, RecordedMessage
 from massmem.memory.persistent import Fact, Selection
 from massmem.memory.recorded import spoken
-from massmem.memory.recording import MOST_ATTEMPTS, Counts, Recorder, wait_before
+from massmem.memory.recording import Recorder
 from massmem.store import open_store
 from massmem.store.base import SessionStore
 from tests.contract.test_session_store import everything, queue, session

@@ -1,0 +1,61 @@
+"""What becomes of a row of the queue that could not be recorded, and what a drain of the queue counts."""
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from massmem.errors import MassmemError, MemoryUnavailable, StoreError
+from massmem.events import now
+from massmem.records import RecordingRecord
+from massmem.redact import redact
+
+if TYPE_CHECKING:
+    from massmem.store.base import SessionStore
+
+log = logging.getLogger(__name__)
+
+MOST_ATTEMPTS = 8
+
+NOT_THE_ROW = (MemoryUnavailable, StoreError)
+"""Raised whatever the row holds: the drain ends, and the row stays as it is."""
+
+BAD_ROW = (MassmemError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, OSError)
+"""What a row that cannot be recorded may raise; anything else is a bug and shows as one."""
+
+_FIRST_WAIT = 30.0
+_LONGEST_WAIT = 3600.0
+_REASON_LENGTH = 300
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a drain did. unavailable: why the memory could not be used; what is left then stays pending."""
+
+    episodes: int = 0
+    turns: int = 0
+    extractions: int = 0
+    facts: int = 0
+    retried: int = 0
+    failed: int = 0
+    unavailable: str = ""
+
+
+def wait_before(attempt: int) -> timedelta:
+    """How long to wait before this attempt, counted from 1 for the first repetition."""
+    return timedelta(seconds=min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (attempt - 1)))
+
+
+async def failed(
+    store: "SessionStore", row: RecordingRecord, error: Exception, counts: Counts, *, give_up: bool = True
+) -> None:
+    """Count an attempt; with `give_up` the last one is final."""
+    attempt = row.attempts + 1
+    text = error.message if isinstance(error, MassmemError) else f"{type(error).__name__}: {error}"
+    reason = " ".join(redact(text).split())[:_REASON_LENGTH]
+    given_up = give_up and attempt >= MOST_ATTEMPTS
+    await store.fail_recording(row, reason, None if given_up else now() + wait_before(attempt))
+    counts.failed += given_up
+    counts.retried += not given_up
+    after = "given up" if given_up else "tried again later"
+    log.warning("%s of %s turn %d not recorded (%s): %s", row.kind, row.session_id, row.turn, after, reason)
