@@ -1,0 +1,214 @@
+"""The embedded index under kills, crowds, full disks and damage; its lock, and the script that cleans up behind it."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from massmem.errors import MemoryUnavailable
+from massmem.memory.embedded import EmbeddedIndex
+from massmem.memory.persistent import Selection
+from massmem.memory.shard import ROOM
+from tests.support.index_writer import AT_ONCE, DIMS, found_in, point, store_points, use
+from tests.support.store_writer import finish, kill_at_work, lost_and_ghosts, noted, start
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "cleanup_qdrant_lock.sh"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "memory" / "index"
+
+
+def expected(notes: list[str]) -> tuple[set[str], set[str]]:
+    """What must be there, and what may be."""
+    removed = {note[1:] for note in notes if note.startswith("-")}
+    return {note for note in notes if not note.startswith("-")} - removed, removed
+
+
+def killed(folder: Path, notes: Path, kills: int) -> None:
+    notes.mkdir()
+    rng = random.Random(1)
+    at_work = 0
+    for number in range(kills):
+        book = notes / f"{number}.notes"
+        writer = start(store_points, folder, book, number * 100_000, 100_000, 30.0)
+        at_work += kill_at_work(writer, book, rng)
+    acknowledged, removed = expected(noted(notes))
+    found = [number for number in map(str, found_in(folder)) if number not in removed]
+    lost, ghosts = lost_and_ghosts(acknowledged, found, in_flight=at_work * AT_ONCE)
+    print(f"kills {at_work} acknowledged {len(acknowledged)} lost {lost} ghosts {ghosts}")
+    assert at_work == kills
+    assert acknowledged
+    assert (lost, ghosts) == (0, 0)
+
+
+def test_kill_minus_9(folder: Path, tmp_path: Path) -> None:
+    killed(folder, tmp_path / "notes", 10)
+
+
+@pytest.mark.full
+def test_kill_minus_9_often(folder: Path, tmp_path: Path) -> None:
+    killed(folder, tmp_path / "notes", 200)
+
+
+def test_processes_take_turns(folder: Path, tmp_path: Path) -> None:
+    writers = [start(store_points, folder, tmp_path / f"{n}.notes", n * 1000, 15, 60.0) for n in range(4)]
+    assert finish(writers) == [0] * 4
+    acknowledged, removed = expected(noted(tmp_path))
+    assert lost_and_ghosts(acknowledged, map(str, found_in(folder))) == (0, 0)
+    assert len(acknowledged | removed) == 4 * 15
+
+
+def test_whoever_comes_second_does_not_disturb_the_first(folder: Path) -> None:
+    index = EmbeddedIndex(folder, DIMS)
+    intruders = [start(use, folder) for _ in range(3)]
+    stored = 0
+    while any(intruder.is_alive() for intruder in intruders):
+        index.upsert([point(stored)])
+        index.flush()
+        stored += 1
+    assert finish(intruders) == [3] * 3
+    index.upsert([point(stored)])
+    index.close()
+    assert len(found_in(folder)) == stored + 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "small"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={3 * ROOM}", "none", str(place)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if mounted.returncode:
+        pytest.skip(f"mounting a small disk is not permitted: {mounted.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    index = EmbeddedIndex(small_disk / "index", DIMS)
+    index.upsert([point(n) for n in range(100)])
+    filler = small_disk / "filler"
+    with filler.open("wb") as file:
+        while shutil.disk_usage(small_disk).free > ROOM - 2**20:
+            file.write(bytes(2**20))
+            file.flush()
+    stored = 100
+    with pytest.raises(MemoryUnavailable, match="disk is full"):
+        for number in range(1000, 100_000):
+            index.upsert([point(number, os.urandom(20_000).hex())])
+            stored += 1
+    with pytest.raises(MemoryUnavailable, match="disk is full"):
+        index.set_won("s1", 1, "user")
+    with pytest.raises(MemoryUnavailable, match="disk is full"):
+        index.delete(Selection(session_id="s1"))
+    assert index.count(Selection()) == stored
+    filler.unlink()
+    index.upsert([point(5000)])
+    index.close()
+    assert len(found_in(small_disk / "index")) == stored + 1
+
+
+def test_a_disk_too_full_to_begin(small_disk: Path) -> None:
+    (small_disk / "filler").write_bytes(bytes(2 * ROOM + 2**20))
+    with pytest.raises(MemoryUnavailable, match="disk is full"):
+        EmbeddedIndex(small_disk / "index", DIMS)
+
+
+def damage(path: Path, how: str) -> None:
+    size = path.stat().st_size
+    match how:
+        case "empty":
+            path.write_bytes(b"")
+        case "half":
+            os.truncate(path, size // 2)
+        case "gone":
+            path.unlink()
+        case _:
+            with path.open("r+b") as file:
+                file.write(random.Random(1).randbytes(min(size, 64)))
+
+
+def damaged(folder: Path, tmp_path: Path, cases: int) -> None:
+    """Damage one file in one way at a time: the index works, or says that it cannot; no process dies of it."""
+    index = EmbeddedIndex(folder, DIMS)
+    index.upsert([point(n) for n in range(1200)])
+    index.close()
+    names = sorted(path.relative_to(folder) for path in (folder / "shard").rglob("*") if path.is_file())
+    every = [(name, how) for name in [*names, Path("shard.json")] for how in ("empty", "half", "gone", "junk")]
+    codes: Counter[int | None] = Counter()
+    for name, how in random.Random(2).sample(every, min(cases, len(every))):
+        copy = tmp_path / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        subprocess.run(["cp", "-a", "--sparse=always", str(folder), str(copy)], check=True)
+        damage(copy / name, how)
+        code = finish([start(use, copy)])[0]
+        assert code in (0, 3), f"{name} {how}: {code}"
+        codes[code] += 1
+    print(f"damaged {codes.total()} works {codes[0]} refused {codes[3]}")
+    assert codes[3]
+
+
+def test_damage(folder: Path, tmp_path: Path) -> None:
+    damaged(folder, tmp_path, 10)
+
+
+@pytest.mark.full
+def test_damage_everywhere(folder: Path, tmp_path: Path) -> None:
+    damaged(folder, tmp_path, 10_000)
+
+
+def clean_up(place: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(SCRIPT), str(place)], capture_output=True, text=True, check=False)
+
+
+def test_the_clean_up_refuses_while_the_index_is_open(folder: Path) -> None:
+    index = EmbeddedIndex(folder, DIMS)
+    done = clean_up(folder.parent)
+    assert done.returncode == 1
+    assert f"in use by process {os.getpid()}" in done.stdout
+    assert (folder / "lock").exists()
+    with pytest.raises(MemoryUnavailable, match=f"pid {os.getpid()}"):
+        EmbeddedIndex(folder, DIMS, wait=0)
+    index.close()
+
+
+def test_the_clean_up_removes_what_a_kill_has_left(folder: Path, tmp_path: Path) -> None:
+    writer = start(store_points, folder, tmp_path / "w.notes", 0, 100_000, 30.0)
+    while not noted(tmp_path):
+        time.sleep(0.005)
+    assert writer.pid
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.join(10)
+    assert (folder / "lock.pid").read_text() == str(writer.pid)
+    done = clean_up(folder.parent)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "2 removed, 0 in use" in done.stdout
+    assert not (folder / "lock").exists()
+    assert not (folder / "lock.pid").exists()
+    acknowledged, removed = expected(noted(tmp_path))
+    assert {int(number) for number in acknowledged} <= set(found_in(folder)) | {int(n) for n in removed}
+
+
+def test_the_clean_up_has_nothing_to_do(tmp_path: Path) -> None:
+    done = clean_up(tmp_path / "nowhere")
+    assert done.returncode == 0
+    assert "nothing to do" in done.stderr
+
+
+def test_a_stale_lock_stops_nobody(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "lock").write_text("")
+    (folder / "lock.pid").write_text("1")
+    EmbeddedIndex(folder, DIMS, wait=0).close()

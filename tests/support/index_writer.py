@@ -1,0 +1,68 @@
+"""Processes that write to an embedded index, to be started with `store_writer.start`, and what they leave."""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from massmem.errors import MemoryUnavailable
+from massmem.memory.embedded import EmbeddedIndex
+from massmem.memory.persistent import Selection
+from massmem.memory.visible import Point, Visible
+from tests.support.store_writer import Notes
+
+DIMS = 8
+AT_ONCE = 3
+EVERYWHERE = Visible("me", "none", 1, everywhere=True)
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def point(number: int, text: str = "text") -> Point:
+    payload = {
+        "data": text, "run_id": f"s{number % 5}", "agent_id": "user", "turn": 1, "won": False, "kind": "episode",
+        "group": "", "created_at": NOW.isoformat(), "f": [number % 1000, 0, 0, 1, 1, NOW.toordinal()],
+    }  # fmt: skip
+    return Point(number, [1.0 + number % 7] * DIMS, {number % 50: 1.0, 1000: 1.0}, payload)
+
+
+def store_points(folder: Path, notes: Path, first: int, count: int, wait: float) -> None:
+    """Store points with ids from `first` on, AT_ONCE at a time; flush, and delete one for good, now and then.
+
+    Notes an id when it is stored, and `-id` before it is deleted again: from then on it may be there or not.
+    """
+    index, book = EmbeddedIndex(folder, DIMS, wait), Notes(notes)
+    for number in range(first, first + count, AT_ONCE):
+        index.upsert([point(n) for n in range(number, number + AT_ONCE)])
+        for stored in range(number, number + AT_ONCE):
+            book.add(str(stored))
+        if number % 7 == 0:
+            index.flush()
+        if number % 23 == 0:
+            book.add(f"-{number}")
+            index.delete(Selection(ids=(str(number),)))
+    index.close()
+
+
+def found_in(folder: Path) -> list[int]:
+    """Ids of all points, which are whole: each is found by its words and by its meaning."""
+    index = EmbeddedIndex(folder, DIMS, 30)
+    ids = [number for number, _ in index.page(Selection(), 1_000_000)]
+    assert index.count(Selection()) == len(ids)
+    assert {number for number, _ in index.lexical({1000: 1.0}, EVERYWHERE, 1_000_000)} == set(ids)
+    assert {number for number, _ in index.semantic([1.0] * DIMS, EVERYWHERE, 1_000_000, ids)} == set(ids)
+    index.close()
+    return ids
+
+
+def use(folder: Path) -> None:
+    """Open the index and do a bit of everything. Exits with 0, or with 3 when it says that it cannot be used."""
+    try:
+        index = EmbeddedIndex(folder, DIMS)
+        index.lexical({1000: 1.0}, EVERYWHERE, 50)
+        index.semantic([1.0] * DIMS, EVERYWHERE, 50)
+        index.page(Selection(), 50)
+        index.upsert([point(1_000_000 + n) for n in range(10)])
+        index.set_won("s1", 1, "user")
+        index.delete(Selection(ids=("1000001",)))
+        index.close()
+    except MemoryUnavailable:
+        sys.exit(3)
