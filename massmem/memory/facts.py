@@ -89,6 +89,13 @@ def read_reply(reply: str | None) -> Reading:
     return Reading(statements, closed and len(statements) == len(items))
 
 
+def repeats(begun: str) -> bool:
+    """The last whole statement of a reply that is still being written stands there already."""
+    found = _embedded(begun)
+    texts = [statement.text for item in (found[0] if found else ()) if (statement := _statement(item))]
+    return len(texts) > 1 and texts[-1] in texts[:-1]
+
+
 def clean_fact(text: str) -> str:
     """`text` as one line without control characters and without what could pose as part of a prompt, cut to length.
 

@@ -38,9 +38,10 @@ from massmem.memory.extraction import (
     message_ids,
     to_fact,
 )
+from massmem.memory.facts import repeats
 from massmem.memory.mem0_models import Answer, Bounds, OpenModel, open_model
 from massmem.memory.persistent import Fact
-from massmem.messages import ChatMessage, ChatRequest, Reply
+from massmem.messages import ChatMessage, ChatRequest, Reply, TextChunk
 
 if TYPE_CHECKING:
     from massmem.memory.mem0_pipeline import Found, Reader
@@ -243,6 +244,9 @@ async def _answer(chat: "ChatProvider", request: ChatRequest) -> Answer:
     async with aclosing(chat.stream(request)) as chunks_:
         async for chunk in chunks_:
             reply.feed(chunk)
+            if isinstance(chunk, TextChunk) and "}" in chunk.text and repeats(reply.text):
+                # A small model that starts over does so until its last token, minutes later.
+                return Answer(f"{reply.text.rpartition('}')[0]}}}]}}", "stop")
     if reply.finish == "content_filter":
         raise ContentRefused("the model refused to extract memories from this conversation")
     return Answer(reply.text, reply.finish)

@@ -9,9 +9,9 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 # mem0 has no type stubs.
 from mem0.configs.base import MemoryConfig as Mem0Config  # pyright: ignore[reportMissingTypeStubs]
@@ -23,7 +23,17 @@ from mem0.vector_stores.base import VectorStoreBase  # pyright: ignore[reportMis
 
 from massmem.config.models import MemoryLlmConfig
 from massmem.errors import MalformedResponse, MassmemError, MemoryUnavailable
-from massmem.memory.extraction import COMPACT_SYSTEM, INSTRUCTIONS, Chunk, Known, Origin, message_ids, prompt_messages
+from massmem.memory.extraction import (
+    COMPACT_SYSTEM,
+    INSTRUCTIONS,
+    Chunk,
+    Known,
+    Origin,
+    compact_prompt,
+    is_grounded,
+    message_ids,
+    prompt_messages,
+)
 from massmem.memory.facts import Reading, Statement, clean_fact, is_knowledge, normalised, read_reply
 from massmem.memory.mem0_models import OpenModel, failure
 from massmem.memory.payload import USER_ID
@@ -70,7 +80,8 @@ class Reader:
         self._config = config
         self._origin = origin
         self._model = Model(model)
-        self._pipeline = Pipeline(self._model, QueryEmbedder(known), IndexStore(known, origin, self._model))
+        # mem0 has no types to rely on.
+        self._pipeline: Any = Pipeline(self._model, QueryEmbedder(known), IndexStore(known, origin, self._model))
 
     def read(self, chunk: Chunk) -> Found:
         """What the model finds in it.
@@ -81,14 +92,13 @@ class Reader:
         """
         said = max(piece.created_at for piece in chunk)
         metadata = {"turn": self._origin.turn, "message_ids": [*message_ids(chunk)], "created_at": said.isoformat()}
-        self._model.said_on = said.date().isoformat()
+        self._model.begin(chunk)
         try:
-            add = cast("Callable[..., dict[str, list[dict[str, str]]]]", self._pipeline.add)
             ids = {"user_id": USER_ID, "agent_id": self._origin.agent_id, "run_id": self._origin.session_id}
-            result = add(prompt_messages(chunk), metadata=metadata, **ids)
+            result = self._pipeline.add(prompt_messages(chunk), metadata=metadata, **ids)
         except LLMError as e:
             raise failure(e.__cause__ or e, self._config) from e
-        stored = {memory["memory"] for memory in result["results"]}
+        stored: set[str] = {memory["memory"] for memory in result["results"]}
         new = self._model.new
         kept = tuple(statement for statement in new if statement.text in stored)
         return Found(kept, self._model.duplicates + len(new) - len(kept), self._model.reading.complete)
@@ -120,10 +130,14 @@ class Model:
     def __init__(self, model: OpenModel) -> None:
         self._model = model
         self._known: set[str] = set()
-        self.said_on = ""
+        self._chunk: Chunk = ()
         self.reading = Reading(())
         self.new: tuple[Statement, ...] = ()
         self.duplicates = 0
+
+    def begin(self, chunk: Chunk) -> None:
+        """What the next request is about."""
+        self._chunk = chunk
 
     def learn(self, text: str) -> None:
         """A fact that need not be found again."""
@@ -132,8 +146,11 @@ class Model:
     def generate_response(self, messages: Sequence[Mapping[str, str]], **_: Any) -> str:
         """The model's statements, cleaned, those that are new; in the form that mem0 expects."""
         system, user = (message["content"] for message in messages)
-        user = _OBSERVATION_DATE.sub(rf"\g<1>{self.said_on}", user)  # mem0 means today, also for an older message
-        answer = self._model.ask(COMPACT_SYSTEM if self._model.compact else system, user)
+        said = max(piece.created_at for piece in self._chunk).date()
+        user = _OBSERVATION_DATE.sub(rf"\g<1>{said}", user)  # mem0 means today, also for an older message
+        if self._model.compact:
+            system, user = COMPACT_SYSTEM, compact_prompt(user)
+        answer = self._model.ask(system, user)
         try:
             self.reading = read_reply(answer.text)
         except MalformedResponse as e:
@@ -141,8 +158,11 @@ class Model:
                 raise MalformedResponse(f"the reply was cut off before its first fact ended; {e.message}") from e
             raise
         cleaned = [_cleaned(statement) for statement in self.reading.statements]
-        self._keep_new([statement for statement in cleaned if is_knowledge(statement.text)])
+        self._keep_new([statement for statement in cleaned if self._is_worth_it(statement)])
         return json.dumps({"memory": [{"text": s.text, "attributed_to": s.attributed_to} for s in self.new]})
+
+    def _is_worth_it(self, statement: Statement) -> bool:
+        return is_knowledge(statement.text) and (not self._model.compact or is_grounded(statement, self._chunk))
 
     def _keep_new(self, statements: Sequence[Statement]) -> None:
         fresh: dict[str, Statement] = {}

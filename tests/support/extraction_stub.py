@@ -1,11 +1,20 @@
 """Replies of a chat model that is asked for facts, for the loopback server of provider_stub, and what it was sent."""
 
 import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from massmem.memory.extraction import Origin, RecordedMessage
-from tests.support.provider_stub import Http, Recorded
+from massmem.config.models import MemoryLlmConfig
+from massmem.memory.extraction import Extraction, Origin, RecordedMessage
+from massmem.memory.mem0 import Limits, Mem0Extractor
+from tests.support.provider_stub import KEY, Http, Recorded, Stub
+
+QUICK = Limits(deadline=20, timeout=10, retries=0)
+
+Open = Callable[..., Mem0Extractor]
 
 DAY = datetime(2025, 3, 4, 10, 30, tzinfo=UTC)
 ORIGIN = Origin("session_20250304_103000", "agent_a", 1)
@@ -65,3 +74,26 @@ def prompts(request: Recorded) -> tuple[str, str]:
 def section(prompt: str, name: str) -> str:
     """What stands below a heading of mem0's prompt."""
     return prompt.partition(f"\n## {name}\n")[2].partition("\n\n## ")[0]
+
+
+def texts(extraction: Extraction) -> list[str]:
+    return [fact.text for fact in extraction.facts]
+
+
+def configured(stub: Stub, provider: str = "openai") -> MemoryLlmConfig:
+    values = {"provider": provider, "model": "stub", "api_key": KEY, "base_url": f"{stub.url}/v1"}
+    return MemoryLlmConfig.model_validate(values)
+
+
+@asynccontextmanager
+async def extractors(stub: Stub, home: Path) -> AsyncIterator[Open]:
+    """Gives a function that opens an extractor, for the stub unless it is given another configuration."""
+    opened: list[Mem0Extractor] = []
+
+    def open_(config: MemoryLlmConfig | None = None, limits: Limits = QUICK, **more: Any) -> Mem0Extractor:
+        opened.append(Mem0Extractor(config or configured(stub), home / "state", {}, limits=limits, **more))
+        return opened[-1]
+
+    yield open_
+    for extractor in opened:
+        await extractor.close()

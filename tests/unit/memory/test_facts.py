@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.errors import MalformedResponse
-from massmem.memory.facts import clean_fact, is_knowledge, normalised, read_reply, shortened
+from massmem.memory.facts import clean_fact, is_knowledge, normalised, read_reply, repeats, shortened
 from massmem.memory.quoting import LONGEST_FACT
 
 
@@ -74,6 +74,13 @@ def test_an_item_that_cannot_be_read_is_not_passed_over_in_silence():
     reading = read_reply('{"memory": [{"text": 3}, {"text": "one fact", "sources": ["m1", 2]}]}')
     assert [(s.text, s.sources) for s in reading.statements] == [("one fact", ("m1", "2"))]
     assert not reading.complete
+
+
+def test_a_reply_that_starts_over_is_noticed_while_it_is_written():
+    one, two = '{"text": "one fact"}', '{"text": "another"}'
+    assert not repeats('{"memory": [' + one)
+    assert not repeats(f'{{"memory": [{one}, {two}')
+    assert repeats(f'{{"memory": [{one}, {two}, {one}')
 
 
 def test_an_error_shows_no_secret():
