@@ -93,6 +93,7 @@ class Finder:
         vector = query_vector(query_terms(search.question, names))
         hits = self._index.lexical(vector, search.visible, _LEXICAL) if vector else []
         ids = np.array([point_id for point_id, _ in hits], np.int64)
+        self._rows.not_absent(ids)
         keys = self._known(np.unique(np.concatenate([ids, *self._others(search, ids)])))
         found = _find(keys, ids)
         bm25 = np.zeros(len(keys))

@@ -64,6 +64,11 @@ class Rows:
                 self._absent.clear()
             self._absent.update(keys)
 
+    def not_absent(self, keys: Ints) -> None:
+        """The index does have them, since another process wrote them."""
+        with self._lock:
+            self._absent.difference_update(keys.tolist())
+
     def missing(self, keys: Ints) -> list[int]:
         """Those that the index must be asked about."""
         return [key for key in keys.tolist() if key not in self._row and key not in self._absent]

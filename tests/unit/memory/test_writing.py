@@ -1,0 +1,90 @@
+"""Writing: embedders that fail, and writes that were cut off."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from massmem.errors import EmbeddingError
+from massmem.memory.embedded import EmbeddedIndex
+from massmem.memory.embedder import Embedder
+from massmem.memory.indexed import IndexedMemory
+from massmem.memory.persistent import Selection, Wanted
+from massmem.memory.places import Places
+from massmem.memory.point_ids import session_base
+from massmem.memory.visible import Point
+from tests.support.memories import asks, count, fact, indexed, said
+
+
+def memory_with(folder: Path, encode: Callable[[Sequence[str]], Sequence[Any]]) -> IndexedMemory:
+    return IndexedMemory(EmbeddedIndex(folder, 2), Embedder("two", 2, encode), count, str(folder))
+
+
+def odd_about_kites(vector: Any) -> Callable[[Sequence[str]], Sequence[Any]]:
+    return lambda texts: [vector if "kite" in text else [1.0, 0.5] for text in texts]
+
+
+@pytest.mark.parametrize("vector", [None, [float("nan"), 1.0], [1.0], [0.0, 0.0], "x"], ids=str)
+async def test_a_text_that_cannot_be_embedded_is_still_found_by_its_words(tmp_path: Path, vector: Any):
+    memory = memory_with(tmp_path / "index", odd_about_kites(vector))
+    await memory.record([said("Red kites nest.", 0), said("Oaks are old.", 1)])
+    assert await memory.add_facts([fact("Kites are birds.", by="user")]) == 1
+    found = await memory.recall("kites", asks(), Wanted(1000))
+    assert {m.text for m in found.memories} >= {"Red kites nest.", "Kites are birds."}
+    assert found.lexical_only
+    assert not (await memory.recall("oaks", asks(), Wanted(1000))).lexical_only
+    await memory.close()
+
+
+async def test_an_embedder_that_is_away_stores_nothing(tmp_path: Path):
+    """It is tried again later: without the vector the memory would be found by words alone for ever."""
+
+    def away(texts: Sequence[str]) -> Sequence[Any]:
+        raise EmbeddingError("the embedder is away")
+
+    memory = memory_with(tmp_path / "index", away)
+    with pytest.raises(EmbeddingError):
+        await memory.record([said("Red kites nest.")])
+    with pytest.raises(EmbeddingError):
+        await memory.add_facts([fact("Kites are birds.")])
+    assert await memory.list(Selection()) == []
+    await memory.close()
+
+
+async def test_a_write_that_was_cut_off_is_made_whole(tmp_path: Path):
+    long = "The quick brown fox jumps over the lazy dog and the cat as well today. " * 40
+    memory = indexed(tmp_path / "index")
+    await memory.record([said(long, 0), said("After it.", 1)])
+    whole = [m.text for m in await memory.list(Selection())]
+    await memory.close()
+    index = EmbeddedIndex(tmp_path / "index", 0)
+    index.delete(Selection(ids=tuple(str(session_base("s", 0) + i) for i in range(5, 9))), erase=False)
+    index.close()
+    memory = indexed(tmp_path / "index")
+    await memory.record([said(long, 0), said("After it.", 1)])
+    assert sorted(m.text for m in await memory.list(Selection())) == sorted(whole)
+    await memory.close()
+
+
+async def test_sessions_in_one_batch_keep_apart(tmp_path: Path):
+    memory = indexed(tmp_path / "index")
+    await memory.record([said(f"Kites {i}.", i // 2, session="st"[i % 2]) for i in range(10)])
+    for session in "st":
+        ids = sorted(int(m.id) for m in await memory.list(Selection(session)))
+        assert ids == [session_base(session, 0) + i for i in range(5)]
+    await memory.close()
+
+
+async def test_a_session_whose_place_is_taken_goes_elsewhere_and_overwrites_nothing(tmp_path: Path):
+    index = EmbeddedIndex(tmp_path / "index", 0)
+    plan = Places(index, lambda _: None).plan("other", [said("Theirs.", session="other")])
+    assert plan.passages
+    memory = IndexedMemory(index, None, count, "")
+    await memory.record([said("Theirs.", session="other")])
+    stored = index.payloads(plan.passages)
+    index.upsert([Point(session_base("s", 0), None, {}, next(iter(stored.values())))])
+    await memory.record([said("Mine.")])
+    assert index.payloads([session_base("s", 0)])[session_base("s", 0)]["data"] == "Theirs."
+    assert [m.text for m in await memory.list(Selection("s"))] == ["Mine."]
+    await memory.close()
