@@ -14,7 +14,7 @@ import pytest
 
 from massmem.errors import MemoryUnavailable
 from massmem.memory.embedded import EmbeddedIndex
-from massmem.memory.persistent import Selection
+from massmem.memory.memories import Selection
 from massmem.memory.shard import ROOM
 from tests.support.index_writer import AT_ONCE, DIMS, found_in, point, store_points, use
 from tests.support.store_writer import finish, kill_at_work, lost_and_ghosts, noted, start
@@ -161,7 +161,7 @@ def damaged(folder: Path, tmp_path: Path, cases: int) -> None:
 
 
 def test_damage(folder: Path, tmp_path: Path) -> None:
-    damaged(folder, tmp_path, 10)
+    damaged(folder, tmp_path, 6)
 
 
 @pytest.mark.full
