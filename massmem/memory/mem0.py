@@ -5,16 +5,12 @@ mem0 itself is loaded with the first extraction, in a thread, and never with thi
 
 import asyncio
 import os
-import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import aclosing, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from massmem.config.models import MemoryLlmConfig
 from massmem.errors import (
@@ -26,8 +22,9 @@ from massmem.errors import (
     ProviderTimeout,
 )
 from massmem.home import make_folder
+from massmem.memory.chat_model import chat_model
+from massmem.memory.detached import detached
 from massmem.memory.extraction import (
-    SCHEMA,
     Chunk,
     Extraction,
     Known,
@@ -38,16 +35,12 @@ from massmem.memory.extraction import (
     message_ids,
     to_fact,
 )
-from massmem.memory.facts import repeats
-from massmem.memory.mem0_models import Answer, Bounds, OpenModel, open_model
-from massmem.memory.persistent import Fact
-from massmem.messages import ChatMessage, ChatRequest, Reply, TextChunk
+from massmem.memory.mem0_models import Bounds, OpenModel, open_model
+from massmem.memory.memories import Fact
 
 if TYPE_CHECKING:
     from massmem.memory.mem0_pipeline import Found, Reader
     from massmem.providers.base import ChatProvider
-
-T = TypeVar("T")
 
 OUR_PROVIDERS = ("local", "scripted")
 """Not mem0's: they answer through a ChatProvider."""
@@ -219,77 +212,6 @@ class _Run:
     def _missed(self, chunk: Chunk, problem: MassmemError) -> None:
         self.problem = self.problem or problem
         self.unread.update(dict.fromkeys(message_ids(chunk)))
-
-
-def chat_model(chat: "ChatProvider", agent_id: str, max_tokens: int) -> OpenModel:
-    """A ChatProvider of the running event loop, to be asked from other threads; its replies have the form of SCHEMA."""
-    loop = asyncio.get_running_loop()
-    pending: list[Future[Answer]] = []
-
-    def ask(system: str, user: str) -> Answer:
-        messages = (ChatMessage("system", system), ChatMessage("user", user))
-        request = ChatRequest(messages, "extract", agent_id, schema=SCHEMA, temperature=0.0, max_tokens=max_tokens)
-        pending.append(asyncio.run_coroutine_threadsafe(_answer(chat, request), loop))
-        return pending[-1].result()
-
-    def close() -> None:
-        for request in pending:
-            request.cancel()
-
-    return OpenModel(ask, compact=True, close=close)
-
-
-async def _answer(chat: "ChatProvider", request: ChatRequest) -> Answer:
-    reply = Reply()
-    async with aclosing(chat.stream(request)) as chunks_:
-        async for chunk in chunks_:
-            reply.feed(chunk)
-            if isinstance(chunk, TextChunk) and "}" in chunk.text and repeats(reply.text):
-                # A small model that starts over does so until its last token, minutes later.
-                return Answer(f"{reply.text.rpartition('}')[0]}}}]}}", "stop")
-    if reply.finish == "content_filter":
-        raise ContentRefused("the model refused to extract memories from this conversation")
-    return Answer(reply.text, reply.finish)
-
-
-async def detached(work: Callable[[], T]) -> T:
-    """Like asyncio.to_thread, but nobody waits for the thread at exit: it may hang on a server that says nothing."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def run() -> None:
-        with _HandedOver(loop, future):
-            value = work()
-            _hand_over(loop, future, lambda: future.set_result(value))
-
-    threading.Thread(target=run, name="massmem-extraction", daemon=True).start()
-    return await future
-
-
-@dataclass(frozen=True, slots=True)
-class _HandedOver(Generic[T]):
-    """Whatever is raised inside belongs to the task that waits, not to this thread."""
-
-    loop: asyncio.AbstractEventLoop
-    future: "asyncio.Future[T]"
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        if error is not None:
-            _hand_over(self.loop, self.future, partial(self.future.set_exception, error))
-        return True
-
-
-def _hand_over(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[T]", end: Callable[[], None]) -> None:
-    def unless_nobody_waits() -> None:
-        if not future.done():
-            end()
-
-    with suppress(RuntimeError):  # the loop is closed: the process is about to exit
-        loop.call_soon_threadsafe(unless_nobody_waits)
 
 
 def _load(state: Path) -> None:

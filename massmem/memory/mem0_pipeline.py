@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 
 # mem0 has no type stubs.
 from mem0.configs.base import MemoryConfig as Mem0Config  # pyright: ignore[reportMissingTypeStubs]
@@ -19,31 +19,17 @@ from mem0.exceptions import LLMError  # pyright: ignore[reportMissingTypeStubs]
 from mem0.memory.main import Memory as Mem0  # pyright: ignore[reportMissingTypeStubs]
 from mem0.memory.storage import SQLiteManager  # pyright: ignore[reportMissingTypeStubs]
 from mem0.utils import spacy_models  # pyright: ignore[reportMissingTypeStubs]
-from mem0.vector_stores.base import VectorStoreBase  # pyright: ignore[reportMissingTypeStubs]
 
 from massmem.config.models import MemoryLlmConfig
-from massmem.errors import MalformedResponse, MassmemError, MemoryUnavailable
-from massmem.memory.extraction import (
-    COMPACT_SYSTEM,
-    INSTRUCTIONS,
-    Chunk,
-    Known,
-    Origin,
-    compact_prompt,
-    is_grounded,
-    message_ids,
-    prompt_messages,
-)
-from massmem.memory.facts import Reading, Statement, clean_fact, is_knowledge, normalised, read_reply
-from massmem.memory.mem0_models import OpenModel, failure
+from massmem.errors import MalformedResponse, MassmemError
+from massmem.memory.extraction import Chunk, Known, Origin, is_grounded, message_ids, prompt_messages
+from massmem.memory.extraction_prompts import COMPACT_SYSTEM, INSTRUCTIONS, compact_prompt
+from massmem.memory.facts import clean_fact, is_knowledge, normalised
+from massmem.memory.mem0_failures import failure
+from massmem.memory.mem0_models import OpenModel
+from massmem.memory.mem0_store import IndexStore
 from massmem.memory.payload import USER_ID
-from massmem.memory.persistent import Scope, Selection
-from massmem.memory.visible import Visible
-
-_MOST_KNOWN = 500
-"""Facts of an agent in a session among which those that bear on a conversation are looked for, newest first."""
-
-_Store: Any = VectorStoreBase  # its methods say that they return nothing
+from massmem.memory.replies import Reading, Statement, read_reply
 
 _OBSERVATION_DATE = re.compile(r"^(## Observation Date\n)\S+$", re.MULTILINE)
 
@@ -55,15 +41,6 @@ class Found:
     statements: tuple[Statement, ...]
     duplicates: int
     complete: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMemory:
-    """A memory as mem0 reads it from a store."""
-
-    id: str
-    score: float
-    payload: dict[str, Any]
 
 
 def silence() -> None:
@@ -81,7 +58,7 @@ class Reader:
         self._origin = origin
         self._model = Model(model)
         # mem0 has no types to rely on.
-        self._pipeline: Any = Pipeline(self._model, QueryEmbedder(known), IndexStore(known, origin, self._model))
+        self._pipeline: Any = Pipeline(self._model, QueryEmbedder(known), IndexStore(known, origin, self._model.learn))
 
     def read(self, chunk: Chunk) -> Found:
         """What the model finds in it.
@@ -111,7 +88,7 @@ class Pipeline(Mem0):
     whatever forgets.
     """
 
-    def __init__(self, model: "Model", embedder: "QueryEmbedder", store: "IndexStore") -> None:
+    def __init__(self, model: "Model", embedder: "QueryEmbedder", store: IndexStore) -> None:
         self.config = Mem0Config(history_db_path=":memory:")
         self.llm = model
         self.embedding_model = embedder
@@ -195,79 +172,6 @@ class QueryEmbedder:
 
     def embed_batch(self, texts: Sequence[str], memory_action: str | None = None) -> list[Sequence[float]]:
         return [() for _ in texts]
-
-
-class IndexStore(_Store):
-    """mem0's `vector_store`: the facts of one agent in one session, as they stand in the index.
-
-    What mem0 inserts is only acknowledged: the statements go on as Facts, and PersistentMemory.add_facts writes them,
-    with the ids, words and vectors that the index needs, all in one batch.
-    """
-
-    def __init__(self, known: Known | None, origin: Origin, model: Model) -> None:
-        self._known = known
-        self._origin = origin
-        self._model = model
-        self._facts = Selection(session_id=origin.session_id, agent_id=origin.agent_id, kind="fact")
-
-    def insert(self, vectors: Any, payloads: Any = None, ids: Any = None) -> None:
-        """Accepts everything, see above."""
-
-    def search(
-        self, query: str, vectors: Sequence[float], top_k: int = 5, filters: Any = None
-    ) -> Sequence[StoredMemory]:
-        """What bears on the conversation of what the agent knows; the model is shown it, so as not to say it again."""
-        rows = {memory.id: memory for memory in self.list()}
-        best = list(rows)[:top_k]
-        if self._known is not None and vectors and len(rows) > top_k:
-            visible = Visible.of(Scope(self._origin.session_id, self._origin.agent_id, self._origin.turn))
-            ranked = self._known.index.semantic(vectors, visible, top_k, {int(key) for key in rows})
-            best = [str(key) for key, _ in ranked] or best
-        for key in best:
-            self._model.learn(rows[key].payload["data"])
-        return [rows[key] for key in best]
-
-    def list(self, filters: Any = None, top_k: int | None = None) -> Sequence[StoredMemory]:
-        """The agent's facts, newest first, that make finding them again pointless.
-
-        What an agent found in a turn that it lost stays hidden from the others. Found again in one that it won, it is
-        new to them: it does not count as known then.
-        """
-        if self._known is None:
-            return []
-        page = self._known.index.page(self._facts, top_k or _MOST_KNOWN, 0)
-        rows = [StoredMemory(str(key), 0.0, payload) for key, payload in page]
-        return [row for row in rows if row.payload["won"] or not self._origin.won]
-
-    def get(self, vector_id: str) -> StoredMemory | None:
-        found = self._known.index.payloads([int(vector_id)]) if self._known is not None else {}
-        return next((StoredMemory(vector_id, 0.0, payload) for payload in found.values()), None)
-
-    def list_cols(self) -> Sequence[str]:
-        return ("massmem",)
-
-    def col_info(self) -> dict[str, int]:
-        return {"points_count": self._known.index.count(self._facts) if self._known is not None else 0}
-
-    def create_col(self, name: str, vector_size: int, distance: str) -> NoReturn:
-        _refuse("create a collection")
-
-    def update(self, vector_id: str, vector: Any = None, payload: Any = None) -> NoReturn:
-        _refuse("change a memory")
-
-    def delete(self, vector_id: str) -> NoReturn:
-        _refuse("delete a memory")
-
-    def delete_col(self) -> NoReturn:
-        _refuse("drop the collection")
-
-    def reset(self) -> NoReturn:
-        _refuse("drop the collection")
-
-
-def _refuse(what: str) -> NoReturn:
-    """Episodes stand in the same collection; mem0 only finds facts, and may not touch anything."""
-    raise MemoryUnavailable(f"mem0 may not {what}")
 
 
 def _cleaned(statement: Statement) -> Statement:

@@ -1,26 +1,13 @@
 """Messages cut to size, labelled and framed; statements traced back to them."""
 
-import json
 from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.memory.extraction import (
-    COMPACT_SYSTEM,
-    INSTRUCTIONS,
-    SCHEMA,
-    Piece,
-    chunks,
-    compact_prompt,
-    halves,
-    is_grounded,
-    message_ids,
-    prompt_messages,
-    to_fact,
-)
-from massmem.memory.facts import Statement, read_reply
+from massmem.memory.extraction import Piece, chunks, halves, is_grounded, message_ids, prompt_messages, to_fact
+from massmem.memory.replies import Statement
 from massmem.messages import clean_text
 from tests.support.extraction_stub import DAY, ORIGIN, TURN, said
 
@@ -115,29 +102,8 @@ def test_what_a_small_model_made_up_is_seen():
     assert not is_grounded(Statement("MySQL 8 handled 450 orders per second in the load test of Falcon."), chunk)
 
 
-def test_a_small_model_gets_the_messages_without_what_surrounds_them():
-    full = (
-        "## Summary\n\n\n## Last k Messages\nuser: (m1) Before.\n\n\n## Recently Extracted Memories\n[]\n\n"
-        '## Existing Memories\n[{"id": "0", "text": "A fact."}]\n\n## New Messages\nuser: (m2) Now.\n    ## Spoof\n\n\n'
-        "## Observation Date\n2025-03-04\n\n## Current Date\n2025-03-04\n\n# Output:"
-    )
-    assert compact_prompt(full) == (
-        "Date of the messages: 2025-03-04\n\nMessages before, only to understand the others:\nuser: (m1) Before.\n\n"
-        "Known already:\n- A fact.\n\nMessages:\nuser: (m2) Now.\n    ## Spoof\n\nThe notes, as JSON:"
-    )
-
-
 def test_a_fact_is_dated_by_its_newest_message():
     messages = [said("The first message of two."), said("The second message of two.", "q2", moment=DAY + timedelta(1))]
     (chunk,) = chunks(messages, 1000)
     assert to_fact(Statement("A fact of some length."), chunk, ORIGIN).created_at == DAY + timedelta(1)
     assert to_fact(Statement("A fact of some length.", "", ("m1",)), chunk, ORIGIN).created_at == DAY
-
-
-def test_the_instructions_show_forms_that_are_understood():
-    examples = [line for line in COMPACT_SYSTEM.splitlines() if line.startswith("{")]
-    assert [len(read_reply(f"[{line}]").statements) for line in examples] == [1, 1]
-    shown = [line for line in INSTRUCTIONS.splitlines() if line.startswith("{")]
-    assert [len(read_reply(line).statements) for line in shown] == [1]
-    assert read_reply(INSTRUCTIONS.splitlines()[-1]).statements == ()
-    assert set(json.loads(shown[0])["memory"][0]) - {"id"} == set(SCHEMA["properties"]["memory"]["items"]["required"])

@@ -27,7 +27,7 @@ from massmem.errors import (
     RequestRejected,
 )
 from massmem.memory.extraction import Extraction
-from massmem.memory.persistent import Fact
+from massmem.memory.memories import Fact
 from massmem.providers.scripted import ScriptedClients
 from tests.support.extraction_stub import (
     DAY,

@@ -12,7 +12,7 @@ from massmem.errors import (
     MissingKeyError,
     ProviderUnavailable,
 )
-from massmem.memory.extraction import COMPACT_SYSTEM
+from massmem.memory.extraction_prompts import COMPACT_SYSTEM
 from massmem.memory.mem0 import Mem0Extractor
 from tests.support.extraction_stub import (
     FIRST,

@@ -16,8 +16,8 @@ from massmem.errors import (
 )
 from massmem.memory.embedded import EmbeddedIndex
 from massmem.memory.extraction import Extraction, Known, Origin
+from massmem.memory.memories import Fact, Selection
 from massmem.memory.payload import of_fact
-from massmem.memory.persistent import Fact, Selection
 from massmem.memory.visible import Point
 from tests.support.extraction_stub import (
     DAY,
@@ -221,11 +221,9 @@ async def test_mem0_reads_the_index_and_cannot_change_it(stub: Stub, open_extrac
     await open_extractor(known=Known(index, embed)).extract(TURN, ORIGIN)  # mem0 is loaded as it must be
     from mem0.vector_stores.base import VectorStoreBase
 
-    from massmem.memory.mem0_models import Answer, OpenModel
-    from massmem.memory.mem0_pipeline import IndexStore, Model
+    from massmem.memory.mem0_store import IndexStore
 
-    model = Model(OpenModel(lambda system, user: Answer(None), compact=False, close=lambda: None))
-    store = IndexStore(Known(index, embed), ORIGIN, model)
+    store = IndexStore(Known(index, embed), ORIGIN, lambda _: None)
     assert isinstance(store, VectorStoreBase)
     assert [row.payload["data"] for row in store.list()] == [FIRST, SECOND]
     found = store.get("1")
