@@ -9,19 +9,9 @@ from massmem.config.models import AgentConfig
 from massmem.errors import NotAnActionError, ProviderError
 from massmem.events import AgentDelta, AgentRetrying, AgentStarted, AnswerSubmitted, BallotCast
 from massmem.memory.conversation import estimate_tokens
-from massmem.messages import (
-    Candidate,
-    ChatMessage,
-    ChatRequest,
-    Purpose,
-    ReasoningChunk,
-    Reply,
-    RetryChunk,
-    TextChunk,
-    Usage,
-    clean_text,
-)
+from massmem.messages import Candidate, ChatMessage, ChatRequest, Purpose, Usage, clean_text
 from massmem.providers.base import ChatProvider
+from massmem.replies import ReasoningChunk, Reply, RetryChunk, TextChunk
 from massmem.tools.workflow import Action, ActionError, NewAnswer, Vote, read_action, workflow_schema, workflow_tools
 
 Progress = AgentStarted | AgentDelta | AgentRetrying

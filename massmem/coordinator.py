@@ -27,7 +27,8 @@ from massmem.events import (
     TurnStarted,
     WinnerDecided,
 )
-from massmem.messages import Reply, Usage
+from massmem.messages import Usage
+from massmem.replies import Reply
 from massmem.voting import Tally
 
 log = logging.getLogger(__name__)

@@ -1,21 +1,17 @@
-"""Plain values that travel through every layer: what is said to a model and what it says back.
+"""Plain values that travel through every layer: what is said to a model. What it says back: massmem.replies.
 
 Nothing here knows storage, providers or agents.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 Role = Literal["system", "user", "assistant", "tool"]
 Purpose = Literal["answer", "vote", "present", "summary", "extract"]
-FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 _UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
-
-SESSION_ID = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-"""What can name a session, to be matched in full. `records.check_session_id` is the check with a message."""
 
 
 def clean_text(text: str) -> str:
@@ -103,65 +99,3 @@ class ChatRequest:
     schema: Mapping[str, Any] | None = None
     temperature: float | None = None
     max_tokens: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TextChunk:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReasoningChunk:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCallChunk:
-    """A whole tool call, sent once its arguments are complete."""
-
-    call: ToolCall
-
-
-@dataclass(frozen=True, slots=True)
-class RetryChunk:
-    """What was streamed so far is void: the request failed with `error` and is sent again after `delay` seconds."""
-
-    error: str
-    delay: float
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class FinishChunk:
-    """Always the last chunk of a stream that ended well."""
-
-    reason: FinishReason
-    usage: Usage
-
-
-Chunk = TextChunk | ReasoningChunk | ToolCallChunk | RetryChunk | FinishChunk
-
-
-@dataclass(slots=True)
-class Reply:
-    """Collects the chunks of one request into what the model said."""
-
-    text: str = ""
-    reasoning: str = ""
-    tool_calls: list[ToolCall] = field(default_factory=list[ToolCall])
-    finish: FinishReason | None = None
-    usage: Usage = field(default_factory=Usage)
-
-    def feed(self, chunk: Chunk) -> None:
-        match chunk:
-            case TextChunk(text):
-                self.text += text
-            case ReasoningChunk(text):
-                self.reasoning += text
-            case ToolCallChunk(call):
-                self.tool_calls.append(call)
-            case RetryChunk():
-                self.text, self.reasoning = "", ""
-                self.tool_calls.clear()
-            case FinishChunk(reason, usage):
-                self.finish, self.usage = reason, usage

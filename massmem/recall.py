@@ -15,7 +15,8 @@ from massmem.memory import open_memory
 from massmem.memory.conversation import estimate_tokens
 from massmem.memory.debug import debug_record, write_debug
 from massmem.memory.extraction import Extraction, Origin, RecordedMessage
-from massmem.memory.persistent import USER, Memory, PersistentMemory, Recalled, Scope, Wanted
+from massmem.memory.memories import USER, Memory, Recalled, Wanted
+from massmem.memory.persistent import PersistentMemory, Scope
 from massmem.memory.quoting import Quote, render
 from massmem.memory.recorded import spoken
 from massmem.memory.recording import Extract, Recorder

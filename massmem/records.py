@@ -1,35 +1,15 @@
-"""Rows of the session store as values, and the rule for session ids. No SQL here."""
+"""Rows of the session store as values. No SQL here."""
 
 from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from massmem.errors import InputError
-from massmem.messages import SESSION_ID
-
 SessionStatus = Literal["active", "completed", "interrupted", "failed"]
 TurnStatus = Literal["running", "completed", "failed", "interrupted", "abandoned"]
 RecordingKind = Literal["episode", "complete", "extract"]
 RecordingStatus = Literal["pending", "done", "failed", "forgotten"]
 MessageKind = Literal["user", "assistant", "tool_call", "tool_result", "reasoning", "injection", "system"]
-
-
-def check_session_id(text: str) -> str:
-    """Return `text` when it can name a session, before any path, query or URL is built from it.
-
-    Allowed: 1 to 128 of A-Z a-z 0-9 _ . - (ASCII), not starting with "." or "-", no "..".
-
-    Raises:
-        InputError: anything else.
-    """
-    if not SESSION_ID.fullmatch(text):
-        shown = ascii(text if len(text) <= 60 else text[:60] + "...")
-        raise InputError(
-            f"{shown} cannot be a session id: 1 to 128 letters, digits, '_', '-' or '.' are allowed",
-            "see the ids with: massmem --list-sessions",
-        )
-    return text
 
 
 class _Record(BaseModel):

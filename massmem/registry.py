@@ -17,7 +17,8 @@ from typing import Any
 
 from massmem.errors import HomeError, MassmemError, StoreError
 from massmem.home import make_home, unwritable
-from massmem.messages import SESSION_ID, clean_text
+from massmem.messages import clean_text
+from massmem.session_ids import SESSION_ID
 
 LOCK_TIMEOUT = 30.0
 """Seconds to wait for another process that writes the registry."""

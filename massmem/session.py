@@ -29,8 +29,9 @@ from massmem.messages import clean_text
 from massmem.providers import Providers, check_key
 from massmem.providers.base import ChatProvider
 from massmem.recall import SessionMemory
-from massmem.records import SessionRecord, SessionStatus, TurnRecord, check_session_id
+from massmem.records import SessionRecord, SessionStatus, TurnRecord
 from massmem.registry import Entry, Registry, RegistryDamaged, without_password
+from massmem.session_ids import check_session_id
 from massmem.store import open_store
 from massmem.store.base import SessionStore
 

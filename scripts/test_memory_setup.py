@@ -24,7 +24,8 @@ from massmem.errors import MassmemError
 from massmem.events import now
 from massmem.memory import open_memory
 from massmem.memory.extraction import Origin, RecordedMessage
-from massmem.memory.persistent import Episode, PersistentMemory, Scope, Selection, Wanted
+from massmem.memory.memories import Episode, Selection, Wanted
+from massmem.memory.persistent import PersistentMemory, Scope
 from massmem.recall import extractor
 from massmem.redact import redact
 

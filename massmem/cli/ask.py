@@ -1,6 +1,5 @@
 """The options of a run. Only what is asked for is read here; `massmem.cli.run` does it."""
 
-import difflib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -111,16 +110,3 @@ def _loose_words(words: list[str]) -> InputError:
         f"the question must be one argument, but {len(words)} were given",
         f'put it in quotes: massmem "{" ".join(words)}"',
     )
-
-
-def refuse_mistyped_command(question: str) -> None:
-    """A lone word that is nearly a command's name is more likely a slip than a question worth paying for.
-
-    Raises:
-        InputError: with both readings spelled out.
-    """
-    near = difflib.get_close_matches(question, COMMANDS, n=1, cutoff=0.8)
-    if near and question not in COMMANDS:
-        raise InputError(
-            f"{question!r} is no command", f'did you mean: massmem {near[0]}? To ask it: massmem ask "{question}"'
-        )

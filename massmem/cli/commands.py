@@ -1,8 +1,11 @@
 """Every command in one table. A module is imported only when its command is used."""
 
+import difflib
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from massmem.errors import InputError
 
 if TYPE_CHECKING:
     import typer
@@ -35,3 +38,16 @@ def overview() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
     return "\b\nCommands:\n" + "\n".join(lines) + "\n\nmassmem COMMAND --help says more."
+
+
+def refuse_mistyped_command(question: str) -> None:
+    """A lone word that is nearly a command's name is more likely a slip than a question worth paying for.
+
+    Raises:
+        InputError: with both readings spelled out.
+    """
+    near = difflib.get_close_matches(question, COMMANDS, n=1, cutoff=0.8)
+    if near and question not in COMMANDS:
+        raise InputError(
+            f"{question!r} is no command", f'did you mean: massmem {near[0]}? To ask it: massmem ask "{question}"'
+        )

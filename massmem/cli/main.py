@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED = 130
 EXIT_CLOSED_PIPE = 141
 _COMPLETION = "_MASSMEM_COMPLETE"
-# Answered without Typer, which needs pydantic to read the value of any option: the list is to come at once.
+# Answered without Typer, which loads pydantic to read any option: the list is to come at once.
 _LISTING = {"--list-sessions", "--json"}
 
 
@@ -55,7 +55,8 @@ def _run(arguments: list[str]) -> int:
 def _ask(arguments: list[str], *, spelled_out: bool) -> int:
     if "--list-sessions" in arguments and set(arguments) <= _LISTING:
         return _list_sessions(as_json="--json" in arguments)
-    from massmem.cli.ask import RunOptions, app, refuse_mistyped_command
+    from massmem.cli.ask import RunOptions, app
+    from massmem.cli.commands import refuse_mistyped_command
 
     options = _invoke(app, arguments)
     if not isinstance(options, RunOptions):

@@ -12,7 +12,7 @@ import typer
 from massmem.cli import memory_actions as actions
 from massmem.cli.streams import write_out
 from massmem.errors import InputError, MemoryUnavailable
-from massmem.memory.persistent import Memory, Selection
+from massmem.memory.memories import Memory, Selection
 from massmem.records import MessageRecord
 from massmem.render.printable import one_line, printable
 

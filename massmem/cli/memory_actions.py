@@ -14,10 +14,12 @@ from massmem.config.models import TeamConfig
 from massmem.errors import InputError, MemoryUnavailable, UnknownSessionError
 from massmem.memory import open_memory
 from massmem.memory.attempts import Counts
-from massmem.memory.persistent import USER, Memory, MemoryStats, PersistentMemory, Recalled, Scope, Selection, Wanted
+from massmem.memory.memories import USER, Memory, MemoryStats, Recalled, Selection, Wanted
+from massmem.memory.persistent import PersistentMemory, Scope
 from massmem.memory.recording import Recorder
 from massmem.recall import by_words, extractor
-from massmem.records import MessageRecord, RecordingCounts, check_session_id
+from massmem.records import MessageRecord, RecordingCounts
+from massmem.session_ids import check_session_id
 from massmem.store import open_store
 from massmem.store.base import SessionStore
 

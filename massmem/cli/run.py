@@ -22,7 +22,6 @@ from massmem.config.models import TeamConfig
 from massmem.errors import InputError, LimitReached, TurnError
 from massmem.events import Event, TurnCompleted, TurnFailed, TurnInterrupted, TurnResumed, TurnStarted
 from massmem.messages import clean_text
-from massmem.records import check_session_id
 from massmem.render.base import Renderer
 from massmem.render.board import Board
 from massmem.render.jsonl import JsonlRenderer
@@ -30,6 +29,7 @@ from massmem.render.plain import PlainRenderer
 from massmem.render.printable import one_line, printable
 from massmem.render.result import turn_object
 from massmem.session import Session
+from massmem.session_ids import check_session_id
 
 log = logging.getLogger(__name__)
 

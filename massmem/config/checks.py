@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from massmem.config.models import BackendType
 from massmem.config.problems import KeyPath, Report, suggestion
 from massmem.errors import InputError
-from massmem.records import check_session_id
+from massmem.session_ids import check_session_id
 
 STORE_SCHEMES = ("sqlite", "postgresql", "redis")
 MIN_JWT_SECRET = 32

@@ -11,7 +11,7 @@ from typing import Any
 from massmem.home import make_folder, unwritable
 from massmem.memory.extraction import Origin, RecordedMessage
 from massmem.memory.facts import normalised
-from massmem.memory.persistent import Fact
+from massmem.memory.memories import Fact
 from massmem.memory.point_ids import fact_id
 from massmem.redact import redact_values
 

@@ -9,7 +9,7 @@ from typing import Any
 import qdrant_edge as edge
 
 from massmem.errors import InputError
-from massmem.memory.persistent import Selection
+from massmem.memory.memories import Selection
 from massmem.memory.shard import MEANING, WORDS, Shard
 from massmem.memory.visible import (
     All,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from massmem.memory import retrieval
+from massmem.memory.memories import Memory, Recalled, Wanted
 from massmem.memory.payload import to_memory
-from massmem.memory.persistent import Memory, Recalled, Scope, Wanted
+from massmem.memory.persistent import Scope
 from massmem.memory.point_ids import FIRST_FACT, message_number
 from massmem.memory.question import Question, analyse, named, query_terms
 from massmem.memory.quoting import Quote, render

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from massmem.errors import EmbeddingError, InputError
 from massmem.memory.finding import Finder, Vector
+from massmem.memory.memories import Episode, Fact, Memory, MemoryStats, Recalled, Selection, Wanted
 from massmem.memory.payload import to_memory
-from massmem.memory.persistent import Episode, Fact, Memory, MemoryStats, Recalled, Scope, Selection, Wanted
+from massmem.memory.persistent import Scope
 from massmem.memory.places import pages
 from massmem.memory.point_ids import message_number
 from massmem.memory.rows import MOST_ROWS, Rows

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from massmem.errors import MemoryUnavailable
-from massmem.memory.persistent import Episode, Selection
+from massmem.memory.memories import Episode, Selection
 from massmem.memory.point_ids import MOST_PASSAGES, base_of, message_number, session_base
 from massmem.memory.text import passages
 

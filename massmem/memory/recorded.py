@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from massmem.config.models import RecordingConfig
 from massmem.memory.extraction import Origin, RecordedMessage
-from massmem.memory.persistent import USER, Episode
+from massmem.memory.memories import USER, Episode
 from massmem.records import MessageRecord, RecordingRecord
 
 SHORTEST = 10

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from massmem.memory.memories import USER
 from massmem.memory.payload import ASKS, HAS_TIME, is_fact
-from massmem.memory.persistent import USER, Scope
+from massmem.memory.persistent import Scope
 from massmem.memory.point_ids import message_number
 from massmem.memory.quoting import label
 from massmem.memory.retrieval import Candidates, Flags, Floats, Ints

@@ -12,7 +12,7 @@ from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
 from massmem.errors import InputError, MemoryUnavailable
-from massmem.memory.persistent import Selection
+from massmem.memory.memories import Selection
 from massmem.memory.visible import (
     All,
     Condition,

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-from massmem.memory.persistent import USER, Scope, Selection
+from massmem.memory.memories import USER, Selection
+from massmem.memory.persistent import Scope
 
 EVERYONE = "*"
 """In place of an agent's name, which cannot contain it."""

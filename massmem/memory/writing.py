@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from massmem.memory import payload
 from massmem.memory.facts import normalised
-from massmem.memory.persistent import Episode, Fact, Selection
+from massmem.memory.memories import Episode, Fact, Selection
 from massmem.memory.places import Places
 from massmem.memory.point_ids import fact_id, message_number
 from massmem.memory.rows import Rows

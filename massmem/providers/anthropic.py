@@ -24,23 +24,12 @@ from massmem.errors import (
     RequestRejected,
     StreamInterrupted,
 )
-from massmem.messages import (
-    ChatMessage,
-    ChatRequest,
-    Chunk,
-    FinishChunk,
-    FinishReason,
-    ReasoningChunk,
-    TextChunk,
-    ToolCall,
-    ToolCallChunk,
-    Usage,
-    clean_text,
-)
+from massmem.messages import ChatMessage, ChatRequest, ToolCall, Usage, clean_text
 from massmem.providers.failures import Source, after_start, complaint
 from massmem.providers.http import HTTP_ERRORS, Pool, kind_of, timeouts, words
 from massmem.providers.presets import Endpoint, resolve
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy, retry_after
+from massmem.replies import Chunk, FinishChunk, FinishReason, ReasoningChunk, TextChunk, ToolCallChunk
 
 if TYPE_CHECKING:
     from massmem.providers.base import ChatProvider

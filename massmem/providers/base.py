@@ -3,7 +3,8 @@
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from massmem.messages import ChatRequest, Chunk
+from massmem.messages import ChatRequest
+from massmem.replies import Chunk
 
 
 class ChatProvider(Protocol):

@@ -39,7 +39,8 @@ from massmem.errors import (
     RequestRejected,
     StreamInterrupted,
 )
-from massmem.messages import ChatMessage, ChatRequest, Chunk, FinishChunk, FinishReason, TextChunk, Usage, clean_text
+from massmem.messages import ChatMessage, ChatRequest, Usage, clean_text
+from massmem.replies import Chunk, FinishChunk, FinishReason, TextChunk
 from massmem.weights import require
 
 SLOTS = 3

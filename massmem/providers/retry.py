@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from massmem.errors import ProviderError
-from massmem.messages import Chunk, FinishChunk, RetryChunk, TextChunk
+from massmem.replies import Chunk, FinishChunk, RetryChunk, TextChunk
 
 _WINDOW = 60.0
 _FREE_RETRIES = 10

@@ -24,19 +24,10 @@ from massmem.errors import (
     RateLimited,
     StreamInterrupted,
 )
-from massmem.messages import (
-    ChatRequest,
-    Chunk,
-    FinishChunk,
-    Purpose,
-    ReasoningChunk,
-    TextChunk,
-    ToolCall,
-    ToolCallChunk,
-    Usage,
-)
+from massmem.messages import ChatRequest, Purpose, ToolCall, Usage
 from massmem.prompts import parse_candidates
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
+from massmem.replies import Chunk, FinishChunk, ReasoningChunk, TextChunk, ToolCallChunk
 
 if TYPE_CHECKING:
     from massmem.providers.base import ChatProvider

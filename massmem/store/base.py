@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 
 from massmem.events import Event
-from massmem.memory.persistent import Selection
+from massmem.memory.memories import Selection
 from massmem.records import (
     MessageRecord,
     RecordingCounts,

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from massmem.memory.persistent import USER, Selection
+from massmem.memory.memories import USER, Selection
 from massmem.records import RecordingCounts, RecordingRecord
 from massmem.store.projection import message_id
 from massmem.store.schema import PENDING, SESSION, TURN, chat_messages, recordings, turns

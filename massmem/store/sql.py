@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from massmem.errors import SessionExistsError, StoreVersionError
 from massmem.events import EVENT, Event, now
 from massmem.home import make_file, make_folder, make_home
-from massmem.memory.persistent import Selection
+from massmem.memory.memories import Selection
 from massmem.messages import clean_text
 from massmem.records import (
     MessageRecord,

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from massmem.messages import Reply, ToolSpec
+from massmem.messages import ToolSpec
+from massmem.replies import Reply
 
 # A reason comes before the choice in every form: models that must reason first vote better.
 # Bounded, because a small model writes until it is stopped, and a vote takes as long as its reason.

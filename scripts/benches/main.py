@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from scripts.benches.process import BenchError
@@ -17,6 +18,7 @@ BENCHES: dict[str, str] = {
     "install": "packages, megabytes and seconds of a fresh install, and the first scripts/run",
     "offline": "startup and turns while outbound HTTPS hangs, and who is contacted at all",
     "session": "appending to a session of 100,000 messages, and going on with it",
+    "memory": "searching and recording memories, who sees what, and with --data how much is recalled",
 }
 """Name and summary; each is a module beside this one with a `run() -> list[Row]`."""
 
@@ -28,17 +30,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures speed and size.")
     parser.add_argument("name", nargs="?", choices=[*BENCHES, ALL], help="the bench to run")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    parser.add_argument("--data", metavar="DIR", type=Path, help="memory: conversations with questions, as *.json")
     options = parser.parse_args(argv)
     if options.name is None:
         print(overview())
         return 0
     try:
-        report = run_all() if options.name == ALL else as_object(options.name, run_one(options.name))
+        report = _report(options.name, options.data)
     except BenchError as e:
         print(f"scripts/bench {options.name}: {e}", file=sys.stderr)
         return 1
     print(json.dumps(report, ensure_ascii=False) if options.json else as_text(report))
     return 0
+
+
+def _report(name: str, data: Path | None) -> dict[str, Any]:
+    if data is not None:
+        if name != "memory":
+            raise BenchError("--data is for the bench memory alone")
+        rows, sets = import_module("scripts.benches.memory").run_on(data)
+        return as_object(name, rows) | sets
+    return run_all() if name == ALL else as_object(name, run_one(name))
 
 
 def overview() -> str:

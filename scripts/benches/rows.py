@@ -20,13 +20,17 @@ class Row:
     value: float | None
     unit: str = ""
     bound: float | None = None
-    relation: Literal["<=", "=="] = "<="
+    relation: Literal["<=", "==", ">="] = "<="
     ok: bool | None = None
     note: str = ""
 
 
 def at_most(what: str, value: float, unit: str, bound: float, note: str = "") -> Row:
     return Row(what, value, unit, bound, "<=", value <= bound, note)
+
+
+def at_least(what: str, value: float, unit: str, bound: float, note: str = "") -> Row:
+    return Row(what, value, unit, bound, ">=", value >= bound, note)
 
 
 def exactly(what: str, value: float, unit: str, bound: float, note: str = "") -> Row:
@@ -104,7 +108,7 @@ def _number(value: float | None, unit: str) -> str:
 def _bound(row: Row) -> str:
     if row.bound is None:
         return ""
-    return f"{row.relation if row.relation == '<=' else '='} {_number(row.bound, row.unit)}"
+    return f"{'=' if row.relation == '==' else row.relation} {_number(row.bound, row.unit)}"
 
 
 def _verdict(row: Row) -> str:

@@ -14,18 +14,10 @@ import pytest
 
 from massmem import errors
 from massmem.config.models import BackendConfig
-from massmem.messages import (
-    ChatMessage,
-    ChatRequest,
-    Chunk,
-    FinishChunk,
-    Reply,
-    RetryChunk,
-    TextChunk,
-    ToolCallChunk,
-)
+from massmem.messages import ChatMessage, ChatRequest
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
+from massmem.replies import Chunk, FinishChunk, Reply, RetryChunk, TextChunk, ToolCallChunk
 from massmem.tools.workflow import Vote, read_action, workflow_schema, workflow_tools
 from tests.support.provider_stub import (
     KEY,

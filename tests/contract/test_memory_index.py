@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from massmem.errors import InputError, MemoryUnavailable
 from massmem.memory.embedded import EmbeddedIndex
-from massmem.memory.persistent import Memory, Scope, Selection
+from massmem.memory.memories import Memory, Selection
+from massmem.memory.persistent import Scope
 from massmem.memory.server import ServerIndex
 from massmem.memory.visible import Point, Visible
 from tests.support.qdrant_stub import QdrantStub

@@ -13,7 +13,8 @@ import pytest
 from massmem.config.models import EmbeddingConfig, MemoryConfig, PersistentMemoryConfig, QdrantConfig
 from massmem.errors import InputError, MemoryUnavailable
 from massmem.memory import open_memory
-from massmem.memory.persistent import PersistentMemory, Selection, Wanted
+from massmem.memory.memories import Selection, Wanted
+from massmem.memory.persistent import PersistentMemory
 from tests.support.memories import asks, fact, indexed, letters, said
 
 ROOM = Wanted(1000)

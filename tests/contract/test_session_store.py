@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from massmem.errors import SessionBusyError, SessionExistsError, StoreError
 from massmem.events import AgentDelta, Event, now
-from massmem.memory.persistent import USER, Selection
+from massmem.memory.memories import USER, Selection
 from massmem.messages import clean_text
 from massmem.records import MessageRecord, RecordingRecord, SessionRecord
 from massmem.store import open_store

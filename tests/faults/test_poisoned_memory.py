@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from massmem.memory.persistent import Scope, Wanted
+from massmem.memory.memories import Wanted
+from massmem.memory.persistent import Scope
 from massmem.prompts import system_prompt
 from tests.support.memories import asks, fact, indexed, said
 

@@ -14,7 +14,7 @@ import pytest
 from massmem.errors import MemoryUnavailable, SessionExistsError
 from massmem.memory.embedded import EmbeddedIndex
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.persistent import Selection
+from massmem.memory.memories import Selection
 from massmem.memory.recorded import worth_recording
 from massmem.memory.recording import Recorder
 from massmem.records import SessionRecord

@@ -8,8 +8,9 @@ import pytest
 
 from massmem.config.models import BackendConfig
 from massmem.errors import ContextOverflow, MissingModelError
-from massmem.messages import ChatMessage, ChatRequest, FinishChunk, Reply, TextChunk
+from massmem.messages import ChatMessage, ChatRequest
 from massmem.providers.local import LocalProvider, LocalRuntimes
+from massmem.replies import FinishChunk, Reply, TextChunk
 from massmem.weights import require
 
 pytestmark = pytest.mark.model

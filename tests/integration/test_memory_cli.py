@@ -12,7 +12,7 @@ import pytest
 from massmem.cli.main import main
 from massmem.config.models import MemoryConfig
 from massmem.memory import open_memory
-from massmem.memory.persistent import Fact
+from massmem.memory.memories import Fact
 from massmem.store import open_store
 from tests.contract.test_session_store import everything, session
 from tests.support.sample_turn import START, whole_turn

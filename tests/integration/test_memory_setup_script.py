@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from massmem.memory.persistent import Selection
+from massmem.memory.memories import Selection
 from tests.support.memories import indexed
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "test_memory_setup.py"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from massmem.errors import MemoryUnavailable
 from massmem.memory.embedded import EmbeddedIndex
-from massmem.memory.persistent import Selection
+from massmem.memory.memories import Selection
 from massmem.memory.visible import Point, Visible
 from tests.support.store_writer import Notes
 

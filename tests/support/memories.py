@@ -8,7 +8,8 @@ from pathlib import Path
 from massmem.memory.embedded import EmbeddedIndex
 from massmem.memory.embedder import Embedder
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.persistent import Episode, Fact, Scope
+from massmem.memory.memories import Episode, Fact
+from massmem.memory.persistent import Scope
 
 START = datetime(2026, 5, 8, 9, 0, tzinfo=UTC)
 

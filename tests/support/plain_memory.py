@@ -11,18 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from massmem.errors import InputError, MemoryUnavailable
-from massmem.memory.persistent import (
-    Episode,
-    Fact,
-    Kind,
-    Memory,
-    MemoryStats,
-    PersistentMemory,
-    Recalled,
-    Scope,
-    Selection,
-    Wanted,
-)
+from massmem.memory.memories import Episode, Fact, Kind, Memory, MemoryStats, Recalled, Selection, Wanted
+from massmem.memory.persistent import PersistentMemory, Scope
 
 
 @dataclass

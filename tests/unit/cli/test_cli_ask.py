@@ -5,8 +5,8 @@ import pytest
 import typer
 from typer.main import get_command
 
-from massmem.cli.ask import Output, RunOptions, app, refuse_mistyped_command
-from massmem.cli.commands import COMMANDS
+from massmem.cli.ask import Output, RunOptions, app
+from massmem.cli.commands import COMMANDS, refuse_mistyped_command
 from massmem.errors import InputError
 from tests.support.cli import massmem
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from massmem.errors import MemoryUnavailable
 from massmem.memory.embedded import EmbeddedIndex, folder_name
-from massmem.memory.persistent import Selection
+from massmem.memory.memories import Selection
 from massmem.memory.shard import set_aside
 from massmem.memory.visible import Point, Visible
 

@@ -7,7 +7,7 @@ import pytest
 
 from massmem.memory.embedded import EmbeddedIndex
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.persistent import Selection, Wanted
+from massmem.memory.memories import Selection, Wanted
 from tests.support.memories import asks, count, fact, said
 
 ROOM = Wanted(1000)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.persistent import Selection, Wanted
+from massmem.memory.memories import Selection, Wanted
 from tests.support.memories import asks, count, fact, indexed, letters, said
 
 ROOM = Wanted(1000)

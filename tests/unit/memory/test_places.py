@@ -8,7 +8,7 @@ import pytest
 from massmem.errors import MemoryUnavailable
 from massmem.memory import payload
 from massmem.memory.embedded import EmbeddedIndex
-from massmem.memory.persistent import Selection
+from massmem.memory.memories import Selection
 from massmem.memory.places import Places, Plan, pages
 from massmem.memory.point_ids import MOST_PASSAGES, base_of, session_base
 from massmem.memory.visible import Point

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from massmem.config.models import RecordingConfig
-from massmem.memory.persistent import USER
+from massmem.memory.memories import USER
 from massmem.memory.recorded import conversation_of, episodes_of, spoken, worth_recording
 from massmem.records import MessageRecord, RecordingRecord
 from tests.support.sample_turn import START

@@ -10,7 +10,7 @@ import pytest
 from massmem.errors import EmbeddingError, MalformedResponse, RateLimited
 from massmem.memory.attempts import MOST_ATTEMPTS, Counts, wait_before
 from massmem.memory.extraction import Extraction, Origin, RecordedMessage
-from massmem.memory.persistent import Fact, Selection
+from massmem.memory.memories import Fact, Selection
 from massmem.memory.recorded import spoken
 from massmem.memory.recording import Recorder
 from massmem.store import open_store

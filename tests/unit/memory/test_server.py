@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from massmem.errors import MemoryUnavailable
-from massmem.memory.persistent import Selection
+from massmem.memory.memories import Selection
 from massmem.memory.server import TIMEOUT, ServerIndex
 from massmem.memory.visible import Point, Visible
 from tests.support.qdrant_stub import QdrantStub

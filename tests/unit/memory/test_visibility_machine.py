@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.persistent import Scope, Selection, Wanted
+from massmem.memory.memories import Selection, Wanted
+from massmem.memory.persistent import Scope
 from tests.support.memories import fact, indexed, said
 
 T = TypeVar("T")

@@ -2,7 +2,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from massmem.memory.persistent import Scope, Selection
+from massmem.memory.memories import Selection
+from massmem.memory.persistent import Scope
 from massmem.memory.visible import All, Ids, OneOf, Span, Visible, possible, seen_by, selected, settled, stored
 
 NOON = datetime(2026, 11, 21, 12, 30, 15, tzinfo=UTC)

@@ -10,7 +10,7 @@ from massmem.errors import EmbeddingError
 from massmem.memory.embedded import EmbeddedIndex
 from massmem.memory.embedder import Embedder
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.persistent import Selection, Wanted
+from massmem.memory.memories import Selection, Wanted
 from massmem.memory.places import Places
 from massmem.memory.point_ids import session_base
 from massmem.memory.visible import Point

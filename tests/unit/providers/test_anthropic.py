@@ -9,9 +9,10 @@ import pytest
 
 from massmem import errors
 from massmem.config.models import BackendConfig
-from massmem.messages import ChatMessage, ChatRequest, Reply, ToolCall, ToolSpec, Usage
+from massmem.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec, Usage
 from massmem.providers.anthropic import ERRORS, AnthropicClients, AnthropicProvider
 from massmem.providers.http import kind_of
+from massmem.replies import Reply
 from tests.support.provider_stub import KEY, AnthropicWire, Cut, Http, Say, Stub, running_stub
 
 WIRE = AnthropicWire()

@@ -14,8 +14,9 @@ import pytest
 
 from massmem.config.models import BackendConfig
 from massmem.errors import ContextOverflow, MissingModelError, ProviderTimeout, RequestRejected, StreamInterrupted
-from massmem.messages import ChatMessage, ChatRequest, Chunk, FinishChunk, Reply, TextChunk, ToolCall, ToolSpec
+from massmem.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec
 from massmem.providers.local import LocalProvider, LocalRuntimes
+from massmem.replies import Chunk, FinishChunk, Reply, TextChunk
 from tests.support.small_model import small_model
 
 VOTE = {

@@ -11,10 +11,11 @@ import pytest
 
 from massmem import errors
 from massmem.config.models import BackendConfig
-from massmem.messages import ChatMessage, ChatRequest, Chunk, Reply, RetryChunk, ToolCall, ToolSpec, Usage
+from massmem.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec, Usage
 from massmem.providers.http import kind_of
 from massmem.providers.openai import ERRORS, OpenAIClients, OpenAIProvider, request_body
 from massmem.providers.presets import resolve
+from massmem.replies import Chunk, Reply, RetryChunk
 from tests.support.provider_stub import KEY, Cut, Http, OpenAIWire, Say, Stub, running_stub
 
 WIRE = OpenAIWire()

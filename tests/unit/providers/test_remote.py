@@ -13,9 +13,10 @@ import pytest
 
 from massmem import errors
 from massmem.config.models import BackendConfig
-from massmem.messages import ChatMessage, ChatRequest, Chunk, Reply, RetryChunk, TextChunk
+from massmem.messages import ChatMessage, ChatRequest
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
+from massmem.replies import Chunk, Reply, RetryChunk, TextChunk
 from tests.support.provider_stub import KEY, AnthropicWire, Cut, Http, OpenAIWire, Say, Stub, Wire, running_stub
 
 ASK = ChatRequest((ChatMessage("user", "Capital of France?"),), "answer", "a")

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.errors import AuthenticationError, ProviderError, ProviderUnavailable, RateLimited
-from massmem.messages import Chunk, FinishChunk, RetryChunk, TextChunk, Usage
+from massmem.messages import Usage
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy, retry_after
+from massmem.replies import Chunk, FinishChunk, RetryChunk, TextChunk
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 DONE = FinishChunk("stop", Usage(3, 2, requests=1))

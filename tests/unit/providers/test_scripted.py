@@ -7,9 +7,10 @@ import pytest
 
 from massmem.config.models import BackendConfig
 from massmem.errors import ConfigError, ContextOverflow, RateLimited, StreamInterrupted
-from massmem.messages import Candidate, ChatMessage, ChatRequest, Chunk, Purpose, Reply, RetryChunk, TextChunk, Usage
+from massmem.messages import Candidate, ChatMessage, ChatRequest, Purpose, Usage
 from massmem.prompts import conversation, present_prompt, repair_prompt, vote_prompt
 from massmem.providers.scripted import ScriptedClients, ScriptedProvider, read_script
+from massmem.replies import Chunk, Reply, RetryChunk, TextChunk
 from massmem.tools.workflow import NewAnswer, Vote, read_action, workflow_schema, workflow_tools
 
 CANDIDATES = (Candidate("A", "x", "London"), Candidate("B", "y", "Paris"), Candidate("C", "z", "Rome"))

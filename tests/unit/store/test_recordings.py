@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.memory.persistent import Selection
+from massmem.memory.memories import Selection
 from massmem.store import open_store, recordings
 from massmem.store.projection import message_id
 from massmem.store.schema import chat_messages

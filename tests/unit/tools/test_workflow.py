@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.messages import Reply, ToolCall
+from massmem.messages import ToolCall
+from massmem.replies import Reply
 from massmem.tools.workflow import (
     ActionError,
     NewAnswer,

@@ -1,0 +1,108 @@
+"""Memory: what a search and a recording cost, what leaks, and with conversations at hand how much is recalled."""
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from scripts.benches.memory_adapter import massmem, massmem_words
+from scripts.benches.memory_leaks import mistakes_found, of_massmem
+from scripts.benches.memory_recall import measure
+from scripts.benches.process import PYTHON, BenchError, environment
+from scripts.benches.rows import ROOT, Row, at_least, at_most, exactly, reported
+
+MOST_MS = {1_000: 2.0, 10_000: 3.0, 100_000: 6.0}
+LEAST_PER_S = 1_000
+MOST_OPEN_S, MOST_MB = 0.3, 300
+LARGEST = max(MOST_MS)
+
+BOUNDS = {
+    "locomo": ("recall@1000tok", 0.85),
+    "beam100k": ("recall@1000tok", 0.62),
+    "lme": ("answer@1000tok", 0.91),
+}
+_SHOWN = (
+    "recall@1000tok",
+    "recall@500tok",
+    "recall@10",
+    "answer@1000tok",
+    "claimed_words@1000tok",
+    "search_cpu_p50_ms",
+)
+_LIMIT = 1200
+
+
+def run() -> list[Row]:
+    rows: list[Row] = []
+    for count in MOST_MS:
+        with tempfile.TemporaryDirectory(prefix="massmem-bench-") as folder:
+            rows += _at_scale(count, _apart("fill", folder, count), _apart("open", folder, count))
+    return rows + _leaks()
+
+
+def run_on(data: Path) -> tuple[list[Row], dict[str, Any]]:
+    """Rows, and the figures of each set; `no_embedder` in each: the same by words alone."""
+    sets = measure(data, lambda folder: massmem(str(folder)))
+    for name, figures in measure(data, lambda folder: massmem_words(str(folder))).items():
+        sets[name]["no_embedder"] = figures
+    return [row for name, figures in sets.items() for row in _of_set(name, figures)], sets
+
+
+def _at_scale(count: int, filled: Mapping[str, float], opened: Mapping[str, float]) -> list[Row]:
+    of = f"{count:,} memories"
+    rows = [
+        at_most(
+            f"search among {of}: CPU p50",
+            opened["search_ms"],
+            "ms",
+            MOST_MS[count],
+            f"p95 {opened['search_p95_ms']:.1f}",
+        ),
+        at_least(f"recording {of}: per second, embedded", filled["per_s"], "", LEAST_PER_S),
+        reported(f"recording one more among {of}: CPU", filled["one_ms"], "ms"),
+    ]
+    if count == LARGEST:
+        note = f"{opened['before_mb']:.0f} MB before; {filled['rss_mb']:.0f} MB in the process that recorded them all"
+        rows += [
+            at_most(f"opening {of}: memory, index and embedder", opened["open_s"], "s", MOST_OPEN_S),
+            reported(f"first search among {of} in a new process", opened["first_ms"], "ms"),
+            at_most(f"resident memory with {of}", opened["rss_mb"], "MB", MOST_MB, note),
+        ]
+    return rows
+
+
+def _leaks() -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="massmem-bench-") as folder:
+        found = of_massmem(Path(folder))
+    caught = mistakes_found()
+    return [
+        exactly("shown to who may not see it", found.leaks, "", 0, f"of {found.forbidden:,} looks"),
+        exactly("not shown to who may see it", found.misses, "", 0, f"of {found.allowed:,} looks"),
+        exactly("classic mistakes that these looks find", sum(caught.values()), "", len(caught), ", ".join(caught)),
+    ]
+
+
+def _of_set(name: str, figures: Mapping[str, Any]) -> list[Row]:
+    rows: list[Row] = []
+    for kind, of in (("", figures), (" without embedder", figures["no_embedder"])):
+        rows += [_row(name, f"{name}{kind}: {figure}", figure, of) for figure in _SHOWN]
+    return rows
+
+
+def _row(name: str, what: str, figure: str, of: Mapping[str, Any]) -> Row:
+    bounded, bound = BOUNDS[name]
+    unit = "ms" if figure.endswith("_ms") else ""
+    return at_least(what, of[figure], unit, bound) if figure == bounded else reported(what, of[figure], unit)
+
+
+def _apart(what: str, folder: str, count: int) -> dict[str, float]:
+    """In a process of its own, one thread per library, as the bound is on one core."""
+    command = [PYTHON, "-m", "scripts.benches.memory_scale", what, folder, str(count)]
+    env = environment(Path(folder)) | {"OMP_NUM_THREADS": "1"} | {k: v for k, v in os.environ.items() if k == "PATH"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=_LIMIT)
+    if done.returncode:
+        raise BenchError(f"memory_scale {what} {count} stopped: {done.stderr.strip()[-300:]}")
+    return json.loads(done.stdout)

@@ -1,0 +1,93 @@
+"""massmem's memory for harnesses that are not asynchronous: add messages, search, fill a context.
+
+It goes the way of massmem itself: `open_memory`, `record`, `recall`, with the default configuration. Whoever is named
+as the agent of a message has won its turn, and "assistant" asks, so that its own words and the user's are labelled
+as such and everybody else's as another agent's.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Thread
+from typing import Any, TypeVar
+
+from massmem.config.models import EmbeddingConfig, MemoryConfig, PersistentMemoryConfig
+from massmem.memory import open_memory
+from massmem.memory.persistent import Episode, Memory, Scope, Wanted
+
+T = TypeVar("T")
+
+Hit = tuple[str, tuple[str, ...], float]
+"""Text, ids of the messages that it carries, score."""
+
+ASKER = "assistant"
+_ROOMY = 60
+"""Tokens per message of a search, which is bounded by messages."""
+
+
+def massmem(workdir: str) -> "Adapter":
+    """As it is installed with everything."""
+    return Adapter(Path(workdir))
+
+
+def massmem_words(workdir: str) -> "Adapter":
+    """Without an embedder."""
+    return Adapter(Path(workdir), EmbeddingConfig(provider="none"))
+
+
+class Adapter:
+    """A memory in `workdir`, and the thread in which its event loop runs."""
+
+    def __init__(self, workdir: Path, embedding: EmbeddingConfig | None = None) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        persistent = PersistentMemoryConfig(embedding=embedding or EmbeddingConfig())
+        self._memory = self._run(open_memory(MemoryConfig(persistent_memory=persistent), workdir, {}))
+        self._positions: dict[str, int] = {}
+        self._scope = Scope("session_now", ASKER, 1, everywhere=True)
+
+    def add(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Messages in time order, each with id, session, turn, agent, ts and text."""
+        self._run(self._memory.record([self._episode(message) for message in messages]))
+
+    def search(self, query: str, k: int) -> list[Hit]:
+        """The k best messages; the text of each is what of it would be shown."""
+        found = self._run(self._memory.recall(query, self._scope, Wanted(k * _ROOMY, k))).memories
+        passages: dict[tuple[str, ...], list[Memory]] = {}
+        for memory in found:
+            passages.setdefault(memory.message_ids, []).append(memory)
+        return [(" ".join(m.text for m in parts), ids, parts[0].score) for ids, parts in passages.items()]
+
+    def context(self, query: str, budget: int) -> tuple[str, set[str]]:
+        """What massmem shows a model within a budget of tokens, and the ids of the messages in it."""
+        found = self._run(self._memory.recall(query, self._scope, Wanted(budget)))
+        return found.text, set(_ids(found.memories))
+
+    def close(self) -> None:
+        self._run(self._memory.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _episode(self, message: Mapping[str, Any]) -> Episode:
+        session = f"session_{message['session']}"
+        position = self._positions[session] = self._positions.get(session, -1) + 1
+        return Episode(
+            session_id=session,
+            message_id=message["id"],
+            position=position,
+            turn=message["turn"] + 1,
+            agent_id=message["agent"],
+            text=message["text"],
+            created_at=datetime.fromisoformat(message["ts"]).replace(tzinfo=UTC),
+            won=True,
+        )
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _ids(memories: Iterable[Memory]) -> Iterable[str]:
+    return (message_id for memory in memories for message_id in memory.message_ids)

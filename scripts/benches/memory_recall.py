@@ -1,0 +1,137 @@
+"""How much of what answers a question is recalled: conversations with questions, and the messages that answer them.
+
+A file holds `messages` (id, session, turn, agent, role, ts, text) and `questions` (question, answer, category, and
+`evidence`: ids of messages, or `evidence_sessions`: ids up to the colon). Sets are told apart by the file's name.
+"""
+
+import json
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from massmem.memory.tokens import count_tokens
+from scripts.benches.memory_adapter import Adapter
+from scripts.benches.process import BenchError
+
+SETS = {"conv-": "locomo", "beam100k-": "beam100k", "lme-": "lme"}
+
+_SEARCHED = 10
+_BUDGETS = (500, 1000)
+_UNSCORED = "adversarial"
+_SMALL = re.compile(
+    r"a|an|the|of|to|in|on|at|and|or|is|was|were|be|been|being|by|for|with|from|as|it|its|his|her|their|they|he|she|i|you"
+    r"|my|your|that|this"
+)
+
+Figures = dict[str, float]
+
+
+@dataclass
+class Costs:
+    """messages and seconds of recording; CPU milliseconds of each search for a context of 1,000 tokens."""
+
+    messages: int = 0
+    seconds: float = 0.0
+    search_ms: list[float] = field(default_factory=list[float])
+
+
+def measure(folder: Path, opened: Callable[[Path], Adapter]) -> dict[str, dict[str, Any]]:
+    """The figures of each set that has files in the folder.
+
+    Raises:
+        BenchError: there is no such file.
+    """
+    files = {name: sorted(folder.glob(f"{prefix}*.json")) for prefix, name in SETS.items()}
+    if not any(files.values()):
+        raise BenchError(f"no {', '.join(f'{prefix}*.json' for prefix in SETS)} in {folder}")
+    return {name: _of_set(found, opened) for name, found in files.items() if found}
+
+
+def _of_set(files: Sequence[Path], opened: Callable[[Path], Adapter]) -> dict[str, Any]:
+    costs = Costs()
+    conversations = [_of_conversation(json.loads(file.read_bytes()), opened, costs) for file in files]
+    halves = [_mean([one for part in conversations[start::2] for one in part]) for start in (0, 1)]
+    return {
+        "conversations": len(files),
+        "questions": sum(map(len, conversations)),
+        **_mean([one for part in conversations for one in part]),
+        "halves recall@1000tok": [half.get("recall@1000tok") for half in halves],
+        "search_cpu_p50_ms": round(median(costs.search_ms), 2),
+        "ingest_messages_per_s": round(costs.messages / costs.seconds),
+    }
+
+
+def _mean(figures: Sequence[Figures]) -> Figures:
+    names = dict.fromkeys(name for one in figures for name in one)
+    return {name: round(mean(one[name] for one in figures if name in one), 4) for name in names}
+
+
+def _of_conversation(conversation: Mapping[str, Any], opened: Callable[[Path], Adapter], costs: Costs) -> list[Figures]:
+    with tempfile.TemporaryDirectory(prefix="massmem-bench-") as folder:
+        memory = opened(Path(folder))
+        try:
+            _record(memory, conversation["messages"], costs)
+            texts = {m["id"]: m["text"] for m in conversation["messages"]}
+            return [_of_question(memory, question, texts, costs) for question in _scored(conversation["questions"])]
+        finally:
+            memory.close()
+
+
+def _record(memory: Adapter, messages: Sequence[Mapping[str, Any]], costs: Costs) -> None:
+    count_tokens("load the vocabulary")
+    start = time.perf_counter()
+    for _, session in groupby(messages, lambda m: m["session"]):
+        memory.add(list(session))
+    costs.seconds += time.perf_counter() - start
+    costs.messages += len(messages)
+
+
+def _scored(questions: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    for question in questions:
+        if (question.get("evidence") or question.get("evidence_sessions")) and question["category"] != _UNSCORED:
+            yield question
+
+
+def _of_question(memory: Adapter, question: Mapping[str, Any], texts: Mapping[str, str], costs: Costs) -> Figures:
+    by_session = bool(question.get("evidence_sessions"))
+    wanted = set(question["evidence_sessions"] if by_session else question["evidence"])
+    figures: Figures = {}
+
+    def share(ids: set[str]) -> float:
+        return len(wanted & ({i.split(":")[0] for i in ids} if by_session else ids)) / len(wanted)
+
+    hits = memory.search(question["question"], _SEARCHED)
+    figures["recall@10"] = share({i for _, ids, _ in hits for i in ids})
+    for budget in _BUDGETS:
+        start = time.process_time()
+        text, ids = memory.context(question["question"], budget)
+        if budget == max(_BUDGETS):
+            costs.search_ms.append(1000 * (time.process_time() - start))
+            figures |= _of_text(text, question["answer"], [texts[i] for i in ids])
+        if (used := count_tokens(text)) > budget:
+            raise BenchError(f"{used} tokens were shown within a budget of {budget}")
+        figures[f"recall@{budget}tok"] = share(ids)
+    return figures
+
+
+def _of_text(text: str, answer: str, claimed: Sequence[str]) -> Figures:
+    """Share of the answer's words in the text; share of the words of the messages that it claims to hold."""
+    there = set(_words(text))
+    of_answer = set(_words(answer))
+    found: Figures = {"tokens@1000tok": count_tokens(text)}
+    if of_answer:
+        found["answer@1000tok"] = len(of_answer & there) / len(of_answer)
+    if claimed:
+        shares = [len(of & there) / len(of) if (of := set(_words(message))) else 1.0 for message in claimed]
+        found["claimed_words@1000tok"] = mean(shares)
+    return found
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in re.findall(r"[a-z0-9]+", text.lower()) if not _SMALL.fullmatch(word)]

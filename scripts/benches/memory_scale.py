@@ -1,0 +1,122 @@
+"""One process that fills a memory, or opens it and searches: what it cost, as JSON on stdout.
+
+    python -m scripts.benches.memory_scale fill FOLDER COUNT
+    python -m scripts.benches.memory_scale open FOLDER COUNT
+
+The texts are sentences of Python's own documentation, cut to the length of a remark in a conversation.
+"""
+
+import asyncio
+import json
+import re
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from pydoc_data.topics import topics
+from random import Random
+from statistics import median
+
+from massmem.config.models import MemoryConfig
+from massmem.memory import open_memory
+from massmem.memory.indexed import IndexedMemory
+from massmem.memory.persistent import USER, Episode, Scope, Wanted
+from massmem.memory.tokens import count_tokens
+
+PER_SESSION = 1000
+PER_TURN = 10
+BATCH = 128
+SINGLE = 100
+SEARCHES = 200
+BUDGET = Wanted(1000)
+AGENTS = (USER, "agent_a", "agent_b", "agent_c")
+
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+_LENGTH = 200
+
+
+def sentences() -> list[str]:
+    found = (" ".join(part.split()) for text in topics.values() for part in re.split(r"(?<=\.)\s+|\n\n", text))
+    return [part for part in found if len(part.split()) >= 6 and part[0].isalpha()]
+
+
+def episode(i: int, random: Random, pool: Sequence[str], session: str = "") -> Episode:
+    return Episode(
+        session_id=session or f"session_{i // PER_SESSION}",
+        message_id=f"m{session}{i}",
+        position=i % PER_SESSION,
+        turn=i % PER_SESSION // PER_TURN + 1,
+        agent_id=AGENTS[i % len(AGENTS)],
+        text=f"{random.choice(pool)[:_LENGTH]} #{i}",
+        created_at=_START + timedelta(minutes=i),
+        won=AGENTS[i % len(AGENTS)] == winner(i),
+    )
+
+
+def winner(i: int) -> str:
+    """Of the turn of the i-th message."""
+    return AGENTS[1 + i // PER_TURN % (len(AGENTS) - 1)]
+
+
+async def fill(folder: Path, count: int) -> dict[str, float]:
+    random, pool = Random(7), sentences()
+    memory = await open_memory(MemoryConfig(), folder, {})
+    await memory.record([episode(0, random, pool, "session_warm")])
+    episodes = [episode(i, random, pool) for i in range(count)]
+    start = time.perf_counter()
+    for at in range(0, count, BATCH):
+        await memory.record(episodes[at : at + BATCH])
+    seconds = time.perf_counter() - start
+    start = time.process_time()
+    for i in range(SINGLE):
+        await memory.record([episode(i, random, pool, "session_one")])
+    one = (time.process_time() - start) / SINGLE
+    costs = {"per_s": count / seconds, "one_ms": 1000 * one, **await searches(memory, pool), "rss_mb": rss()}
+    await memory.close()
+    return costs
+
+
+async def opened(folder: Path, count: int) -> dict[str, float]:
+    pool = sentences()
+    before = rss()
+    start = time.perf_counter()
+    memory = await open_memory(MemoryConfig(), folder, {})
+    seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    await memory.recall(query(Random(1), pool), Scope("session_0", "agent_a", 1, everywhere=True), BUDGET)
+    first = 1000 * (time.perf_counter() - start)
+    costs = {"open_s": seconds, "first_ms": first, **await searches(memory, pool), "rss_mb": rss(), "before_mb": before}
+    await memory.close()
+    return costs
+
+
+async def searches(memory: IndexedMemory, pool: Sequence[str]) -> dict[str, float]:
+    """CPU of a search among all sessions by an agent: its own memories, the user's, and those of winners."""
+    random = Random(3)
+    scope = Scope("session_0", "agent_a", PER_SESSION // PER_TURN, everywhere=True)
+    spent: list[float] = []
+    for _ in range(SEARCHES):
+        asked = query(random, pool)
+        start = time.process_time()
+        await memory.recall(asked, scope, BUDGET)
+        spent.append(1000 * (time.process_time() - start))
+    return {"search_ms": median(spent), "search_p95_ms": sorted(spent)[int(0.95 * SEARCHES)]}
+
+
+def query(random: Random, pool: Sequence[str]) -> str:
+    """A question in some of the words of a sentence."""
+    words = random.choice(pool).split()
+    return f"What about {' '.join(random.sample(words, min(8, len(words))))}?"
+
+
+def rss() -> float:
+    """Resident megabytes of this process."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+if __name__ == "__main__":
+    what, where, number = sys.argv[1:]
+    count_tokens("load the vocabulary")
+    print(json.dumps(asyncio.run((fill if what == "fill" else opened)(Path(where), int(number)))))
