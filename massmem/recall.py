@@ -145,7 +145,7 @@ async def extractor(llm: MemoryLlmConfig | None, home: Path) -> AsyncGenerator[E
             providers = Providers()
             stack.push_async_callback(providers.close)
             chat = await providers.open(BackendConfig.model_validate({"type": llm.provider, "model": llm.model or ""}))
-        found = Mem0Extractor(llm, home / "memory" / "mem0", os.environ, chat=chat)
+        found = Mem0Extractor(llm, home, os.environ, chat=chat)
         stack.push_async_callback(found.close)
         yield found.extract
 
@@ -154,12 +154,15 @@ def _kept(extract: Extract, folder: Path) -> Extract:
     """The same, and each extraction is written to a debug file."""
 
     async def kept(messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
-        result = await extract(messages, origin)
-        record = debug_record(messages, origin, result.facts, now())
+        result = Extraction()
         try:
-            await asyncio.to_thread(write_debug, folder, 1, record)
-        except MassmemError as e:
-            log.warning("no debug file of this extraction: %s", e.message)
+            result = await extract(messages, origin)
+        finally:  # an extraction that fails is the one that somebody wants to look at
+            record = debug_record(messages, origin, result.facts, now())
+            try:
+                await asyncio.to_thread(write_debug, folder, 1, record)
+            except MassmemError as e:
+                log.warning("no debug file of this extraction: %s", e.message)
         return result
 
     return kept

@@ -14,6 +14,8 @@ from massmem.session_ids import check_session_id
 
 STORE_SCHEMES = ("sqlite", "postgresql", "redis")
 MIN_JWT_SECRET = 32
+# As massmem.memory.memories.USER: an agent of that name would pass for the person who asks.
+RESERVED_ID = "user"
 
 _ALL: frozenset[str] = frozenset(get_args(BackendType))
 _NETWORK = _ALL - {"local", "scripted"}
@@ -103,6 +105,8 @@ def _memory(memory: _Mapping, path: KeyPath, has_llm: bool, report: Report) -> N
 def _agent_id(value: Any, path: KeyPath, ids: dict[str, KeyPath], report: Report) -> None:
     if not isinstance(value, str):
         return
+    if value == RESERVED_ID:
+        report.add(path, f"{RESERVED_ID!r} is the name of the person who asks; call the agent something else")
     if value in ids:
         first = report.line(report.written(ids[value]))
         report.add(path, f"{report.show(path, value)} is already the id of the agent on line {first}")

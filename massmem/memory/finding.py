@@ -95,12 +95,16 @@ class Finder:
         hits = self._index.lexical(vector, search.visible, _LEXICAL) if vector else []
         ids = np.array([point_id for point_id, _ in hits], np.int64)
         self._rows.not_absent(ids)
-        keys = self._known(np.unique(np.concatenate([ids, *self._others(search, ids)])))
+        keys, table = self._known(np.unique(np.concatenate([ids, *self._others(search, ids)])))
         found = _find(keys, ids)
         bm25 = np.zeros(len(keys))
         bm25[found[found >= 0]] = np.array([score for _, score in hits])[found >= 0]
-        visible = self._visible(keys, search.scope, bm25 > 0)
-        return self._rows.candidates(keys[visible], bm25[visible], search.scope.agent_id)
+        visible = self._rows.visible(table, search.scope)
+        if len(stale := keys[(bm25 > 0) & ~visible]):  # the index knows of a winner that the rows do not
+            self._rows.add(self._index.payloads(stale.tolist()).items())
+            table = self._rows.read(keys)[1]
+            visible = self._rows.visible(table, search.scope)
+        return self._rows.candidates(keys[visible], table[visible], bm25[visible], search.scope.agent_id)
 
     def _others(self, search: _Search, ids: Ints) -> list[Ints]:
         """Neighbours of the best, what was told on a date asked about, and what means the same, where words are few."""
@@ -113,22 +117,16 @@ class Finder:
             others.append(np.array([point_id for point_id, _ in near], np.int64))
         return others
 
-    def _known(self, keys: Ints) -> Ints:
-        """Those that there are, with a row for each."""
-        missing = self._rows.missing(keys)
+    def _known(self, keys: Ints) -> tuple[Ints, Ints]:
+        """Those that there are, and a row for each."""
+        found, table = self._rows.read(keys)
+        missing = self._rows.missing(keys) if len(found) < len(keys) else []
         if missing:
             there = self._index.payloads(missing)
             self._rows.add(there.items())
             self._rows.add_absent(key for key in missing if key not in there)
-        return self._rows.known(keys)
-
-    def _visible(self, keys: Ints, scope: Scope, hit: retrieval.Flags) -> retrieval.Flags:
-        visible = self._rows.visible(keys, scope)
-        stale = keys[hit & ~visible]
-        if len(stale):  # the index knows of a winner that the rows do not
-            self._rows.add(self._index.payloads(stale.tolist()).items())
-            visible = self._rows.visible(keys, scope)
-        return visible
+            found, table = self._rows.read(keys)
+        return found, table
 
     def _cosines(self, search: _Search, keys: Ints) -> Floats:
         assert search.vector is not None
@@ -172,7 +170,8 @@ def _find(keys: Ints, wanted: Ints) -> Ints:
 
 
 def _of_messages(found: Candidates, message_ids: Iterable[str]) -> retrieval.Flags:
-    return np.isin(found.message, [message_number(message_id) for message_id in message_ids])
+    numbers = [message_number(message_id) for message_id in message_ids]
+    return np.isin(found.message, numbers) if numbers else np.zeros(len(found.key), np.bool_)
 
 
 def _fitting(

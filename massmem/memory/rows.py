@@ -40,6 +40,7 @@ class Rows:
         self._groups: dict[str, int] = {"": 0}
         self._speakers: dict[str, int] = {}
         self._labels: list[int] = []
+        self._own = 0
 
     @property
     def speakers(self) -> tuple[str, ...]:
@@ -67,55 +68,57 @@ class Rows:
 
     def not_absent(self, keys: Ints) -> None:
         """The index does have them, since another process wrote them."""
+        if self._absent:
+            with self._lock:
+                self._absent.difference_update(keys.tolist())
+
+    def read(self, keys: Ints) -> tuple[Ints, Ints]:
+        """Those of the keys that have a row, and their rows."""
         with self._lock:
-            self._absent.difference_update(keys.tolist())
+            at = np.fromiter(map(self._row.get, keys.tolist(), repeat(-1)), np.int64, len(keys))
+            known = at >= 0
+            return keys[known], self._table[at[known]]
 
     def missing(self, keys: Ints) -> list[int]:
         """Those that the index must be asked about."""
         return [key for key in keys.tolist() if key not in self._row and key not in self._absent]
 
-    def known(self, keys: Ints) -> Ints:
-        """Those of them that have a row."""
-        have = np.fromiter(map(self._row.__contains__, keys.tolist()), np.bool_, len(keys))
-        return np.asarray(keys[have], np.int64)
-
-    def visible(self, keys: Ints, scope: Scope) -> Flags:
-        """The rule of `Scope.allows`, for all at once. All keys have a row."""
-        with self._lock:
-            table = self._rows(keys)
-            here = table[:, _SESSION] == self._sessions.get(scope.session_id, -1)
-            mine = table[:, _SPEAKER] == self._speakers.get(scope.agent_id, -1)
-            users = table[:, _SPEAKER] == self._speakers.get(USER, -1)
-            reach = here.copy()
-            if scope.everywhere:
-                reach[:] = True
-            elif scope.named is not None:
-                reach |= table[:, _GROUP] == self._groups.get(scope.named, -1)
+    def visible(self, table: Ints, scope: Scope) -> Flags:
+        """The rule of `Scope.allows`, for all rows at once."""
+        here = table[:, _SESSION] == self._sessions.get(scope.session_id, -1)
+        mine = table[:, _SPEAKER] == self._speakers.get(scope.agent_id, -1)
+        users = table[:, _SPEAKER] == self._speakers.get(USER, -1)
+        reach = here
+        if scope.everywhere:
+            reach = np.ones(len(table), np.bool_)
+        elif scope.named is not None:
+            reach = here | (table[:, _GROUP] == self._groups.get(scope.named, -1))
         others = ~(here & (table[:, _TURN] >= scope.turn)) & (users | (table[:, _WON] == 1))
         own = ~here | (table[:, _TURN] <= scope.turn)
         return np.asarray(reach & np.where(mine, own, others), np.bool_)
 
-    def candidates(self, keys: Ints, bm25: Floats, reader: str) -> Candidates:
-        """The rows of these keys, which ascend and all have one. reader: whose own words need no name."""
-        with self._lock:
-            table = self._rows(keys)
-            names: tuple[str, ...] = tuple(self._speakers)
-            labels = np.array([self._labels[i] if name != reader else self._own for i, name in enumerate(names)])
-        present, speaker = _distinct(table[:, _SPEAKER])
-        flags = table[:, _FLAGS]
+    def candidates(self, keys: Ints, table: Ints, bm25: Floats, reader: str) -> Candidates:
+        """keys: ascending; table: their rows; reader: whose own words need no name."""
+        names: tuple[str, ...] = tuple(self._speakers)
+        speaker, flags = table[:, _SPEAKER], table[:, _FLAGS]
+        labels = np.array([*self._labels[: len(names)], 0], np.int64)
+        labels[self._speakers.get(reader, -1)] = self._own
+        present = np.flatnonzero(np.bincount(speaker, minlength=1))
+        new = np.zeros(len(names) + 1, np.int64)
+        new[present] = np.arange(len(present))
         return Candidates(
             key=keys,
             bm25=bm25,
             session=table[:, _SESSION],
             message=table[:, _MESSAGE],
-            speaker=speaker,
-            from_user=table[:, _SPEAKER] == (names.index(USER) if USER in names else -1),
+            speaker=new[speaker],
+            from_user=speaker == self._speakers.get(USER, -1),
             asks=(flags & ASKS) > 0,
             has_time=(flags & HAS_TIME) > 0,
-            label=labels[table[:, _SPEAKER]] if names else table[:, _SPEAKER],
+            label=labels[speaker],
             tokens=table[:, _TOKENS],
             day=table[:, _DAY],
-            speakers=tuple(names[int(i)] for i in present),
+            speakers=tuple(names[i] for i in present.tolist()),
         )
 
     def set_won(self, session_id: str, turn: int, agent_id: str) -> None:
@@ -129,14 +132,6 @@ class Rows:
         with self._lock:
             self._row.clear()
             self._absent.clear()
-
-    @property
-    def _own(self) -> int:
-        return self._count("You:") + 1
-
-    def _rows(self, keys: Ints) -> Ints:
-        at = np.fromiter(map(self._row.get, keys.tolist(), repeat(0)), np.int64, len(keys))
-        return self._table[at]
 
     def _numbers(self, key: int, payload: Mapping[str, Any]) -> tuple[int, ...]:
         _, _, flags, _, tokens, day = payload["f"]
@@ -154,12 +149,10 @@ class Rows:
 
     def _speaker(self, name: str) -> int:
         if name not in self._speakers:
+            self._own = self._own or self._label(name, name)
             self._speakers[name] = len(self._speakers)
-            self._labels.append(self._count(label(name, 1, reader="")) + 1)  # and a line break
+            self._labels.append(self._label(name, ""))
         return self._speakers[name]
 
-
-def _distinct(numbers: Ints) -> tuple[Ints, Ints]:
-    """The different ones, and for each number which of them it is."""
-    found = np.unique(numbers, return_inverse=True)
-    return found[0], found[1].astype(np.int64)
+    def _label(self, name: str, reader: str) -> int:
+        return self._count(label(name, 1, reader)) + 1  # and a line break

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from massmem.config.checks import RESERVED_ID
 from massmem.config.load import default_config, find_config, load_config, resolve_agents
 from massmem.errors import ConfigError
+from massmem.memory.memories import USER
 from tests.support.configs import AGENT, SECRET, load, problems
 
 
@@ -284,3 +286,11 @@ def test_any_data(tmp_path: Path, data: dict[str, object]) -> None:
         resolve_agents(team, {})
     except ConfigError as e:
         assert e.problems
+
+
+def test_no_agent_may_pass_for_the_user(tmp_path: Path) -> None:
+    path = tmp_path / "team.yaml"
+    path.write_text("agents:\n  - {id: user, backend: {type: scripted}}\n")
+    with pytest.raises(ConfigError, match=r"team\.yaml:2: agents\.0\.id: 'user' is the name of the person who asks"):
+        load_config(path, {})
+    assert RESERVED_ID == USER
