@@ -99,11 +99,11 @@ class Finder:
         found = _find(keys, ids)
         bm25 = np.zeros(len(keys))
         bm25[found[found >= 0]] = np.array([score for _, score in hits])[found >= 0]
+        hit = bm25 > 0
         visible = self._rows.visible(table, search.scope)
-        if len(stale := keys[(bm25 > 0) & ~visible]):  # the index knows of a winner that the rows do not
+        if len(stale := keys[hit & ~visible]):  # the index knows of a winner that the rows do not
             self._rows.add(self._index.payloads(stale.tolist()).items())
-            table = self._rows.read(keys)[1]
-            visible = self._rows.visible(table, search.scope)
+            visible |= hit
         return self._rows.candidates(keys[visible], table[visible], bm25[visible], search.scope.agent_id)
 
     def _others(self, search: _Search, ids: Ints) -> list[Ints]:

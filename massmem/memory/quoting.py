@@ -16,7 +16,6 @@ _MONTHS = (
     "December",
 )  # fmt: skip
 
-_SUSPECT = re.compile(r"[\[［【<＜]|relevant\s", re.IGNORECASE)
 _LABEL = re.compile(r"[\[［【](?=\s*from\b.{0,100}?\bturn\b)", re.IGNORECASE)
 _HEADING = re.compile(r"\b(relevant)\s+(memor(?:y|ies))\b", re.IGNORECASE)
 _FRAME = re.compile(r"[<＜](?=\s*/?\s*(?:memor(?:y|ies)|answer)\b|\|)", re.IGNORECASE)
@@ -35,12 +34,25 @@ def quoted(text: str, kind: Kind = "episode") -> str:
 
     A date line or a label stands at the start of a line only, and no stored text can begin one: line breaks are gone.
     """
-    line = " ".join("".join(map(_visible, text)).split()) if not text.isprintable() else " ".join(text.split())
-    if _SUSPECT.search(line):
-        line = _LABEL.sub("(", _FRAME.sub("‹", _HEADING.sub(r"\1 (\2)", line)))
+    line = text if _plain(text) else _LABEL.sub("(", _FRAME.sub("‹", _HEADING.sub(r"\1 (\2)", _one_line(text))))
     if kind == "fact" and len(line) > LONGEST_FACT:
         line = f"{line[: LONGEST_FACT - 1].rstrip()}…"
     return line
+
+
+def _plain(text: str) -> bool:
+    """Nothing to do, which is so for most texts and quick to see."""
+    return (
+        text.isascii()
+        and text.isprintable()
+        and not any(sign in text for sign in ("  ", "[", "<"))
+        and "relevant" not in text.lower()
+        and text == text.strip()
+    )
+
+
+def _one_line(text: str) -> str:
+    return " ".join((text if text.isprintable() else "".join(map(_visible, text))).split())
 
 
 def _visible(character: str) -> str:

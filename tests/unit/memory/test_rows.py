@@ -34,17 +34,17 @@ def test_the_rule_is_that_of_the_scope(everywhere: bool, named: str | None, agen
     rows.add(stored)
     scope = Scope(session, agent, 2, everywhere, named)
     expected = [scope.allows(to_memory(i, payload), won=payload["won"]) for i, payload in stored]
-    assert rows.visible(keys(*range(len(stored))), scope).tolist() == expected
+    assert rows.visible(rows.read(keys(*range(len(stored))))[1], scope).tolist() == expected
 
 
 def test_winning_a_turn_shows_what_was_said_in_it():
     rows = Rows(count)
     rows.add([(i, of_passage(said("x", i, turn, "b"), "x", [], i, count)) for i, turn in enumerate((1, 2))])
     asks = Scope("s", "a", 5)
-    assert not rows.visible(keys(0, 1), asks).any()
+    assert not rows.visible(rows.read(keys(0, 1))[1], asks).any()
     rows.set_won("s", 1, "b")
     rows.set_won("unknown", 2, "b")
-    assert rows.visible(keys(0, 1), asks).tolist() == [True, False]
+    assert rows.visible(rows.read(keys(0, 1))[1], asks).tolist() == [True, False]
 
 
 def test_candidates_have_the_numbers_of_their_points():
@@ -55,7 +55,7 @@ def test_candidates_have_the_numbers_of_their_points():
         (12, of_fact(fact("A fact.", by="b"), [], count)),
         (13, of_passage(said("Is it?", 0, by="a"), "More.", [], 3, count)),
     ])  # fmt: skip
-    c = rows.candidates(keys(10, 11, 12, 13), np.array([1.0, 2, 3, 4]), reader="b")
+    c = rows.candidates(*rows.read(keys(10, 11, 12, 13)), np.array([1.0, 2, 3, 4]), reader="b")
     assert c.speakers == ("a", "user", "b")
     assert c.from_user.tolist() == [False, True, False, False]
     assert c.asks.tolist() == [True, False, False, False]
@@ -70,9 +70,9 @@ def test_it_knows_what_it_has_and_what_there_is_not():
     rows.add(everything()[:3])
     rows.add_absent([7])
     assert rows.missing(keys(1, 2, 3, 7)) == [3]
-    assert rows.known(keys(1, 2, 3, 7)).tolist() == [1, 2]
+    assert rows.read(keys(1, 2, 3, 7))[0].tolist() == [1, 2]
     rows.add([(7, everything()[7][1])])
-    assert rows.known(keys(7)).tolist() == [7]
+    assert rows.read(keys(7))[0].tolist() == [7]
     rows.clear()
     assert rows.missing(keys(1, 7)) == [1, 7]
 
@@ -83,4 +83,4 @@ def test_it_is_bounded():
     rows = Rows(count, most=100)
     for start in range(0, 1000, len(stored)):
         rows.add((start + i, payload) for i, payload in stored)
-    assert 0 < len(rows.known(keys(*range(1000)))) < 100 + len(stored)
+    assert 0 < len(rows.read(keys(*range(1000)))[0]) < 100 + len(stored)
