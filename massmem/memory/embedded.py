@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,16 @@ def _id(point: edge.Record | edge.ScoredPoint) -> int:
 
 
 def _filter(condition: All) -> edge.Filter:
+    """Who may see what is asked several times in each search, and is as long to translate as to answer."""
+    ids = [part for part in condition.of if isinstance(part, Ids)]
+    if not ids:
+        return _kept_filter(condition)
+    rest = All(tuple(part for part in condition.of if not isinstance(part, Ids)), condition.none_of)
+    return edge.Filter(must=[*map(_translated, ids), _kept_filter(rest)])
+
+
+@lru_cache(256)
+def _kept_filter(condition: All) -> edge.Filter:
     return edge.Filter(
         must=[_translated(part) for part in condition.of], must_not=[_translated(part) for part in condition.none_of]
     )
