@@ -159,3 +159,22 @@ async def test_after_forgetting_the_next_message_finds_its_place(memory: Indexed
     assert (await memory.recall("kites", asks(), ROOM)).memories == ()
     await memory.record([said("Kites again.", 3)])
     assert "again" in (await memory.recall("kites", asks(), ROOM)).text
+
+
+async def test_what_is_forgotten_is_in_no_file(tmp_path: Path):
+    """Looked for as text and as the words of the index's own files, while it is open and after it was closed."""
+    memory = indexed(tmp_path / "index", letters())
+    await memory.record([said("The passphrase is xylophone42.", 0), said("The weather is fine.", 1, turn=2)])
+    await memory.add_facts([fact("xylophone42 is the passphrase.")])
+    assert _files_with(tmp_path, b"xylophone42")
+    assert await memory.forget(Selection("s", turn=1)) == 2
+    assert _files_with(tmp_path, b"xylophone42") == []
+    await memory.close()
+    assert _files_with(tmp_path, b"xylophone42") == []
+    memory = indexed(tmp_path / "index", letters())
+    assert "fine" in (await memory.recall("weather", asks(), ROOM)).text
+    await memory.close()
+
+
+def _files_with(folder: Path, secret: bytes) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and secret in path.read_bytes()]

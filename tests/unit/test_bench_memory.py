@@ -1,0 +1,144 @@
+"""The benches of memory: what they measure is what their rows claim."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scripts.benches import main as bench
+from scripts.benches.memory_adapter import Adapter, massmem, massmem_words
+from scripts.benches.memory_leaks import Found, Mistaken, mistakes_found, of_massmem, right, walk
+from scripts.benches.memory_recall import measure
+from scripts.benches.process import BenchError
+from scripts.benches.rows import as_table, at_least
+
+REMARKS = [
+    ("Ana", "I went to a pottery class on Tuesday with my sister."),
+    ("Ben", "Which glaze did you use for the bowl?"),
+    ("Ana", "A green one, it looks like the sea near Split."),
+    ("Ben", "My marathon in Lisbon was cancelled because of the storm."),
+    ("Ana", "What a pity, you trained for ten months!"),
+    ("Ben", "I adopted a greyhound called Pickle instead."),
+]
+QUESTIONS = [
+    {"question": "Which glaze did Ana use?", "answer": "green", "category": "single", "evidence": ["m2"]},
+    {"question": "What did Ben adopt?", "answer": "a greyhound", "category": "single", "evidence": ["m5"]},
+    {"question": "Who won?", "answer": "nobody", "category": "adversarial", "evidence": ["m0"]},
+    {"question": "Where is Split?", "answer": "", "category": "abstention", "evidence": []},
+]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Three conversations of our own, named like those of the sets."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    messages = [
+        {
+            "id": f"m{i}",
+            "session": 1,
+            "turn": i,
+            "agent": who,
+            "role": "user",
+            "ts": "2026-05-08T09:00:00",
+            "text": text,
+        }
+        for i, (who, text) in enumerate(REMARKS)
+    ]
+    for name in ("conv-1", "conv-2"):
+        (folder / f"{name}.json").write_text(json.dumps({"messages": messages, "questions": QUESTIONS}))
+    of_session = [{**q, "evidence": [], "evidence_sessions": ["S1"]} for q in QUESTIONS[:1]]
+    moved = [{**m, "id": f"S1:{m['id']}"} for m in messages]
+    (folder / "lme-1.json").write_text(json.dumps({"messages": moved, "questions": of_session}))
+    (folder / "other.json").write_text("{}")
+    return folder
+
+
+def test_recall_is_measured_per_set(data: Path):
+    sets = measure(data, lambda folder: massmem_words(str(folder)))
+    assert list(sets) == ["locomo", "lme"]
+    locomo = sets["locomo"]
+    assert (locomo["conversations"], locomo["questions"]) == (2, 4)
+    assert locomo["recall@1000tok"] == locomo["answer@1000tok"] == 1
+    assert locomo["halves recall@1000tok"] == [1, 1]
+    assert 0.9 < locomo["claimed_words@1000tok"] <= 1
+    assert 0 < locomo["tokens@1000tok"] < 1000
+    assert sets["lme"]["recall@10"] == 1
+
+
+def test_claims_that_are_not_in_the_text_show(data: Path):
+    class Liar(Adapter):
+        def context(self, query: str, budget: int) -> tuple[str, set[str]]:
+            return "nothing of it", {"m2", "m5"}
+
+    (data / "lme-1.json").unlink()
+    figures = measure(data, Liar)["locomo"]
+    assert figures["recall@1000tok"] == 1
+    assert figures["claimed_words@1000tok"] < 0.2
+    assert figures["answer@1000tok"] == 0
+
+
+def test_a_text_beyond_the_budget_stops_the_bench(data: Path):
+    class Spender(Adapter):
+        def context(self, query: str, budget: int) -> tuple[str, set[str]]:
+            return "word " * (budget + 10), set()
+
+    with pytest.raises(BenchError, match="within a budget"):
+        measure(data, Spender)
+
+
+def test_a_folder_without_conversations_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert bench.main(["memory", "--data", str(tmp_path)]) == 1
+    assert "conv-*.json" in capsys.readouterr().err
+    assert bench.main(["startup", "--data", str(tmp_path)]) == 1
+
+
+def test_the_report_has_one_object_per_set(data: Path, capsys: pytest.CaptureFixture[str]):
+    assert bench.main(["memory", "--data", str(data), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    for name in ("locomo", "lme"):
+        assert {"recall@1000tok", "answer@1000tok", "recall@10", "search_cpu_p50_ms"} <= set(report[name])
+        assert report[name]["no_embedder"]["recall@1000tok"] <= 1
+    bounded = {row["what"]: row["bound"] for row in report["rows"] if row["bound"]}
+    assert bounded["locomo: recall@1000tok"] == 0.85
+
+
+def test_the_adapter_is_one_for_other_harnesses(tmp_path: Path):
+    memory = massmem(str(tmp_path))
+    message = {
+        "id": "m",
+        "session": 3,
+        "turn": 0,
+        "agent": "user",
+        "ts": "2026-05-08T09:00:00",
+        "text": "Kites are red.",
+    }
+    memory.add([message, {**message, "id": "n", "turn": 1, "text": "Oaks are old."}])
+    ((text, ids, score),) = memory.search("Which colour are kites?", 1)
+    assert (text, ids) == ("Kites are red.", ("m",))
+    assert score > 0
+    text, claimed = memory.context("kites", 1000)
+    assert (text.splitlines()[1], claimed) == ("User: Kites are red.", {"m", "n"})
+    memory.close()
+
+
+async def test_the_leak_protocol_is_kept_by_the_rule_and_finds_every_classic_mistake():
+    found = await walk(Mistaken(right), 1)
+    assert found == Found(found.forbidden, found.allowed, 0, 0)
+    assert min(found.forbidden, found.allowed) > 500
+
+
+def test_every_classic_mistake_is_found():
+    assert mistakes_found() == dict.fromkeys(mistakes_found(), True)
+
+
+@pytest.mark.full
+def test_massmem_leaks_nothing(tmp_path: Path):
+    found = of_massmem(tmp_path)
+    assert (found.leaks, found.misses) == (0, 0)
+
+
+def test_a_lower_bound_is_shown_as_one():
+    rows = [at_least("recall", 0.9, "", 0.85), at_least("recall", 0.8, "", 0.85)]
+    assert [row.ok for row in rows] == [True, False]
+    assert ">= 0.85" in as_table(rows)
