@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from massmem.config.models import EmbeddingConfig, MemoryConfig, QdrantConfig
@@ -39,9 +40,10 @@ def _open(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> "Inde
     if settings.qdrant.mode == "server":
         index, location = _server(settings.qdrant, embedder)
         return IndexedMemory(index, embedder, count_tokens, location)
+    scratch = None if settings.on_disk else TemporaryDirectory(prefix="massmem-memory-")
     folder = Path(settings.qdrant.path).expanduser() if settings.qdrant.path else home / "memory"
-    index, note = _embedded(folder, embedder)
-    return IndexedMemory(index, embedder, count_tokens, str(folder), note)
+    index, note = _embedded(Path(scratch.name) if scratch else folder, embedder)
+    return IndexedMemory(index, embedder, count_tokens, scratch.name if scratch else str(folder), note, scratch)
 
 
 def _embedder(config: EmbeddingConfig, environ: Mapping[str, str], home: Path) -> "Embedder | None":

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from massmem.errors import EmbeddingError, InputError
@@ -30,7 +31,7 @@ class IndexedMemory:
     """See PersistentMemory.
 
     embedder None: words alone are searched. count: tokens of a text. location: of the index, for people to read.
-    note: what the user should know about this memory, may be empty.
+    note: what the user should know about this memory, may be empty. scratch: removed with the memory when it is closed.
     """
 
     def __init__(
@@ -40,8 +41,10 @@ class IndexedMemory:
         count: Callable[[str], int],
         location: str,
         note: str = "",
+        scratch: "TemporaryDirectory[str] | None" = None,
     ) -> None:
         self.note = note
+        self._scratch = scratch
         self._index = index
         self._embedder = embedder
         self._location = location
@@ -78,7 +81,12 @@ class IndexedMemory:
         await asyncio.to_thread(self._warm)
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._index.close)
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._index.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
     def _recall(self, query: str, scope: Scope, wanted: Wanted) -> Recalled:
         return self._finder.find(query, self._query_vector(query), scope, wanted)

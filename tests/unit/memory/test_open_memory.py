@@ -42,6 +42,17 @@ async def test_it_can_be_put_elsewhere(tmp_path: Path):
     await memory.close()
 
 
+async def test_not_on_disk_it_lasts_as_long_as_it_is_open(tmp_path: Path):
+    config = MemoryConfig(persistent_memory=PersistentMemoryConfig(on_disk=False, embedding=WORDS))
+    memory = await open_memory(config, tmp_path, {})
+    folder = Path((await memory.stats()).location)
+    await memory.record([said("Red kites nest in Cobham.")])
+    assert folder.is_dir()
+    await memory.close()
+    assert not folder.exists()
+    assert not (tmp_path / "memory").exists()
+
+
 async def test_another_embedder_starts_anew_and_says_so(tmp_path: Path):
     first = await open_memory(MemoryConfig(), tmp_path, {})
     assert first.note == ""
