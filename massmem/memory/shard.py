@@ -42,6 +42,9 @@ MEANING, WORDS = "meaning", "words"
 ROOM = 64 * 2**20
 """Free bytes that a write needs. qdrant-edge writes through memory maps: on a full disk it would be killed (SIGBUS)."""
 
+_TIDY_FROM = 20_000
+"""New points after which closing brings them into their final form: less memory, faster to open; 6 s for 100,000."""
+
 _PAGE = 1_000
 _REBUILD = "`massmem memory rebuild` makes it again from the log; the damaged one is kept aside"
 _RANGE = IntegerIndexParams(lookup=False, range=True)  # half the memory and loading time of the default
@@ -70,6 +73,7 @@ class Shard:
         self._dims = dims
         self._mutex = Lock()
         self._edge: EdgeShard | None = None
+        self._tidied = 0
         self._lock = _locked(folder, wait)
         try:
             self._edge = self._open()
@@ -94,8 +98,7 @@ class Shard:
     @contextmanager
     def removing(self, *, erase: bool) -> Generator[EdgeShard]:
         """For what makes points fewer. erase: then leave nothing of what was removed on the disk."""
-        size = sum(path.stat().st_blocks * 512 for path in (self._folder / "shard").rglob("*") if path.is_file())
-        _check_room(self._folder, ROOM + (size if erase else 0))
+        _check_room(self._folder, ROOM + (self._size() if erase else 0))
         with self.reading() as edge:
             self._note(0)
             yield edge
@@ -119,14 +122,29 @@ class Shard:
                 self.flush()
                 with self.reading() as edge:
                     self._edge = None
+                    self._tidy(edge)
                     edge.close()
         finally:
             self._release()
+
+    def _tidy(self, edge: EdgeShard) -> None:
+        points = edge.info().points_count
+        room = shutil.disk_usage(self._folder).free > ROOM + self._size()
+        if points - self._tidied >= _TIDY_FROM and room:
+            edge.optimize()
+            edge.flush()
+            self._tidied = points
+            self._note(points)
+
+    def _size(self) -> int:
+        """Bytes that the shard takes on the disk."""
+        return sum(path.stat().st_blocks * 512 for path in (self._folder / "shard").rglob("*") if path.is_file())
 
     def _open(self) -> EdgeShard:
         self._clear_up()
         with _failures(f"the memory index in {self._folder} cannot be opened: it is damaged", _REBUILD):
             known = self._noted()
+            self._tidied = known.get("tidied", 0)
             if known.get("dims", self._dims) != self._dims:
                 raise MemoryUnavailable(
                     f"the memory index in {self._folder} is for vectors of {known['dims']} numbers, not {self._dims}",
@@ -184,6 +202,7 @@ class Shard:
         """A new shard with the points that there are. Closes the old one and removes it."""
         shutil.rmtree(self._folder / "shard.new", ignore_errors=True)
         new = self._new()
+        self._tidied = 0
         for points in _pages(edge):
             new.update(UpdateOperation.upsert_points(points))
         new.flush()
@@ -211,7 +230,7 @@ class Shard:
         """Remember how many there are at least: qdrant-edge opens a shard that has lost some without a word."""
         path, part = self._folder / "shard.json", self._folder / "shard.json.part"
         try:
-            part.write_text(json.dumps({"dims": self._dims, "points": points}))
+            part.write_text(json.dumps({"dims": self._dims, "points": points, "tidied": self._tidied}))
             part.replace(path)
         except OSError as e:
             raise MemoryUnavailable(f"{path} cannot be written: {e.strerror}") from e

@@ -47,7 +47,7 @@ class WordVectors:
 
     def _vector(self, text: str) -> Sequence[float]:
         # One by one: a batch would start threads, about which every later fork is warned on stderr.
-        ids, counts = np.unique(self._tokenizer.encode(text, add_special_tokens=False).ids, return_counts=True)
-        summed: NDArray[np.float32] = counts.astype(np.float32) @ self._vectors[ids.astype(np.int64)].astype(np.float32)
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        summed: NDArray[np.float32] = self._vectors[ids].sum(axis=0, dtype=np.float32)
         length = float(np.linalg.norm(summed))
         return (summed / (length or 1.0)).tolist()
