@@ -187,7 +187,9 @@ class Shard:
         )
         config = EdgeConfig(
             vectors={MEANING: meaning} if self._dims else None,
-            sparse_vectors={WORDS: EdgeSparseVectorParams(modifier=Modifier.Idf)},
+            sparse_vectors={WORDS: EdgeSparseVectorParams(modifier=Modifier.Idf, memory=Memory.Cold)},
+            payload_memory=Memory.Cold,
+            id_tracker_memory=Memory.Cold,
             # Vectors are compared among few candidates only: no graph.
             hnsw_config=HnswIndexConfig(m=0, ef_construct=4, full_scan_threshold=10_000_000),
             max_search_threads=1,

@@ -120,7 +120,7 @@ def query(random: Random, pool: Sequence[str]) -> str:
 
 
 def resident() -> dict[str, float]:
-    """Resident megabytes of this process, and how many of them are pages of files, which the system takes back at need."""
+    """Resident megabytes of this process, and how many are pages of files, which the system takes back at need."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     names = {"rss_mb": "VmRSS:", "files_mb": "RssFile:"}
     return {name: int(status.partition(key)[2].split()[0]) / 1024 for name, key in names.items()}
