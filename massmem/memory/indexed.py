@@ -11,7 +11,7 @@ from massmem.memory.finding import Finder, Vector
 from massmem.memory.memories import Episode, Fact, Memory, MemoryStats, Recalled, Selection, Wanted
 from massmem.memory.payload import to_memory
 from massmem.memory.persistent import Scope
-from massmem.memory.places import pages
+from massmem.memory.places import everything
 from massmem.memory.point_ids import message_number
 from massmem.memory.rows import MOST_ROWS, Rows
 from massmem.memory.writing import Vectors, Writer
@@ -119,10 +119,10 @@ class IndexedMemory:
             return None
 
     def _stats(self) -> MemoryStats:
-        stored = (payload for page in pages(self._index, Selection(kind="episode")) for _, payload in page)
+        stored = (payload for page in everything(self._index) for _, payload in page)
         kinds = self._index.values("kind")
         return MemoryStats(
-            episodes=len({message_number(payload["message_ids"][0]) for payload in stored}),
+            episodes=len({message_number(p["message_ids"][0]) for p in stored if p["kind"] == "episode"}),
             passages=kinds.get("episode", 0),
             facts=kinds.get("fact", 0),
             sessions=len(self._index.values("run_id")),
@@ -132,7 +132,7 @@ class IndexedMemory:
 
     def _warm(self) -> None:
         read = 0
-        for page in pages(self._index, Selection()):
+        for page in everything(self._index):
             self._rows.add(page)
             read += len(page)
             if read >= MOST_ROWS:

@@ -62,7 +62,7 @@ def _at_scale(count: int, filled: Mapping[str, float], opened: Mapping[str, floa
     if count == LARGEST:
         note = f"{opened['files_mb']:.0f} MB of it pages of files; {opened['before_mb']:.0f} MB before it was opened"
         rows += [
-            at_most(f"opening {of}: index, embedder and their libraries", opened["open_s"], "s", MOST_OPEN_S),
+            at_most(f"opening {of}: index and embedder, their libraries loaded", opened["open_s"], "s", MOST_OPEN_S),
             reported(f"first search among {of} in a new process", opened["first_ms"], "ms"),
             at_most(f"resident memory with {of}", opened["rss_mb"], "MB", MOST_MB, note),
             reported("resident memory of the process that recorded them all", filled["rss_mb"], "MB"),
