@@ -34,7 +34,7 @@ SCOPES = [
         (2, 3, 1, 4), SESSIONS, ("a", "b", "d"), (False, True), (None, "g", "h")
     )
 ]
-QUIET = 60
+QUIET = 90
 """Steps between restarts, and between deletions, which rewrite the index: the rule is to be tested, not the disk."""
 
 
