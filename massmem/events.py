@@ -10,7 +10,8 @@ Order within one turn:
 4. with a presentation: `agent_started`, deltas, and `agent_failed` when the winner could not write it.
 5. exactly one of `turn_completed`, `turn_failed`, `turn_interrupted`, last.
 
-`notice` may stand anywhere. An event that was yielded to a caller is on disk.
+`notice` and `context_measured` may stand anywhere; `context_compressed` too, also after the end of the turn, when the
+next one is prepared for. An event that was yielded to a caller is on disk.
 """
 
 from datetime import UTC, datetime
@@ -24,6 +25,8 @@ SCHEMA_VERSION = 1
 
 Step = Literal["answer", "vote", "present"]
 Channel = Literal["text", "reasoning"]
+CountedBy = Literal["api", "buffer"]
+CompressionReason = Literal["overflow", "threshold", "background"]
 Decision = Literal["only_answer", "consensus", "plurality", "tie_earliest", "no_votes_earliest"]
 
 
@@ -180,6 +183,44 @@ class TurnInterrupted(_Event):
     by: Literal["user", "signal"]
 
 
+class ContextMeasured(_Event):
+    """How full the agent's context window was in its last request, in tokens.
+
+    source: api, the provider's own count of the prompt; buffer, ours. entries: our count per type of entry
+    (see massmem.memory.buffer), which may differ from `tokens` when that is the provider's.
+    """
+
+    type: Literal["context_measured"] = "context_measured"
+    agent_id: str
+    round: int
+    tokens: int
+    window: int
+    source: CountedBy
+    entries: dict[str, int]
+
+
+class ContextCompressed(_Event):
+    """Old messages were replaced by a summary in what the agent's model is sent; the log keeps them.
+
+    before, after: tokens of the prompt. kept, removed: messages that stay verbatim, and that the summary stands for.
+    until: the summary covers the conversation up to the message with this seq; None: only work of this very step.
+    by: a model wrote the summary, or code took sentences from the messages.
+    """
+
+    type: Literal["context_compressed"] = "context_compressed"
+    agent_id: str
+    round: int
+    why: CompressionReason
+    before: int
+    after: int
+    kept: int
+    removed: int
+    summary: str
+    until: int | None = None
+    by: Literal["model", "extract"]
+    usage: Usage
+
+
 class Notice(_Event):
     """Something that the user should know and that stops nothing."""
 
@@ -202,6 +243,8 @@ Event = Annotated[
     | TurnCompleted
     | TurnFailed
     | TurnInterrupted
+    | ContextMeasured
+    | ContextCompressed
     | Notice,
     Field(discriminator="type"),
 ]

@@ -12,6 +12,8 @@ from massmem.events import (
     AnswerSubmitted,
     BallotCast,
     BallotsVoided,
+    ContextCompressed,
+    ContextMeasured,
     Event,
     Notice,
     RoundStarted,
@@ -134,6 +136,8 @@ class Board:
                 self._turn_event(event)
             case AgentStarted() | AgentDelta() | AgentRetrying() | AnswerSubmitted() | BallotCast() | AgentFailed():
                 self.agents.setdefault(event.agent_id, AgentState(event.agent_id)).feed(event)
+            case ContextMeasured() | ContextCompressed():
+                pass
             case _:
                 assert_never(event)
 

@@ -10,6 +10,8 @@ from massmem.events import (
     AnswerSubmitted,
     BallotCast,
     BallotsVoided,
+    ContextCompressed,
+    ContextMeasured,
     Event,
     Notice,
     RoundStarted,
@@ -67,6 +69,8 @@ def describe(event: Event, board: Board) -> str | None:
             return _turn_line(event, board)
         case AgentStarted() | AgentDelta() | AgentRetrying() | AnswerSubmitted() | BallotCast() | AgentFailed():
             return _agent_line(event, board)
+        case ContextMeasured() | ContextCompressed():
+            return None
         case _:
             assert_never(event)
 

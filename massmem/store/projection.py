@@ -97,6 +97,8 @@ def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[RowOp
             return [SetTurn({"winner": event.agent_id})]
         case ev.RoundStarted() | ev.AgentStarted() | ev.AgentDelta() | ev.AgentRetrying() | ev.Notice():
             return []
+        case ev.ContextMeasured() | ev.ContextCompressed():
+            return []
         case _:
             assert_never(event)
 
