@@ -13,13 +13,13 @@ from massmem.errors import MassmemError, MemoryUnavailable
 from massmem.events import now
 from massmem.memory import open_memory
 from massmem.memory.conversation import estimate_tokens
-from massmem.memory.debug import debug_record, write_debug
-from massmem.memory.extraction import Extraction, Origin, RecordedMessage
+from massmem.memory.extraction.debug import debug_record, write_debug
+from massmem.memory.extraction.task import Extraction, Origin, RecordedMessage
 from massmem.memory.memories import USER, Memory, Recalled, Wanted
 from massmem.memory.persistent import PersistentMemory, Scope
 from massmem.memory.quoting import Quote, render
-from massmem.memory.recorded import spoken
-from massmem.memory.recording import Extract, Recorder
+from massmem.memory.recording.recorded import spoken
+from massmem.memory.recording.worker import Extract, Recorder
 from massmem.providers import Providers
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ async def extractor(llm: MemoryLlmConfig | None, home: Path) -> AsyncGenerator[E
     if llm is None:
         yield None
         return
-    from massmem.memory.mem0 import OUR_PROVIDERS, Mem0Extractor
+    from massmem.memory.extraction.mem0 import OUR_PROVIDERS, Mem0Extractor
 
     async with AsyncExitStack() as stack:
         chat = None

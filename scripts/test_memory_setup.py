@@ -23,7 +23,7 @@ from massmem.config.models import MemoryConfig
 from massmem.errors import MassmemError
 from massmem.events import now
 from massmem.memory import open_memory
-from massmem.memory.extraction import Origin, RecordedMessage
+from massmem.memory.extraction.task import Origin, RecordedMessage
 from massmem.memory.memories import Episode, Selection, Wanted
 from massmem.memory.persistent import PersistentMemory, Scope
 from massmem.recall import extractor
@@ -103,7 +103,8 @@ def beginning(secret: str) -> str:
 
 async def check_environment(setup: Setup) -> bool:
     """A key for each provider that needs one."""
-    from massmem.memory import mem0_embedder, mem0_models
+    from massmem.memory.embedders import mem0_embedder
+    from massmem.memory.extraction import mem0_models
 
     settings = setup.memory.persistent_memory
     embedding = mem0_embedder.KINDS.get(settings.embedding.provider)
@@ -131,7 +132,7 @@ async def check_environment(setup: Setup) -> bool:
 
 async def check_embedding(setup: Setup) -> bool:
     """A text to a vector."""
-    from massmem.memory.embedder import open_embedder
+    from massmem.memory.embedders.embedder import open_embedder
 
     config = setup.memory.persistent_memory.embedding
     embedder = await asyncio.to_thread(open_embedder, config, setup.environ, setup.home)

@@ -13,10 +13,10 @@ from massmem.config.load import resolve_agents
 from massmem.config.models import TeamConfig
 from massmem.errors import InputError, MemoryUnavailable, UnknownSessionError
 from massmem.memory import open_memory
-from massmem.memory.attempts import Counts
 from massmem.memory.memories import USER, Memory, MemoryStats, Recalled, Selection, Wanted
 from massmem.memory.persistent import PersistentMemory, Scope
-from massmem.memory.recording import Recorder
+from massmem.memory.recording.attempts import Counts
+from massmem.memory.recording.worker import Recorder
 from massmem.recall import by_words, extractor
 from massmem.records import MessageRecord, RecordingCounts
 from massmem.session_ids import check_session_id

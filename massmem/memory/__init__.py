@@ -12,7 +12,7 @@ from massmem.errors import InputError
 from massmem.redact import redact
 
 if TYPE_CHECKING:
-    from massmem.memory.embedder import Embedder
+    from massmem.memory.embedders.embedder import Embedder
     from massmem.memory.indexed import IndexedMemory
     from massmem.memory.places import Index
 
@@ -47,7 +47,7 @@ def _open(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> "Inde
 
 
 def _embedder(config: EmbeddingConfig, environ: Mapping[str, str], home: Path) -> "Embedder | None":
-    from massmem.memory.embedder import open_embedder
+    from massmem.memory.embedders.embedder import open_embedder
 
     try:
         return open_embedder(config, environ, home)
@@ -60,7 +60,7 @@ def _embedder(config: EmbeddingConfig, environ: Mapping[str, str], home: Path) -
 
 def _embedded(folder: Path, embedder: "Embedder | None") -> "tuple[Index, str]":
     """The index, and what is to be known about it."""
-    from massmem.memory.embedded import EmbeddedIndex, folder_name
+    from massmem.memory.index.embedded import EmbeddedIndex, folder_name
 
     name, dims = (embedder.name, embedder.dims) if embedder else ("", 0)
     mine = folder / folder_name(name, dims)
@@ -72,10 +72,10 @@ def _embedded(folder: Path, embedder: "Embedder | None") -> "tuple[Index, str]":
 def _server(config: QdrantConfig, embedder: "Embedder | None") -> "tuple[Index, str]":
     """The index, and where it is."""
     try:
-        from massmem.memory.server import ServerIndex
+        from massmem.memory.index.server import ServerIndex
     except ImportError as e:
         raise InputError(f"qdrant.mode server needs the package {e.name}", "pip install 'massmem[memory]'") from e
-    from massmem.memory.embedded import folder_name
+    from massmem.memory.index.embedded import folder_name
 
     url = config.url or f"http://{config.host}:{config.port}"
     key = config.api_key.get_secret_value() if config.api_key else None

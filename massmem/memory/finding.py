@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from massmem.memory import retrieval
+from massmem.memory.index.payload import to_memory
+from massmem.memory.index.point_ids import FIRST_FACT, message_number
+from massmem.memory.index.visible import Visible
 from massmem.memory.memories import Memory, Recalled, Wanted
-from massmem.memory.payload import to_memory
 from massmem.memory.persistent import Scope
-from massmem.memory.point_ids import FIRST_FACT, message_number
-from massmem.memory.question import Question, analyse, named, query_terms
 from massmem.memory.quoting import Quote, render
-from massmem.memory.retrieval import Candidates, Floats, Ints, Room
+from massmem.memory.ranking import retrieval
+from massmem.memory.ranking.question import Question, analyse, named, query_terms
+from massmem.memory.ranking.retrieval import Candidates, Floats, Ints, Room
+from massmem.memory.ranking.text import query_vector, terms
 from massmem.memory.rows import Rows
-from massmem.memory.text import query_vector, terms
-from massmem.memory.visible import Visible
 
 if TYPE_CHECKING:
     from massmem.memory.places import Index

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from massmem.errors import EmbeddingError, InputError
 from massmem.memory.finding import Finder, Vector
+from massmem.memory.index.payload import to_memory
+from massmem.memory.index.point_ids import message_number
 from massmem.memory.memories import Episode, Fact, Memory, MemoryStats, Recalled, Selection, Wanted
-from massmem.memory.payload import to_memory
 from massmem.memory.persistent import Scope
 from massmem.memory.places import everything
-from massmem.memory.point_ids import message_number
 from massmem.memory.rows import MOST_ROWS, Rows
 from massmem.memory.writing import Vectors, Writer
 
 if TYPE_CHECKING:
-    from massmem.memory.embedder import Embedder
+    from massmem.memory.embedders.embedder import Embedder
     from massmem.memory.persistent import PersistentMemory
     from massmem.memory.places import Index
 

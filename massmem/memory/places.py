@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from massmem.errors import MemoryUnavailable
+from massmem.memory.index.point_ids import MOST_PASSAGES, base_of, message_number, session_base
 from massmem.memory.memories import Episode, Selection
-from massmem.memory.point_ids import MOST_PASSAGES, base_of, message_number, session_base
-from massmem.memory.text import passages
+from massmem.memory.ranking.text import passages
 
 if TYPE_CHECKING:
-    from massmem.memory.embedded import EmbeddedIndex
-    from massmem.memory.server import ServerIndex
+    from massmem.memory.index.embedded import EmbeddedIndex
+    from massmem.memory.index.server import ServerIndex
 
     Index = EmbeddedIndex | ServerIndex
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from massmem.memory.index.payload import ASKS, HAS_TIME, is_fact
+from massmem.memory.index.point_ids import message_number
 from massmem.memory.memories import USER
-from massmem.memory.payload import ASKS, HAS_TIME, is_fact
 from massmem.memory.persistent import Scope
-from massmem.memory.point_ids import message_number
 from massmem.memory.quoting import label
-from massmem.memory.retrieval import Candidates, Flags, Floats, Ints
+from massmem.memory.ranking.retrieval import Candidates, Flags, Floats, Ints
 
 MOST_ROWS = 400_000
 """About 70 MB; then the cache starts again."""

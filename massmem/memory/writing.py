@@ -5,14 +5,14 @@ from itertools import groupby
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from massmem.memory import payload
-from massmem.memory.facts import normalised
+from massmem.memory.extraction.facts import normalised
+from massmem.memory.index import payload
+from massmem.memory.index.point_ids import fact_id, message_number
+from massmem.memory.index.visible import Point
 from massmem.memory.memories import Episode, Fact, Selection
 from massmem.memory.places import Places
-from massmem.memory.point_ids import fact_id, message_number
+from massmem.memory.ranking.text import document_vector, terms
 from massmem.memory.rows import Rows
-from massmem.memory.text import document_vector, terms
-from massmem.memory.visible import Point
 
 if TYPE_CHECKING:
     from massmem.memory.places import Index

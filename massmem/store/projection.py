@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any, Literal, assert_never
 
 from massmem import events as ev
-from massmem.memory.recorded import worth_recording
+from massmem.memory.recording.recorded import worth_recording
 from massmem.messages import Usage
 from massmem.records import MessageKind, RecordingKind, SessionStatus
 

@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from massmem.errors import InputError, MemoryUnavailable
-from massmem.memory.embedded import EmbeddedIndex
+from massmem.memory.index.embedded import EmbeddedIndex
+from massmem.memory.index.server import ServerIndex
+from massmem.memory.index.visible import Point, Visible
 from massmem.memory.memories import Memory, Selection
 from massmem.memory.persistent import Scope
-from massmem.memory.server import ServerIndex
-from massmem.memory.visible import Point, Visible
 from tests.support.qdrant_stub import QdrantStub
 
 Index = EmbeddedIndex | ServerIndex

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from massmem.errors import MemoryUnavailable
-from massmem.memory.embedded import EmbeddedIndex
+from massmem.memory.index.embedded import EmbeddedIndex
+from massmem.memory.index.shard import ROOM
 from massmem.memory.memories import Selection
-from massmem.memory.shard import ROOM
 from tests.support.index_writer import AT_ONCE, DIMS, found_in, point, store_points, use
 from tests.support.store_writer import finish, kill_at_work, lost_and_ghosts, noted, start
 

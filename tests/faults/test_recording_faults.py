@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from massmem.errors import MemoryUnavailable, SessionExistsError
-from massmem.memory.embedded import EmbeddedIndex
+from massmem.memory.index.embedded import EmbeddedIndex
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.memories import Selection
-from massmem.memory.recorded import worth_recording
-from massmem.memory.recording import Recorder
+from massmem.memory.recording.recorded import worth_recording
+from massmem.memory.recording.worker import Recorder
 from massmem.records import SessionRecord
 from massmem.store import open_store
 from massmem.store.base import SessionStore

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from massmem.config.models import MemoryLlmConfig
-from massmem.memory.extraction import Extraction, Origin, RecordedMessage
-from massmem.memory.mem0 import Limits, Mem0Extractor
+from massmem.memory.extraction.mem0 import Limits, Mem0Extractor
+from massmem.memory.extraction.task import Extraction, Origin, RecordedMessage
 from tests.support.provider_stub import KEY, Http, Recorded, Stub
 
 QUICK = Limits(deadline=20, timeout=10, retries=0)

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from massmem.errors import MemoryUnavailable
-from massmem.memory.embedded import EmbeddedIndex
+from massmem.memory.index.embedded import EmbeddedIndex
+from massmem.memory.index.visible import Point, Visible
 from massmem.memory.memories import Selection
-from massmem.memory.visible import Point, Visible
 from tests.support.store_writer import Notes
 
 DIMS = 8

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from massmem.memory.embedded import EmbeddedIndex
-from massmem.memory.embedder import Embedder
+from massmem.memory.embedders.embedder import Embedder
+from massmem.memory.index.embedded import EmbeddedIndex
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.memories import Episode, Fact
 from massmem.memory.persistent import Scope

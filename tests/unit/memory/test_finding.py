@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.memory.embedded import EmbeddedIndex
+from massmem.memory.index.embedded import EmbeddedIndex
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.memories import Selection, Wanted
 from tests.support.memories import asks, count, fact, said

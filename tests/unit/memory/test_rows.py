@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from massmem.memory.payload import of_fact, of_passage, to_memory
+from massmem.memory.index.payload import of_fact, of_passage, to_memory
 from massmem.memory.persistent import Scope
 from massmem.memory.rows import Rows
 from tests.support.memories import count, fact, said

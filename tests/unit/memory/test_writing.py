@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from massmem.errors import EmbeddingError
-from massmem.memory.embedded import EmbeddedIndex
-from massmem.memory.embedder import Embedder
+from massmem.memory.embedders.embedder import Embedder
+from massmem.memory.index.embedded import EmbeddedIndex
+from massmem.memory.index.point_ids import session_base
+from massmem.memory.index.visible import Point
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.memories import Selection, Wanted
 from massmem.memory.places import Places
-from massmem.memory.point_ids import session_base
-from massmem.memory.visible import Point
 from tests.support.memories import asks, count, fact, indexed, said
 
 

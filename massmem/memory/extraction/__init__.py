@@ -1,0 +1,1 @@
+"""Facts out of what was said, by a model."""

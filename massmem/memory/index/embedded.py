@@ -1,0 +1,218 @@
+"""The index in this process: qdrant-edge, one folder, one process at a time, any number of threads."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import qdrant_edge as edge
+
+from massmem.errors import InputError
+from massmem.memory.index.shard import MEANING, WORDS, Shard
+from massmem.memory.index.visible import (
+    All,
+    Condition,
+    Ids,
+    OneOf,
+    Point,
+    Span,
+    Visible,
+    of_turn,
+    possible,
+    seen_by,
+    selected,
+    settled,
+    stored,
+    told,
+)
+from massmem.memory.memories import Selection
+
+_BATCH = 256
+"""Points in one write: others wait for one batch, not for all."""
+
+_FLUSH_EVERY = 10_000
+"""Points between flushes: bounds what has to be read again after the process was killed."""
+
+_ALL = 1_000_000_000
+
+
+def folder_name(embedder: str, dims: int) -> str:
+    """Name of the folder for this embedder: vectors of another one, even of the same size, never mix with them."""
+    if not dims:
+        return "words"
+    plain = re.sub(r"[^A-Za-z0-9.]+", "-", embedder).strip("-.")[:60]
+    mark = "" if plain == embedder else f"-{sha256(embedder.encode()).hexdigest()[:8]}"
+    return f"{plain}{mark}-{dims}"
+
+
+class EmbeddedIndex:
+    """Points on disk in `folder`. dims: size of the vectors; 0 or None: words only, `semantic` finds nothing.
+
+    wait: seconds for another process that has the folder open. What a method stored survives SIGKILL when it has
+    returned, and a loss of power after `flush`.
+
+    Raises (all methods): MemoryUnavailable: another process has the folder open, the disk is full, the index is
+    damaged or closed.
+    """
+
+    def __init__(self, folder: Path, dims: int | None, wait: float = 1.0) -> None:
+        self._dims = dims or 0
+        self._shard = Shard(folder, self._dims, wait)
+        self._unflushed = 0
+
+    def upsert(self, points: Sequence[Point]) -> None:
+        """Store, or replace those with the same ids; found when this returns."""
+        for start in range(0, len(points), _BATCH):
+            batch = [self._point(point) for point in points[start : start + _BATCH]]
+            with self._shard.writing() as shard:
+                shard.update(edge.UpdateOperation.upsert_points(batch))
+        self._unflushed += len(points)
+        if self._unflushed >= _FLUSH_EVERY:
+            self.flush()
+
+    def lexical(self, terms: Mapping[int, float], visible: Visible, limit: int) -> list[tuple[int, float]]:
+        """Points that share a word with the terms: id and sum of weight times weight times IDF, best first."""
+        if not terms or limit < 1:
+            return []
+        query = edge.Query.Nearest(edge.SparseVector(list(terms), list(terms.values())), using=WORDS)
+        return self._query(query, visible.condition(), limit)
+
+    def semantic(
+        self, vector: Sequence[float], visible: Visible, limit: int, among: Collection[int] | None = None
+    ) -> list[tuple[int, float]]:
+        """Points nearest in meaning: id and cosine, best first. among: of these ids only."""
+        if not self._dims or limit < 1 or (among is not None and not among):
+            return []
+        more = () if among is None else (possible(among),)
+        query = edge.Query.Nearest(list(vector), using=MEANING)
+        return self._query(query, visible.condition(*more), limit)
+
+    def visible_ids(self, visible: Visible, among: Collection[int]) -> set[int]:
+        """Which of these ids exist and may be seen."""
+        return set(self._ids(visible.condition(possible(among)), len(among))) if among else set()
+
+    def told_between(self, day_from: int, day_to: int, visible: Visible, limit: int) -> list[int]:
+        """Ids of what was said on these days (ordinals, both included), oldest first."""
+        return self._ordered(visible.condition(told(day_from, day_to)), limit, newest_first=False)
+
+    def payloads(self, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
+        """Payloads by id, of those that there are."""
+        with self._shard.reading() as shard:
+            records = shard.retrieve(list(possible(ids).ids), True, False)
+            return {_id(record): record.payload or {} for record in records}
+
+    def set_won(self, session_id: str, turn: int, agent_id: str) -> None:
+        """What this agent said in this turn may be seen by the others from now on."""
+        with self._shard.writing() as shard:
+            request = edge.ScrollRequest(
+                limit=_ALL, filter=_filter(of_turn(session_id, turn, agent_id)), with_payload=["group"]
+            )
+            ids_of: dict[str, list[edge.PointId]] = {}
+            for record in shard.scroll(request)[0]:
+                ids_of.setdefault((record.payload or {}).get("group", ""), []).append(record.id)
+            for group, ids in ids_of.items():
+                seen = seen_by({"run_id": session_id, "agent_id": agent_id, "group": group, "won": True})
+                shard.update(edge.UpdateOperation.set_payload(ids, {"won": True, "seen": seen}))
+
+    def page(self, selection: Selection, limit: int, offset: int = 0) -> list[tuple[int, dict[str, Any]]]:
+        """Id and payload, newest first."""
+        ids = self._ordered(selected(selection), offset + limit, newest_first=True)[offset:]
+        payloads = self.payloads(ids)
+        return [(point_id, payloads[point_id]) for point_id in ids if point_id in payloads]
+
+    def count(self, selection: Selection) -> int:
+        with self._shard.reading() as shard:
+            return shard.count(edge.CountRequest(exact=True, filter=_filter(selected(selection))))
+
+    def values(self, key: str) -> dict[str, int]:
+        """Every value of run_id, agent_id or kind, and how many points have it."""
+        with self._shard.reading() as shard:
+            facets = shard.facet(edge.FacetRequest(key, limit=_ALL, exact=True))
+            return {str(hit.value): hit.count for hit in facets.hits}
+
+    def delete(self, selection: Selection, *, erase: bool = True) -> int:
+        """Delete, and return how many that were.
+
+        erase: leave nothing of them on the disk, either. It writes the whole index anew: about 10 s for 100,000.
+
+        Raises:
+            InputError: nothing is selected.
+        """
+        if selection == Selection():
+            raise InputError("nothing was selected to delete", "name a session, an agent, a turn or memories")
+        found = self.count(selection)
+        if found:
+            with self._shard.removing(erase=erase) as shard:
+                shard.update(edge.UpdateOperation.delete_points_by_filter(_filter(selected(selection))))
+        return found
+
+    def flush(self) -> None:
+        self._unflushed = 0
+        self._shard.flush()
+
+    def close(self) -> None:
+        self._shard.close()
+
+    def _point(self, point: Point) -> edge.Point:
+        vectors: dict[str, edge.NamedVector] = {
+            WORDS: edge.SparseVector(list(point.sparse), list(point.sparse.values()))
+        }
+        if self._dims and point.dense is not None:
+            vectors[MEANING] = list(point.dense)
+        return edge.Point(point.id, vectors, stored(point.payload))
+
+    def _query(self, query: edge.Query, condition: All, limit: int) -> list[tuple[int, float]]:
+        with self._shard.reading() as shard:
+            hits = shard.query(edge.QueryRequest(limit=limit, query=query, filter=_filter(condition)))
+            return [(_id(hit), hit.score) for hit in hits]
+
+    def _ids(self, condition: All, limit: int) -> list[int]:
+        request = edge.ScrollRequest(limit=limit, filter=_filter(condition), with_payload=False)
+        with self._shard.reading() as shard:
+            return [_id(record) for record in shard.scroll(request)[0]]
+
+    def _ordered(self, condition: All, limit: int, *, newest_first: bool) -> list[int]:
+        order = edge.OrderBy("at", edge.Direction.Desc if newest_first else edge.Direction.Asc)
+        request = edge.ScrollRequest(limit=max(limit, 1), filter=_filter(condition), with_payload=False, order_by=order)
+        with self._shard.reading() as shard:
+            found = [(int(record.order_value or 0), _id(record)) for record in shard.scroll(request)[0]]
+        if not found:
+            return []
+        last = found[-1][0]
+        ties = self._ids(All((condition, Span("at", last, last))), _ALL)
+        return settled(found, ties, newest_first=newest_first)[:limit]
+
+
+def _id(point: edge.Record | edge.ScoredPoint) -> int:
+    assert isinstance(point.id, int)  # none other is ever stored
+    return point.id
+
+
+def _filter(condition: All) -> edge.Filter:
+    """Who may see what is asked several times in each search, and is as long to translate as to answer."""
+    ids = [part for part in condition.of if isinstance(part, Ids)]
+    if not ids:
+        return _kept_filter(condition)
+    rest = All(tuple(part for part in condition.of if not isinstance(part, Ids)), condition.none_of)
+    return edge.Filter(must=[*map(_translated, ids), _kept_filter(rest)])
+
+
+@lru_cache(256)
+def _kept_filter(condition: All) -> edge.Filter:
+    return edge.Filter(
+        must=[_translated(part) for part in condition.of], must_not=[_translated(part) for part in condition.none_of]
+    )
+
+
+def _translated(condition: Condition) -> "edge.ConditionType":
+    match condition:
+        case OneOf(key, values):
+            return edge.FieldCondition(key, match=edge.MatchAny(list(values)))
+        case Span(key, first, last):
+            return edge.FieldCondition(key, range=edge.RangeFloat(gte=first, lte=last))
+        case Ids(ids):
+            return edge.HasIdCondition(set(ids))
+        case All():
+            return _filter(condition)

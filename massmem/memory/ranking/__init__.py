@@ -1,0 +1,1 @@
+"""From the words of a question to the passages worth showing. Pure."""

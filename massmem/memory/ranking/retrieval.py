@@ -1,0 +1,216 @@
+"""Ranking and packing of what is recalled. Pure functions on numpy arrays: no index, no model, no clock.
+
+A candidate is a passage (one or two sentences of a message) or a fact. Passages that follow each other in a session
+have keys that differ by one; a fact has no neighbours. `score` ranks candidates by their words, place, speaker and
+date; for the SHORTLIST best `with_meaning` adds what the embedder says; `select` packs them into the budget.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from massmem.memory.ranking.question import Question, named
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+SHORTLIST = 100
+"""Candidates that the embedder is asked about: budgets up to 2,000 tokens show fewer; 120 and 250 recall the same."""
+
+HEADER_TOKENS = 7
+"""Of "[8 May 2023]" and its line break."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """In units of "the best match of this query": every signal is scaled to 0..1. Round numbers, none fitted."""
+
+    words: float = 0.5
+    """The passage's own BM25; it counts in `around` once more."""
+    around: float = 1.0
+    """BM25 of the passage with its neighbours: answers stand beside the words of the question."""
+    session: float = 0.5
+    """Best passage of the session: the right conversation first."""
+    meaning: float = 0.5
+    """Cosine; half, because a small embedder is a weaker witness than the words."""
+    person: float = 1.0
+    """Said by the one whom the question is about ("my" is the user, "Maria" is Maria)."""
+    date: float = 1.0
+    """Told on, or soon after, a date that the question names."""
+    time: float = 0.2
+    """Says when, and the question asks when."""
+    asking: float = -0.2
+    """Is itself a question: asks rather than tells."""
+    reach: int = 3
+    """Neighbours on each side."""
+    after: float = 0.8
+    """What follows a match counts so much less with each step: answers follow questions."""
+    before: float = 0.6
+    """The same for what precedes it."""
+    repeat: float = 0.8
+    """Each further passage of a message, when the question is about a person: such answers are spread."""
+
+
+DEFAULT_WEIGHTS = Weights()
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Parallel arrays, sorted by key.
+
+    bm25: 0 when no word matches. session, message: numbers that tell them apart, small ones for sessions. speaker:
+    index into `speakers`. label, tokens: what its label and its text cost. day: ordinal of its date.
+    """
+
+    key: Ints
+    bm25: Floats
+    session: Ints
+    message: Ints
+    speaker: Ints
+    from_user: Flags
+    asks: Flags
+    has_time: Flags
+    label: Ints
+    tokens: Ints
+    day: Ints
+    speakers: tuple[str, ...]
+
+    def take(self, which: Ints | Flags) -> "Candidates":
+        """Some of them: ascending indexes, or a mask."""
+        return Candidates(
+            self.key[which],
+            self.bm25[which],
+            self.session[which],
+            self.message[which],
+            self.speaker[which],
+            self.from_user[which],
+            self.asks[which],
+            self.has_time[which],
+            self.label[which],
+            self.tokens[which],
+            self.day[which],
+            self.speakers,
+        )
+
+
+def score(question: Question, c: Candidates, w: Weights = DEFAULT_WEIGHTS) -> Floats:
+    """One number per candidate, higher is better: everything but the cosine."""
+    if not len(c.key):
+        return np.zeros(0)
+    total = w.words * _scaled(c.bm25) + w.around * _scaled(around(c.key, c.bm25, w))
+    total += w.session * _scaled(best_of_session(c.session, c.bm25))
+    total += w.person * _said_by_whom(question, c) + w.asking * c.asks
+    if question.days:
+        total += w.date * np.logical_or.reduce([(c.day >= first) & (c.day <= last) for first, last in question.days])
+    if question.wants_time:
+        total += w.time * c.has_time
+    return total
+
+
+def _scaled(values: Floats) -> Floats:
+    top = float(values.max(initial=0.0))
+    return values / top if top > 0 else values
+
+
+def around(key: Ints, bm25: Floats, w: Weights) -> Floats:
+    """Own score plus the faded scores of the neighbours; `key` is sorted."""
+    total = bm25.copy()
+    for step in range(1, w.reach + 1):
+        at = np.searchsorted(key, key + step)
+        at[at == len(key)] = 0
+        first = np.flatnonzero(key[at] == key + step)
+        second = at[first]
+        total[first] += w.before**step * bm25[second]
+        total[second] += w.after**step * bm25[first]
+    return total
+
+
+def best_of_session(session: Ints, bm25: Floats) -> Floats:
+    """For each candidate the best score in its session."""
+    best = np.zeros(int(session.max(initial=0)) + 1)
+    np.maximum.at(best, session, bm25)
+    return best[session]
+
+
+def _said_by_whom(question: Question, c: Candidates) -> Flags:
+    """Which were said by the one whom the question is about; none, when everyone was."""
+    said = np.zeros(len(c.key), np.bool_)
+    names = named(question, c.speakers)
+    if names and len(names) < len(c.speakers):
+        said |= np.array([speaker in names for speaker in c.speakers], np.bool_)[c.speaker]
+    if question.about_user:
+        said |= c.from_user
+    return said
+
+
+def shortlist(scores: Floats, size: int = SHORTLIST) -> Ints:
+    """Indexes of the best candidates, ascending."""
+    return np.sort(np.argsort(-scores, kind="stable")[:size])
+
+
+def with_meaning(scores: Floats, cosines: Floats, w: Weights = DEFAULT_WEIGHTS) -> Floats:
+    """Add the embedder's opinion."""
+    return scores + w.meaning * _scaled(np.maximum(cosines, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """tokens: of the text that is shown. messages: most of them, None for any number."""
+
+    tokens: int
+    messages: int | None = None
+
+
+def select(
+    question: Question, c: Candidates, scores: Floats, room: Room, w: Weights = DEFAULT_WEIGHTS
+) -> tuple[list[int], int]:
+    """Indexes of the candidates to show, best first, and the tokens that they use.
+
+    They are taken greedily by score until the room is used.
+
+    When the question is about a person, each further passage of a message counts w.repeat times less, so that one long
+    message does not fill the room.
+    """
+    if question.about_user or named(question, c.speakers):
+        scores = _spread(scores, c.message, w.repeat)
+    return _fill(c, np.argsort(-scores, kind="stable"), room)
+
+
+def _spread(scores: Floats, message: Ints, repeat: float) -> Floats:
+    times: dict[int, int] = {}
+    spread = scores.copy()
+    for i in np.argsort(-scores, kind="stable").tolist():
+        of = int(message[i])
+        before = times[of] = times.get(of, -1) + 1
+        if before and scores[i] > 0:
+            spread[i] *= repeat**before
+    return spread
+
+
+def _fill(c: Candidates, order: Ints, room: Room) -> tuple[list[int], int]:
+    """What does not fit is passed over: a shorter one may fit."""
+    left = room.tokens
+    messages: set[int] = set()
+    headers: set[tuple[int, int]] = set()
+    chosen: list[int] = []
+    columns = (order, c.message[order], c.session[order], c.day[order], c.label[order], c.tokens[order])
+    for i, message, session, day, label, tokens in zip(*(column.tolist() for column in columns), strict=True):
+        further = message in messages
+        if not further and room.messages is not None and len(messages) >= room.messages:
+            continue
+        cost = tokens + (1 if further else label) + (0 if (session, day) in headers else HEADER_TOKENS)
+        if cost <= left:
+            left -= cost
+            messages.add(message)
+            headers.add((session, day))
+            chosen.append(i)
+    return chosen, room.tokens - left
+
+
+def in_time_order(c: Candidates, chosen: Sequence[int]) -> list[int]:
+    """Days in order, a session's passages of a day together in theirs, its facts after them."""
+    at = np.array(chosen, np.int64)
+    return at[np.lexsort((c.key[at], c.session[at], c.day[at]))].tolist()

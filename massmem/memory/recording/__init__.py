@@ -1,0 +1,1 @@
+"""From the queue in the log into memory."""

@@ -1,0 +1,134 @@
+"""What of the log becomes memories, and in which words. Pure: the same log always gives the same."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from massmem.config.models import RecordingConfig
+from massmem.memory.extraction.task import Origin, RecordedMessage
+from massmem.memory.memories import USER, Episode
+from massmem.records import MessageRecord, RecordingRecord
+
+SHORTEST = 10
+"""Characters below which nothing is worth remembering."""
+
+WORKFLOW_TOOLS = frozenset({"new_answer", "vote"})
+
+_TOLD = {"reasoning": "[Reasoning]\n", "tool_result": "[Tool Usage]\nResult: "}
+
+Winners = Mapping[tuple[str, int], str]
+"""Who won each complete turn, by session id and turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What one agent did in a turn, as a model that extracts facts is shown it."""
+
+    origin: Origin
+    messages: tuple[RecordedMessage, ...]
+
+
+def worth_recording(text: str) -> bool:
+    """Whether there is anything to remember in what was said."""
+    return len(text.strip()) >= SHORTEST
+
+
+def episodes_of(
+    recordings: Sequence[RecordingRecord],
+    messages: Mapping[str, MessageRecord],
+    winners: Winners,
+    groups: Mapping[str, str],
+) -> list[Episode]:
+    """The episodes of rows of that kind. messages: by id; a row without its message gives none. groups: by session."""
+    found = [(row, messages[row.message_id]) for row in recordings if row.message_id in messages]
+    return [
+        Episode(
+            session_id=row.session_id,
+            message_id=row.message_id,
+            position=row.position or 0,
+            turn=row.turn,
+            agent_id=row.agent_id or USER,
+            text=spoken(message),
+            created_at=message.created_at,
+            won=row.agent_id is not None and winners.get((row.session_id, row.turn)) == row.agent_id,
+            group=groups.get(row.session_id, ""),
+        )
+        for row, message in found
+    ]
+
+
+def spoken(message: MessageRecord) -> str:
+    """The text of a message as it is remembered: a tool call is written out."""
+    return _tool_call(message.content) if message.kind == "tool_call" else message.content
+
+
+def conversation_of(
+    row: RecordingRecord, turn: Sequence[MessageRecord], settings: RecordingConfig, winners: Winners, group: str = ""
+) -> Conversation | None:
+    """The conversation of a row of kind "extract", None when there is nothing in it. turn: all messages of the turn.
+
+    It has the question, what the agent answered and its workflow tools; other tool calls and reasoning only when the
+    settings say so. System messages are never part of it.
+    """
+    own = [message for message in turn if _belongs(message, row, settings)]
+    if not own or row.agent_id is None:
+        return None
+    won = winners.get((row.session_id, row.turn)) == row.agent_id
+    origin = Origin(row.session_id, row.agent_id, row.turn, won=won, group=group)
+    asked = [RecordedMessage("user", m.content, m.id, m.created_at) for m in turn if m.kind == "user"]
+    return Conversation(origin, (*asked, *_as_told(own)))
+
+
+def _belongs(message: MessageRecord, row: RecordingRecord, settings: RecordingConfig) -> bool:
+    if message.agent_id != row.agent_id or not (row.since or 0) < message.seq <= row.seq:
+        return False
+    match message.kind:
+        case "assistant":
+            # An answer that is shown as it is stands in the log a second time.
+            return worth_recording(message.content) and message.metadata.get("presented") is not False
+        case "tool_call":
+            return settings.record_all_tool_calls or _tool_name(message.content) in WORKFLOW_TOOLS
+        case "tool_result":
+            return settings.record_all_tool_calls
+        case "reasoning":
+            return settings.record_reasoning and worth_recording(message.content)
+        case "user" | "injection" | "system":
+            return False
+
+
+def _as_told(own: Sequence[MessageRecord]) -> list[RecordedMessage]:
+    """A tool call and its result are one message; the first of several in a row has the heading."""
+    told: list[RecordedMessage] = []
+    in_tools = False
+    for message in own:
+        if message.kind == "tool_result" and in_tools:
+            call = told.pop()
+            told.append(replace(call, text=f"{call.text}\nResult: {message.content}"))
+            continue
+        text = _TOLD.get(message.kind, "") + spoken(message)
+        if message.kind == "tool_call" and not in_tools:
+            text = f"[Tool Usage]\n{text}"
+        in_tools = message.kind == "tool_call"
+        told.append(RecordedMessage("assistant", text, message.id, message.created_at))
+    return told
+
+
+def _tool_call(content: str) -> str:
+    name, arguments = _call(content)
+    return f"[Tool Call: {name}]\nArguments: {json.dumps(arguments, ensure_ascii=False)}" if name else content
+
+
+def _tool_name(content: str) -> str:
+    return _call(content)[0]
+
+
+def _call(content: str) -> tuple[str, Any]:
+    """Name and arguments of a tool call as the log keeps it, {name: arguments}; no name when it is anything else."""
+    try:
+        parsed: Any = json.loads(content)
+    except ValueError:
+        return "", None
+    if not isinstance(parsed, dict) or len(cast("dict[str, Any]", parsed)) != 1:
+        return "", None
+    return next(iter(cast("dict[str, Any]", parsed).items()))

@@ -1,0 +1,146 @@
+"""The worker that turns the queue of recordings into memories, beside the turns and after them."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from massmem.config.models import RecordingConfig
+from massmem.errors import MemoryUnavailable, StoreError
+from massmem.memory.persistent import PersistentMemory
+from massmem.memory.recording.attempts import NOT_THE_ROW, Counts
+from massmem.memory.recording.episodes import EpisodeWriter
+from massmem.memory.recording.fact_writing import Extract, FactWriter
+from massmem.records import RecordingKind
+
+if TYPE_CHECKING:
+    from massmem.store.base import SessionStore
+
+log = logging.getLogger(__name__)
+
+BATCH = 128
+"""Episodes that are written at once."""
+
+_LOOK_AGAIN = 30.0
+_MEMORY_AGAIN = 5.0
+
+
+class Recorder:
+    """Takes rows of the queue, oldest first, and marks them done once the memory has confirmed.
+
+    Killed at any point it leaves them pending, and recording them again stores nothing twice.
+    """
+
+    def __init__(
+        self,
+        store: "SessionStore",
+        memory: PersistentMemory,
+        extract: Extract | None = None,
+        settings: Mapping[str, RecordingConfig] | None = None,
+        session_id: str | None = None,
+    ) -> None:
+        """extract None: no model is configured, episodes are all there is. settings: of each agent, by its id.
+
+        session_id: record this session only, not all of the store.
+        """
+        self._store = store
+        self._episodes = EpisodeWriter(store, memory)
+        self._facts = FactWriter(store, memory, extract, settings or {})
+        self._session_id = session_id
+        self._task: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+        self._stop_at: float | None = None
+        # Extraction takes seconds and must not keep anyone from recording verbatim.
+        self._writing, self._extracting = asyncio.Lock(), asyncio.Lock()
+
+    def start(self) -> None:
+        """Record in the background until `stop`."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    def wake(self) -> None:
+        """Something new is in the queue."""
+        self._woken.set()
+
+    async def stop(self, seconds: float) -> None:
+        """Go on for `seconds` at most, then leave the rest to the next run."""
+        if self._task is None:
+            return
+        self._stop_at = time.monotonic() + seconds
+        self._woken.set()
+        await asyncio.wait({self._task}, timeout=seconds)
+        self._task.cancel()
+        (ended,) = await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
+        if isinstance(ended, Exception):
+            log.error("recording ended early; the rest is left to the next run", exc_info=ended)
+
+    async def caught_up(self, session_id: str, seconds: float) -> None:
+        """Record what this session has said, for `seconds` at most. What keeps that from happening shows elsewhere."""
+        with suppress(TimeoutError, *NOT_THE_ROW):
+            async with asyncio.timeout(seconds):
+                await self._record_said(session_id, None, Counts())
+
+    async def drain(self, deadline: float | None = None, done: Callable[[Counts], None] | None = None) -> Counts:
+        """Work on what is due until nothing is left, or time.monotonic() passes `deadline`. done: called on the way.
+
+        Raises:
+            StoreError: the queue cannot be read or written.
+        """
+        counts = Counts()
+        try:
+            async with self._extracting:
+                await self._record_said(self._session_id, deadline, counts, done)
+                while not self._late(deadline) and await self._facts.write_next(self._session_id, counts):
+                    if done is not None:
+                        done(counts)
+                    # What was said meanwhile is searchable before the next model call.
+                    await self._record_said(self._session_id, deadline, counts, done)
+        except MemoryUnavailable as e:
+            counts.unavailable = e.message
+        return counts
+
+    async def _run(self) -> None:
+        told = ""
+        while self._stop_at is None or time.monotonic() < self._stop_at:
+            self._woken.clear()
+            pause = _LOOK_AGAIN
+            try:
+                counts = await self.drain()
+                problem = counts.unavailable
+                pause = _MEMORY_AGAIN if problem else _LOOK_AGAIN
+            except StoreError as e:
+                problem = e.message
+            if problem and problem != told:
+                log.warning("nothing is recorded for now: %s", problem)
+            told = problem
+            if self._stop_at is not None and not self._woken.is_set():
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._woken.wait()
+
+    def _late(self, deadline: float | None) -> bool:
+        moment = time.monotonic()
+        return any(end is not None and moment >= end for end in (deadline, self._stop_at))
+
+    async def _record_said(
+        self,
+        session_id: str | None,
+        deadline: float | None,
+        counts: Counts,
+        done: Callable[[Counts], None] | None = None,
+    ) -> None:
+        """Episodes, then the turns that ended; batch by batch, so that nobody waits for a long backlog."""
+        kind: RecordingKind
+        for kind in ("episode", "complete"):
+            while not self._late(deadline):
+                async with self._writing:
+                    rows = await self._store.due_recordings(kind, BATCH, session_id)
+                    if not rows:
+                        break
+                    await self._episodes.write(kind, rows, counts)
+                if done is not None:
+                    done(counts)

@@ -1,0 +1,96 @@
+"""Replies of models, in every shape that they have."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from massmem.errors import MalformedResponse
+from massmem.memory.extraction.replies import read_reply, repeats
+
+
+@pytest.mark.parametrize("reply", ['{"memory": []}', '{"facts": []}', "[]", "```json\n[]\n```", 'None: {"memory": []}'])
+def test_nothing_to_remember_is_said_with_an_empty_list(reply: str):
+    reading = read_reply(reply)
+    assert reading.statements == ()
+    assert reading.complete
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        None, "", "  ", "null", "{}", "3", '"text"', '{"memory": null}', '{"memory": "none"}',
+        "I cannot help with that.", "I will not fill [] for you.", "<think>There is [1] fact",
+        '{"memory": [{"text": "half a fac', '{"memory": [{"text": "half", "sources": ["m1", "m2',
+        '{"memory": [{"text": 3}]}', "[1, 2]", "[" * 5_000, '{"memory":' * 5_000,
+    ],
+)  # fmt: skip
+def test_whatever_else_holds_no_fact_is_an_error(reply: str | None):
+    with pytest.raises(MalformedResponse):
+        read_reply(reply)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"memory": [{"id": "0", "text": "one fact"}]}',
+        '{"memory": {"text": "one fact"}}',
+        '{"memory": ["one fact"]}',
+        '{"facts": ["one fact"]}',
+        '{"memories": [{"memory": "one fact"}]}',
+        '[{"fact": "one fact"}]',
+        '["one fact"]',
+        '```json\n{"memory": [{"text": "one fact"}]}\n```',
+        '<think>[a] {b}</think>\n{"memory": [{"text": "one fact"}]}',
+        'Here is [the list]:\n{"memory": [{"text": "one fact"}]}\nDone.',
+    ],
+)
+def test_every_shape_that_models_send_is_read(reply: str):
+    reading = read_reply(reply)
+    assert [s.text for s in reading.statements] == ["one fact"]
+    assert reading.complete
+
+
+@given(st.lists(st.text(min_size=1).filter(str.strip), min_size=1, max_size=5), st.integers(min_value=1))
+def test_a_list_that_breaks_off_keeps_its_whole_items(texts: list[str], cut: int):
+    items = [{"text": text} for text in texts]
+    whole = json.dumps({"memory": items})
+    head = whole[: cut % len(whole)]
+    ends = [len(json.dumps({"memory": items[:n]})) - 2 for n in range(1, len(items) + 1)]
+    expected = sum(end <= len(head) for end in ends)
+    if expected == 0:
+        with pytest.raises(MalformedResponse):
+            read_reply(head)
+        return
+    reading = read_reply(head)
+    assert [s.text for s in reading.statements] == texts[:expected]
+    assert not reading.complete
+
+
+def test_an_item_that_cannot_be_read_is_not_passed_over_in_silence():
+    reading = read_reply('{"memory": [{"text": 3}, {"text": "one fact", "sources": ["m1", 2]}]}')
+    assert [(s.text, s.sources) for s in reading.statements] == [("one fact", ("m1", "2"))]
+    assert not reading.complete
+
+
+def test_a_reply_that_starts_over_is_noticed_while_it_is_written():
+    one, two = '{"text": "one fact"}', '{"text": "another"}'
+    assert not repeats('{"memory": [' + one)
+    assert not repeats(f'{{"memory": [{one}, {two}')
+    assert repeats(f'{{"memory": [{one}, {two}, {one}')
+
+
+def test_an_error_shows_no_secret():
+    with pytest.raises(MalformedResponse) as e:
+        read_reply("Sorry, sk-abcdefghijklmnopqrstuvwx is not mine to keep")
+    assert "sk-abc" not in e.value.message
+
+
+def test_hostile_replies_are_read_in_linear_time():
+    started = time.monotonic()
+    for reply in ("<think>" * 20_000, "{" * 100_000, "```" + " " * 100_000, '{"memory":[' * 10_000):
+        with pytest.raises(MalformedResponse):
+            read_reply(reply)
+    assert time.monotonic() - started < 5

@@ -1,0 +1,276 @@
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from massmem.errors import EmbeddingError, MalformedResponse, RateLimited
+from massmem.memory.extraction.task import Extraction, Origin, RecordedMessage
+from massmem.memory.memories import Fact, Selection
+from massmem.memory.recording.attempts import MOST_ATTEMPTS, Counts, wait_before
+from massmem.memory.recording.recorded import spoken
+from massmem.memory.recording.worker import Recorder
+from massmem.store import open_store
+from massmem.store.base import SessionStore
+from tests.contract.test_session_store import everything, queue, session
+from tests.support.plain_memory import PlainMemory
+from tests.support.sample_turn import START, answer, begin, event, whole_turn
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SessionStore]:
+    opened = await open_store(f"sqlite:///{tmp_path / 'm.db'}", tmp_path)
+    await opened.create_session(session())
+    yield opened
+    await opened.close()
+
+
+class Extractor:
+    """Finds one fact per message, or fails with what `problems` holds next."""
+
+    def __init__(self, *problems: Exception | Extraction, seconds: float = 0) -> None:
+        self.problems = list(problems)
+        self.seconds = seconds
+        self.asked: list[tuple[Origin, list[str]]] = []
+
+    async def __call__(self, messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
+        self.asked.append((origin, [m.message_id for m in messages]))
+        await asyncio.sleep(self.seconds)
+        match self.problems.pop(0) if self.problems else None:
+            case Extraction() as found:
+                return found
+            case Exception() as e:
+                raise e
+            case None:
+                return Extraction(tuple(fact(origin, m.text, m.message_id) for m in messages))
+
+
+def fact(origin: Origin, text: str, message_id: str) -> Fact:
+    o = origin
+    return Fact(o.session_id, o.turn, o.agent_id, f"fact: {text}", (message_id,), START, o.won, o.group)
+
+
+async def test_everything_that_was_said_becomes_a_memory(store: SessionStore) -> None:
+    await store.set_memory_group("session_a", "project")
+    await store.append("session_a", 1, whole_turn())
+    memory, extract = PlainMemory(), Extractor()
+    counts = await Recorder(store, memory, extract).drain()
+    assert counts == Counts(episodes=8, turns=1, extractions=2, facts=len(await memory.list(Selection(kind="fact"))))
+    said = {m.id: m for m in await everything(store)}
+    episodes = await memory.list(Selection(kind="episode"))
+    assert {m.id for m in episodes} == set(said)
+    assert sorted(memory.positions[i] for i in said) == list(range(8))
+    assert memory.won == {("session_a", 1, "ann")}
+    assert {m.group for m in memory.found.values()} == {"project"}
+    assert {(o.agent_id, o.won) for o, _ in extract.asked} == {("ann", True), ("bob", False)}
+    assert (await store.recording_counts()).model_dump() == {"pending": 0, "done": 11, "failed": 0, "reason": None}
+    assert await Recorder(store, memory, extract).drain() == Counts()
+
+
+async def test_recording_again_changes_nothing(store: SessionStore) -> None:
+    await store.append("session_a", 1, whole_turn())
+    memory, extract = PlainMemory(), Extractor()
+    await Recorder(store, memory, extract).drain()
+    before = dict(memory.found), dict(memory.positions)
+    await store.requeue(done=True)
+    assert (await Recorder(store, memory, extract).drain()).episodes == 8
+    assert (memory.found, memory.positions) == before
+
+
+async def test_without_a_model_there_are_episodes_and_that_is_said(store: SessionStore) -> None:
+    await store.append("session_a", 1, whole_turn())
+    memory = PlainMemory()
+    counts = await Recorder(store, memory).drain()
+    assert (counts.episodes, counts.extractions) == (8, 0)
+    assert await queue(store) == []
+    assert {m.kind for m in memory.found.values()} == {"episode"}
+
+
+async def test_an_unavailable_memory_leaves_the_queue_as_it_is(store: SessionStore) -> None:
+    await store.append("session_a", 1, whole_turn())
+    before, memory = await queue(store), PlainMemory(away=True)
+    counts = await Recorder(store, memory).drain()
+    assert counts == Counts(unavailable="the memory is away")
+    assert await queue(store) == before
+    memory.away = False
+    assert (await Recorder(store, memory).drain()).episodes == 8
+
+
+async def test_one_bad_row_does_not_hold_up_the_others(store: SessionStore, caplog: pytest.LogCaptureFixture) -> None:
+    await store.append("session_a", 1, whole_turn())
+    memory = PlainMemory(bad=frozenset({"Blue light scatters more."}))
+    with caplog.at_level(logging.WARNING):
+        counts = await Recorder(store, memory).drain()
+    assert (counts.episodes, counts.retried, counts.failed) == (7, 1, 0)
+    (line,) = [r.getMessage() for r in caplog.records]
+    assert "cannot be embedded" in line
+    state = await store.recording_counts()
+    assert (state.pending, state.failed) == (1, 0)
+    assert state.reason == "ValueError: the text cannot be embedded"
+    assert await queue(store) == []  # its time has not come
+
+
+async def test_a_text_without_a_vector_does_not_hold_up_the_queue(store: SessionStore) -> None:
+    await store.append("session_a", 1, whole_turn())
+    memory = PlainMemory(bad=frozenset({"Why is the sky blue?"}), error=EmbeddingError)
+    counts = await Recorder(store, memory).drain()
+    assert (counts.episodes, counts.turns, counts.retried, counts.unavailable) == (7, 1, 1, "")
+    assert (await store.recording_counts()).pending == 1
+
+
+async def test_an_embedder_that_is_away_fails_no_row_for_good(store: SessionStore) -> None:
+    await store.append("session_a", 1, whole_turn())
+    texts = frozenset(spoken(m) for m in await everything(store))
+    memory = PlainMemory(bad=texts, error=EmbeddingError)
+    for _ in range(MOST_ATTEMPTS + 2):
+        await store.append("session_a", 1, [answer(9, "ann", "Rayleigh scattering.")])
+        counts = await Recorder(store, memory).drain()
+        assert counts.unavailable == "the text cannot be embedded"
+        assert memory.batches[-1] == 1
+        assert len(memory.batches) <= 4
+        memory.batches.clear()
+    state = await store.recording_counts()
+    assert (state.failed, state.done) == (0, 0)
+    memory.bad = frozenset()
+    await store.requeue(done=False)
+    assert (await Recorder(store, memory).drain()).episodes == 8 + MOST_ATTEMPTS + 2
+
+
+async def test_a_model_is_not_paid_twice_when_the_memory_fails(store: SessionStore) -> None:
+    await store.append("session_a", 1, whole_turn())
+    memory, extract = PlainMemory(full=True), Extractor()
+    recorder = Recorder(store, memory, extract)
+    for _ in range(3):
+        assert (await recorder.drain()).unavailable == "the disk is full"
+    assert len(extract.asked) == 1
+    memory.full = False
+    assert (await recorder.drain()).extractions == 2
+    assert len(extract.asked) == 2
+    assert (await store.recording_counts()).pending == 0
+
+
+async def test_a_row_is_given_up_after_eight_attempts(store: SessionStore) -> None:
+    await store.append("session_a", 1, whole_turn())
+    (_, _, bad, *_) = await store.due_recordings("episode", 99)
+    for _ in range(MOST_ATTEMPTS - 2):
+        await store.fail_recording(bad, "as before", START)
+    recorder = Recorder(store, PlainMemory(bad=frozenset({"Blue light scatters more."})))
+    counts = await recorder.drain()
+    assert (counts.retried, counts.failed) == (1, 0)
+    await store.fail_recording(bad, "as before", START)
+    await store.requeue(done=False)
+    for _ in range(MOST_ATTEMPTS - 1):
+        await store.fail_recording(bad, "as before", START)
+    counts = await recorder.drain()
+    assert (counts.retried, counts.failed) == (0, 1)
+    assert (await store.recording_counts()).failed == 1
+
+
+def test_the_waits_grow_up_to_an_hour() -> None:
+    waits = [wait_before(n) for n in range(1, 12)]
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (timedelta(seconds=30), timedelta(hours=1))
+
+
+async def test_what_was_not_read_is_read_the_next_time(store: SessionStore) -> None:
+    await store.append("session_a", 1, [begin("ann"), answer(1, "ann", "The first answer.")])
+    await store.append(
+        "session_a", 1, [answer(2, "ann", "The second answer."), event(3, "turn_interrupted", by="user")]
+    )
+    ids = [m.id for m in await everything(store)]
+    origin = Origin("session_a", "ann", 1)
+    cut = Extraction((fact(origin, "known", ids[1]),), problem=MalformedResponse("cut off"), unread=(ids[2],))
+    memory, extract = PlainMemory(), Extractor(cut)
+    recorder = Recorder(store, memory, extract)
+    counts = await recorder.drain()
+    assert (counts.facts, counts.retried, counts.extractions) == (1, 1, 0)
+    await store.requeue(done=False)
+    counts = await recorder.drain()
+    assert (counts.facts, counts.extractions) == (1, 1)
+    assert [asked for _, asked in extract.asked] == [ids, [ids[2]]]
+
+
+async def test_a_provider_that_is_away_is_not_asked_again_and_again(store: SessionStore) -> None:
+    await store.append("session_a", 1, whole_turn())
+    extract = Extractor(RateLimited("slow down: sk-verysecretkey0123456789abc"), RateLimited("slow down"))
+    memory = PlainMemory()
+    counts = await Recorder(store, memory, extract).drain()
+    assert (len(extract.asked), counts.retried, counts.episodes) == (1, 1, 8)
+    assert (await store.recording_counts()).reason == "slow down: [redacted]"
+
+
+async def test_the_deadline_ends_a_drain_between_two_steps(store: SessionStore) -> None:
+    await store.append("session_a", 1, whole_turn())
+    counts = await Recorder(store, PlainMemory(), Extractor()).drain(deadline=time.monotonic() - 1)
+    assert counts == Counts()
+    assert len(await queue(store)) == 11
+
+
+async def test_one_session_only(store: SessionStore) -> None:
+    await store.create_session(session("session_b"))
+    for name in ("session_a", "session_b"):
+        await store.append(name, 1, whole_turn())
+    memory = PlainMemory()
+    await Recorder(store, memory, session_id="session_b").drain()
+    assert {m.session_id for m in memory.found.values()} == {"session_b"}
+    assert len(await queue(store)) == 11
+
+
+async def until(store: SessionStore, pending: int, seconds: float = 5) -> None:
+    async with asyncio.timeout(seconds):
+        while (await store.recording_counts()).pending != pending:
+            await asyncio.sleep(0.01)
+
+
+async def test_in_the_background_it_records_when_it_is_woken(store: SessionStore) -> None:
+    memory = PlainMemory()
+    recorder = Recorder(store, memory)
+    recorder.start()
+    await asyncio.sleep(0.05)
+    await store.append("session_a", 1, whole_turn())
+    recorder.wake()
+    await until(store, 0)
+    await store.append("session_a", 2, [begin("ann", question="One more question?")])
+    await recorder.stop(5)
+    assert len(memory.found) == 9
+    await recorder.stop(5)
+
+
+async def test_stopping_does_not_wait_for_a_slow_model(store: SessionStore) -> None:
+    await store.append("session_a", 1, whole_turn())
+    memory, extract = PlainMemory(), Extractor(seconds=30)
+    recorder = Recorder(store, memory, extract)
+    recorder.start()
+    await until(store, 2)
+    started = time.monotonic()
+    await recorder.stop(0.2)
+    assert time.monotonic() - started < 2
+    assert len(memory.found) == 8
+    assert {(row.kind, row.attempts) for row in await queue(store)} == {("extract", 0)}
+
+
+async def test_a_question_waits_for_what_was_said_and_not_for_extraction(store: SessionStore) -> None:
+    await store.append("session_a", 1, whole_turn())
+    memory, extract = PlainMemory(), Extractor(seconds=30)
+    recorder = Recorder(store, memory, extract)
+    recorder.start()
+    await until(store, 2)
+    await store.append("session_a", 2, [begin("ann", at=9, question="One more question?")])
+    await recorder.caught_up("session_a", 2)
+    assert len(memory.found) == 9
+    memory.away = True
+    await store.append("session_a", 3, [begin("ann", at=9, question="And yet another?")])
+    await recorder.caught_up("session_a", 2)
+    assert len(await store.due_recordings("episode", 9)) == 1
+    await recorder.stop(0)
+
+
+async def test_two_workers_at_once_store_nothing_twice(store: SessionStore) -> None:
+    await store.append("session_a", 1, whole_turn())
+    memory = PlainMemory()
+    await asyncio.gather(*(Recorder(store, memory).drain() for _ in range(4)))
+    assert len(memory.found) == 8
+    assert (await store.recording_counts()).done == 11
