@@ -16,6 +16,7 @@ MassmemError                      one message, one hint, one exit code
 │   └── EmbeddingError            no usable vector could be had; nothing was written
 ├── ProviderError             1   a model request failed
 │   ├── ContextOverflow           the prompt does not fit the model's window
+│   ├── PromptTruncated       2   the server cut the prompt and said nothing
 │   ├── RateLimited           3   429, with the server's wish when to come back
 │   ├── ProviderUnavailable   3   408/409/5xx, overloaded
 │   ├── ProviderTimeout       3
@@ -128,6 +129,10 @@ class ContextOverflow(ProviderError):
         super().__init__(message, hint)
         self.prompt_tokens = prompt_tokens
         self.window = window
+
+
+class PromptTruncated(ProviderError):
+    exit_code: ClassVar[int] = 2
 
 
 class RateLimited(ProviderError):
