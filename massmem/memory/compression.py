@@ -1,0 +1,214 @@
+"""What of a conversation stays word for word and what a summary keeps of the rest. Pure: no model, no clock, no log.
+
+`cut` decides where the verbatim part begins, `extract` takes the sentences that are worth most within a budget, and
+`condensed` makes several texts fit a room evenly. A text of any size is read in full: it is split, never dropped.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from massmem.messages import ChatMessage
+
+Count = Callable[[str], int]
+"""Tokens of a text."""
+
+LONGEST_PIECE = 400
+"""Characters; a longer "sentence" (a table, encoded data) is cut at a space."""
+
+_SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\s*\n+\s*")
+_PIECE = re.compile(r"\S(?:.{0,%d}(?=\s)|.{0,%d})" % (LONGEST_PIECE - 1, LONGEST_PIECE - 1), re.DOTALL)  # noqa: UP031 - braces
+_WORD = re.compile(r"[^\W_]+")
+# What a summary must not lose: numbers, codes, paths, addresses, quoted names.
+_VALUE = re.compile(r"[\w./:@-]*\d[\w./:@-]*|\b[A-Z]{2,}\b|\S+/\S+|\S+@\S+\.\w+|[\"'`“]\w[^\"'`”]{1,40}[\"'`”]")
+_NAME = re.compile(r"(?<=[a-z,;:] )[A-Z][a-z]+")
+_DECISION = re.compile(
+    r"\b(?:must|never|always|don't|do not|should|prefer\w*|want\w*|need\w*|decid\w+|agree\w*|chose\w*|chosen|plan\w*"
+    r"|remember|deadline|todo|instead|correct\w*|actually|chang\w+|no longer|found|works?|failed|error|because)\b",
+    re.IGNORECASE,
+)
+_SHORTEST_LINE = 3
+"""Tokens below which no line fits."""
+
+_SAME_WORDS = 4
+"""Content words from which two sentences that differ in their values only speak of the same thing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A text and who said it ("User", "You", "Tool"); "" for lines of an earlier summary."""
+
+    who: str
+    text: str
+
+
+@dataclass(slots=True)
+class _Sentence:
+    order: int
+    who: str
+    text: str
+    words: list[str]
+    score: float = 0.0
+
+
+def cut(messages: Sequence[ChatMessage], tokens: Sequence[int], ratio: float, room: int) -> int:
+    """Index of the first message that stays verbatim; len(messages) when none does.
+
+    The newest messages stay, about `ratio` of their number and at most `room` tokens of them. What belongs together
+    (a question and its answer, tool calls and their results) stays or goes together, and the oldest always goes.
+    """
+    starts = unit_starts(messages)
+    most, used, first = math.ceil(ratio * len(messages)), 0, len(messages)
+    for start in reversed(starts[1:]):
+        used += sum(tokens[start:first])
+        if used > room or len(messages) - first >= most:
+            break
+        first = start
+    return first
+
+
+def unit_starts(messages: Sequence[ChatMessage]) -> list[int]:
+    """Where each group of messages that belong together begins: at every user message, and at the first of all."""
+    return [i for i, message in enumerate(messages) if i == 0 or message.role == "user"]
+
+
+def said(messages: Iterable[ChatMessage]) -> list[Said]:
+    """Messages as texts with their speakers; a tool call is written out."""
+    names = {"system": "System", "user": "User", "assistant": "You", "tool": "Tool"}
+    found: list[Said] = []
+    for message in messages:
+        calls = [f"called {call.name}({call.arguments})" for call in message.tool_calls]
+        text = "\n".join(filter(None, (message.content, *calls)))
+        found.append(Said(names[message.role], text))
+    return found
+
+
+def extract(texts: Sequence[Said], budget: int, count: Count, previous: str = "") -> str:
+    """The sentences of the texts that say most, in their order, one a line, in at most `budget` tokens.
+
+    previous: the summary of what came before, whose lines compete with the new ones; a line that is said again with
+    another value (a number, a code) is out of date and goes, whichever of the two is taken.
+
+    Sentences rank by the values and names in them, by words of decisions and wishes, by rarity of their words, and by
+    who spoke; a long one must be worth more. The rules are ours, the shape of it is Luhn's (1958): significant words.
+    """
+    sentences = _current(_sentences([*(Said("", line) for line in previous.splitlines()), *texts]))
+    _rate(sentences)
+    chosen: list[_Sentence] = []
+    left = budget
+    for sentence in sorted(sentences, key=lambda s: (-s.score, s.order)):
+        if left < _SHORTEST_LINE:
+            break
+        cost = count(_line(sentence)) + 1
+        if cost <= left:
+            chosen.append(sentence)
+            left -= cost
+    return "\n".join(_line(s) for s in sorted(chosen, key=lambda s: s.order))
+
+
+def extract_parts(texts: Sequence[Said], budget: int, count: Count, part: int) -> str:
+    """As `extract`, with an equal share of the budget for each stretch of `part` tokens, so that no stretch is lost.
+
+    This is how a message that is larger than the window itself is read: in several parts.
+    """
+    stretches: list[list[Said]] = [[]]
+    used = 0
+    for text in texts:
+        for piece in split(text.text, part, count):
+            size = count(piece)
+            if stretches[-1] and used + size > part:
+                stretches.append([])
+                used = 0
+            stretches[-1].append(Said(text.who, piece))
+            used += size
+    share = budget // len(stretches)
+    return "\n".join(filter(None, (extract(stretch, share, count) for stretch in stretches)))
+
+
+def split(text: str, most: int, count: Count) -> list[str]:
+    """The text in pieces of at most about `most` tokens, cut at line ends or spaces where there are any."""
+    total = count(text)
+    if total <= most:
+        return [text]
+    size = max(1, len(text) * most // total)
+    pieces: list[str] = []
+    start = 0
+    while start < len(text):
+        end = min(len(text), start + size)
+        if end < len(text):
+            at = max(text.rfind("\n", start + size // 2, end), text.rfind(" ", start + size // 2, end))
+            end = at + 1 if at > start else end
+        pieces.append(text[start:end])
+        start = end
+    return pieces
+
+
+def shortened(text: str, budget: int, count: Count) -> str:
+    """The text when it fits the budget, else its best sentences; at the least its beginning."""
+    if count(text) <= budget:
+        return text
+    if found := extract([Said("", text)], budget, count):
+        return found
+    while text and count(text) > budget:
+        text = text[: len(text) * budget // (count(text) + 1)]
+    return text
+
+
+def condensed(texts: Sequence[str], room: int, count: Count) -> list[str]:
+    """The texts in at most `room` tokens together: short ones stay as they are, long ones shrink to the same size."""
+    sizes = [count(text) for text in texts]
+    share, left, open_ = 0, room, sorted(sizes)
+    while open_:
+        share = left // len(open_)
+        if open_[0] > share:
+            break
+        left -= open_.pop(0)
+    return [
+        text if size <= share or not open_ else shortened(text, share, count)
+        for text, size in zip(texts, sizes, strict=True)
+    ]
+
+
+def _sentences(texts: Sequence[Said]) -> list[_Sentence]:
+    found: list[_Sentence] = []
+    for text in texts:
+        for sentence in _SENTENCE.split(text.text):
+            for piece in [sentence] if len(sentence) <= LONGEST_PIECE else _PIECE.findall(sentence):
+                line = " ".join(piece.split())
+                if words := _WORD.findall(line.lower()):
+                    found.append(_Sentence(len(found), text.who, line, words))
+    return found
+
+
+def _current(sentences: Sequence[_Sentence]) -> list[_Sentence]:
+    """Without those that are said again later, word for word or with another value."""
+    latest: dict[tuple[str, ...], int] = {}
+    frames: list[tuple[str, ...]] = []
+    for sentence in sentences:
+        frame = tuple(_WORD.findall(_VALUE.sub(" ", _unnamed(sentence)).lower()))
+        frames.append(frame if len(frame) >= _SAME_WORDS else tuple(sentence.words))
+        latest[frames[-1]] = sentence.order
+    return [s for s, frame in zip(sentences, frames, strict=True) if latest[frame] == s.order]
+
+
+def _unnamed(sentence: _Sentence) -> str:
+    """A line of an earlier summary names its speaker in its text."""
+    return re.sub(r"^(?:User|You|Tool|System): ", "", sentence.text) if not sentence.who else sentence.text
+
+
+def _rate(sentences: Sequence[_Sentence]) -> None:
+    seen = Counter(word for sentence in sentences for word in set(sentence.words))
+    total = len(sentences)
+    for place, s in enumerate(sentences):
+        rarity = sum(math.log((total + 1) / seen[w]) for w in s.words) / len(s.words) / math.log(total + 2)
+        values = min(3, len(_VALUE.findall(s.text)))
+        names = min(2, len(_NAME.findall(s.text)))
+        worth = 1.0 * values + 0.5 * names + 1.5 * bool(_DECISION.search(s.text)) + 2.0 * rarity
+        worth += 1.0 * (s.who == "User") + 0.5 * s.text.endswith("?") + 1.0 * (not s.who) + 0.5 * place / total
+        s.score = worth / (4 + len(s.words)) ** 0.5
+
+
+def _line(sentence: _Sentence) -> str:
+    return f"{sentence.who}: {sentence.text}" if sentence.who else sentence.text
