@@ -11,9 +11,10 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import Dialect
 
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 """Every revision ever released, oldest first. The last one is what this program reads and writes."""
 
 CONVERSATION = "kind = 'user' OR final"
@@ -32,7 +33,13 @@ class UtcDateTime(sa.TypeDecorator[datetime]):
         return None if value is None else value.astimezone(UTC)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        return None if value is None else value.replace(tzinfo=UTC)
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+# PostgreSQL orders text by the database's language unless told otherwise: ids are ordered by their bytes everywhere.
+KEY = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 metadata = sa.MetaData()
@@ -44,7 +51,7 @@ TURN = sa.bindparam("of_turn", type_=sa.Integer)
 
 def _of_session(*, primary_key: bool = False) -> sa.Column[str]:
     session = sa.ForeignKey("chat_sessions.session_id", ondelete="CASCADE")
-    return sa.Column("session_id", sa.Text, session, primary_key=primary_key, nullable=False)
+    return sa.Column("session_id", KEY, session, primary_key=primary_key, nullable=False)
 
 
 def _of_message() -> sa.ForeignKeyConstraint:
@@ -56,7 +63,7 @@ def _of_message() -> sa.ForeignKeyConstraint:
 chat_sessions = sa.Table(
     "chat_sessions",
     metadata,
-    sa.Column("session_id", sa.Text, primary_key=True),
+    sa.Column("session_id", KEY, primary_key=True),
     sa.Column("user_id", sa.Text),
     sa.Column("title", sa.Text, nullable=False),
     sa.Column("last_message", sa.Text, nullable=False),
@@ -76,8 +83,8 @@ chat_messages = sa.Table(
     "chat_messages",
     metadata,
     # The search index refers to messages by a number that must survive VACUUM; an implicit rowid does not.
-    sa.Column("row_id", sa.Integer, primary_key=True),
-    sa.Column("id", sa.Text, nullable=False),
+    sa.Column("row_id", sa.Integer().with_variant(sa.BigInteger(), "postgresql"), primary_key=True),
+    sa.Column("id", KEY, nullable=False),
     _of_session(),
     sa.Column("seq", sa.Integer, nullable=False),
     sa.Column("turn", sa.Integer, nullable=False),
@@ -90,7 +97,7 @@ chat_messages = sa.Table(
     sa.Column("tokens", sa.Integer),
     sa.Column("confidence", sa.Float),
     sa.Column("escalated", sa.Boolean, nullable=False),
-    sa.Column("metadata", sa.JSON, nullable=False),
+    sa.Column("metadata", sa.JSON().with_variant(postgresql.JSONB(), "postgresql"), nullable=False),
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.UniqueConstraint("id", name="uq_chat_messages_id"),
     sa.UniqueConstraint("session_id", "seq", name="uq_chat_messages_seq"),
@@ -156,6 +163,15 @@ session_state = sa.Table(
     sa.Column("updated_at", UtcDateTime, nullable=False),
 )
 
+# One row per session that a turn is run of: `expires_at` is for whoever waits for an owner that was killed.
+leases = sa.Table(
+    "leases",
+    metadata,
+    _of_session(primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("expires_at", UtcDateTime, nullable=False),
+)
+
 # Many small rows, one at least per message: no number of their own, and only what is still to do is in the index.
 # agent_id is "" for the user. Nothing that was said stands here.
 recordings = sa.Table(
@@ -163,8 +179,8 @@ recordings = sa.Table(
     metadata,
     _of_session(primary_key=True),
     sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("kind", sa.Text, primary_key=True),
-    sa.Column("agent_id", sa.Text, primary_key=True),
+    sa.Column("kind", KEY, primary_key=True),
+    sa.Column("agent_id", KEY, primary_key=True),
     sa.Column("turn", sa.Integer, nullable=False),
     sa.Column("position", sa.Integer),
     sa.Column("since", sa.Integer),
@@ -221,3 +237,13 @@ SEARCH = (
 )
 for _statement in SEARCH:
     event.listen(chat_messages, "after_create", sa.DDL(_statement).execute_if(dialect="sqlite"))
+
+# PostgreSQL's counterpart, filled by `postgres.py`.
+message_search = sa.Table(
+    "message_search",
+    sa.MetaData(),
+    sa.Column("session_id", KEY, primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("words", postgresql.TSVECTOR, nullable=False),
+    sa.Index("ix_message_search_words", "words", postgresql_using="gin"),
+)

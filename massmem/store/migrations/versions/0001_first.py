@@ -2,9 +2,15 @@
 
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.dialects import postgresql
 
 revision = "0001"
 down_revision = None
+
+# PostgreSQL orders text by the database's language unless told otherwise: ids are ordered by their bytes everywhere.
+KEY = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+ROW_ID = sa.Integer().with_variant(sa.BigInteger(), "postgresql")
+METADATA = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
 
 
 def upgrade() -> None:
@@ -30,7 +36,7 @@ def _message_key() -> sa.ForeignKeyConstraint:
 def _sessions() -> None:
     op.create_table(
         "chat_sessions",
-        sa.Column("session_id", sa.Text, primary_key=True, nullable=False),
+        sa.Column("session_id", KEY, primary_key=True, nullable=False),
         sa.Column("user_id", sa.Text),
         sa.Column("title", sa.Text, nullable=False),
         sa.Column("last_message", sa.Text, nullable=False),
@@ -49,9 +55,9 @@ def _sessions() -> None:
 def _messages() -> None:
     op.create_table(
         "chat_messages",
-        sa.Column("row_id", sa.Integer, primary_key=True, nullable=False),
-        sa.Column("id", sa.Text, nullable=False),
-        sa.Column("session_id", sa.Text, nullable=False),
+        sa.Column("row_id", ROW_ID, primary_key=True, nullable=False),
+        sa.Column("id", KEY, nullable=False),
+        sa.Column("session_id", KEY, nullable=False),
         sa.Column("seq", sa.Integer, nullable=False),
         sa.Column("turn", sa.Integer, nullable=False),
         sa.Column("round", sa.Integer, nullable=False),
@@ -63,7 +69,7 @@ def _messages() -> None:
         sa.Column("tokens", sa.Integer),
         sa.Column("confidence", sa.Float),
         sa.Column("escalated", sa.Boolean, nullable=False),
-        sa.Column("metadata", sa.JSON, nullable=False),
+        sa.Column("metadata", METADATA, nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         _session_key(),
         sa.UniqueConstraint("id", name="uq_chat_messages_id"),
@@ -80,7 +86,15 @@ def _messages() -> None:
 
 
 def _search() -> None:
-    if op.get_context().dialect.name != "sqlite":
+    if op.get_context().dialect.name == "postgresql":
+        op.create_table(
+            "message_search",
+            sa.Column("session_id", KEY, primary_key=True, nullable=False),
+            sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False, nullable=False),
+            sa.Column("words", postgresql.TSVECTOR, nullable=False),
+            _message_key(),
+        )
+        op.create_index("ix_message_search_words", "message_search", ["words"], postgresql_using="gin")
         return
     op.execute(
         "CREATE VIRTUAL TABLE message_search USING fts5("
@@ -101,7 +115,7 @@ def _search() -> None:
 def _turns() -> None:
     op.create_table(
         "turns",
-        sa.Column("session_id", sa.Text, primary_key=True, nullable=False),
+        sa.Column("session_id", KEY, primary_key=True, nullable=False),
         sa.Column("turn", sa.Integer, primary_key=True, autoincrement=False, nullable=False),
         sa.Column("status", sa.Text, nullable=False),
         sa.Column("question_seq", sa.Integer, nullable=False),
@@ -121,7 +135,7 @@ def _answers_and_ballots() -> None:
     ):
         op.create_table(
             name,
-            sa.Column("session_id", sa.Text, primary_key=True, nullable=False),
+            sa.Column("session_id", KEY, primary_key=True, nullable=False),
             sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False, nullable=False),
             sa.Column("turn", sa.Integer, nullable=False),
             sa.Column("round", sa.Integer, nullable=False),
@@ -136,7 +150,7 @@ def _answers_and_ballots() -> None:
 def _state_and_recordings() -> None:
     op.create_table(
         "session_state",
-        sa.Column("session_id", sa.Text, primary_key=True, nullable=False),
+        sa.Column("session_id", KEY, primary_key=True, nullable=False),
         sa.Column("params_json", sa.JSON, nullable=False),
         sa.Column("waiting_for_param", sa.Text),
         sa.Column("last_intent_id", sa.Text),
@@ -148,7 +162,7 @@ def _state_and_recordings() -> None:
     op.create_table(
         "recordings",
         sa.Column("id", sa.Text, primary_key=True, nullable=False),
-        sa.Column("session_id", sa.Text, nullable=False),
+        sa.Column("session_id", KEY, nullable=False),
         sa.Column("turn", sa.Integer, nullable=False),
         sa.Column("agent_id", sa.Text),
         sa.Column("status", sa.Text, nullable=False),
@@ -167,7 +181,7 @@ def _state_and_recordings() -> None:
 def _events() -> None:
     op.create_table(
         "events",
-        sa.Column("session_id", sa.Text, primary_key=True, nullable=False),
+        sa.Column("session_id", KEY, primary_key=True, nullable=False),
         sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False, nullable=False),
         sa.Column("turn", sa.Integer, nullable=False),
         sa.Column("type", sa.Text, nullable=False),

@@ -9,6 +9,8 @@ from alembic import op
 revision = "0002"
 down_revision = "0001"
 
+KEY = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
 # What was said before becomes searchable. Facts are not extracted from it unasked, since that may cost money:
 # `massmem memory rebuild` does it.
 _EPISODES = """
@@ -40,10 +42,10 @@ def upgrade() -> None:
     op.drop_table("recordings")
     op.create_table(
         "recordings",
-        sa.Column("session_id", sa.Text, primary_key=True, nullable=False),
+        sa.Column("session_id", KEY, primary_key=True, nullable=False),
         sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False, nullable=False),
-        sa.Column("kind", sa.Text, primary_key=True, nullable=False),
-        sa.Column("agent_id", sa.Text, primary_key=True, nullable=False),
+        sa.Column("kind", KEY, primary_key=True, nullable=False),
+        sa.Column("agent_id", KEY, primary_key=True, nullable=False),
         sa.Column("turn", sa.Integer, nullable=False),
         sa.Column("position", sa.Integer),
         sa.Column("since", sa.Integer),
@@ -65,5 +67,7 @@ def upgrade() -> None:
         sqlite_where=pending,
         postgresql_where=pending,
     )
+    if op.get_context().dialect.name == "postgresql":
+        return  # no release has written to PostgreSQL with the first schema
     for statement in (_EPISODES, _COMPLETE, _EXTRACT):
         op.execute(statement)
