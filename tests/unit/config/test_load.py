@@ -92,6 +92,17 @@ memory:
     assert b.memory.persistent_memory.all_sessions
 
 
+def test_the_token_budget_decides_how_much_is_recalled_unless_a_number_is_given(tmp_path: Path) -> None:
+    text = """\
+agents:
+  - {id: a, backend: {type: scripted}}
+  - {id: b, backend: {type: scripted}, memory: {retrieval: {limit: null}}}
+"""
+    assert load(tmp_path, text).memory.retrieval.limit is None
+    a, b = resolve_agents(load(tmp_path, text + "memory: {retrieval: {limit: 5}}\n"), {})
+    assert (a.memory.retrieval.limit, b.memory.retrieval.limit) == (5, None)
+
+
 @pytest.mark.parametrize(
     ("own", "team", "all_sessions", "name"),
     [

@@ -64,7 +64,14 @@ ID = "must be 1 to 64 letters, digits, '_', '-' or '.', with no '-' or '.' first
         (AGENT + "source: x\n", "4: source: unknown key"),
         (AGENT + "a b: x\n", "4: 'a b': unknown key"),
         (AGENT + "memory:\n  retrieval:\n    limit: true\n", "6: memory.retrieval.limit: must be a number"),
-        (AGENT + "memory:\n  retrieval:\n    limit:\n", "6: memory.retrieval.limit: must be a whole number, not null"),
+        (
+            AGENT + "memory:\n  retrieval:\n    max_tokens:\n",
+            "6: memory.retrieval.max_tokens: must be a whole number, not null",
+        ),
+        (
+            AGENT + "memory:\n  retrieval:\n    limit: -1\n",
+            "6: memory.retrieval.limit: must be greater than or equal to 0, not -1",
+        ),
         (AGENT + "coordination:\n  timeout: .inf\n", "5: coordination.timeout: must be a finite number, not inf"),
         (AGENT + "coordination:\n  timeout: .nan\n", "5: coordination.timeout: must be a finite number, not nan"),
         (
