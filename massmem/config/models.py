@@ -145,8 +145,9 @@ class CompressionConfig(Section):
 
 
 class RetrievalConfig(Section):
-    limit: int = Field(default=5, ge=0, le=1000)
-    """Most memories per search."""
+    limit: int | None = Field(default=None, ge=0, le=1000)
+    """Most messages and facts that are recalled; a message counts once, however many of its passages are shown. Left
+    out: as many as max_tokens holds, which bounds what they cost: a few short ones would leave most of it unused."""
     max_tokens: int = Field(default=1000, ge=0)
     """Token budget of the recalled memories."""
     exclude_recent: bool = True
