@@ -51,6 +51,8 @@ _log = logging.getLogger(__name__)
 # The API insists on a limit; a council's answers are shorter than this.
 DEFAULT_MAX_TOKENS = 4096
 
+_COUNT_TIMEOUT = 5.0
+
 _FINISH: Mapping[str, FinishReason] = {"max_tokens": "length", "tool_use": "tool_calls"}
 _FAILED_FINISH: Mapping[str, type[ProviderError]] = {
     "model_context_window_exceeded": ContextOverflow,
@@ -95,6 +97,19 @@ class AnthropicProvider:
 
     def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         return self._retrier.stream(lambda: self._attempt(request))
+
+    async def count_prompt(self, request: ChatRequest) -> int | None:
+        """By the count endpoint, which is free of charge."""
+        body = request_body(request, self._backend, self._endpoint.model)
+        count = cast("Any", self._client.messages.count_tokens)
+        kept = {name: value for name, value in body.items() if name not in ("max_tokens", "stream")}
+        try:
+            counted = await count(**kept, timeout=timeouts(min(self._backend.timeout, _COUNT_TIMEOUT)))
+        except _FOREIGN as e:
+            _log.info("the count of a prompt could not be had: %s", type(e).__name__)
+            return None
+        tokens = getattr(counted, "input_tokens", None)
+        return tokens if isinstance(tokens, int) else None
 
     async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         body = request_body(request, self._backend, self._endpoint.model)

@@ -28,3 +28,11 @@ class ChatProvider(Protocol):
             ProviderError: any other failure, as the subclass that fits (see massmem.errors).
         """
         ...
+
+    async def count_prompt(self, request: ChatRequest) -> int | None:
+        """Tokens of the request by the model's own tokenizer, with the marks that its template puts around messages.
+
+        None where there is no such count, or it could not be had just now. It may take a request (Anthropic: 0.2 s,
+        free of charge): meant for prompts near a limit and for the first one; else a counter's estimate will do.
+        """
+        ...

@@ -52,7 +52,7 @@ class Pool(Generic[Client]):
         if key not in self._clients:
             if not self._clients:
                 _load_backend()
-            self._clients[key] = self._make(endpoint, _http_client(endpoint))
+            self._clients[key] = self._make(endpoint, http_client(endpoint))
         return self._clients[key]
 
     def budget(self, endpoint: Endpoint) -> RetryBudget:
@@ -92,7 +92,8 @@ def _load_backend() -> None:
         pass
 
 
-def _http_client(endpoint: Endpoint) -> httpx2.AsyncClient:
+def http_client(endpoint: Endpoint) -> httpx2.AsyncClient:
+    """A client for one endpoint. Blocks for a moment."""
     # A redirect would carry the prompt to an address that nobody configured. A proxy is for the world outside.
     # Plain http has no certificates to verify, and loading them takes 30 to 80 ms.
     return httpx2.AsyncClient(

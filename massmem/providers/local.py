@@ -19,7 +19,7 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -106,6 +106,13 @@ class LocalProvider:
         finally:
             await events.aclose()
         yield reply.finish()
+
+    async def count_prompt(self, request: ChatRequest) -> int | None:
+        """By the model's own template and tokenizer: 3 ms a thousand tokens. Loads the model when nobody has."""
+        try:
+            return await self._model.count_prompt([_message(message) for message in request.messages])
+        except (ProviderConnectionError, MalformedResponse):
+            return None
 
     async def count_tokens(self, text: str) -> int:
         """Tokens of text by the model's own tokenizer, without the marks of a chat around it."""
@@ -197,6 +204,10 @@ class _Model:
         engine = await self._loaded()
         return await asyncio.to_thread(engine.count_tokens, text)
 
+    async def count_prompt(self, messages: Sequence[Json]) -> int:
+        engine = await self._loaded()
+        return await asyncio.to_thread(engine.count_prompt, messages)
+
     async def close(self) -> None:
         self._closing.set()
         # Waits for threads that are in the middle of a batch: the model must outlive them.
@@ -244,12 +255,19 @@ class _Engine:
             raise ProviderError(f"llama.cpp failed: {e or type(e).__name__}") from e
 
     def count_tokens(self, text: str) -> int:
+        return len(self._ask("/tokenize", {"content": text}, "tokens"))
+
+    def count_prompt(self, messages: Sequence[Json]) -> int:
+        prompt = self._ask("/apply-template", {"messages": messages}, "prompt")
+        return len(self._ask("/tokenize", {"content": prompt, "add_special": True, "parse_special": True}, "tokens"))
+
+    def _ask(self, path: str, body: Json, field: str) -> Any:
+        """One field of the answer of the library's own port."""
         connection = HTTPConnection(self._address.hostname or "", self._address.port, timeout=60)
         headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
         try:
-            connection.request("POST", "/tokenize", json.dumps({"content": text}), headers)
-            answer = json.loads(connection.getresponse().read())
-            return len(answer["tokens"])
+            connection.request("POST", path, json.dumps(body), headers)
+            return json.loads(connection.getresponse().read())[field]
         except (OSError, HTTPException) as e:
             raise ProviderConnectionError(f"the local tokenizer does not answer: {e}") from e
         except (ValueError, KeyError) as e:

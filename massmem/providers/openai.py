@@ -103,6 +103,9 @@ class OpenAIProvider:
     def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         return self._retrier.stream(lambda: self._attempt(request))
 
+    async def count_prompt(self, request: ChatRequest) -> int | None:
+        """None: the protocol has no such request. OpenAI's own vocabulary is the counter's (massmem.memory.tokens)."""
+
     async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         while True:
             body = self._body(request)
@@ -322,8 +325,10 @@ class _Reader:
 def _usage(usage: Json) -> Usage:
     details: Json = usage.get("prompt_tokens_details") or {}
     # DeepSeek names the cached part at the top level.
-    cached = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")
-    return Usage(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0, cached or 0)
+    cached = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0
+    prompt = usage.get("prompt_tokens") or 0
+    # The cached part belongs to the prompt; where it is larger, the server counts only what it read anew.
+    return Usage(prompt + cached if cached > prompt else prompt, usage.get("completion_tokens") or 0, cached)
 
 
 def _client(endpoint: Endpoint, http: Any) -> AsyncOpenAI:

@@ -154,6 +154,9 @@ class ScriptedProvider:
     def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         return self._retrier.stream(lambda: self._attempt(request))
 
+    async def count_prompt(self, request: ChatRequest) -> int | None:
+        return _tokens(_prompt(request))
+
     async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         started = time.monotonic()
         reply = self._next(request)
