@@ -29,7 +29,7 @@ from massmem.events import (
 )
 from massmem.messages import Usage
 from massmem.replies import Reply
-from massmem.voting import Tally
+from massmem.voting import Tally, confidence
 
 log = logging.getLogger(__name__)
 
@@ -254,7 +254,8 @@ async def _presentation(run: _Run, agent: Agent, reply: Reply, spent: Spent) -> 
 
 
 def _completed(run: _Run, winner: WinnerDecided, reply: Reply, spent: Spent) -> TurnCompleted:
-    presented = reply.finish is not None
+    presented, bound = reply.finish is not None, run.settings.escalate_below
+    sure = confidence(winner.votes, winner.agent_id, len(run.tally.agents), run.tally.round)
     return TurnCompleted(
         winner=winner.agent_id,
         answer=reply.text.strip() if presented else run.tally.answers[winner.agent_id].content,
@@ -262,6 +263,8 @@ def _completed(run: _Run, winner: WinnerDecided, reply: Reply, spent: Spent) -> 
         presented=presented,
         usage=run.tally.usage + spent.usage if presented else run.tally.usage,
         limit="timeout" if run.timed_out else None,
+        confidence=sure,
+        escalated=sure is not None and bound is not None and sure < bound,
     )
 
 

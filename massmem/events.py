@@ -155,7 +155,11 @@ class WinnerDecided(_Event):
 
 
 class TurnCompleted(_Event):
-    """limit is set when the turn ended early with what it had."""
+    """limit is set when the turn ended early with what it had.
+
+    confidence: how far the council stands behind the answer (see massmem.voting), None for an agent alone.
+    escalated: that is below coordination.escalate_below, so somebody should look at the answer.
+    """
 
     type: Literal["turn_completed"] = "turn_completed"
     winner: str
@@ -164,6 +168,8 @@ class TurnCompleted(_Event):
     presented: bool
     usage: Usage
     limit: Literal["timeout"] | None = None
+    confidence: float | None = None
+    escalated: bool = False
 
 
 class TurnFailed(_Event):
@@ -187,7 +193,8 @@ class ContextMeasured(_Event):
     """How full the agent's context window was in its last request, in tokens.
 
     source: api, the provider's own count of the prompt; buffer, ours. entries: our count per type of entry
-    (see massmem.memory.buffer), which may differ from `tokens` when that is the provider's.
+    (see massmem.memory.buffer), which may differ from `tokens` when that is the provider's. threshold: the share of
+    the window at which it is compressed before a request is sent; None: only when the provider refuses one.
     """
 
     type: Literal["context_measured"] = "context_measured"
@@ -197,6 +204,7 @@ class ContextMeasured(_Event):
     window: int
     source: CountedBy
     entries: dict[str, int]
+    threshold: float | None = None
 
 
 class ContextCompressed(_Event):

@@ -5,7 +5,7 @@ The same fold serves the running turn and one that is taken up again after a kil
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from massmem.events import (
@@ -30,6 +30,25 @@ def label(index: int) -> str:
         text = chr(ord("A") + index % 26) + text
         index = index // 26 - 1
     return text
+
+
+LATE = 0.9
+"""What each round beyond the second leaves of the confidence: somebody was not convinced at first."""
+
+
+def confidence(votes: Mapping[str, int], winner: str, agents: int, rounds: int) -> float | None:
+    """How far the council stands behind the winner's answer, from 0 to 1; None for an agent alone.
+
+    (ballots for the winner / agents) * LATE ** (rounds - 2), of which the exponent is at least 0. An agent that failed
+    or did not vote counts as not convinced. When nobody voted, the winner stands for its own answer. An agent alone is
+    compared with nobody: any number would be made up.
+
+    votes: standing ballots per agent. agents: all of the turn, failed ones too. rounds: how many the turn took.
+    """
+    if agents < 2:
+        return None
+    ballots = votes.get(winner, 0) if votes else 1
+    return round(min(ballots / agents, 1.0) * LATE ** max(rounds - 2, 0), 4)
 
 
 @dataclass(frozen=True, slots=True)

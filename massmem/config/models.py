@@ -245,6 +245,8 @@ class CoordinationConfig(Section):
     """Seconds for a turn; then it ends with what it has (exit 4)."""
     max_tool_rounds: int = Field(default=20, ge=0)
     """Tool calls in a row before an agent must act."""
+    escalate_below: float | None = Field(default=None, ge=0, le=1)
+    """Mark answers whose confidence is lower, for somebody to look at; left out: none."""
 
 
 class StoreConfig(Section):

@@ -28,6 +28,7 @@ from massmem.events import (
 from massmem.messages import Usage
 
 AgentEvent = AgentStarted | AgentDelta | AgentRetrying | AnswerSubmitted | BallotCast | AgentFailed
+ContextEvent = ContextMeasured | ContextCompressed
 TurnEnd = TurnCompleted | TurnFailed | TurnInterrupted
 TurnEvent = TurnStarted | TurnResumed | RoundStarted | BallotsVoided | WinnerDecided | TurnEnd | Notice
 Phase = Literal["waiting", "working", "retrying", "answered", "voted", "failed"]
@@ -39,7 +40,10 @@ _TAIL = 1_200
 
 @dataclass(slots=True)
 class AgentState:
-    """One agent in this turn. tail: the end of what it streams now. streamed: characters without a usage yet."""
+    """One agent in this turn. tail: the end of what it streams now. streamed: characters without a usage yet.
+
+    context: how full its window was when it was last measured, or compressed since.
+    """
 
     id: str
     phase: Phase = "waiting"
@@ -54,6 +58,7 @@ class AgentState:
     ballots: list[BallotCast] = field(default_factory=list[BallotCast])
     failure: AgentFailed | None = None
     retry: AgentRetrying | None = None
+    context: ContextMeasured | None = None
 
     def seconds(self, now: datetime) -> float:
         """Time at work in this turn up to `now`."""
@@ -88,6 +93,16 @@ class AgentState:
             case AgentFailed():
                 self.phase, self.failure = "failed", event
                 self._stop(event.at, event.usage)
+            case _:
+                assert_never(event)
+
+    def feed_context(self, event: ContextEvent) -> None:
+        match event:
+            case ContextMeasured():
+                self.context = event
+            case ContextCompressed():
+                if self.context is not None:
+                    self.context = self.context.model_copy(update={"tokens": event.after, "source": "buffer"})
             case _:
                 assert_never(event)
 
@@ -135,11 +150,14 @@ class Board:
             ):
                 self._turn_event(event)
             case AgentStarted() | AgentDelta() | AgentRetrying() | AnswerSubmitted() | BallotCast() | AgentFailed():
-                self.agents.setdefault(event.agent_id, AgentState(event.agent_id)).feed(event)
+                self._agent(event.agent_id).feed(event)
             case ContextMeasured() | ContextCompressed():
-                pass
+                self._agent(event.agent_id).feed_context(event)
             case _:
                 assert_never(event)
+
+    def _agent(self, agent_id: str) -> AgentState:
+        return self.agents.setdefault(agent_id, AgentState(agent_id))
 
     def _turn_event(self, event: TurnEvent) -> None:
         match event:
@@ -148,10 +166,10 @@ class Board:
             case RoundStarted():
                 self.round, self.final_round = event.round, event.final
                 for agent_id in event.agents:
-                    self.agents.setdefault(agent_id, AgentState(agent_id)).phase = "waiting"
+                    self._agent(agent_id).phase = "waiting"
             case BallotsVoided():
                 for agent_id in event.agents:
-                    self.agents.setdefault(agent_id, AgentState(agent_id)).phase = "waiting"
+                    self._agent(agent_id).phase = "waiting"
             case WinnerDecided():
                 self.winner = event
             case TurnCompleted() | TurnFailed() | TurnInterrupted():
@@ -204,6 +222,14 @@ class Board:
     @property
     def answer(self) -> str | None:
         return self.end.answer if isinstance(self.end, TurnCompleted) else None
+
+    @property
+    def confidence(self) -> float | None:
+        return self.end.confidence if isinstance(self.end, TurnCompleted) else None
+
+    @property
+    def escalated(self) -> bool:
+        return isinstance(self.end, TurnCompleted) and self.end.escalated
 
     @property
     def failed_agents(self) -> list[AgentFailed]:

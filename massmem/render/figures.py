@@ -55,7 +55,7 @@ def failure(event: AgentFailed) -> str:
 
 
 def summary(board: Board, now: datetime) -> str:
-    """What the turn took, in one line: rounds, agents, time, tokens."""
+    """What the turn took, in one line: rounds, agents, time, tokens; and how sure the council is."""
     parts = [plural(board.round, "round")] if board.round else []
     failed = len(board.failed_agents)
     parts.append(plural(len(board.agents), "agent") + (f" ({failed} failed)" if failed else ""))
@@ -63,7 +63,15 @@ def summary(board: Board, now: datetime) -> str:
     usage = board.usage
     about = "" if usage.reported else "~"
     parts.append(f"{about}{count(usage.prompt)} tokens in, {about}{count(usage.completion)} out")
+    if board.confidence is not None:
+        low = ", low: have a look at the answer" if board.escalated else ""
+        parts.append(f"confidence {percent(board.confidence)}{low}")
     return " · ".join(parts)
+
+
+def percent(share: float) -> str:
+    """0.667 -> `67%`."""
+    return f"{share * 100:.0f}%"
 
 
 def printable_id(agent_id: str) -> str:

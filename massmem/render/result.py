@@ -10,6 +10,8 @@ from massmem.render.board import AgentState, Board
 def turn_object(board: Board) -> dict[str, Any]:
     """What `--output json` prints. Times in seconds; `votes` are the standing ballots per agent id.
 
+    `confidence` is from 0 to 1, null for an agent alone (see massmem.voting); `escalated`: below the configured bound.
+
     `usage` is the whole turn's and includes the presentation, which no single event of an agent reports.
     """
     ended = board.end.at if board.end is not None else board.started_at
@@ -23,6 +25,8 @@ def turn_object(board: Board) -> dict[str, Any]:
         "winner": board.winner.agent_id if board.winner else None,
         "decided_by": board.winner.by if board.winner else None,
         "votes": board.votes,
+        "confidence": board.confidence,
+        "escalated": board.escalated,
         "rounds": board.round,
         "agents": [_agent(agent) for agent in board.agents.values()],
         "usage": usage_object(board.usage),

@@ -244,11 +244,13 @@ def _agent_failed(place: _Place, event: ev.AgentFailed) -> list[RowOp]:
 
 def _turn_completed(place: _Place, event: ev.TurnCompleted) -> list[RowOp]:
     agent = (event.winner, 0)
-    metadata = {"presented": event.presented, "limit": event.limit}
+    metadata = {"presented": event.presented, "limit": event.limit, "turn_usage": _tokens(event.usage)}
+    final = _message(place, "assistant", event.answer, agent=agent, final=True, metadata=metadata)
+    final.row.update(confidence=event.confidence, escalated=event.escalated)
     ended = {"status": "completed", "winner": event.winner, "answer_seq": place.seq, "ended_at": place.at}
     return [
         *_reasoning(place, agent, event.reasoning),
-        _message(place, "assistant", event.answer, agent=agent, final=True, metadata=metadata),
+        final,
         # An answer that is shown as it is was recorded when it was submitted.
         *(_episode(place, event.winner, event.answer) if event.presented else []),
         _recording(place, "complete", event.winner),
@@ -278,7 +280,11 @@ def _action(place: _Place, agent_id: str, round_: int) -> dict[str, Any]:
 
 
 def _used(usage: Usage) -> dict[str, Any]:
-    return {"usage": {"prompt": usage.prompt, "completion": usage.completion, "reported": usage.reported}}
+    return {"usage": _tokens(usage)}
+
+
+def _tokens(usage: Usage) -> dict[str, Any]:
+    return {"prompt": usage.prompt, "completion": usage.completion, "reported": usage.reported}
 
 
 def _one_line(text: str, length: int) -> str:

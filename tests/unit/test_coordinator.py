@@ -79,6 +79,22 @@ async def test_rounds_end_and_the_plurality_wins_when_no_consensus_comes():
     assert completed(events).winner == "agent_c"
 
 
+async def test_confidence_and_the_bound_below_which_an_answer_is_escalated():
+    scripts = council(3, vote={"vote_for": "answer 2.", "reason": "r"}, present="final")
+    ends = {bound: completed(await play(scripts, escalate_below=bound)) for bound in (None, 0.0, 1.0)}
+    assert {bound: (end.confidence, end.escalated) for bound, end in ends.items()} == {
+        None: (1.0, False),
+        0.0: (1.0, False),
+        1.0: (1.0, False),
+    }
+    scripts["agent_a"]["vote"] = {"raw": "no idea"}
+    ends = {bound: completed(await play(scripts, max_rounds=2, escalate_below=bound)) for bound in (None, 0.6, 0.7)}
+    assert {end.confidence for end in ends.values()} == {0.6667}
+    assert {bound: end.escalated for bound, end in ends.items()} == {None: False, 0.6: False, 0.7: True}
+    alone = completed(await play(council(1), escalate_below=1.0))
+    assert (alone.confidence, alone.escalated) == (None, False)
+
+
 async def test_one_failing_agent_is_reported_and_the_others_go_on():
     scripts = council(3, vote={"vote_for": "answer 1.", "reason": "r"})
     scripts["agent_a"]["answer"] = {"error": "auth"}

@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from massmem.events import (
     TurnStarted,
 )
 from massmem.messages import Usage
-from massmem.voting import Answer, Tally, label
+from massmem.voting import LATE, Answer, Tally, confidence, label
 
 USED = Usage(10, 5, requests=1)
 
@@ -199,3 +200,33 @@ def test_folding_a_log_in_two_parts_gives_the_same_tally(actions: list[tuple[str
     assert not set(whole.next_actors()) & set(whole.ballots), "nobody with a standing ballot acts again"
     if whole.answers:
         assert whole.decide().agent_id in whole.answers
+
+
+@pytest.mark.parametrize(
+    ("votes", "agents", "rounds", "sure"),
+    [
+        ({"a": 3}, 3, 2, 1.0),
+        ({"a": 2, "b": 1}, 3, 2, 0.6667),
+        ({"a": 2}, 3, 2, 0.6667),  # the third failed, or was too late
+        ({"a": 3}, 3, 3, LATE),
+        ({"a": 3}, 3, 4, round(LATE**2, 4)),
+        ({"a": 1, "b": 1}, 2, 2, 0.5),
+        ({}, 4, 2, 0.25),
+        ({}, 4, 1, 0.25),
+        ({"b": 1}, 2, 2, 0.0),
+        ({}, 1, 1, None),
+        ({"a": 1}, 1, 2, None),
+    ],
+)
+def test_confidence(votes: dict[str, int], agents: int, rounds: int, sure: float | None):
+    assert confidence(votes, "a", agents, rounds) == sure
+
+
+@given(st.integers(2, 40), st.data())
+def test_confidence_is_a_share_that_grows_with_votes_and_shrinks_with_rounds(agents: int, data: st.DataObject):
+    votes, rounds = data.draw(st.integers(1, agents)), data.draw(st.integers(1, 20))
+    sure = confidence({"a": votes}, "a", agents, rounds)
+    assert sure is not None
+    assert 0 <= sure <= 1
+    assert sure <= (confidence({"a": min(votes + 1, agents)}, "a", agents, rounds) or 0)
+    assert sure >= (confidence({"a": votes}, "a", agents, rounds + 1) or 0)

@@ -33,6 +33,15 @@ def test_summary_names_failures_and_estimates():
     assert summary(board, START) == "3 rounds · 3 agents (1 failed) · 5.0s · 700 tokens in, 150 out"
 
 
+def test_summary_says_how_sure_the_council_is():
+    board = Board()
+    for e in whole_turn():
+        board.feed(e)
+    for escalated, text in ((False, "confidence 67%"), (True, "confidence 67%, low: have a look at the answer")):
+        board.feed(whole_turn()[-1].model_copy(update={"confidence": 2 / 3, "escalated": escalated}))
+        assert summary(board, START).split(" · ")[-1] == text
+
+
 def test_failure_says_what_to_do():
     failed = next(e for e in whole_turn() if e.type == "agent_failed")
     assert failure(failed) == "eve failed: the key was refused (check OPENAI_API_KEY)"

@@ -33,6 +33,15 @@ def test_a_completed_turn():
     assert [e["agent"] for e in result["errors"]] == ["eve"]
 
 
+def test_how_sure_the_council_is():
+    board = Board()
+    for e in whole_turn():
+        board.feed(e)
+    assert (turn_object(board)["confidence"], turn_object(board)["escalated"]) == (None, False)
+    board.feed(whole_turn()[-1].model_copy(update={"confidence": 0.5, "escalated": True}))
+    assert (turn_object(board)["confidence"], turn_object(board)["escalated"]) == (0.5, True)
+
+
 def test_a_failed_turn_says_why():
     board = Board()
     board.feed(begin("ann"))
