@@ -58,6 +58,10 @@ class SessionStore(Protocol):
         """
         ...
 
+    async def latest_summary(self, session_id: str, agent_id: str) -> MessageRecord | None:
+        """What stands for the oldest messages in this agent's view; metadata["until"]: the seq of the last of them."""
+        ...
+
     async def messages(self, session_id: str, after: int = 0, limit: int = 1000) -> list[MessageRecord]:
         """Everything in the log, oldest first, with seq > after."""
         ...

@@ -95,10 +95,10 @@ def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[RowOp
             return _of_agents(place, event)
         case ev.WinnerDecided():
             return [SetTurn({"winner": event.agent_id})]
-        case ev.RoundStarted() | ev.AgentStarted() | ev.AgentDelta() | ev.AgentRetrying() | ev.Notice():
+        case ev.RoundStarted() | ev.AgentStarted() | ev.AgentDelta() | ev.AgentRetrying() | ev.Notice() | ev.ContextMeasured():
             return []
-        case ev.ContextMeasured() | ev.ContextCompressed():
-            return []
+        case ev.ContextCompressed():
+            return _context_compressed(place, event)
         case _:
             assert_never(event)
 
@@ -240,6 +240,15 @@ def _agent_failed(place: _Place, event: ev.AgentFailed) -> list[RowOp]:
         _message(place, "assistant", event.partial, agent=(event.agent_id, event.round), metadata=metadata),
         *_episode(place, event.agent_id, event.partial),
     ]
+
+
+def _context_compressed(place: _Place, event: ev.ContextCompressed) -> list[RowOp]:
+    """The summary as a message that later turns start from; not one of a step alone, which its answer outlives."""
+    if event.until is None or not event.summary:
+        return []
+    metadata = {"summary": True, "until": event.until, "kept": event.kept, "removed": event.removed, "by": event.by}
+    agent = (event.agent_id, event.round)
+    return [_message(place, "injection", event.summary, agent=agent, metadata=metadata | _used(event.usage))]
 
 
 def _turn_completed(place: _Place, event: ev.TurnCompleted) -> list[RowOp]:

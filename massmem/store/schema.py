@@ -14,12 +14,13 @@ from sqlalchemy import event
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import Dialect
 
-REVISIONS = ("0001", "0002", "0003")
+REVISIONS = ("0001", "0002", "0003", "0004")
 """Every revision ever released, oldest first. The last one is what this program reads and writes."""
 
 CONVERSATION = "kind = 'user' OR final"
 WITHOUT_DELTAS = "type <> 'agent_delta'"
 PENDING = "status = 'pending'"
+SUMMARIES = "kind = 'injection'"
 # They are literal SQL because SQLite uses a partial index only when the query repeats its condition word for word.
 
 
@@ -107,6 +108,14 @@ chat_messages = sa.Table(
         "seq",
         sqlite_where=sa.text(CONVERSATION),
         postgresql_where=sa.text(CONVERSATION),
+    ),
+    sa.Index(
+        "ix_chat_messages_summaries",
+        "session_id",
+        "agent_id",
+        "seq",
+        sqlite_where=sa.text(SUMMARIES),
+        postgresql_where=sa.text(SUMMARIES),
     ),
 )
 

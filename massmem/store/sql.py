@@ -34,6 +34,7 @@ from massmem.store.schema import (
     CONVERSATION,
     REVISIONS,
     SESSION,
+    SUMMARIES,
     TURN,
     WITHOUT_DELTAS,
     chat_messages,
@@ -62,6 +63,11 @@ _ANY_MESSAGES = sa.select(*[column for column in chat_messages.c if column.name 
 _MESSAGES = _ANY_MESSAGES.where(chat_messages.c.session_id == SESSION)
 _TURN_MESSAGES = _ANY_MESSAGES.where(queue.OF_TURN).order_by(chat_messages.c.seq)
 _CONVERSATION = _MESSAGES.where(sa.text(f"({CONVERSATION})")).order_by(chat_messages.c.seq.desc())
+_SUMMARY = (
+    _MESSAGES.where(sa.text(SUMMARIES), chat_messages.c.agent_id == sa.bindparam("of_agent", type_=sa.Text))
+    .order_by(chat_messages.c.seq.desc())
+    .limit(1)
+)
 _ABANDON = UPDATE_TURN.where(turns.c.status.in_(_UNFINISHED)).values(status="abandoned")
 _question = chat_messages.alias("question")
 _answer = chat_messages.alias("answer")
@@ -194,6 +200,10 @@ class SqlStore:
     async def conversation(self, session_id: str, before: int | None, limit: int) -> list[MessageRecord]:
         query = _CONVERSATION if before is None else _CONVERSATION.where(chat_messages.c.seq < before)
         return [MessageRecord(**row) for row in await self._read(query.limit(limit), of_session=clean_text(session_id))]
+
+    async def latest_summary(self, session_id: str, agent_id: str) -> MessageRecord | None:
+        found = await self._read(_SUMMARY, of_session=clean_text(session_id), of_agent=agent_id)
+        return MessageRecord(**found[0]) if found else None
 
     async def messages(self, session_id: str, after: int = 0, limit: int = 1000) -> list[MessageRecord]:
         query = _MESSAGES.where(chat_messages.c.seq > after).order_by(chat_messages.c.seq).limit(limit)
