@@ -25,6 +25,7 @@ from massmem.messages import clean_text
 from massmem.render.base import Renderer
 from massmem.render.board import Board
 from massmem.render.jsonl import JsonlRenderer
+from massmem.render.log import LogRenderer
 from massmem.render.plain import PlainRenderer
 from massmem.render.printable import one_line, printable
 from massmem.render.result import turn_object
@@ -96,7 +97,7 @@ def _start_logging(plan: _Plan) -> None:
 async def _show_turn(plan: _Plan, session: Session) -> Board:
     """Run the turn, and one that was cut off before it; the board shows the last."""
     board = Board()
-    renderer = _renderer(plan, board)
+    renderers = (_renderer(plan, board), LogRenderer(board))
     try:
         async with aclosing(_events(plan, session)) as events:
             async for event in events:
@@ -104,9 +105,11 @@ async def _show_turn(plan: _Plan, session: Session) -> Board:
                 if isinstance(event, TurnStarted | TurnResumed) and board.end is not None:
                     _tell_earlier(board)
                 board.feed(event)
-                renderer.feed(event)
+                for renderer in renderers:
+                    renderer.feed(event)
     finally:
-        renderer.close()
+        for renderer in renderers:
+            renderer.close()
     return board
 
 

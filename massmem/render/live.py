@@ -10,8 +10,18 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from massmem.events import AgentFailed, Event, Notice, RoundStarted, TurnCompleted, WinnerDecided, now
+from massmem.events import (
+    AgentFailed,
+    ContextCompressed,
+    Event,
+    Notice,
+    RoundStarted,
+    TurnCompleted,
+    WinnerDecided,
+    now,
+)
 from massmem.render.board import AgentState, Board
+from massmem.render.context import near_limit, share
 from massmem.render.figures import count, duration, plural
 from massmem.render.plain import describe, round_title
 from massmem.render.printable import one_line, printable
@@ -56,7 +66,7 @@ class LiveRenderer:
             self._live.refresh()  # however short the next step is, it is seen
         if isinstance(event, TurnCompleted) and self._board.winner is not None:
             self._say(self._board.winner, "green")
-        if isinstance(event, AgentFailed | Notice | TurnCompleted):
+        if isinstance(event, AgentFailed | ContextCompressed | Notice | TurnCompleted):
             self._say(event, "red" if isinstance(event, AgentFailed) else "dim")
 
     def close(self) -> None:
@@ -126,13 +136,22 @@ def _rest(hidden: list[AgentState], width: int) -> Text:
 def _agent_line(agent: AgentState, board: Board, at: datetime, width: int, id_width: int) -> Text:
     left = f"{_mark(agent, at)} {_fit(agent.id, id_width)}  {_fit(_state(agent), 9)}"
     figures = f" {duration(agent.seconds(at)):>6} {count(agent.tokens):>5} tok"
-    rest = width - cell_len(left) - len(figures) - 2
+    window = _window(agent, board)
+    rest = width - cell_len(left) - len(figures) - len(window) - 2
     line = Text(left, style=_STYLES[agent.phase])
     line.append(figures, style="dim")
+    line.append(window, style="yellow" if agent.context and near_limit(agent.context) else "dim")
     if rest > 0:
         line.append("  " + _said(agent, board, rest), style="dim" if agent.phase == "working" else "")
     line.truncate(width)
     return line
+
+
+def _window(agent: AgentState, board: Board) -> str:
+    """How full its context window is; a column only once that is known of any agent."""
+    if all(each.context is None for each in board.agents.values()):
+        return ""
+    return f" {share(agent.context):>4} ctx" if agent.context else " " * 9
 
 
 def _mark(agent: AgentState, at: datetime) -> str:

@@ -23,6 +23,7 @@ from massmem.events import (
     WinnerDecided,
 )
 from massmem.render.board import AgentEvent, Board, TurnEvent
+from massmem.render.context import short_line
 from massmem.render.figures import count, duration, failure, plural, summary, verdict
 from massmem.render.printable import one_line
 
@@ -70,7 +71,7 @@ def describe(event: Event, board: Board) -> str | None:
         case AgentStarted() | AgentDelta() | AgentRetrying() | AnswerSubmitted() | BallotCast() | AgentFailed():
             return _agent_line(event, board)
         case ContextMeasured() | ContextCompressed():
-            return None
+            return short_line(event, board.turn)
         case _:
             assert_never(event)
 

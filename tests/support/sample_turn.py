@@ -81,3 +81,18 @@ def other_ends() -> list[Event]:
         event(1, "turn_failed", message="no agent could answer", hint="try later", exit_code=3, usage=Usage()),
         event(1, "turn_interrupted", by="user"),
     ]
+
+
+def measured(at: float, tokens: int, *, agent: str = "ann", window: int = 128_000, source: str = "buffer") -> Event:
+    entries = {"system": 1_000, "user": tokens - 1_000}
+    return event(
+        at, "context_measured", agent_id=agent, round=1, tokens=tokens, window=window, source=source, entries=entries,
+        threshold=0.75,
+    )  # fmt: skip
+
+
+def compressed(at: float, *, agent: str = "ann") -> Event:
+    return event(
+        at, "context_compressed", agent_id=agent, round=1, why="threshold", before=96_000, after=51_200, kept=8,
+        removed=15, summary="Ann counted to ten.", by="extract", usage=Usage(),
+    )  # fmt: skip

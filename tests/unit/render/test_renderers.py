@@ -15,7 +15,17 @@ from massmem.render.board import Board
 from massmem.render.jsonl import JsonlRenderer
 from massmem.render.live import LiveRenderer, frame
 from massmem.render.plain import PlainRenderer
-from tests.support.sample_turn import START, answer, ballot, begin, event, other_ends, whole_turn
+from tests.support.sample_turn import (
+    START,
+    answer,
+    ballot,
+    begin,
+    compressed,
+    event,
+    measured,
+    other_ends,
+    whole_turn,
+)
 
 EVIL = "\x1b[2J\x1b]0;owned\x07[bold red]not markup[/] \u202eevil\r"
 
@@ -40,14 +50,14 @@ def show(events: list[Event], kind: str, **options: bool) -> str:
 
 def test_the_samples_hold_every_event():
     union = get_args(get_args(Event)[0])
-    assert {type(e) for e in whole_turn() + other_ends()} == set(union)
+    assert {type(e) for e in [*whole_turn(), *other_ends(), measured(0, 2_000), compressed(0)]} == set(union)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "plain", "live"])
 def test_every_event_renders(kind: str):
     text = show(whole_turn(), kind)
-    for end in other_ends():
-        text += show([begin("ann"), end], kind)
+    for other in [*other_ends(), measured(1, 2_000), compressed(1)]:
+        text += show([begin("ann"), other], kind)
     assert text
 
 
@@ -95,6 +105,34 @@ def test_live_leaves_the_summary_and_the_failure_and_a_visible_cursor():
     assert "3 rounds" in text.splitlines()[-1]
 
 
+NEARLY_FULL = [begin("ann", "bob"), measured(1, 96_000), compressed(2), measured(3, 45_000, source="api")]
+
+
+@pytest.mark.parametrize("kind", ["plain", "live"])
+def test_a_compressed_context_is_told_in_one_line(kind: str):
+    text = show(NEARLY_FULL, kind)
+    assert text.count("ann: context compressed: removed 15 messages (44,800 tokens), kept 8 recent (51,200") == 1
+    assert "45,000" not in text
+
+
+def test_plain_warns_of_a_nearly_full_context():
+    warning = "ann: Context Buffer (Turn 1): 96,000 / 128,000 tokens (75%) [buffer] - Approaching limit!"
+    assert show(NEARLY_FULL, "plain").splitlines()[1] == f"  1.0s  {warning}"
+
+
+def test_the_view_has_a_column_for_how_full_contexts_are_once_that_is_known():
+    board = Board()
+    board.feed(NEARLY_FULL[0])
+    assert not any("ctx" in line.plain for line in frame(board, START, 80, 24))
+    shares: list[str] = []
+    for e in NEARLY_FULL[1:]:
+        board.feed(e)
+        ann, bob = (line.plain for line in frame(board, START, 80, 24)[1:3])
+        shares.append(ann.split(" tok ")[1].split(" ctx")[0].strip())
+        assert "ctx" not in bob
+    assert shares == ["75%", "40%", "35%"]
+
+
 @pytest.mark.parametrize("kind", ["plain", "live"])
 def test_model_text_is_neither_markup_nor_escape(kind: str):
     events = [
@@ -121,6 +159,8 @@ def busy_board(number: int, *, presenting: bool = True) -> Board:
         board.feed(event(0.2, "agent_started", agent_id=agent, round=1, step="answer"))
         text = ("streamed 日本語 " * 60)[: 30 * i]
         board.feed(event(0.3, "agent_delta", agent_id=agent, round=1, channel="text", text=text))
+        if i % 2 == 0:
+            board.feed(measured(0.35, 1_000 * (i + 1), agent=agent, window=1_000 if i == 4 else 128_000))
         if i % 3 == 0:
             board.feed(answer(0.4, agent, "an answer " * 30))
         if i % 7 == 0:
