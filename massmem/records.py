@@ -101,3 +101,40 @@ class RecordingCounts(_Record):
     done: int = 0
     failed: int = 0
     reason: str | None = None
+
+
+class SessionState(_Record):
+    """One row of session_state: what the agents know of the user's wishes. Values never reach a log.
+
+    waiting_for_param: the name of the value that is asked for. updated_at None: nothing was saved yet.
+    """
+
+    params: dict[str, Any] = Field(default_factory=dict[str, Any], repr=False)
+    waiting_for_param: str | None = None
+    last_intent_id: str | None = None
+    plan_execution: dict[str, Any] | None = Field(default=None, repr=False)
+    last_result: dict[str, Any] | None = Field(default=None, repr=False)
+    updated_at: datetime | None = None
+
+
+class LogEntry(_Record):
+    """One event of a session's log as it is stored, for moving it to another store.
+
+    payload: the event as JSON. recordings: the rows of the queue that it led to, as they are now.
+    """
+
+    seq: int
+    turn: int
+    payload: str = Field(repr=False)
+    recordings: tuple[RecordingRecord, ...] = ()
+
+
+class SessionCopy(_Record):
+    """What a store holds of a session beside its log, for moving it to another store.
+
+    abandoned: the turns that were given up, which no event tells.
+    """
+
+    session: SessionRecord
+    state: SessionState
+    abandoned: tuple[int, ...] = ()

@@ -22,7 +22,7 @@ async def open_store(url: str, home: Path) -> SessionStore:
     """
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
-        from massmem.store.sql import open_sqlite  # SQLAlchemy takes longer to import than all the rest
+        from massmem.store.sqlite import open_sqlite  # SQLAlchemy takes longer to import than all the rest
 
         return await open_sqlite(url, home)
     if scheme in _LATER:

@@ -4,6 +4,7 @@ Every statement finds its rows by an index, so that the cost does not grow with 
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,11 +14,14 @@ from sqlalchemy import exc
 from massmem.errors import SessionBusyError, StoreError
 from massmem.events import EVENT, Event
 from massmem.messages import clean_text
-from massmem.store import projection, sqlite
-from massmem.store.recordings import LAST_POSITION, QUEUE_EXTRACTION
+from massmem.records import LogEntry
+from massmem.store import projection
+from massmem.store.dialect import Dialect
+from massmem.store.recordings import LAST_POSITION, QUEUE_EXTRACTION, queue_row
 from massmem.store.schema import (
     SESSION,
     TURN,
+    WITHOUT_DELTAS,
     answers,
     ballots,
     chat_messages,
@@ -63,9 +67,20 @@ UPDATE_SESSION = (
         updated_at=sa.bindparam("at", type_=chat_sessions.c.updated_at.type),
     )
 )
+BEGUN = sa.select(sa.func.max(events.c.at)).where(
+    events.c.session_id == SESSION,
+    events.c.turn == TURN,
+    sa.text(WITHOUT_DELTAS),
+    events.c.type.in_(("turn_started", "turn_resumed")),
+    events.c.seq < sa.bindparam("before", type_=sa.Integer),
+)
+"""When the turn was begun, or last taken up."""
 
 Payload = tuple[Event, str]
 """An event and its JSON."""
+
+Numbered = tuple[int, Event, str]
+"""The same with its place in the log."""
 
 
 def payload(event: Event) -> Payload:
@@ -76,38 +91,92 @@ def payload(event: Event) -> Payload:
         text = ""
     if text and "\\u0000" not in text:
         return event, text
-    event = EVENT.validate_python(_clean(event.model_dump()))
+    event = EVENT.validate_python(clean(event.model_dump()))
     return event, event.model_dump_json()
 
 
-def append(connection: sa.Connection, session_id: str, turn: int, batch: Sequence[Payload]) -> list[int]:
-    """Store the batch within the transaction of `connection`, which must hold the write lock of the session.
+def append(
+    connection: sa.Connection, dialect: Dialect, session_id: str, turn: int, batch: Sequence[Payload]
+) -> list[int]:
+    """Store the batch within the transaction of `connection`.
 
     Returns the sequence numbers. Raises StoreError for an unknown session, SessionBusyError for a turn that was
     begun already.
     """
+    dialect.lock(connection, session_id)
     seq, position = connection.execute(LAST, {"of_session": session_id}).one()
     seq = seq or 0
-    seqs: list[int] = []
-    operations: list[projection.RowOp] = []
-    for event, _ in batch:
+    numbered: list[Numbered] = []
+    for event, text in batch:
         seq += projection.numbers_taken(event)
-        seqs.append(seq)
-        operations += projection.project(session_id, turn, seq, event)
-    rows = [_event_row(session_id, turn, seq, *item) for seq, item in zip(seqs, batch, strict=True)]
+        numbered.append((seq, event, text))
+    operations = _operations(session_id, turn, numbered)
+    _number(operations, position)
+    _store(connection, dialect, (session_id, turn), numbered, operations)
+    return [seq for seq, _, _ in numbered]
+
+
+def restore(connection: sa.Connection, dialect: Dialect, session_id: str, entries: Sequence[LogEntry]) -> None:
+    """Store entries of another store's log under their own numbers, and its queue as it is there."""
+    for turn, of_turn in groupby(entries, key=lambda entry: entry.turn):
+        numbered = [(entry.seq, EVENT.validate_json(entry.payload), entry.payload) for entry in of_turn]
+        operations = [op for op in _operations(session_id, turn, numbered) if not _is_queueing(op)]
+        _store(connection, dialect, (session_id, turn), numbered, operations)
+    rows = [queue_row(row) for entry in entries for row in entry.recordings]
+    if rows:
+        connection.execute(INSERTS["recordings"], rows)
+
+
+def missing(session_id: str) -> StoreError:
+    """The error for a row that belongs to an unknown session."""
+    return StoreError(
+        f"session {session_id!r} is not in the store: it was deleted meanwhile, or never created",
+        "see the sessions with: massmem --list-sessions",
+    )
+
+
+def clean(value: Any) -> Any:
+    """The value, of JSON, without characters that a database refuses."""
+    match value:
+        case str():
+            return clean_text(value)
+        case dict():
+            return {clean(key): clean(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        case list() | tuple():
+            return [clean(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            return value
+
+
+def _operations(session_id: str, turn: int, numbered: Iterable[Numbered]) -> list[projection.RowOp]:
+    return [op for seq, event, _ in numbered for op in projection.project(session_id, turn, seq, event)]
+
+
+def _is_queueing(operation: projection.RowOp) -> bool:
+    match operation:
+        case projection.QueueExtraction() | projection.Insert("recordings"):
+            return True
+        case _:
+            return False
+
+
+def _store(
+    connection: sa.Connection,
+    dialect: Dialect,
+    turn: tuple[str, int],
+    numbered: Sequence[Numbered],
+    operations: Sequence[projection.RowOp],
+) -> None:
+    """turn: its session and number."""
+    rows = [_event_row(*turn, *item) for item in numbered]
     try:
         connection.execute(INSERT_EVENTS, rows)
     except exc.IntegrityError as e:
-        if sqlite.is_missing_parent(e.orig):
-            raise StoreError(
-                f"session {session_id!r} is not in the store: it was deleted meanwhile, or never created",
-                "see the sessions with: massmem --list-sessions",
-            ) from e
+        if dialect.is_missing_parent(e.orig):
+            raise missing(turn[0]) from e
         raise
     if operations:
-        _number(operations, position)
-        _apply(connection, {"of_session": session_id, "of_turn": turn}, operations, rows[-1])
-    return seqs
+        _apply(connection, dialect, {"of_session": turn[0], "of_turn": turn[1]}, operations, rows[-1])
 
 
 def _event_row(session_id: str, turn: int, seq: int, event: Event, text: str) -> dict[str, Any]:
@@ -116,6 +185,7 @@ def _event_row(session_id: str, turn: int, seq: int, event: Event, text: str) ->
 
 def _apply(
     connection: sa.Connection,
+    dialect: Dialect,
     where: dict[str, Any],
     operations: Iterable[projection.RowOp],
     last_event: dict[str, Any],
@@ -140,7 +210,8 @@ def _apply(
                 session["new_title"] = session["new_title"] or title
                 session["new_last"] = last_message or session["new_last"]
                 session["new_status"] = status or session["new_status"]
-    _insert(connection, rows)
+    _time(connection, where, rows["chat_messages"])
+    _insert(connection, dialect, rows)
     for end in ends:
         connection.execute(QUEUE_EXTRACTION, where | end)
     if turn:
@@ -163,28 +234,26 @@ def _number(operations: Iterable[projection.RowOp], last: int | None) -> None:
                 pass
 
 
-def _insert(connection: sa.Connection, rows: dict[str, list[dict[str, Any]]]) -> None:
+def _time(connection: sa.Connection, where: dict[str, Any], messages: Iterable[dict[str, Any]]) -> None:
+    """Note with a final answer how many seconds the user waited for it."""
+    for row in messages:
+        if row["final"]:
+            begun = connection.execute(BEGUN, where | {"before": row["seq"]}).scalar()
+            if begun is not None:
+                row["metadata"]["response_time"] = round((row["created_at"] - begun).total_seconds(), 3)
+
+
+def _insert(connection: sa.Connection, dialect: Dialect, rows: dict[str, list[dict[str, Any]]]) -> None:
     for name, statement in INSERTS.items():
         if not rows[name]:
             continue
         try:
             connection.execute(statement, rows[name])
         except exc.IntegrityError as e:
-            if name == "turns" and sqlite.is_duplicate(e.orig):
+            if name == "turns" and dialect.is_duplicate(e.orig):
                 raise SessionBusyError(
                     "this turn of the session was begun already, by another process",
                     "wait until it has ended, then ask again",
                 ) from e
             raise
-
-
-def _clean(value: Any) -> Any:
-    match value:
-        case str():
-            return clean_text(value)
-        case dict():
-            return {_clean(key): _clean(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
-        case list() | tuple():
-            return [_clean(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-        case _:
-            return value
+    dialect.index(connection, rows["chat_messages"])

@@ -1,17 +1,20 @@
 """The port to where sessions live."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterable, Sequence
 from datetime import datetime
 from typing import Protocol
 
 from massmem.events import Event
 from massmem.memory.memories import Selection
 from massmem.records import (
+    LogEntry,
     MessageRecord,
     RecordingCounts,
     RecordingKind,
     RecordingRecord,
+    SessionCopy,
     SessionRecord,
+    SessionState,
     TurnRecord,
 )
 
@@ -116,6 +119,45 @@ class SessionStore(Protocol):
 
     async def forget_recordings(self, selection: Selection, message_ids: Sequence[str] = ()) -> None:
         """Never record again what the selection names (its `ids` aside), with message_ids only these messages."""
+        ...
+
+    async def state(self, session_id: str) -> SessionState:
+        """What was saved last; an empty state for a session that has none, or that is unknown."""
+        ...
+
+    async def save_state(self, session_id: str, new: SessionState) -> None:
+        """Replace the state; `updated_at` is set by the store. Raises StoreError for an unknown session."""
+        ...
+
+    async def acquire_lease(self, session_id: str, owner: str, seconds: float) -> bool:
+        """Become the one who runs turns of this session, for so many seconds from now unless renewed.
+
+        Returns False while somebody else holds it; True also for whoever holds it already. The time is the database's
+        where it has a clock of its own. owner: unique to the caller. Raises StoreError for an unknown session.
+        """
+        ...
+
+    async def renew_lease(self, session_id: str, owner: str, seconds: float) -> bool:
+        """Hold it for so many seconds from now. False: it expired and somebody else has taken it, or it was let go."""
+        ...
+
+    async def release_lease(self, session_id: str, owner: str) -> None:
+        """Let go of it; nothing happens when somebody else holds it."""
+        ...
+
+    async def export_session(self, session_id: str) -> SessionCopy | None:
+        """All of a session that is not in its log; None when there is no such session."""
+        ...
+
+    async def export_log(self, session_id: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
+        """The log as it is stored, deltas included, oldest first, with seq > after; and what it has in the queue."""
+        ...
+
+    async def import_session(self, copy: SessionCopy, log: AsyncIterable[Sequence[LogEntry]]) -> None:
+        """Store a session from another store in place of whatever is here under its id, whole or not at all.
+
+        log: pages of the log in order, under numbers that are kept. The tables are derived from it anew.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -1,6 +1,5 @@
 """Statements of the queue of what is to be remembered, and of what its worker reads from the log."""
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -56,7 +55,7 @@ _DUE = (
         _r.kind == sa.bindparam("of_kind", type_=sa.Text),
         sa.or_(_r.next_attempt_at.is_(None), _r.next_attempt_at <= sa.bindparam("now", type_=_r.created_at.type)),
     )
-    .order_by(_r.created_at, _r.session_id, _r.seq)
+    .order_by(_r.created_at, _r.session_id, _r.seq, _r.agent_id)
 )
 _THIS_ONE = (
     _r.session_id == SESSION,
@@ -98,6 +97,11 @@ def record(row: dict[str, Any]) -> RecordingRecord:
         "message_id": message_id(row["session_id"], row["seq"]),
     }
     return RecordingRecord(**{**row, **more})
+
+
+def queue_row(recording: RecordingRecord) -> dict[str, Any]:
+    """The row that `record` reads."""
+    return recording.model_dump(exclude={"message_id"}) | {"agent_id": recording.agent_id or ""}
 
 
 def key(recording: RecordingRecord) -> dict[str, Any]:
@@ -163,25 +167,3 @@ def _kinds(selection: Selection, message_ids: Sequence[str]) -> tuple[str, ...]:
 
 def winners(session_ids: Sequence[str]) -> sa.Select[*tuple[Any, ...]]:
     return _WINNERS.where(turns.c.session_id.in_(session_ids))
-
-
-def search(
-    columns: sa.Select[*tuple[Any, ...]], query: str, session_ids: Sequence[str] | None, limit: int
-) -> sa.Select[*tuple[Any, ...]] | None:
-    """Messages with any word of the query, best first; None when it has no words. columns: a SELECT of chat_messages.
-
-    Each word is quoted: what FTS5 would read as an operator is a word like any other.
-    """
-    words = list(dict.fromkeys(re.findall(r"\w+", query)))[:MOST_WORDS]
-    if not words:
-        return None
-    match = " OR ".join(f'"{word}"' for word in words)
-    index = sa.table("message_search", sa.column("rowid", sa.Integer))
-    found = (
-        columns.join_from(chat_messages, index, index.c.rowid == chat_messages.c.row_id)
-        .where(sa.text("message_search MATCH :words").bindparams(words=match))
-        .where(chat_messages.c.kind.in_(("user", "assistant", "tool_call")))
-        .order_by(sa.text("bm25(message_search)"), chat_messages.c.row_id)
-        .limit(limit)
-    )
-    return found if session_ids is None else found.where(chat_messages.c.session_id.in_(session_ids))

@@ -1,38 +1,39 @@
-"""The session store on a relational database: SQLAlchemy Core, async. SQLite now.
+"""The session store on a relational database: SQLAlchemy Core, async. The statements are the same for all.
 
-What differs between databases is gathered in `open_sqlite` and `sqlite.py`; the statements are portable.
+What differs between databases is a `Dialect`, made by `sqlite.py` and `postgres.py`, which also open the store.
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy import event, exc
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy import exc
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from massmem.errors import SessionExistsError, StoreVersionError
+from massmem.errors import SessionExistsError, StoreError
 from massmem.events import EVENT, Event, now
-from massmem.home import make_file, make_folder, make_home
 from massmem.memory.memories import Selection
 from massmem.messages import clean_text
 from massmem.records import (
+    LogEntry,
     MessageRecord,
     RecordingCounts,
     RecordingKind,
     RecordingRecord,
+    SessionCopy,
     SessionRecord,
+    SessionState,
     TurnRecord,
 )
+from massmem.store import copying, state
 from massmem.store import recordings as queue
-from massmem.store import sqlite
-from massmem.store.append import UPDATE_TURN, append, payload
+from massmem.store.append import UPDATE_TURN, append, missing, payload, restore
+from massmem.store.dialect import Dialect
 from massmem.store.schema import (
     CONVERSATION,
-    REVISIONS,
     SESSION,
     SUMMARIES,
     TURN,
@@ -49,8 +50,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _UNFINISHED = ("running", "failed", "interrupted")
-_WRITES = "massmem_writes"
-_READERS = 2
+_ATTEMPTS = 5
+WRITES = "massmem_writes"
+"""The execution option of connections that write."""
 
 _GET_SESSION = sa.select(chat_sessions).where(chat_sessions.c.session_id == SESSION)
 _LIST_SESSIONS = sa.select(chat_sessions).order_by(chat_sessions.c.created_at.desc(), chat_sessions.c.session_id.desc())
@@ -91,81 +93,24 @@ _LAST_TURN = (
 )
 
 
-async def open_sqlite(url: str, home: Path) -> "SqlStore":
-    """Open, and when needed make or migrate, the database file. Raises as `massmem.store.open_store`."""
-    path = sqlite.path_of(url)
-    await asyncio.to_thread(_make_ready, path, home)
-    engine = create_async_engine(
-        sa.URL.create("sqlite+aiosqlite", database=str(path)),
-        # Transactions are begun by _begin below and by nobody else.
-        connect_args={"timeout": sqlite.BUSY_TIMEOUT, "isolation_level": None},
-        pool_size=1 + _READERS,
-        max_overflow=0,
-        pool_use_lifo=True,
-        pool_reset_on_return=None,
-    )
-    event.listen(engine.sync_engine, "connect", _configure)
-    event.listen(engine.sync_engine, "begin", _begin)
-    store = SqlStore(engine, path)
-    try:
-        # Connects now, so that what is wrong with the file shows here and the first question does not wait for it.
-        await store.list_sessions(limit=1)
-    except BaseException:
-        await store.close()
-        raise
-    return store
-
-
-def _make_ready(path: Path, home: Path) -> None:
-    make_home(home)
-    make_folder(path.parent)
-    make_file(path)
-    found = sqlite.revision(path)
-    if found == REVISIONS[-1]:
-        return
-    if found is not None and found not in REVISIONS:
-        raise StoreVersionError(
-            f"{path} was written by a newer massmem (schema {found!r}, this program knows up to {REVISIONS[-1]!r})",
-            "update massmem, or set store.url to another file",
-        )
-    from massmem.store import migrate  # Alembic takes 0.35 s to import and is needed once per release
-
-    migrate.upgrade(path)
-
-
-def _configure(connection: Any, _record: Any) -> None:
-    cursor = connection.cursor()
-    for setting in sqlite.SETTINGS:
-        cursor.execute(f"PRAGMA {setting}")
-    cursor.close()
-
-
-def _begin(connection: sa.Connection) -> None:
-    # A writer takes the lock at once: a transaction that starts as a reader cannot wait for it later.
-    if connection.get_execution_options().get(_WRITES):
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
 class SqlStore:
-    """SessionStore over an engine. path: the database file, for error messages.
+    """SessionStore over an engine. Reads run beside writes, on connections of their own."""
 
-    Within the process one write runs at a time, reads beside it on connections of their own.
-    """
-
-    def __init__(self, engine: AsyncEngine, path: Path) -> None:
+    def __init__(self, engine: AsyncEngine, dialect: Dialect) -> None:
         self._engine = engine
-        self._writer = engine.execution_options(**{_WRITES: True})
-        self._path = path
-        self._writing = asyncio.Lock()
+        self._writer = engine.execution_options(**{WRITES: True})
+        self._reader = engine.execution_options(**dialect.reading)
+        self._dialect = dialect
+        self._writing = asyncio.Semaphore(dialect.writers)
 
     async def create_session(self, session: SessionRecord) -> None:
-        row = {name: clean_text(v) if isinstance(v, str) else v for name, v in session.model_dump().items()}
+        row = copying.session_row(session)
 
         def insert(connection: sa.Connection) -> None:
             try:
                 connection.execute(sa.insert(chat_sessions), row)
             except exc.IntegrityError as e:
-                if sqlite.is_duplicate(e.orig):
+                if self._dialect.is_duplicate(e.orig):
                     raise SessionExistsError(f"session {session.session_id!r} exists already") from e
                 raise
 
@@ -183,7 +128,9 @@ class SqlStore:
         if not events:
             return []
         batch = [payload(event) for event in events]
-        return await self._write(lambda connection: append(connection, clean_text(session_id), turn, batch))
+        return await self._write(
+            lambda connection: append(connection, self._dialect, clean_text(session_id), turn, batch)
+        )
 
     async def turn_events(self, session_id: str, turn: int) -> list[Event]:
         found = await self._read(_TURN_EVENTS, of_session=clean_text(session_id), of_turn=turn)
@@ -220,7 +167,7 @@ class SqlStore:
     async def search_text(
         self, query: str, session_ids: Sequence[str] | None = None, limit: int = 20
     ) -> list[MessageRecord]:
-        search = queue.search(_ANY_MESSAGES, clean_text(query), session_ids, limit)
+        search = self._dialect.search(_ANY_MESSAGES, clean_text(query), session_ids, limit)
         return [] if search is None else [MessageRecord(**row) for row in await self._read(search)]
 
     async def winners(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
@@ -258,16 +205,60 @@ class SqlStore:
     async def forget_recordings(self, selection: Selection, message_ids: Sequence[str] = ()) -> None:
         await self._write(lambda connection: connection.execute(queue.forget(selection, message_ids)))
 
-    async def close(self) -> None:
-        async with self._writing:
-            await self._engine.dispose()
+    async def state(self, session_id: str) -> SessionState:
+        found = await self._read(state.GET_STATE, of_session=clean_text(session_id))
+        return state.state(found[0]) if found else SessionState()
 
-    async def _read(
-        self, query: sa.Select[*tuple[Any, ...]], session_id: str = "", **more: Any
-    ) -> list[dict[str, Any]]:
-        parameters = {"of_session": clean_text(session_id), **more} if session_id else more
+    async def save_state(self, session_id: str, new: SessionState) -> None:
+        change = state.save(self._dialect, clean_text(session_id), new.model_copy(update={"updated_at": now()}))
+        await self._change_of(session_id, change)
+
+    async def acquire_lease(self, session_id: str, owner: str, seconds: float) -> bool:
+        change = state.acquire(self._dialect, clean_text(session_id), clean_text(owner), seconds)
+        return await self._change_of(session_id, change) == 1
+
+    async def renew_lease(self, session_id: str, owner: str, seconds: float) -> bool:
+        where = {"of_session": clean_text(session_id), "of_owner": clean_text(owner)}
+        return await self._change_of(session_id, state.renew(self._dialect, seconds), where) == 1
+
+    async def release_lease(self, session_id: str, owner: str) -> None:
+        where = {"of_session": clean_text(session_id), "of_owner": clean_text(owner)}
+        await self._change_of(session_id, state.RELEASE, where)
+
+    async def export_session(self, session_id: str) -> SessionCopy | None:
+        session = await self.get_session(session_id)
+        if session is None:
+            return None
+        abandoned = await self._read(copying.ABANDONED, of_session=session.session_id)
+        turns = tuple(row["turn"] for row in abandoned)
+        return SessionCopy(session=session, state=await self.state(session_id), abandoned=turns)
+
+    async def export_log(self, session_id: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
+        where = {"of_session": clean_text(session_id), "after": after}
+        found = await self._read(copying.LOG.limit(limit), **where)
+        if not found:
+            return []
+        rows = await self._read(copying.QUEUE, **where, until=found[-1]["seq"])
+        return copying.entries(found, [queue.record(row) for row in rows])
+
+    async def import_session(self, copy: SessionCopy, log: AsyncIterable[Sequence[LogEntry]]) -> None:
+        session_id = clean_text(copy.session.session_id)
+        async with self._transaction() as connection:
+            await connection.run_sync(copying.begin, self._dialect, copy)
+            async for entries in log:
+                await connection.run_sync(restore, self._dialect, session_id, entries)
+            await connection.run_sync(copying.finish, self._dialect, copy)
+
+    async def close(self) -> None:
+        for _ in range(self._dialect.writers):
+            await self._writing.acquire()
+        await self._engine.dispose()
+        for _ in range(self._dialect.writers):
+            self._writing.release()
+
+    async def _read(self, query: sa.Select[*tuple[Any, ...]], **parameters: Any) -> list[dict[str, Any]]:
         with self._errors():
-            async with self._engine.connect() as connection:
+            async with self._reader.connect() as connection:
                 result = await connection.execute(query, parameters)
                 return [dict(row) for row in result.mappings()]
 
@@ -280,17 +271,47 @@ class SqlStore:
         return await asyncio.shield(asyncio.ensure_future(self._transact(change)))
 
     async def _transact(self, change: Callable[[sa.Connection], T]) -> T:
+        for attempt in range(_ATTEMPTS):
+            try:
+                async with self._transaction() as connection:
+                    return await connection.run_sync(change)
+            except StoreError as e:
+                if attempt == _ATTEMPTS - 1 or not _was_undone(e, self._dialect):
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncGenerator[AsyncConnection]:
         async with self._writing:
             with self._errors():
                 async with self._writer.begin() as connection:
-                    return await connection.run_sync(change)
+                    yield connection
+
+    async def _change_of(self, session_id: str, change: sa.Executable, parameters: dict[str, Any] | None = None) -> int:
+        """Write something that belongs to a session; returns how many rows it changed."""
+
+        def run(connection: sa.Connection) -> int:
+            try:
+                return connection.execute(change, parameters).rowcount
+            except exc.IntegrityError as e:
+                if self._dialect.is_missing_parent(e.orig):
+                    raise missing(session_id) from e
+                raise
+
+        return await self._write(run)
 
     @contextmanager
     def _errors(self) -> Generator[None]:
         try:
             yield
         except exc.DBAPIError as e:
-            raise sqlite.store_error(e.orig, self._path) from e
+            raise self._dialect.error(e.orig) from e
+        except exc.TimeoutError as e:
+            raise self._dialect.error(e) from e
+
+
+def _was_undone(error: StoreError, dialect: Dialect) -> bool:
+    return isinstance(error.__cause__, exc.DBAPIError) and dialect.is_conflict(error.__cause__.orig)
 
 
 if TYPE_CHECKING:

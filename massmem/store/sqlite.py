@@ -1,55 +1,57 @@
-"""What is peculiar to SQLite: its files, its settings, its errors. Standard library only."""
+"""What is peculiar to SQLite: its files, its settings, its search, its errors."""
 
+import asyncio
+import re
 import sqlite3
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from massmem.errors import InputError, StoreDamagedError, StoreError
-from massmem.home import make_file
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.ext.asyncio import create_async_engine
 
-BUSY_TIMEOUT = 30.0
-"""Seconds to wait for another process that writes."""
+from massmem.errors import InputError, StoreVersionError
+from massmem.events import now
+from massmem.home import make_file, make_folder, make_home
+from massmem.store.dialect import Dialect
+from massmem.store.recordings import MOST_WORDS
+from massmem.store.schema import REVISIONS, UtcDateTime, chat_messages
+from massmem.store.sql import WRITES, SqlStore
+from massmem.store.sqlite_file import BUSY_TIMEOUT, revision, store_error, upgrade
 
 SETTINGS = ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON")
 """PRAGMAs of every connection; the journal mode (WAL) is kept in the file."""
 
-_RESTORE = "move it away and restore a copy, or start anew; `sqlite3 FILE .recover` saves what can be read"
-_PROBLEMS: dict[int, tuple[type[StoreError], str, str]] = {
-    sqlite3.SQLITE_FULL: (
-        StoreError,
-        "the disk is full: {path} cannot grow",
-        "free some space and run the same command again; what was stored before is untouched",
-    ),
-    sqlite3.SQLITE_IOERR: (
-        StoreError,
-        "reading or writing {path} failed: disk full, quota or hardware ({reason})",
-        "check the disk, then run the same command again; what was stored before is untouched",
-    ),
-    sqlite3.SQLITE_READONLY: (
-        StoreError,
-        "{path} is read-only",
-        "check the permissions of the file and of its folder, or set store.url to another place",
-    ),
-    sqlite3.SQLITE_PERM: (StoreError, "no permission to use {path}", "check its owner and permissions"),
-    sqlite3.SQLITE_CANTOPEN: (
-        StoreError,
-        "{path} cannot be opened",
-        "check that its folder exists and that you may write there",
-    ),
-    sqlite3.SQLITE_BUSY: (
-        StoreError,
-        "{path} is locked: another process has been writing for too long",
-        "run the same command again when the other one has ended",
-    ),
-    sqlite3.SQLITE_LOCKED: (
-        StoreError,
-        "{path} is locked by another request",
-        "run the same command again",
-    ),
-    sqlite3.SQLITE_NOTADB: (StoreDamagedError, "{path} is not an SQLite database, or its header is damaged", _RESTORE),
-    sqlite3.SQLITE_CORRUPT: (StoreDamagedError, "{path} is damaged: {reason}", _RESTORE),
-    sqlite3.SQLITE_NOMEM: (StoreError, "not enough memory to use {path}", "close other programs and try again"),
-    sqlite3.SQLITE_TOOBIG: (StoreError, "a text is too large for {path}: {reason}", "cut it into pieces"),
-}
+_READERS = 2
+
+
+async def open_sqlite(url: str, home: Path) -> SqlStore:
+    """Open, and when needed make or migrate, the database file. Raises as `massmem.store.open_store`."""
+    path = path_of(url)
+    await asyncio.to_thread(_make_ready, path, home)
+    engine = create_async_engine(
+        sa.URL.create("sqlite+aiosqlite", database=str(path)),
+        # Transactions are begun by _begin below and by nobody else.
+        connect_args={"timeout": BUSY_TIMEOUT, "isolation_level": None},
+        pool_size=1 + _READERS,
+        max_overflow=0,
+        pool_use_lifo=True,
+        pool_reset_on_return=None,
+    )
+    event.listen(engine.sync_engine, "connect", _configure)
+    event.listen(engine.sync_engine, "begin", _begin)
+    store = SqlStore(engine, dialect(path))
+    try:
+        # Connects now, so that what is wrong with the file shows here and the first question does not wait for it.
+        await store.list_sessions(limit=1)
+    except BaseException:
+        await store.close()
+        raise
+    return store
 
 
 def path_of(url: str) -> Path:
@@ -67,76 +69,91 @@ def path_of(url: str) -> Path:
         raise InputError(f"store.url {url!r}: {e}", "write the whole path, as in sqlite:////var/lib/massmem.db") from e
 
 
-def store_error(error: BaseException | None, path: Path) -> StoreError:
-    """The error to show for one of sqlite3's."""
-    code = getattr(error, "sqlite_errorcode", None)
-    kind, message, hint = _PROBLEMS.get(
-        -1 if code is None else code & 0xFF, (StoreError, "{path} cannot be used: {reason}", "run the command again")
+def dialect(path: Path) -> Dialect:
+    """path: the database file, for error messages."""
+    return Dialect(
+        writers=1,
+        reading={},
+        insert=insert,
+        moment=_moment,
+        lock=_lock,
+        index=_index,
+        search=_search,
+        is_duplicate=_is_duplicate,
+        is_missing_parent=_is_missing_parent,
+        is_conflict=_is_conflict,
+        error=partial(store_error, path=path),
     )
-    return kind(message.format(path=path, reason=error), hint)
 
 
-def is_missing_parent(error: BaseException | None) -> bool:
-    """Whether a row was refused because the row that it belongs to does not exist."""
+def _make_ready(path: Path, home: Path) -> None:
+    make_home(home)
+    make_folder(path.parent)
+    make_file(path)
+    found = revision(path)
+    if found == REVISIONS[-1]:
+        return
+    if found is not None and found not in REVISIONS:
+        raise StoreVersionError(
+            f"{path} was written by a newer massmem (schema {found!r}, this program knows up to {REVISIONS[-1]!r})",
+            "update massmem, or set store.url to another file",
+        )
+    upgrade(path)
+
+
+def _configure(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    for setting in SETTINGS:
+        cursor.execute(f"PRAGMA {setting}")
+    cursor.close()
+
+
+def _begin(connection: sa.Connection) -> None:
+    # A writer takes the lock at once: a transaction that starts as a reader cannot wait for it later.
+    if connection.get_execution_options().get(WRITES):
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _lock(_connection: sa.Connection, _session_id: str) -> None:
+    """Whoever writes holds the lock of the whole file."""
+
+
+def _index(_connection: sa.Connection, _rows: Sequence[dict[str, Any]]) -> None:
+    """Triggers do it (see schema.SEARCH)."""
+
+
+def _is_conflict(_error: BaseException | None) -> bool:
+    return False
+
+
+def _moment(seconds: float) -> sa.ColumnElement[Any]:
+    # A file has no clock but that of the machine.
+    return sa.literal(now() + timedelta(seconds=seconds), UtcDateTime)
+
+
+def _search(
+    columns: sa.Select[*tuple[Any, ...]], query: str, session_ids: Sequence[str] | None, limit: int
+) -> sa.Select[*tuple[Any, ...]] | None:
+    # Each word is quoted: what FTS5 would read as an operator is a word like any other.
+    words = list(dict.fromkeys(re.findall(r"\w+", query)))[:MOST_WORDS]
+    if not words:
+        return None
+    match = " OR ".join(f'"{word}"' for word in words)
+    index = sa.table("message_search", sa.column("rowid", sa.Integer))
+    found = (
+        columns.join_from(chat_messages, index, index.c.rowid == chat_messages.c.row_id)
+        .where(sa.text("message_search MATCH :words").bindparams(words=match))
+        .where(chat_messages.c.kind.in_(("user", "assistant", "tool_call")))
+        .order_by(sa.text("bm25(message_search)"), chat_messages.c.row_id)
+        .limit(limit)
+    )
+    return found if session_ids is None else found.where(chat_messages.c.session_id.in_(session_ids))
+
+
+def _is_missing_parent(error: BaseException | None) -> bool:
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY
 
 
-def is_duplicate(error: BaseException | None) -> bool:
-    """Whether a row was refused because there is one with the same key."""
+def _is_duplicate(error: BaseException | None) -> bool:
     code = getattr(error, "sqlite_errorcode", None)
     return code in (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
-
-
-def revision(path: Path) -> str | None:
-    """The schema revision of the database, None when there is nothing in it yet. The file is not changed.
-
-    Raises:
-        StoreDamagedError: not a database, or one of another program.
-        StoreError: it cannot be read.
-    """
-    try:
-        try:
-            return _revision(path, "ro")
-        except sqlite3.OperationalError as e:
-            if e.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
-                raise
-            # A writer was killed and its journal has to be rolled back, which a read-only connection may not.
-            return _revision(path, "rw")
-    except sqlite3.Error as e:
-        raise store_error(e, path) from e
-
-
-def _revision(path: Path, mode: str) -> str | None:
-    connection = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=BUSY_TIMEOUT)
-    try:
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if "alembic_version" in tables:
-            row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-            return None if row is None else str(row[0])
-    finally:
-        connection.close()
-    if tables:
-        raise StoreDamagedError(
-            f"{path} is an SQLite database of another program (tables: {', '.join(sorted(tables)[:5])})",
-            "set store.url to a file of its own",
-        )
-    return None
-
-
-def back_up(path: Path, copy: Path) -> None:
-    """Write a consistent copy of the database, mode 0600, over what is at `copy`.
-
-    Raises:
-        StoreError: the copy could not be written.
-    """
-    copy.unlink(missing_ok=True)
-    make_file(copy)
-    source = sqlite3.connect(path, timeout=BUSY_TIMEOUT)
-    target = sqlite3.connect(copy)
-    try:
-        source.backup(target)
-    except sqlite3.Error as e:
-        raise store_error(e, copy) from e
-    finally:
-        target.close()
-        source.close()

@@ -18,7 +18,7 @@ from alembic.script import ScriptDirectory
 from massmem.errors import StoreDamagedError, StoreError, StoreVersionError
 from massmem.events import Event
 from massmem.home import make_file
-from massmem.store import migrate, open_store, sqlite
+from massmem.store import migrate, open_store, sqlite_file
 from massmem.store.projection import Insert, SetTurn, numbers_taken, project
 from massmem.store.schema import REVISIONS, metadata
 from tests.contract.test_session_store import session
@@ -138,8 +138,8 @@ def test_alembic_is_not_loaded_when_there_is_nothing_to_do(home: Path) -> None:
 
 
 async def test_an_upgrade_keeps_the_data_and_removes_its_backup(filled: Path, tmp_path: Path) -> None:
-    migrate.upgrade(filled, later_release(tmp_path), "later")
-    assert sqlite.revision(filled) == "later"
+    sqlite_file.upgrade(filled, later_release(tmp_path), "later")
+    assert sqlite_file.revision(filled) == "later"
     assert backups(filled) == []
     with closing(sqlite3.connect(filled)) as connection:
         assert connection.execute("SELECT session_id, message_count, pinned FROM chat_sessions").fetchall() == [
@@ -160,7 +160,7 @@ def old(database: Path, tmp_path: Path) -> Path:
     """A database of the first release: a turn that is done, one that its user stopped, and one under way."""
     database.parent.mkdir()
     make_file(database)
-    migrate.upgrade(database, first_release(tmp_path), "0001")
+    sqlite_file.upgrade(database, first_release(tmp_path), "0001")
     engine = sa.create_engine(f"sqlite:///{database}")
     tables = sa.MetaData()
     tables.reflect(engine, only=["chat_sessions", "chat_messages", "turns", "answers", "ballots"])
@@ -194,7 +194,7 @@ def stopped_turn() -> list[Event]:
 
 async def test_a_database_of_the_first_release_gets_its_queue(old: Path, tmp_path: Path) -> None:
     migrated = await open_store(f"sqlite:///{old}", old.parent)
-    assert sqlite.revision(old) == NOW
+    assert sqlite_file.revision(old) == NOW
     assert backups(old) == []
     episodes = await migrated.due_recordings("episode", 100)
     complete = await migrated.due_recordings("complete", 100)
@@ -217,23 +217,23 @@ async def test_a_failed_upgrade_changes_nothing_and_names_the_backup(filled: Pat
     scripts = later_release(tmp_path, then='op.execute("INSERT INTO nowhere VALUES (1)")')
     before = parts(filled)
     with pytest.raises(StoreError, match=r"no such table: nowhere") as caught:
-        migrate.upgrade(filled, scripts, "later")
+        sqlite_file.upgrade(filled, scripts, "later")
     assert str(filled.with_name(f"massmem.db.bak-{NOW}")) in caught.value.hint
-    assert (parts(filled), sqlite.revision(filled)) == (before, NOW)
-    assert sqlite.revision(filled.with_name(f"massmem.db.bak-{NOW}")) == NOW
+    assert (parts(filled), sqlite_file.revision(filled)) == (before, NOW)
+    assert sqlite_file.revision(filled.with_name(f"massmem.db.bak-{NOW}")) == NOW
     await (await open_store(f"sqlite:///{filled}", filled.parent)).close()
 
 
 async def test_an_upgrade_that_would_orphan_rows_is_undone(filled: Path, tmp_path: Path) -> None:
     scripts = later_release(tmp_path, then='op.execute("DELETE FROM chat_sessions")')
     with pytest.raises(StoreError, match="would lose what they belong to"):
-        migrate.upgrade(filled, scripts, "later")
-    assert sqlite.revision(filled) == NOW
+        sqlite_file.upgrade(filled, scripts, "later")
+    assert sqlite_file.revision(filled) == NOW
 
 
 def killed_upgrade(database: Path, scripts: Path, notes: Path) -> None:
     os.environ["UPGRADE_NOTES"] = str(notes)
-    migrate.upgrade(database, scripts, "later")
+    sqlite_file.upgrade(database, scripts, "later")
 
 
 async def test_a_kill_within_an_upgrade(filled: Path, tmp_path: Path) -> None:
@@ -245,11 +245,11 @@ async def test_a_kill_within_an_upgrade(filled: Path, tmp_path: Path) -> None:
         time.sleep(0.01)
     upgrading.kill()
     upgrading.join()
-    assert sqlite.revision(filled) == NOW
+    assert sqlite_file.revision(filled) == NOW
     assert backups(filled) == [f"massmem.db.bak-{NOW}"]
     (scripts / "versions" / "9999_later.py").write_text(LATER.format(then=""))
-    migrate.upgrade(filled, scripts, "later")
-    assert sqlite.revision(filled) == "later"
+    sqlite_file.upgrade(filled, scripts, "later")
+    assert sqlite_file.revision(filled) == "later"
     assert backups(filled) == []
 
 
@@ -264,6 +264,6 @@ def test_a_kill_within_the_first_migration(database: Path, tmp_path: Path) -> No
         time.sleep(0.01)
     upgrading.kill()
     upgrading.join()
-    assert sqlite.revision(database) is None
-    migrate.upgrade(database)
-    assert sqlite.revision(database) == REVISIONS[-1]
+    assert sqlite_file.revision(database) is None
+    sqlite_file.upgrade(database)
+    assert sqlite_file.revision(database) == REVISIONS[-1]

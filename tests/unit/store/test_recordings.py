@@ -4,14 +4,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
-from hypothesis import given
-from hypothesis import strategies as st
 
 from massmem.memory.memories import Selection
-from massmem.store import open_store, recordings
+from massmem.store import open_store
 from massmem.store.projection import message_id
-from massmem.store.schema import chat_messages
 from massmem.store.sql import SqlStore
 from tests.contract.test_session_store import session
 from tests.support.sample_turn import START, whole_turn
@@ -72,15 +68,3 @@ async def test_the_queue_of_a_deleted_session_goes_with_it(store: SqlStore, data
         connection.execute("DELETE FROM chat_sessions")
         connection.commit()
     assert (await store.recording_counts()).pending == 0
-
-
-@given(query=st.text(max_size=200))
-def test_a_query_becomes_quoted_words_only(query: str) -> None:
-    built = recordings.search(sa.select(chat_messages), query, None, 5)
-    if built is None:
-        return
-    words = built.compile().params["words"]
-    for part in words.split(" OR "):
-        assert part[0] == part[-1] == '"'
-        assert part[1:-1].replace("_", "a").isalnum()
-    assert len(words.split(" OR ")) <= recordings.MOST_WORDS

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from massmem.errors import HomeError, InputError, StoreError
 from massmem.messages import clean_text
-from massmem.store import append, open_store
+from massmem.store import append, open_store, sqlite
 from massmem.store.sql import SqlStore
 from tests.contract.test_session_store import done, session
 from tests.support.sample_turn import START, answer, ballot, begin, whole_turn
@@ -167,7 +167,7 @@ async def test_a_lock_that_is_never_released_is_an_error(store: SqlStore, databa
         f"sqlite+aiosqlite:///{database}", connect_args={"timeout": 0.05, "isolation_level": None}
     )
     event.listen(hurried.sync_engine, "begin", lambda c: c.exec_driver_sql("BEGIN IMMEDIATE"))
-    impatient = SqlStore(hurried, database)
+    impatient = SqlStore(hurried, sqlite.dialect(database))
     with closing(sqlite3.connect(database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked: another process"):

@@ -1,11 +1,14 @@
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
 
-from massmem.errors import InputError, StoreDamagedError, StoreError
+from massmem.errors import InputError
 from massmem.store import sqlite
+from massmem.store.recordings import MOST_WORDS
+from massmem.store.schema import chat_messages
 
 
 def test_urls_and_their_files(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,51 +26,13 @@ def test_urls_without_a_file(url: str) -> None:
         sqlite.path_of(url)
 
 
-NAMES = ["FULL", "IOERR", "READONLY", "PERM", "CANTOPEN", "BUSY", "LOCKED", "NOTADB", "CORRUPT", "NOMEM", "TOOBIG"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_each_failure_says_what_and_what_to_do(name: str) -> None:
-    error = sqlite3.OperationalError("the library's words")
-    error.sqlite_errorcode = getattr(sqlite3, f"SQLITE_{name}") | (7 << 8)  # extended codes keep the low byte
-    shown = sqlite.store_error(error, Path("/x/m.db"))
-    assert "/x/m.db" in shown.message
-    assert shown.hint
-    assert isinstance(shown, StoreDamagedError) == (name in {"NOTADB", "CORRUPT"})
-
-
-def test_an_unforeseen_failure_keeps_the_words_of_the_library() -> None:
-    for error in (sqlite3.ProgrammingError("odd"), sqlite3.OperationalError("odd"), None):
-        shown = sqlite.store_error(error, Path("/x/m.db"))
-        assert type(shown) is StoreError
-        assert str(error) in shown.message
-
-
-def test_real_files_that_are_no_store(tmp_path: Path) -> None:
-    text, foreign, broken = (tmp_path / f"{name}.db" for name in ("text", "foreign", "broken"))
-    text.write_text("these are my notes, and not a database " * 100)
-    with closing(sqlite3.connect(foreign)) as connection:
-        connection.execute("CREATE TABLE recipes (id)")
-        connection.commit()
-    whole = foreign.read_bytes()
-    broken.write_bytes(whole[:100] + b"\xff" * 100 + whole[200:])
-    for path, words in ((text, "not an SQLite database"), (foreign, "recipes"), (broken, "damaged")):
-        before = path.read_bytes()
-        with pytest.raises(StoreDamagedError, match=words):
-            sqlite.revision(path)
-        assert path.read_bytes() == before
-    with pytest.raises(StoreError, match="cannot be opened"):
-        sqlite.revision(tmp_path / "missing.db")
-
-
-def test_a_backup_is_whole_and_private(tmp_path: Path) -> None:
-    source, copy = tmp_path / "a.db", tmp_path / "b.db"
-    copy.write_text("left by an earlier run")
-    with closing(sqlite3.connect(source)) as connection:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("CREATE TABLE t AS SELECT 42 AS n")
-        connection.commit()
-        sqlite.back_up(source, copy)  # what is still in the write-ahead log belongs to it
-    with closing(sqlite3.connect(copy)) as connection:
-        assert connection.execute("SELECT n FROM t").fetchall() == [(42,)]
-    assert copy.stat().st_mode & 0o777 == 0o600
+@given(query=st.text(max_size=200))
+def test_a_query_becomes_quoted_words_only(query: str) -> None:
+    built = sqlite.dialect(Path("m.db")).search(sa.select(chat_messages), query, None, 5)
+    if built is None:
+        return
+    words = built.compile().params["words"]
+    for part in words.split(" OR "):
+        assert part[0] == part[-1] == '"'
+        assert part[1:-1].replace("_", "a").isalnum()
+    assert len(words.split(" OR ")) <= MOST_WORDS

@@ -1,0 +1,67 @@
+"""Statements that take a session out of one store and put it, whole or not at all, into another."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from massmem.messages import clean_text
+from massmem.records import LogEntry, RecordingRecord, SessionCopy, SessionRecord
+from massmem.store import append, state
+from massmem.store.dialect import Dialect
+from massmem.store.schema import SESSION, chat_sessions, events, recordings, turns
+
+_AFTER = sa.bindparam("after", type_=sa.Integer)
+LOG = (
+    sa.select(events.c.seq, events.c.turn, events.c.payload)
+    .where(events.c.session_id == SESSION, events.c.seq > _AFTER)
+    .order_by(events.c.seq)
+)
+QUEUE = (
+    sa.select(recordings)
+    .where(
+        recordings.c.session_id == SESSION,
+        recordings.c.seq > _AFTER,
+        recordings.c.seq <= sa.bindparam("until", type_=sa.Integer),
+    )
+    .order_by(recordings.c.seq, recordings.c.kind, recordings.c.agent_id)
+)
+ABANDONED = (
+    sa.select(turns.c.turn)
+    .where(turns.c.session_id == SESSION, turns.c.status == "abandoned")
+    .order_by(turns.c.turn)
+)  # fmt: skip
+_OF_SESSION = chat_sessions.c.session_id == SESSION
+
+
+def session_row(session: SessionRecord) -> dict[str, Any]:
+    return {name: clean_text(v) if isinstance(v, str) else v for name, v in session.model_dump().items()}
+
+
+def entries(log: Sequence[dict[str, Any]], queue: Sequence[RecordingRecord]) -> list[LogEntry]:
+    """The page of the log with the rows of the queue, each at its event or, when that has gone, at the next one."""
+    seqs = [row["seq"] for row in log]
+    caused: list[list[RecordingRecord]] = [[] for _ in log]
+    for recording in queue:
+        caused[bisect_left(seqs, recording.seq)].append(recording)
+    return [LogEntry(**row, recordings=tuple(rows)) for row, rows in zip(log, caused, strict=True)]
+
+
+def begin(connection: sa.Connection, dialect: Dialect, copy: SessionCopy) -> None:
+    """Make room: what was there under this id goes, with all that belongs to it."""
+    row = session_row(copy.session)
+    dialect.lock(connection, row["session_id"])
+    connection.execute(sa.delete(chat_sessions).where(_OF_SESSION), {"of_session": row["session_id"]})
+    connection.execute(sa.insert(chat_sessions), row | {"message_count": 0})
+
+
+def finish(connection: sa.Connection, dialect: Dialect, copy: SessionCopy) -> None:
+    """What no event tells: a new title, turns that were given up, the state."""
+    row = session_row(copy.session)
+    where = {"of_session": row["session_id"]}
+    for turn in copy.abandoned:
+        connection.execute(append.UPDATE_TURN.values(status="abandoned"), where | {"of_turn": turn})
+    if copy.state.updated_at is not None:
+        connection.execute(state.save(dialect, row["session_id"], copy.state))
+    connection.execute(sa.update(chat_sessions).where(_OF_SESSION).values(**row), where)

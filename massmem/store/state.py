@@ -1,0 +1,46 @@
+"""Statements for what stands beside the log: a session's state, and the lease of whoever runs its turn."""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from massmem.records import SessionState
+from massmem.store.append import clean
+from massmem.store.dialect import Dialect
+from massmem.store.schema import SESSION, leases, session_state
+
+GET_STATE = sa.select(session_state).where(session_state.c.session_id == SESSION)
+_OWNER = sa.bindparam("of_owner", type_=sa.Text)
+_OWNED = (leases.c.session_id == SESSION, leases.c.owner == _OWNER)
+RELEASE = sa.delete(leases).where(*_OWNED)
+_RENEW = sa.update(leases).where(*_OWNED)
+
+# The column of each field, where the two differ.
+_COLUMNS = {"params": "params_json", "plan_execution": "plan_exec_json"}
+
+
+def state(row: dict[str, Any]) -> SessionState:
+    fields = {field: row[_COLUMNS.get(field, field)] for field in SessionState.model_fields}
+    return SessionState(**fields)
+
+
+def save(dialect: Dialect, session_id: str, state: SessionState) -> sa.Executable:
+    values: dict[str, Any] = {_COLUMNS.get(field, field): clean(value) for field, value in state.model_dump().items()}
+    statement = dialect.insert(session_state).values(session_id=session_id, **values)
+    return statement.on_conflict_do_update(index_elements=["session_id"], set_=values)
+
+
+def acquire(dialect: Dialect, session_id: str, owner: str, seconds: float) -> sa.Executable:
+    """Changes one row when the lease is free, has expired, or is the owner's already; none otherwise."""
+    taken = {"owner": owner, "expires_at": dialect.moment(seconds)}
+    statement = dialect.insert(leases).values(session_id=session_id, **taken)
+    return statement.on_conflict_do_update(
+        index_elements=["session_id"],
+        set_=taken,
+        where=sa.or_(leases.c.owner == owner, leases.c.expires_at <= dialect.moment(0)),
+    )
+
+
+def renew(dialect: Dialect, seconds: float) -> sa.Update:
+    """Also a lease that has expired is renewed, as long as nobody else has taken it."""
+    return _RENEW.values(expires_at=dialect.moment(seconds))
