@@ -32,10 +32,11 @@ class Recorded:
 
 
 class Stub:
-    """replies are used in order; the last one repeats."""
+    """replies are used in order; the last one repeats. routes: by path, before them; paths without either are 404."""
 
     def __init__(self) -> None:
         self.replies: list[Http] = []
+        self.routes: dict[str, Http] = {}
         self.requests: list[Recorded] = []
         self.connections = 0
         self.disconnected = asyncio.Event()
@@ -54,14 +55,20 @@ class Stub:
         try:
             while (request := await _read_request(reader)) is not None:
                 self.requests.append(request)
-                reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
-                if not await self._send(reply, reader, writer):
+                if not await self._send(self._reply_to(request.path), reader, writer):
                     break
         except (ConnectionError, asyncio.CancelledError):
             pass
         finally:
             self._tasks.discard(task)
             writer.close()
+
+    def _reply_to(self, path: str) -> Http:
+        if path in self.routes:
+            return self.routes[path]
+        if not self.replies:
+            return Http(404)
+        return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
 
     async def _send(self, reply: Http, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         gone = asyncio.ensure_future(reader.read(1))

@@ -1,0 +1,187 @@
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from massmem.config.models import BackendConfig
+from massmem.errors import MissingKeyError
+from massmem.providers.window_server import PATIENCE
+from massmem.providers.windows import ASSUMED_WINDOW, ContextWindow, context_window
+from tests.support.provider_stub import KEY, Cut, Http, Stub, running_stub
+
+NOBODY = "http://127.0.0.1:9/v1"
+
+
+@pytest.fixture
+async def stub() -> AsyncIterator[Stub]:
+    async with running_stub() as running:
+        yield running
+
+
+def says(value: object) -> Http:
+    return Http(headers={"content-type": "application/json"}, parts=[json.dumps(value).encode()])
+
+
+def listed(**fields: Any) -> Http:
+    return says({"object": "list", "data": [{"id": "other", "max_model_len": 1}, {"id": "m", **fields}]})
+
+
+async def window(type_: str, url: str | None, model: str = "m", **fields: Any) -> ContextWindow:
+    given = {"type": type_, "model": model, "base_url": url, "api_key": KEY, **fields}
+    return await context_window(BackendConfig.model_validate(given), {})
+
+
+def shown(parameters: str, **fields: Any) -> dict[str, Http]:
+    model = {"parameters": parameters, "model_info": {"llama.context_length": 131_072}, **fields}
+    return {"/api/ps": says({"models": []}), "/api/show": says(model)}
+
+
+def running(tokens: int) -> Http:
+    return says({"models": [{"name": "big:7b", "context_length": 1}, {"name": "m:latest", "context_length": tokens}]})
+
+
+SERVERS: dict[str, tuple[str, dict[str, Http], int]] = {
+    "vllm": ("vllm", {"/v1/models": listed(max_model_len=40_960)}, 40_960),
+    "groq": ("groq", {"/v1/models": listed(context_window=131_072)}, 131_072),
+    "openrouter": ("openrouter", {"/v1/models": listed(context_length=262_144)}, 262_144),
+    "mistral": ("mistral", {"/v1/models": listed(max_context_length=128_000)}, 128_000),
+    "any server at another address": ("openai", {"/v1/models": listed(max_model_len=16_384)}, 16_384),
+    "llama.cpp: of one slot": (
+        "llamacpp",
+        {"/props": says({"default_generation_settings": {"n_ctx": 2_048}, "total_slots": 4})},
+        2_048,
+    ),
+    "llama.cpp at another address": (
+        "openai",
+        {
+            "/v1/models": listed(meta={"n_ctx_train": 32_768}),
+            "/props": says({"default_generation_settings": {"n_ctx": 999}}),
+        },
+        999,
+    ),
+    "Ollama, the model runs": (
+        "ollama",
+        {"/api/ps": running(8_192), **shown("num_ctx 4000") | {"/api/ps": running(8_192)}},
+        8_192,
+    ),
+    "Ollama, its Modelfile sets it": (
+        "ollama",
+        shown('stop "x"\nnum_ctx                        16384\ntop_k 20'),
+        16_384,
+    ),
+    "Ollama's cloud": ("ollama", shown("", remote_model="m:671b"), 131_072),
+    "Ollama at another address": ("openai", {"/api/ps": running(5_000)}, 5_000),
+    "LM Studio": (
+        "lmstudio",
+        {"/api/v0/models": listed(max_context_length=131_072, loaded_context_length=8_000)},
+        8_000,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SERVERS)
+async def test_the_server_says_what_it_really_uses(stub: Stub, name: str):
+    type_, stub.routes, tokens = SERVERS[name]
+    assert await window(type_, f"{stub.url}/v1") == ContextWindow(tokens, "server")
+
+
+async def test_anthropic_names_the_longest_prompt(stub: Stub):
+    stub.routes = {"/v1/models/claude-x": says({"id": "claude-x", "max_input_tokens": 1_000_000, "max_tokens": 64_000})}
+    assert await window("anthropic", stub.url, "claude-x") == ContextWindow(1_000_000, "server")
+    (asked,) = stub.requests
+    assert asked.headers["x-api-key"] == KEY
+    assert "authorization" not in asked.headers
+
+
+async def test_what_is_configured_wins_and_nobody_is_asked(stub: Stub):
+    stub.routes = {"/v1/models": listed(max_model_len=40_960)}
+    assert await window("vllm", f"{stub.url}/v1", context_window=1_000) == ContextWindow(1_000, "config")
+    assert stub.requests == []
+
+
+async def test_providers_that_never_say_are_not_asked(stub: Stub):
+    for type_ in ("deepseek", "gemini", "grok", "cerebras", "azure_openai"):
+        at_home = type_ == "azure_openai"
+        given = {
+            "type": type_,
+            "model": "deepseek-x",
+            "api_key": KEY,
+            "base_url": f"{stub.url}/v1" if at_home else None,
+        }
+        assert (await context_window(BackendConfig.model_validate(given), {})).source == "table"
+    assert stub.requests == []
+
+
+@pytest.mark.parametrize("type_", ["ollama", "lmstudio"])
+async def test_a_model_that_is_not_loaded_gets_what_these_servers_start_with(stub: Stub, type_: str):
+    """Not the 131,072 that the model could read: the server would cut the prompt and say nothing."""
+    stub.routes = {**shown("top_k 20"), "/api/v0/models": listed(max_context_length=131_072, state="not-loaded")}
+    assert await window(type_, f"{stub.url}/v1") == ContextWindow(4_096, "assumed")
+
+
+ODD: dict[str, Http] = {
+    "page": Http(headers={"content-type": "text/html"}, parts=[b"<html>"]),
+    "list": says([1, 2]),
+    "null": says({"data": None, "default_generation_settings": None, "models": {}}),
+    "words": listed(max_model_len="many"),
+    "bool": listed(max_model_len=True),
+    "zero": listed(max_model_len=0),
+    "absurd": listed(max_model_len=10**18),
+    "deep": Http(parts=[b"[" * 100_000]),
+    "endless": Http(parts=[b" " * 1_000_000] * 9),
+    "error": Http(500, parts=[b'{"data": [{"id": "m", "max_model_len": 4096}]}']),
+    "redirect": Http(302, headers={"location": "/v1/elsewhere"}),
+    "cut": Http(parts=[b'{"da', Cut]),
+    "silent": Http(head=False, parts=[Cut]),
+    "no gzip": Http(headers={"content-encoding": "gzip"}, parts=[b"plain"]),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+async def test_a_server_that_says_something_else_fails_nothing(stub: Stub, name: str):
+    stub.replies = [ODD[name]]
+    stub.routes = {"/v1/elsewhere": listed(max_model_len=4_096)}
+    assert await window("openai", f"{stub.url}/v1", "gpt-4o-mini") == ContextWindow(128_000, "table")
+
+
+async def test_a_server_that_cannot_be_reached_is_not_waited_for():
+    started = time.monotonic()
+    assert await window("vllm", NOBODY, "unheard-of") == ContextWindow(ASSUMED_WINDOW, "assumed")
+    assert time.monotonic() - started < PATIENCE
+
+
+async def test_a_server_that_says_nothing_costs_seconds_and_not_the_run(stub: Stub):
+    stub.replies = [Http(head=False, parts=[60.0])]
+    started = time.monotonic()
+    others = asyncio.create_task(asyncio.sleep(0.2))
+    assert await window("openai", f"{stub.url}/v1", "qwen/qwen2.5-7b") == ContextWindow(32_768, "table")
+    assert time.monotonic() - started < PATIENCE + 1
+    assert others.done()
+
+
+async def test_a_missing_key_is_said_as_everywhere():
+    with pytest.raises(MissingKeyError):
+        await context_window(BackendConfig(type="groq", model="m"), {})
+
+
+@pytest.mark.parametrize(
+    ("backend", "expected"),
+    [
+        ({"type": "local"}, ContextWindow(4_096, "server")),
+        ({"type": "local", "context_window": 1_024}, ContextWindow(1_024, "config")),
+        ({"type": "scripted", "script": {"context_window": 600}}, ContextWindow(600, "config")),
+        ({"type": "scripted"}, ContextWindow(128_000, "assumed")),
+    ],
+)
+async def test_models_in_this_process(backend: dict[str, Any], expected: ContextWindow):
+    assert await context_window(BackendConfig.model_validate(backend), {}) == expected
+
+
+def test_no_client_is_loaded_before_a_server_is_asked():
+    code = "import massmem.providers.windows, sys; print('httpx2' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
