@@ -1,20 +1,30 @@
 """One agent: what it is sent in each step of a turn, and what its reply means."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from massmem import prompts
 from massmem.config.models import AgentConfig
-from massmem.errors import NotAnActionError, ProviderError
-from massmem.events import AgentDelta, AgentRetrying, AgentStarted, AnswerSubmitted, BallotCast
-from massmem.memory.conversation import estimate_tokens
-from massmem.messages import Candidate, ChatMessage, ChatRequest, Purpose, Usage, clean_text
+from massmem.context import Context, Task
+from massmem.errors import ContextOverflow, NotAnActionError, ProviderError
+from massmem.events import (
+    AgentDelta,
+    AgentRetrying,
+    AgentStarted,
+    AnswerSubmitted,
+    BallotCast,
+    ContextCompressed,
+    ContextMeasured,
+)
+from massmem.memory.tokens import estimate_tokens
+from massmem.messages import Candidate, ChatMessage, ChatRequest, Usage, clean_text
 from massmem.providers.base import ChatProvider
+from massmem.providers.truncation import prompt_truncated, truncated
 from massmem.replies import ReasoningChunk, Reply, RetryChunk, TextChunk
 from massmem.tools.workflow import Action, ActionError, NewAnswer, Vote, read_action, workflow_schema, workflow_tools
 
-Progress = AgentStarted | AgentDelta | AgentRetrying
+Progress = AgentStarted | AgentDelta | AgentRetrying | ContextCompressed | ContextMeasured
 
 _REPAIR_EXCERPT = 2_000
 _FIRST_ROUNDS = 2
@@ -27,39 +37,27 @@ class Spent:
     usage: Usage
 
 
-Recall = Callable[[str], Awaitable[str]]
-"""From the question to the lines that the agent's memory has on it, "" for none. Never fails: it says so elsewhere."""
-
-
 class Agent:
     """A configured model that answers, votes and presents, for one turn.
 
     Every step is an async generator: progress events, then the result as its last item. Raises ProviderError.
     """
 
-    def __init__(
-        self,
-        config: AgentConfig,
-        provider: ChatProvider,
-        history: Sequence[ChatMessage] = (),
-        recall: Recall | None = None,
-    ) -> None:
-        """history: what the agent is shown of earlier turns, oldest first. recall None: it has no memory."""
+    def __init__(self, config: AgentConfig, provider: ChatProvider, context: Context) -> None:
         self.id = config.id
         self._config = config
         self._provider = provider
-        self._history = tuple(history)
-        self._recall = recall
-        self._system: str | None = None
+        self._context = context
 
     async def answer(
         self, question: str, round_: int, spent: Spent
     ) -> AsyncGenerator[Progress | AnswerSubmitted, None]:
         """Answer the question alone. The event's `number` is left 0 for the coordinator."""
         yield AgentStarted(agent_id=self.id, round=round_, step="answer")
-        await self._remember(question)
+        await self._context.remember(question)
         reply = Reply()
-        async with aclosing(self._stream(self._request("answer", question), round_, reply, spent)) as progress:
+        task = Task("answer", question, lambda _: question)
+        async with aclosing(self._send(task, round_, reply, spent)) as progress:
             async for event in progress:
                 yield event
         content = _not_empty(reply)
@@ -70,14 +68,14 @@ class Agent:
     ) -> AsyncGenerator[Progress | AnswerSubmitted | BallotCast, None]:
         """Vote for one of the candidates, or, unless `final`, submit a better answer; one repair is allowed."""
         yield AgentStarted(agent_id=self.id, round=round_, step="vote")
-        await self._remember(question, again=round_ > _FIRST_ROUNDS)
-        prompt = prompts.vote_prompt(question, candidates, final=final, tools=self._provider.native_tools)
+        # In each round after a restart, which is every round from the third on, to bring back what it wrote before.
+        await self._context.remember(question, again=round_ > _FIRST_ROUNDS)
         labels = [c.label for c in candidates]
         repair: tuple[ChatMessage, ...] = ()
         while True:
             reply = Reply()
-            request = self._action_request(prompt, labels, repair, final=final)
-            async with aclosing(self._stream(request, round_, reply, spent)) as progress:
+            task = self._action(question, candidates, repair, final=final)
+            async with aclosing(self._send(task, round_, reply, spent)) as progress:
                 async for event in progress:
                     yield event
             try:
@@ -94,29 +92,62 @@ class Agent:
     ) -> AsyncGenerator[Progress, None]:
         """Write the final answer from all candidates, of which one is this agent's own; `reply` holds it afterwards."""
         yield AgentStarted(agent_id=self.id, round=round_, step="present")
-        await self._remember(question)
+        await self._context.remember(question)
         own = next(c.label for c in candidates if c.agent_id == self.id)
-        request = self._request("present", prompts.present_prompt(question, candidates, own))
-        async with aclosing(self._stream(request, round_, reply, spent)) as progress:
+        task = Task("present", question, lambda shown: prompts.present_prompt(question, shown, own), tuple(candidates))
+        async with aclosing(self._send(task, round_, reply, spent)) as progress:
             async for event in progress:
                 yield event
         _not_empty(reply)
 
-    async def _remember(self, question: str, *, again: bool = False) -> None:
-        """Make the system prompt, with what the memory has on the question.
-
-        Recalled once and kept, because a prompt that stays the same is read from the provider's cache; `again` in
-        each round after a restart, which is every round from the third on, to bring back what it wrote before.
-        """
-        if self._system is not None and not again:
+    async def _send(self, task: Task, round_: int, reply: Reply, spent: Spent) -> AsyncGenerator[Progress, None]:
+        """Send a step's request, made to fit; when it is refused nevertheless, once more, and smaller."""
+        if compressed := await self._context.fit(task, round_):
+            spent.usage += compressed.usage
+            yield compressed
+        try:
+            async with aclosing(self._reply(task, round_, reply, spent)) as progress:
+                async for event in progress:
+                    yield event
             return
-        memories = await self._recall(question) if self._recall else ""
-        self._system = prompts.system_prompt(self._config.system_message, memories)
+        except ContextOverflow as e:
+            compressed = await self._context.overflowed(task, round_, e, reply)
+            again = RetryChunk(e.message, 0.0, 1)
+        spent.usage += compressed.usage
+        yield compressed
+        yield AgentRetrying(agent_id=self.id, round=round_, error=again.error, delay=again.delay, attempt=again.attempt)
+        reply.feed(again)
+        try:
+            async with aclosing(self._reply(task, round_, reply, spent)) as progress:
+                async for event in progress:
+                    yield event
+        except ContextOverflow as e:
+            raise self._context.too_large(task) from e
+
+    async def _reply(self, task: Task, round_: int, reply: Reply, spent: Spent) -> AsyncGenerator[Progress, None]:
+        """Send one request, and when its reply comes near the end of the window, a second one to end it."""
+        begun = Reply()
+        request, may_stop = self._context.request(task), self._context.can_wrap_up(task)
+        async with aclosing(self._stream(request, round_, begun, spent, may_stop=may_stop)) as progress:
+            async for event in progress:
+                reply.text, reply.reasoning = begun.text, begun.reasoning
+                yield event
+        if begun.finish is None:
+            request, compressed = self._context.wrap_up(task, round_, begun.text)
+            yield compressed
+            ended = Reply()
+            async with aclosing(self._stream(request, round_, ended, spent)) as progress:
+                async for event in progress:
+                    yield event
+            begun.text += ended.text
+            begun.finish, begun.usage = ended.finish, ended.usage
+        reply.text, reply.reasoning, reply.tool_calls = begun.text, begun.reasoning, begun.tool_calls
+        reply.finish, reply.usage = begun.finish, begun.usage
 
     async def _stream(
-        self, request: ChatRequest, round_: int, reply: Reply, spent: Spent
-    ) -> AsyncGenerator[AgentDelta | AgentRetrying, None]:
-        """Send one request, fill `reply` and add what it cost to `spent`."""
+        self, request: ChatRequest, round_: int, reply: Reply, spent: Spent, *, may_stop: bool = False
+    ) -> AsyncGenerator[Progress, None]:
+        """Fill `reply` and add what it cost to `spent`. may_stop: leave it without a finish when the window is full."""
         retries = 0
         try:
             async with aclosing(self._provider.stream(request)) as chunks:
@@ -125,7 +156,10 @@ class Agent:
                     match chunk:
                         case TextChunk(text) if text:
                             yield self._delta(round_, text)
+                            if self._context.streamed(text) and may_stop:
+                                break
                         case ReasoningChunk(text) if text:
+                            self._context.streamed(text, reasoning=True)
                             yield AgentDelta(agent_id=self.id, round=round_, channel="reasoning", text=clean_text(text))
                         case RetryChunk(error, delay, attempt):
                             retries += 1
@@ -138,23 +172,31 @@ class Agent:
             spent.usage += _estimated(request, e.partial or reply.text, retries + 1)
             raise
         known = reply.usage.prompt or reply.usage.completion
-        spent.usage += reply.usage if known else _estimated(request, reply.text + reply.reasoning, retries + 1)
+        used = reply.usage if known else _estimated(request, reply.text + reply.reasoning, retries + 1)
+        spent.usage += used
         reply.text, reply.reasoning = clean_text(reply.text), clean_text(reply.reasoning)
+        expected = self._context.at_least
+        if used.reported and truncated(expected, used.prompt):
+            raise prompt_truncated(self._config.backend, expected, used.prompt)
+        yield self._context.measured(round_, used)
 
     def _delta(self, round_: int, text: str) -> AgentDelta:
         return AgentDelta(agent_id=self.id, round=round_, channel="text", text=clean_text(text))
 
-    def _request(self, purpose: Purpose, prompt: str) -> ChatRequest:
-        messages = prompts.conversation(self._system or "", self._history, prompt)
-        return ChatRequest(messages, purpose, self.id)
-
-    def _action_request(
-        self, prompt: str, labels: Sequence[str], repair: Sequence[ChatMessage], *, final: bool
-    ) -> ChatRequest:
-        messages = prompts.conversation(self._system or "", self._history, prompt, repair)
-        if self._provider.native_tools:
-            return ChatRequest(messages, "vote", self.id, tools=workflow_tools(labels, final=final))
-        return ChatRequest(messages, "vote", self.id, schema=workflow_schema(labels, final=final))
+    def _action(
+        self, question: str, candidates: Sequence[Candidate], repair: Sequence[ChatMessage], *, final: bool
+    ) -> Task:
+        tools = self._provider.native_tools
+        labels = [c.label for c in candidates]
+        return Task(
+            "vote",
+            question,
+            lambda shown: prompts.vote_prompt(question, shown, final=final, tools=tools),
+            tuple(candidates),
+            tuple(repair),
+            workflow_tools(labels, final=final) if tools else (),
+            None if tools else workflow_schema(labels, final=final),
+        )
 
     def _repair(self, reply: Reply, problem: str) -> tuple[ChatMessage, ...]:
         """The reply that could not be used, and what was wrong with it. A tool call needs its result."""

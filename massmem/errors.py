@@ -16,6 +16,7 @@ MassmemError                      one message, one hint, one exit code
 │   └── EmbeddingError            no usable vector could be had; nothing was written
 ├── ProviderError             1   a model request failed
 │   ├── ContextOverflow           the prompt does not fit the model's window
+│   │   └── DoesNotFit            nor can it be made to: the message names the part that is too large
 │   ├── PromptTruncated       2   the server cut the prompt and said nothing
 │   ├── RateLimited           3   429, with the server's wish when to come back
 │   ├── ProviderUnavailable   3   408/409/5xx, overloaded
@@ -133,6 +134,10 @@ class ContextOverflow(ProviderError):
 
 class PromptTruncated(ProviderError):
     exit_code: ClassVar[int] = 2
+
+
+class DoesNotFit(ContextOverflow):
+    """The prompt cannot be made small enough: a part of it that must stay is too large by itself."""
 
 
 class RateLimited(ProviderError):

@@ -12,7 +12,6 @@ from massmem.config.models import AgentConfig, BackendConfig, MemoryConfig, Memo
 from massmem.errors import MassmemError, MemoryUnavailable
 from massmem.events import now
 from massmem.memory import open_memory
-from massmem.memory.conversation import estimate_tokens
 from massmem.memory.extraction.debug import debug_record, write_debug
 from massmem.memory.extraction.task import Extraction, Origin, RecordedMessage
 from massmem.memory.memories import USER, Memory, Recalled, Wanted
@@ -20,6 +19,7 @@ from massmem.memory.persistent import PersistentMemory, Scope
 from massmem.memory.quoting import Quote, render
 from massmem.memory.recording.recorded import spoken
 from massmem.memory.recording.worker import Extract, Recorder
+from massmem.memory.tokens import estimate_tokens
 from massmem.providers import Providers
 
 if TYPE_CHECKING:
@@ -67,17 +67,21 @@ class SessionMemory:
         if self._recorder is not None:
             self._recorder.wake()
 
-    async def recall(self, agent: AgentConfig, question: str, place: tuple[str, int], shown: frozenset[str]) -> str:
+    async def recall(
+        self, agent: AgentConfig, question: str, place: tuple[str, int], shown: frozenset[str], most: int
+    ) -> str:
         """The lines that bear on the question, for this agent. place: the session's id and the turn.
 
-        shown: ids of the messages that the agent is sent verbatim.
+        shown: ids of the messages that the agent is sent verbatim. most: tokens that its context has room for.
         """
         scope = _scope(agent, *place)
         # A session's first turn has nothing to remember, unless other sessions are searched too.
         if self._opening is None or (scope.turn == 1 and not scope.everywhere and scope.named is None):
             return ""
         settings = agent.memory.retrieval
-        wanted = Wanted(settings.max_tokens, settings.limit, shown if settings.exclude_recent else frozenset())
+        wanted = Wanted(
+            min(settings.max_tokens, most), settings.limit, shown if settings.exclude_recent else frozenset()
+        )
         memory = await asyncio.shield(self._opening)
         try:
             if memory is not None and self._recorder is not None:

@@ -16,15 +16,14 @@ from typing import Literal, Self
 
 from filelock import FileLock, Timeout
 
-from massmem.agent import Agent, Recall
+from massmem.agent import Agent
 from massmem.batches import batches
 from massmem.config.load import resolve_agents
-from massmem.config.models import AgentConfig, TeamConfig
+from massmem.config.models import TeamConfig
 from massmem.coordinator import Turn, run_turn
 from massmem.errors import HomeError, InputError, SessionBusyError, SessionExistsError, StoreError, UnknownSessionError
 from massmem.events import Event, Notice, TurnCompleted, TurnFailed, TurnInterrupted, now
 from massmem.home import make_folder, make_home
-from massmem.memory.conversation import Window, history_budget
 from massmem.messages import clean_text
 from massmem.providers import Providers, check_key
 from massmem.providers.base import ChatProvider
@@ -34,10 +33,9 @@ from massmem.registry import Entry, Registry, RegistryDamaged, without_password
 from massmem.session_ids import check_session_id
 from massmem.store import open_store
 from massmem.store.base import SessionStore
+from massmem.views import Place, Views
 
 log = logging.getLogger(__name__)
-
-HISTORY_PAGE = 256
 
 RECORD_AT_EXIT = 3.0
 """Seconds for which closing a session waits for its memories; what is left then is recorded by the next run."""
@@ -67,6 +65,7 @@ class Session:
         self._agents = resolve_agents(config, os.environ)
         self._providers = Providers()
         self._memory = SessionMemory(config.memory, home, store, self._agents, debug)
+        self._views = Views(store, self._memory, self._agents)
         self._chat: dict[str, ChatProvider] = {}
         self._stop = asyncio.Event()
         self._stopped_by: StopReason = "user"
@@ -106,6 +105,7 @@ class Session:
             await session.close()
             raise
         session._memory.start()
+        session._views.start()
         return session
 
     @property
@@ -169,6 +169,7 @@ class Session:
 
     async def close(self) -> None:
         """Record for a moment what is still to be remembered, and let go of everything."""
+        await self._views.close()
         await self._memory.close(RECORD_AT_EXIT)
         await self._providers.close()
         await self._store.close()
@@ -255,7 +256,9 @@ class Session:
 
     async def _run(self, turn: Turn) -> AsyncGenerator[Event, None]:
         """Store each batch of events, then yield it; whatever ends the turn from outside is stored as well."""
-        agents = await self._council(turn.number)
+        agents = await self._council(turn)
+        for event in self._views.take_prepared():
+            yield event
         source = run_turn(turn, agents, self._config.coordination)
         ended = False
         try:
@@ -265,6 +268,8 @@ class Session:
                     await self._store.append(self.id, turn.number, batch)
                     self._memory.wake()
                     ended = isinstance(batch[-1], TurnCompleted | TurnFailed)
+                    if isinstance(batch[-1], TurnCompleted):
+                        self._views.prepare(self.id, turn.number, self._chat)
                     for event in batch:
                         yield event
             if not ended:
@@ -276,35 +281,9 @@ class Session:
                 with suppress(StoreError):  # a store that just failed has raised its error already
                     await self._store.append(self.id, turn.number, [TurnInterrupted(by=self._stopped_by)])
 
-    async def _council(self, turn: int) -> dict[str, Agent]:
-        windows = await self._windows(turn)
-        return {
-            agent.id: Agent(agent, self._chat[agent.id], window.messages(), self._recall_for(agent, turn, window))
-            for agent, window in zip(self._agents, windows, strict=True)
-        }
-
-    def _recall_for(self, agent: AgentConfig, turn: int, window: Window) -> Recall:
-        shown = frozenset(record.id for record in window.records)
-
-        async def recall(question: str) -> str:
-            return await self._memory.recall(agent, question, (self.id, turn), shown)
-
-        return recall
-
-    async def _windows(self, turn: int) -> list[Window]:
-        """What each agent is shown of the turns before `turn`; reads the log backwards, no further than needed."""
-        windows = [Window(history_budget(agent)) for agent in self._agents]
-        before: int | None = None
-        while turn > 1 and not all(w.full for w in windows):
-            page = await self._store.conversation(self.id, before, HISTORY_PAGE)
-            for record in page:
-                if record.turn < turn:
-                    for window in windows:
-                        window.add(record)
-            if len(page) < HISTORY_PAGE:
-                break
-            before = page[-1].seq
-        return windows
+    async def _council(self, turn: Turn) -> dict[str, Agent]:
+        contexts = await self._views.contexts(Place(turn.session_id, turn.number, turn.question), self._chat)
+        return {a.id: Agent(a, self._chat[a.id], contexts[a.id]) for a in self._agents}
 
 
 def _unfinished(turn: TurnRecord | None) -> TurnRecord | None:

@@ -13,6 +13,7 @@ BackendType = Literal[
     "ollama", "lmstudio", "vllm", "llamacpp",
 ]  # fmt: skip
 Presentation = Literal["synthesize", "as_is"]
+HistoryPreset = Literal["brief", "chat", "long"]
 
 
 MAX_SERVERS = 100
@@ -78,6 +79,12 @@ class ConversationMemoryConfig(Section):
     """Newest messages to send. Environment: CONVERSATION_HISTORY_MAX_MESSAGES."""
     max_tokens: int | None = Field(default=None, ge=0)
     """Token budget of the history. Environment: CONVERSATION_HISTORY_MAX_TOKENS."""
+    preset: HistoryPreset | None = None
+    """Limits in one word; other keys win. brief: 6 messages, answers cut; chat: 20 and 4,000 tokens; long: 50."""
+    max_answer_characters: int | None = Field(default=None, ge=1)
+    """Longest answer that is shown of an earlier turn; the rest of it is recalled."""
+    relevant_messages: int = Field(default=0, ge=0, le=100)
+    """Messages older than those, shown for their words in common with the question."""
 
 
 class MemoryLlmConfig(Section):
@@ -142,6 +149,12 @@ class CompressionConfig(Section):
     """Share of the context window at which old messages are compressed."""
     target_ratio: float = Field(default=0.20, gt=0, lt=1)
     """Share of the messages that stays verbatim."""
+    proactive: bool = True
+    """Compress before a prompt passes the threshold, and after a turn; false: only when the provider refuses one."""
+    mid_stream: bool = True
+    """Ask an agent to end its reply when it nears the end of the window."""
+    summary: Literal["model", "extract"] = "model"
+    """Who writes the summary: the agent's model, from an extract; or code alone, which sends no request."""
 
 
 class RetrievalConfig(Section):

@@ -3,90 +3,126 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from massmem.config.models import AgentConfig, BackendConfig
+from massmem.config.models import HistoryPreset, MemoryConfig
+from massmem.memory.tokens import estimate_tokens
 from massmem.messages import ChatMessage
 from massmem.records import MessageRecord
 
-CHARACTERS_PER_TOKEN = 4
-"""Rough length of a token in English text; what is used where no tokenizer is at hand."""
+MOST_SHOWN = 400
+"""Messages of earlier turns in one view; more of them are compressed even where they would fit."""
 
 NO_ANSWER = "(This was not answered: the turn was stopped.)"
-
-_ASSUMED_WINDOW = 128_000
-_LOCAL_WINDOW = 4_096
-
-
-def estimate_tokens(text: str) -> int:
-    """Tokens in `text` without a tokenizer: characters / 4, rounded up."""
-    return -(-len(text) // CHARACTERS_PER_TOKEN)
-
-
-def context_window(backend: BackendConfig) -> int:
-    """Tokens that the agent's model reads, as far as the configuration says."""
-    if backend.context_window is not None:
-        return backend.context_window
-    return _LOCAL_WINDOW if backend.type == "local" else _ASSUMED_WINDOW
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much history an agent is sent. messages None: as many as fit the tokens."""
+    """How much history an agent is sent. messages None: as many as fit the tokens.
+
+    answer: characters that are shown of an answer, None for all. relevant: older messages beside the newest ones.
+    """
 
     tokens: int
     messages: int | None = None
+    answer: int | None = None
+    relevant: int = 0
 
 
-def history_budget(agent: AgentConfig) -> Budget:
-    """Half of the window at most: the rest is for the question, the answers to judge, and the reply."""
-    memory = agent.memory
-    if not (memory.enabled and memory.conversation_memory.enabled):
+PRESETS: dict[HistoryPreset, Budget] = {
+    "brief": Budget(tokens=1_000_000, messages=6, answer=200),
+    "chat": Budget(tokens=4_000, messages=20),
+    "long": Budget(tokens=1_000_000, messages=50),
+}
+
+
+def history_budget(memory: MemoryConfig, window: int) -> Budget:
+    """What the configuration allows of earlier turns. window: tokens that the agent's model reads."""
+    conversation = memory.conversation_memory
+    if not (memory.enabled and conversation.enabled):
         return Budget(0, 0)
-    half = context_window(agent.backend) // 2
-    limit = memory.conversation_memory.max_tokens
-    return Budget(half if limit is None else min(half, limit), memory.conversation_memory.max_messages)
+    given = conversation
+    preset = PRESETS[given.preset] if given.preset else Budget(window)
+    return Budget(
+        min(window, preset.tokens if given.max_tokens is None else given.max_tokens),
+        preset.messages if given.max_messages is None else given.max_messages,
+        preset.answer if given.max_answer_characters is None else given.max_answer_characters,
+        given.relevant_messages,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A message of a view. id, seq: of the message in the log; a placeholder has no id and its question's seq."""
+
+    message: ChatMessage
+    id: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What an agent is shown of earlier turns: the summary of the older part, then messages verbatim, oldest first."""
+
+    shown: tuple[Shown, ...] = ()
+    summary: str = ""
 
 
 @dataclass(slots=True)
 class Window:
     """A sliding window, filled from the newest message backwards until the budget is used.
 
-    An older message that does not fit ends it: a view has no holes.
+    An older message that does not fit ends it: a view has no holes. after: nothing up to this seq is taken, since a
+    summary stands for it.
     """
 
     budget: Budget
+    after: int = 0
     records: list[MessageRecord] = field(default_factory=list[MessageRecord])
     full: bool = False
     used: int = 0
 
     def add(self, record: MessageRecord) -> None:
         """Take the next older message."""
-        tokens = estimate_tokens(record.content)
-        count = self.budget.messages
-        if self.full or self.used + tokens > self.budget.tokens or (count is not None and len(self.records) >= count):
+        tokens = estimate_tokens(self._text(record))
+        most = MOST_SHOWN + 1 if self.budget.messages is None else self.budget.messages
+        over = self.used + tokens > self.budget.tokens or len(self.records) >= most
+        # One message that is larger than the window by itself is taken, and compressed: it is not to be lost.
+        whole = over and not self.records and self.budget.messages is None and self.budget.tokens > 0
+        if self.full or record.seq <= self.after or (over and not whole):
             self.full = True
             return
         self.records.append(record)
         self.used += tokens
 
-    def messages(self) -> tuple[ChatMessage, ...]:
-        """The window oldest first, user and assistant in turn, as chat templates require."""
-        return alternate(list(reversed(self.records)))
+    def view(self, summary: str = "", relevant: Sequence[MessageRecord] = ()) -> View:
+        """The window as it is sent. relevant: older messages to show before it, in any order."""
+        records = [*sorted(relevant, key=lambda r: r.seq), *reversed(self.records)]
+        return View(alternate([self._cut(record) for record in records]), summary)
+
+    def _cut(self, record: MessageRecord) -> MessageRecord:
+        text = self._text(record)
+        return record if text == record.content else record.model_copy(update={"content": text})
+
+    def _text(self, record: MessageRecord) -> str:
+        most = self.budget.answer
+        if record.kind == "user" or most is None or len(record.content) <= most:
+            return record.content
+        return f"{record.content[:most]}..."
 
 
-def alternate(records: Sequence[MessageRecord]) -> tuple[ChatMessage, ...]:
+def alternate(records: Sequence[MessageRecord]) -> tuple[Shown, ...]:
     """User questions and final answers as chat messages; a question without an answer gets a placeholder.
 
     A leading answer whose question is outside the window is left out.
     """
-    messages: list[ChatMessage] = []
+    found: list[Shown] = []
     for record in records:
-        awaiting = bool(messages) and messages[-1].role == "user"
+        awaiting = bool(found) and found[-1].message.role == "user"
         if record.kind == "user":
             if awaiting:
-                messages.append(ChatMessage("assistant", NO_ANSWER))
-            messages.append(ChatMessage("user", record.content))
+                found.append(Shown(ChatMessage("assistant", NO_ANSWER), "", found[-1].seq))
+            found.append(Shown(ChatMessage("user", record.content), record.id, record.seq))
         elif awaiting:
-            messages.append(ChatMessage("assistant", record.content))
-    if messages and messages[-1].role == "user":
-        messages.append(ChatMessage("assistant", NO_ANSWER))
-    return tuple(messages)
+            found.append(Shown(ChatMessage("assistant", record.content), record.id, record.seq))
+    if found and found[-1].message.role == "user":
+        found.append(Shown(ChatMessage("assistant", NO_ANSWER), "", found[-1].seq))
+    return tuple(found)

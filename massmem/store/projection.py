@@ -95,7 +95,9 @@ def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[RowOp
             return _of_agents(place, event)
         case ev.WinnerDecided():
             return [SetTurn({"winner": event.agent_id})]
-        case ev.RoundStarted() | ev.AgentStarted() | ev.AgentDelta() | ev.AgentRetrying() | ev.Notice() | ev.ContextMeasured():
+        case ev.RoundStarted() | ev.AgentStarted() | ev.AgentDelta() | ev.AgentRetrying():
+            return []
+        case ev.Notice() | ev.ContextMeasured():
             return []
         case ev.ContextCompressed():
             return _context_compressed(place, event)

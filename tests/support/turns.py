@@ -6,6 +6,7 @@ from typing import Any
 
 from massmem.agent import Agent
 from massmem.config.models import AgentConfig, BackendConfig, CoordinationConfig, MemoryConfig
+from massmem.context import Context, Meter
 from massmem.coordinator import Turn, run_turn
 from massmem.events import (
     AgentDelta,
@@ -24,7 +25,10 @@ from massmem.events import (
     TurnStarted,
     WinnerDecided,
 )
+from massmem.memory.buffer import Buffer
+from massmem.memory.tokens import estimate_tokens
 from massmem.providers import Providers
+from massmem.providers.base import ChatProvider
 
 Scripts = Mapping[str, dict[str, Any]]
 
@@ -35,11 +39,16 @@ def config_of(name: str, script: dict[str, Any], *, tools: bool = True) -> Agent
     return AgentConfig(id=name, backend=backend, system_message="", memory=MemoryConfig(), mcp_servers=())
 
 
+def agent_of(config: AgentConfig, provider: ChatProvider) -> Agent:
+    """An agent without history and memory."""
+    return Agent(config, provider, Context(config, provider, Meter(128_000, Buffer(estimate_tokens))))
+
+
 async def agents_of(scripts: Scripts, *, tools: bool = True) -> dict[str, Agent]:
     """One scripted agent per entry."""
     providers = Providers()
     configs = [config_of(name, script, tools=tools) for name, script in scripts.items()]
-    return {c.id: Agent(c, await providers.open(c.backend)) for c in configs}
+    return {c.id: agent_of(c, await providers.open(c.backend)) for c in configs}
 
 
 async def play(scripts: Scripts, past: Sequence[Event] = (), *, tools: bool = True, **settings: Any) -> list[Event]:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from massmem.agent import Agent
 from massmem.config.models import CoordinationConfig
 from massmem.coordinator import Turn, run_turn
 from massmem.events import (
@@ -24,7 +23,7 @@ from massmem.events import (
     WinnerDecided,
 )
 from massmem.voting import label
-from tests.support.turns import agents_of, check_order, config_of, only, play
+from tests.support.turns import agent_of, agents_of, check_order, config_of, only, play
 
 VOTE_A = {"vote": "A", "reason": "clear"}
 
@@ -203,7 +202,7 @@ async def test_closing_the_turn_leaves_no_task_behind():
 async def test_a_bug_in_one_agent_does_not_end_the_turn(caplog: pytest.LogCaptureFixture):
     agents = await agents_of(council(2, vote=VOTE_A))
     no_provider: Any = None
-    agents["agent_b"] = Agent(config_of("agent_b", {}), no_provider)
+    agents["agent_b"] = agent_of(config_of("agent_b", {}), no_provider)
     async with aclosing(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig())) as stream:
         events = [e async for e in stream]
     assert completed(events).answer == "answer 0."

@@ -3,7 +3,8 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.memory.conversation import NO_ANSWER, Budget, Window, alternate, estimate_tokens
+from massmem.config.models import ConversationMemoryConfig, MemoryConfig
+from massmem.memory.conversation import MOST_SHOWN, NO_ANSWER, Budget, View, Window, alternate, history_budget
 from massmem.messages import ChatMessage
 from massmem.records import MessageRecord
 
@@ -51,12 +52,14 @@ def test_the_number_of_messages_is_a_limit_too():
 
 
 def test_history_off_sends_nothing():
-    assert window(Budget(0, 0), [record(1, "user", "q")]).messages() == ()
+    assert window(Budget(0, 0), [record(1, "user", "q")]).view() == View()
+    off = MemoryConfig(conversation_memory=ConversationMemoryConfig(enabled=False))
+    assert history_budget(off, 8_000) == Budget(0, 0)
 
 
 def test_a_question_without_an_answer_gets_a_placeholder():
     records = [record(1, "user", "first"), record(2, "user", "second"), record(3, "assistant", "reply")]
-    assert alternate(records) == (
+    assert tuple(shown.message for shown in alternate(records)) == (
         ChatMessage("user", "first"),
         ChatMessage("assistant", NO_ANSWER),
         ChatMessage("user", "second"),
@@ -67,10 +70,48 @@ def test_a_question_without_an_answer_gets_a_placeholder():
 @given(st.lists(st.sampled_from(["user", "assistant"]), max_size=30), st.integers(0, 100))
 def test_roles_always_alternate_and_end_with_the_assistant(kinds: list[str], tokens: int):
     records = [record(i, k, "word " * (i % 7)) for i, k in enumerate(kinds)]
-    messages = window(Budget(tokens), records).messages()
-    assert [m.role for m in messages] == ["user", "assistant"] * (len(messages) // 2)
+    messages = window(Budget(tokens), records).view().shown
+    assert [m.message.role for m in messages] == ["user", "assistant"] * (len(messages) // 2)
 
 
-@given(st.text())
-def test_the_estimate_is_a_quarter_of_the_characters_rounded_up(text: str):
-    assert len(text) / 4 <= estimate_tokens(text) < len(text) / 4 + 1
+def test_each_preset_is_a_limit_that_other_keys_change():
+    def budget(**keys: object) -> Budget:
+        return history_budget(MemoryConfig.model_validate({"conversation_memory": keys}), 100_000)
+
+    assert budget() == Budget(100_000)
+    assert budget(preset="brief") == Budget(100_000, 6, answer=200)
+    assert budget(preset="chat") == Budget(4_000, 20)
+    assert budget(preset="long") == Budget(100_000, 50)
+    assert budget(preset="chat", max_messages=8, max_answer_characters=10) == Budget(4_000, 8, answer=10)
+    assert budget(max_tokens=500_000) == Budget(100_000)
+
+
+def test_the_brief_preset_cuts_answers_and_leaves_questions_whole():
+    kept = window(Budget(1_000, 6, answer=5), [record(1, "user", "a long question"), record(2, "assistant", "a long answer")])
+    assert [shown.message.content for shown in kept.view().shown] == ["a long question", "a lon..."]
+
+
+def test_what_a_summary_stands_for_is_not_shown_again():
+    kept = Window(Budget(1_000), after=2)
+    for n in (4, 3, 2, 1):
+        kept.add(record(n, "user" if n % 2 else "assistant", f"m{n}"))
+    assert [shown.seq for shown in kept.view("so far").shown] == [3, 4]
+    assert kept.full
+    assert kept.view("so far").summary == "so far"
+
+
+def test_older_messages_that_bear_on_the_question_stand_before_the_newest_ones():
+    kept = window(Budget(1_000, 2), [record(7, "user", "new"), record(8, "assistant", "newer")])
+    view = kept.view(relevant=[record(2, "assistant", "old answer"), record(1, "user", "old question")])
+    assert [shown.seq for shown in view.shown] == [1, 2, 7, 8]
+
+
+def test_one_message_that_is_larger_than_the_window_is_not_lost():
+    kept = window(Budget(10), [record(1, "user", "q"), record(2, "assistant", "x" * 400)])
+    assert [r.seq for r in kept.records] == [2]
+    assert kept.full
+
+
+def test_a_view_has_a_bound_however_small_the_messages_are():
+    kept = window(Budget(1_000_000), [record(n, "user" if n % 2 else "assistant", "hi") for n in range(1, 1_000)])
+    assert len(kept.records) == MOST_SHOWN + 1

@@ -1,0 +1,198 @@
+"""What each agent of a session is shown of it: read from the log for every turn, and made ready after one."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from massmem.config.models import AgentConfig, BackendConfig
+from massmem.context import Context, Meter, Recall, Task
+from massmem.errors import StoreError
+from massmem.events import ContextCompressed
+from massmem.memory import tokens
+from massmem.memory.buffer import Buffer
+from massmem.memory.conversation import View, Window, history_budget
+from massmem.providers.base import ChatProvider
+from massmem.providers.windows import ContextWindow, context_window
+from massmem.recall import SessionMemory
+from massmem.records import MessageRecord
+from massmem.store.base import SessionStore
+
+log = logging.getLogger(__name__)
+
+HISTORY_PAGE = 256
+_SEARCHED = 50
+_RELEVANT_SHARE = 4
+"""One in so many tokens of the history may go to older messages that bear on the question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A turn of a session, and what is asked in it."""
+
+    session_id: str
+    turn: int
+    question: str
+
+
+class Views:
+    """The contexts of a session's agents. What is learnt of their models (window, counting) is kept for the session."""
+
+    def __init__(self, store: SessionStore, memory: SessionMemory, agents: Sequence[AgentConfig]) -> None:
+        self._store = store
+        self._memory = memory
+        self._agents = tuple(agents)
+        self._meters: asyncio.Task[dict[str, Meter]] | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._preparing: asyncio.Task[None] | None = None
+        self._prepared: list[ContextCompressed] = []
+
+    def start(self) -> None:
+        """Begin to ask the servers for their windows and to load the vocabulary; returns at once."""
+        self._loading = asyncio.create_task(tokens.load())
+        self._meters = asyncio.create_task(self._measured())
+
+    async def contexts(self, place: Place, chat: Mapping[str, ChatProvider]) -> dict[str, Context]:
+        """A context for each agent, by its id, for this turn. chat: the agents' models.
+
+        Raises:
+            StoreError: the log cannot be read.
+        """
+        await self._settle()
+        return await self._build(place, chat)
+
+    def prepare(self, session_id: str, turn: int, chat: Mapping[str, ChatProvider]) -> None:
+        """The turn is complete: compress in the background what the next one would have to."""
+        self._preparing = asyncio.create_task(self._prepare(Place(session_id, turn + 1, ""), chat))
+
+    def take_prepared(self) -> list[ContextCompressed]:
+        """What was compressed since the last turn; it is in the log already."""
+        prepared, self._prepared = self._prepared, []
+        return prepared
+
+    async def close(self) -> None:
+        """End what still runs: what was not prepared is done by the next turn."""
+        for task in (self._loading, self._meters, self._preparing):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    async def _measured(self) -> dict[str, Meter]:
+        """Agents with the same model at the same place have the same window, which is asked for once."""
+        places = {_served_by(agent.backend): agent.backend for agent in self._agents}
+        found = await asyncio.gather(*(context_window(backend, os.environ) for backend in places.values()))
+        windows = dict(zip(places, found, strict=True))
+        return {agent.id: _meter(agent.backend, windows[_served_by(agent.backend)]) for agent in self._agents}
+
+    async def _settle(self) -> None:
+        preparing, self._preparing = self._preparing, None
+        if preparing is not None:
+            await asyncio.gather(preparing, return_exceptions=True)
+
+    async def _build(self, place: Place, chat: Mapping[str, ChatProvider]) -> dict[str, Context]:
+        if self._meters is None:
+            self.start()
+        assert self._meters is not None  # made by start
+        meters = await asyncio.shield(self._meters)
+        views = await self._views(place, meters)
+        return {
+            agent.id: Context(agent, chat[agent.id], meters[agent.id], view, self._recall(agent, place))
+            for agent, view in zip(self._agents, views, strict=True)
+        }
+
+    def _recall(self, agent: AgentConfig, place: Place) -> Recall | None:
+        if not self._memory.enabled:
+            return None
+
+        async def recall(question: str, shown: frozenset[str], most: int) -> str:
+            return await self._memory.recall(agent, question, (place.session_id, place.turn), shown, most)
+
+        return recall
+
+    async def _views(self, place: Place, meters: Mapping[str, Meter]) -> list[View]:
+        """Reads the log backwards, no further than the largest view needs."""
+        if place.turn == 1:
+            return [View() for _ in self._agents]
+        summaries = [await self._summary(place, agent) for agent in self._agents]
+        windows = [
+            Window(history_budget(agent.memory, meters[agent.id].window), 0 if summary is None else _until(summary))
+            for agent, summary in zip(self._agents, summaries, strict=True)
+        ]
+        before: int | None = None
+        while not all(window.full for window in windows):
+            page = await self._store.conversation(place.session_id, before, HISTORY_PAGE)
+            for record in page:
+                if record.turn < place.turn:
+                    for window in windows:
+                        window.add(record)
+            if len(page) < HISTORY_PAGE:
+                break
+            before = page[-1].seq
+        older = [await self._relevant(place, window) for window in windows]
+        texts = ["" if summary is None else summary.content for summary in summaries]
+        return [window.view(text, more) for window, text, more in zip(windows, texts, older, strict=True)]
+
+    async def _summary(self, place: Place, agent: AgentConfig) -> MessageRecord | None:
+        memory = agent.memory
+        if not (memory.enabled and memory.conversation_memory.enabled):
+            return None
+        return await self._store.latest_summary(place.session_id, agent.id)
+
+    async def _relevant(self, place: Place, window: Window) -> list[MessageRecord]:
+        """Older exchanges with words of the question, best first, in the room that is set aside for them."""
+        most, oldest = window.budget.relevant, min((r.seq for r in window.records), default=0)
+        if not most or not oldest:
+            return []
+        hits = await self._store.search_text(place.question, [place.session_id], _SEARCHED)
+        turns = dict.fromkeys(hit.turn for hit in hits if hit.seq < oldest and (hit.kind == "user" or hit.final))
+        chosen: list[MessageRecord] = []
+        left = window.budget.tokens // _RELEVANT_SHARE
+        for turn in turns:
+            found = await self._store.turn_messages(place.session_id, turn)
+            exchange = [r for r in found if (r.kind == "user" or r.final) and r.seq < oldest]
+            cost = sum(tokens.estimate_tokens(r.content) for r in exchange)
+            if cost <= left and len(chosen) + len(exchange) <= most:
+                chosen += exchange
+                left -= cost
+        return chosen
+
+    async def _prepare(self, place: Place, chat: Mapping[str, ChatProvider]) -> None:
+        try:
+            await self._ask_again()
+            for context in (await self._build(place, chat)).values():
+                if event := await context.ahead(_USUAL):
+                    await self._store.append(place.session_id, place.turn - 1, [event])
+                    self._prepared.append(event)
+        except StoreError as e:
+            log.warning("nothing was compressed ahead of the next turn: %s", e.message)
+
+    async def _ask_again(self) -> None:
+        """A server that had not loaded its model before the first turn can say now how much that reads."""
+        if self._meters is None:
+            return
+        meters = await asyncio.shield(self._meters)
+        for agent in self._agents:
+            meter = meters[agent.id]
+            if meter.assumed and agent.backend.type in _LOAD_LATE:
+                window = await context_window(agent.backend, os.environ)
+                meter.window, meter.assumed = window.tokens, window.source == "assumed"
+
+
+_USUAL = Task("answer", "", lambda _: "")
+_LOAD_LATE = ("ollama", "lmstudio")
+
+
+def _served_by(backend: BackendConfig) -> tuple[object, ...]:
+    script = (backend.script or {}).get("context_window")
+    return backend.type, backend.model, backend.base_url, backend.context_window, script
+
+
+def _meter(backend: BackendConfig, window: ContextWindow) -> Meter:
+    return Meter(window.tokens, Buffer(tokens.counter_for(backend)), assumed=window.source == "assumed")
+
+
+def _until(summary: MessageRecord) -> int:
+    return int(summary.metadata.get("until", 0))
