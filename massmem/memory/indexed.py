@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from massmem.errors import EmbeddingError, InputError
+from massmem.memory.extraction.task import Known
 from massmem.memory.finding import Finder, Vector
 from massmem.memory.index.payload import to_memory
 from massmem.memory.index.point_ids import message_number
@@ -58,6 +59,13 @@ class IndexedMemory:
     async def add_facts(self, facts: Sequence[Fact]) -> int:
         return await asyncio.to_thread(self._writer.add_facts, facts)
 
+    async def sync(self) -> None:
+        await asyncio.to_thread(self._writer.sync)
+
+    def known(self) -> Known:
+        """For an extractor: what need not be found again. Safe to use from any thread until the memory is closed."""
+        return Known(self._index, self._query_vector)
+
     async def complete_turn(self, session_id: str, turn: int, winner: str) -> None:
         await asyncio.to_thread(self._writer.complete_turn, session_id, turn, winner)
 
@@ -67,6 +75,10 @@ class IndexedMemory:
     async def list(self, selection: Selection, limit: int = 100, offset: int = 0) -> Sequence[Memory]:
         found = await asyncio.to_thread(self._index.page, selection, limit, offset)
         return [to_memory(point_id, stored) for point_id, stored in found]
+
+    @property
+    def temporary(self) -> bool:
+        return self._scratch is not None
 
     async def forget(self, selection: Selection) -> int:
         if selection == Selection():

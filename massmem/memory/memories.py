@@ -17,7 +17,7 @@ class Episode:
     position: its place among the recorded messages of the session, from 0 and without gaps, so that neighbours are
     known. turn: when it was said. agent_id: who said it, USER for the user. won: the turn had ended when this was
     recorded, and this agent had won it; `complete_turn` says so later otherwise. group: the configured session_name,
-    under which other sessions find it, "" for none.
+    under which other sessions find it, "" for none. private: nobody but its agent ever sees it, whoever wins.
     """
 
     session_id: str
@@ -29,6 +29,7 @@ class Episode:
     created_at: datetime
     won: bool = False
     group: str = ""
+    private: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +64,14 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which memories: all that match every field that is given."""
+    """Which memories: all that match every field that is given. session_ids: those of any of these sessions."""
 
     session_id: str | None = None
     agent_id: str | None = None
     turn: int | None = None
     kind: Kind | None = None
     ids: tuple[str, ...] = ()
+    session_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

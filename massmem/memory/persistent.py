@@ -44,16 +44,29 @@ class PersistentMemory(Protocol):
     Raises (all methods): MemoryUnavailable when the index cannot be used now; nothing was written then.
     """
 
+    @property
+    def temporary(self) -> bool:
+        """What is stored here ends with this process."""
+        ...
+
     async def record(self, episodes: Sequence[Episode]) -> None:
         """Store messages verbatim, as passages; searchable when this returns."""
         ...
 
     async def add_facts(self, facts: Sequence[Fact]) -> int:
-        """Store facts that are not there yet; returns how many were new."""
+        """Store facts that are not there yet; returns how many were new.
+
+        One that its agent finds again keeps its id and gains the messages that it came from now; found again in a turn
+        that its agent won, it becomes visible to the others after that turn.
+        """
         ...
 
     async def complete_turn(self, session_id: str, turn: int, winner: str) -> None:
         """The turn is over and `winner` won it: what it said in that turn becomes visible to the other agents."""
+        ...
+
+    async def sync(self) -> None:
+        """What was stored before this call survives a loss of power when it returns; a kill it survives at once."""
         ...
 
     async def recall(self, query: str, scope: Scope, wanted: Wanted) -> Recalled:

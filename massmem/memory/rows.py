@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from massmem.memory.index.payload import ASKS, HAS_TIME, is_fact
+from massmem.memory.index.payload import ASKS, HAS_TIME, PRIVATE, is_fact
 from massmem.memory.index.point_ids import message_number
 from massmem.memory.memories import USER
 from massmem.memory.persistent import Scope
@@ -126,7 +126,7 @@ class Rows:
             table = self._table[: len(self._row)]
             session, agent = self._sessions.get(session_id, -1), self._speakers.get(agent_id, -1)
             of_turn = (table[:, _SESSION] == session) & (table[:, _TURN] == turn) & (table[:, _SPEAKER] == agent)
-            table[of_turn, _WON] = 1
+            table[of_turn & (table[:, _FLAGS] & PRIVATE == 0), _WON] = 1
 
     def clear(self) -> None:
         with self._lock:

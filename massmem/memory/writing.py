@@ -12,6 +12,7 @@ from massmem.memory.index.visible import Point
 from massmem.memory.memories import Episode, Fact, Selection
 from massmem.memory.places import Places
 from massmem.memory.ranking.text import document_vector, terms
+from massmem.memory.restated import restated
 from massmem.memory.rows import Rows
 
 if TYPE_CHECKING:
@@ -45,12 +46,19 @@ class Writer:
         by_id = {fact_id(fact.session_id, fact.agent_id, normalised(fact.text)): fact for fact in facts}
         with self._lock:
             there = self._index.payloads([*by_id])
-            new = {i: fact for i, fact in by_id.items() if i not in there}
-            said = [terms(fact.text) for fact in new.values()]
-            stored = [payload.of_fact(fact, found, self._count) for fact, found in zip(new.values(), said, strict=True)]
-            self._store([*new], said, stored)
-            self._win(fact for i, fact in by_id.items() if i in there)
-        return len(new)
+            changed = {
+                i: now
+                for i, fact in by_id.items()
+                if (now := restated(there[i], fact) if i in there else fact) is not None
+            }
+            said = [terms(fact.text) for fact in changed.values()]
+            facts_and_terms = zip(changed.values(), said, strict=True)
+            stored = [payload.of_fact(fact, found, self._count) for fact, found in facts_and_terms]
+            self._store([*changed], said, stored)
+        return len(by_id) - len(there)
+
+    def sync(self) -> None:
+        self._index.sync()
 
     def complete_turn(self, session_id: str, turn: int, winner: str) -> None:
         with self._lock:
@@ -84,7 +92,7 @@ class Writer:
             self._index.upsert([Point(i, vector, document_vector(found), p) for i, vector, found, p in points])
             self._rows.add(zip(ids[part], payloads[part], strict=True))
 
-    def _win(self, again: Iterable[Episode | Fact]) -> None:
+    def _win(self, again: Iterable[Episode]) -> None:
         """What was stored before its turn ended, and comes again as won."""
         for session_id, turn, agent_id in {(said.session_id, said.turn, said.agent_id) for said in again if said.won}:
             self._set_won(session_id, turn, agent_id)

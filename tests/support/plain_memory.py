@@ -19,7 +19,8 @@ from massmem.memory.persistent import PersistentMemory, Scope
 class PlainMemory:
     """away: raise MemoryUnavailable instead of doing anything; full: only for facts.
 
-    bad: texts that cannot be recorded, with this error.
+    bad: texts that cannot be recorded, with this error. synced: how often `sync` was called, and `unsynced` what was
+    stored since.
     """
 
     file: Path | None = None
@@ -27,6 +28,9 @@ class PlainMemory:
     bad: frozenset[str] = frozenset()
     error: type[Exception] = ValueError
     full: bool = False
+    temporary: bool = False
+    synced: int = 0
+    unsynced: set[str] = field(default_factory=set[str])
     found: dict[str, Memory] = field(default_factory=dict[str, Memory])
     won: set[tuple[str, int, str]] = field(default_factory=set[tuple[str, int, str]])
     positions: dict[str, int] = field(default_factory=dict[str, int])
@@ -54,6 +58,11 @@ class PlainMemory:
         self._check()
         self.won.add((session_id, turn, winner))
         self._keep(f"won {session_id} {turn} {winner}")
+
+    async def sync(self) -> None:
+        self._check()
+        self.synced += 1
+        self.unsynced.clear()
 
     async def recall(self, query: str, scope: Scope, wanted: Wanted) -> Recalled:
         self._check()
@@ -97,6 +106,7 @@ class PlainMemory:
         created: datetime = of.created_at
         memory = Memory(id_, kind, of.session_id, of.turn, of.agent_id, of.text, message_ids, created, group=of.group)
         self.found[id_] = memory
+        self.unsynced.add(id_)
         if of.won:
             self.won.add((of.session_id, of.turn, of.agent_id))
         self._keep(f"{kind} {id_}")
@@ -112,8 +122,10 @@ class PlainMemory:
 def _selects(selection: Selection, memory: Memory) -> bool:
     wanted = (selection.session_id, selection.agent_id, selection.turn, selection.kind)
     has = (memory.session_id, memory.agent_id, memory.turn, memory.kind)
-    return all(w is None or w == h for w, h in zip(wanted, has, strict=True)) and (
-        not selection.ids or memory.id in selection.ids
+    return (
+        all(w is None or w == h for w, h in zip(wanted, has, strict=True))
+        and (not selection.ids or memory.id in selection.ids)
+        and (not selection.session_ids or memory.session_id in selection.session_ids)
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import qdrant_edge as edge
 
 from massmem.errors import InputError
+from massmem.memory.index.payload import is_private
 from massmem.memory.index.shard import MEANING, WORDS, Shard
 from massmem.memory.index.visible import (
     All,
@@ -51,7 +52,7 @@ class EmbeddedIndex:
     """Points on disk in `folder`. dims: size of the vectors; 0 or None: words only, `semantic` finds nothing.
 
     wait: seconds for another process that has the folder open. What a method stored survives SIGKILL when it has
-    returned, and a loss of power after `flush`.
+    returned, and a loss of power after `sync`.
 
     Raises (all methods): MemoryUnavailable: another process has the folder open, the disk is full, the index is
     damaged or closed.
@@ -107,11 +108,13 @@ class EmbeddedIndex:
         """What this agent said in this turn may be seen by the others from now on."""
         with self._shard.writing() as shard:
             request = edge.ScrollRequest(
-                limit=_ALL, filter=_filter(of_turn(session_id, turn, agent_id)), with_payload=["group"]
+                limit=_ALL, filter=_filter(of_turn(session_id, turn, agent_id)), with_payload=["group", "f"]
             )
             ids_of: dict[str, list[edge.PointId]] = {}
             for record in shard.scroll(request)[0]:
-                ids_of.setdefault((record.payload or {}).get("group", ""), []).append(record.id)
+                payload = record.payload or {}
+                if not is_private(payload):
+                    ids_of.setdefault(payload.get("group", ""), []).append(record.id)
             for group, ids in ids_of.items():
                 seen = seen_by({"run_id": session_id, "agent_id": agent_id, "group": group, "won": True})
                 shard.update(edge.UpdateOperation.set_payload(ids, {"won": True, "seen": seen}))
@@ -147,6 +150,10 @@ class EmbeddedIndex:
             with self._shard.removing(erase=erase) as shard:
                 shard.update(edge.UpdateOperation.delete_points_by_filter(_filter(selected(selection))))
         return found
+
+    def sync(self) -> None:
+        """What was stored survives a loss of power when this returns. A few milliseconds, unlike `flush`."""
+        self._shard.sync()
 
     def flush(self) -> None:
         self._unflushed = 0

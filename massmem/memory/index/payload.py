@@ -16,14 +16,16 @@ from massmem.memory.ranking.text import has_time, is_question
 USER_ID = "massmem"
 """mem0 wants a user; sessions and agents tell memories apart here."""
 
-ASKS, HAS_TIME = 1, 2
+ASKS, HAS_TIME, PRIVATE = 1, 2, 4
 
 Count = Callable[[str], int]
 """Tokens of a text."""
 
 
 def of_passage(episode: Episode, text: str, terms: Sequence[str], position: int, count: Count) -> dict[str, Any]:
-    f = [position, episode.position, *_numbers(text, terms, "episode", count), episode.created_at.toordinal()]
+    flags, *counts = _numbers(text, terms, "episode", count)
+    flags |= PRIVATE if episode.private else 0
+    f = [position, episode.position, flags, *counts, episode.created_at.toordinal()]
     return {"kind": "episode", "message_ids": [episode.message_id], "f": f, **_common(episode, text)}
 
 
@@ -49,6 +51,11 @@ def to_memory(point_id: int, payload: Mapping[str, Any], score: float = 0.0) -> 
 
 def is_fact(payload: Mapping[str, Any]) -> bool:
     return payload["kind"] == "fact"
+
+
+def is_private(payload: Mapping[str, Any]) -> bool:
+    """Nobody but its agent ever sees it, whoever wins the turn."""
+    return payload["f"][2] & PRIVATE > 0
 
 
 def _common(said: Episode | Fact, text: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
 from massmem.errors import InputError, MemoryUnavailable
+from massmem.memory.index.payload import is_private
 from massmem.memory.index.visible import (
     All,
     Condition,
@@ -105,8 +106,10 @@ class ServerIndex:
 
     def set_won(self, session_id: str, turn: int, agent_id: str) -> None:
         ids_of: dict[str, list[Any]] = {}
-        for record in self._scrolled(of_turn(session_id, turn, agent_id), ["group"]):
-            ids_of.setdefault((record.payload or {}).get("group", ""), []).append(_id(record.id))
+        for record in self._scrolled(of_turn(session_id, turn, agent_id), ["group", "f"]):
+            payload = record.payload or {}
+            if not is_private(payload):
+                ids_of.setdefault(payload.get("group", ""), []).append(_id(record.id))
         for group, ids in ids_of.items():
             seen = seen_by({"run_id": session_id, "agent_id": agent_id, "group": group, "won": True})
             with self._failures():
@@ -138,8 +141,11 @@ class ServerIndex:
                 self._client.delete(self._collection, selector, wait=True)
         return found
 
-    def flush(self) -> None:
+    def sync(self) -> None:
         """Nothing to do: the server has acknowledged every write."""
+
+    def flush(self) -> None:
+        """Nothing to do, as `sync`."""
 
     def close(self) -> None:
         self._client.close()

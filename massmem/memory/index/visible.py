@@ -102,6 +102,8 @@ def selected(selection: Selection) -> All:
         for key, value in (("run_id", selection.session_id), ("agent_id", selection.agent_id), ("kind", selection.kind))
         if value is not None
     ]
+    if selection.session_ids:
+        conditions.append(OneOf("run_id", selection.session_ids))
     if selection.turn is not None:
         conditions.append(Span("turn", selection.turn, selection.turn))
     if selection.ids:
