@@ -122,6 +122,13 @@ def replied(chunks: Sequence[Chunk]) -> Reply:
     return reply
 
 
+async def test_counting_a_prompt_answers_with_a_number_or_none_and_uses_up_no_reply(harness: Harness) -> None:
+    provider = await harness.open([Say(["Paris."])])
+    counted = await provider.count_prompt(ChatRequest(ASK, "answer", "a"))
+    assert counted is None or counted > 0
+    assert replied(await collect(provider, ChatRequest(ASK, "answer", "a"))).text == "Paris."
+
+
 async def test_text_comes_in_order_and_the_finish_last(harness: Harness) -> None:
     provider = await harness.open([Say(["Par", "is", "."])])
     chunks = await collect(provider, ChatRequest(ASK, "answer", "a"))

@@ -1,5 +1,6 @@
 """What goes over the wire to Anthropic's API, and what comes back."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from massmem import errors
 from massmem.config.models import BackendConfig
 from massmem.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec, Usage
-from massmem.providers.anthropic import ERRORS, AnthropicClients, AnthropicProvider
+from massmem.providers.anthropic import ERRORS, AnthropicClients, AnthropicProvider, request_body
 from massmem.providers.http import kind_of
 from massmem.replies import Reply
 from tests.support.provider_stub import KEY, AnthropicWire, Cut, Http, Say, Stub, running_stub
@@ -188,6 +189,29 @@ async def test_usage_counts_what_the_cache_read_and_took(clients: AnthropicClien
     end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}}
     stub.replies = [Http(parts=[WIRE.event(start), WIRE.event(end), WIRE.event({"type": "message_stop"})])]
     assert (await collect(opened(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(50, 9, 40, 1)
+
+
+def counts(value: object) -> Http:
+    return Http(headers={"content-type": "application/json"}, parts=[json.dumps(value).encode()])
+
+
+async def test_a_prompt_is_counted_as_it_would_be_sent(clients: AnthropicClients, stub: Stub) -> None:
+    stub.routes = {"/v1/messages/count_tokens": counts({"input_tokens": 321})}
+    request = ChatRequest(ASK, "vote", tools=(VOTE,))
+    assert await opened(clients, stub).count_prompt(request) == 321
+    (asked,) = stub.requests
+    sent = request_body(request, BackendConfig(type="anthropic"), "m")
+    assert asked.body == {name: value for name, value in sent.items() if name not in ("max_tokens", "stream")}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [Http(404), Http(529), Http(head=False, parts=[Cut]), counts({"tokens": 3}), counts({"input_tokens": "many"})],
+    ids=["no such endpoint", "overloaded", "cut", "another field", "words"],
+)
+async def test_a_count_that_cannot_be_had_fails_nothing(clients: AnthropicClients, stub: Stub, reply: Http) -> None:
+    stub.replies = [reply]
+    assert await opened(clients, stub).count_prompt(ChatRequest(ASK, "answer")) is None
 
 
 async def test_a_tool_call_without_arguments_is_an_empty_object(clients: AnthropicClients, stub: Stub) -> None:

@@ -290,6 +290,14 @@ async def test_usage_with_cached_tokens(clients: OpenAIClients, stub: Stub) -> N
     assert (await collect(provider, ChatRequest(ASK, "answer")))[0].usage == Usage(9, 2, 4, 1)
 
 
+async def test_a_server_that_leaves_the_cached_part_out_of_the_prompt_is_put_right(
+    clients: OpenAIClients, stub: Stub
+) -> None:
+    usage = {"prompt_tokens": 30, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 900}}
+    stub.replies = [Http(parts=[event({"content": "x"}, "stop"), WIRE.event({"choices": [], "usage": usage})])]
+    assert (await collect(opened(clients, stub), ChatRequest(ASK, "answer")))[0].usage == Usage(930, 2, 900, 1)
+
+
 async def test_a_connection_that_breaks_after_the_finish_reason_costs_only_the_usage(
     clients: OpenAIClients, stub: Stub
 ) -> None:

@@ -128,6 +128,7 @@ async def test_usage_is_characters_by_four_with_tools_counted() -> None:
     provider = scripted({"answer": "x" * 9})
     plain = (await ask(provider, ChatRequest((ChatMessage("user", "x" * 40),), "answer", "a"))).usage
     assert plain == Usage(prompt=10, completion=3, requests=1)
+    assert await provider.count_prompt(ChatRequest((ChatMessage("user", "x" * 40),), "answer", "a")) == 10
     vote = voting(provider)
     without = ChatRequest(vote.messages, "vote", "a")
     assert (await ask(provider, vote)).usage.prompt > (await ask(provider, without)).usage.prompt
