@@ -10,7 +10,7 @@ Order within one turn:
 4. with a presentation: `agent_started`, deltas, and `agent_failed` when the winner could not write it.
 5. exactly one of `turn_completed`, `turn_failed`, `turn_interrupted`, last.
 
-`notice` and `context_measured` may stand anywhere; `context_compressed` too, also after the end of the turn, when the
+`notice`, `context_measured` and `tool_returned` may stand anywhere; `context_compressed` too, also after the end of the turn, when the
 next one is prepared for. An event that was yielded to a caller is on disk.
 """
 
@@ -229,6 +229,16 @@ class ContextCompressed(_Event):
     usage: Usage
 
 
+class ToolReturned(_Event):
+    """What a tool gave back to an agent, word for word; also one that ran outside a turn. name: of the tool."""
+
+    type: Literal["tool_returned"] = "tool_returned"
+    agent_id: str
+    round: int
+    name: str
+    content: str
+
+
 class Notice(_Event):
     """Something that the user should know and that stops nothing."""
 
@@ -253,6 +263,7 @@ Event = Annotated[
     | TurnInterrupted
     | ContextMeasured
     | ContextCompressed
+    | ToolReturned
     | Notice,
     Field(discriminator="type"),
 ]

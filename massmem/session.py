@@ -22,7 +22,7 @@ from massmem.config.load import resolve_agents
 from massmem.config.models import TeamConfig
 from massmem.coordinator import Turn, run_turn
 from massmem.errors import HomeError, InputError, SessionBusyError, SessionExistsError, StoreError, UnknownSessionError
-from massmem.events import Event, Notice, TurnCompleted, TurnFailed, TurnInterrupted, now
+from massmem.events import Event, Notice, ToolReturned, TurnCompleted, TurnFailed, TurnInterrupted, now
 from massmem.home import make_folder, make_home
 from massmem.messages import clean_text
 from massmem.providers import Providers, check_key
@@ -161,6 +161,20 @@ class Session:
             async with aclosing(self._resume(pending)) as events:
                 async for event in events:
                     yield event
+
+    async def add_tool_result(self, agent_id: str, name: str, text: str) -> None:
+        """Keep what a tool gave back outside a turn (in an editor, a pipeline); the agent recalls it later.
+
+        name: of the tool. Raises InputError for an unknown agent, StoreError.
+        """
+        if agent_id not in {agent.id for agent in self._agents}:
+            raise InputError(f"there is no agent {agent_id!r}", f"agents: {', '.join(a.id for a in self._agents)}")
+        if self._record is None:
+            self._record = await self._create()
+        last = await self._last_turn()
+        event = ToolReturned(agent_id=agent_id, round=0, name=name, content=text)
+        await self._store.append(self.id, 0 if last is None else last.turn, [event])
+        self._memory.wake()
 
     def stop(self, by: StopReason) -> None:
         """End the running turn now: its last event is turn_interrupted, and it can be taken up later."""

@@ -99,6 +99,8 @@ def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[RowOp
             return []
         case ev.Notice() | ev.ContextMeasured():
             return []
+        case ev.ToolReturned():
+            return _tool_returned(place, event)
         case ev.ContextCompressed():
             return _context_compressed(place, event)
         case _:
@@ -241,6 +243,14 @@ def _agent_failed(place: _Place, event: ev.AgentFailed) -> list[RowOp]:
     return [
         _message(place, "assistant", event.partial, agent=(event.agent_id, event.round), metadata=metadata),
         *_episode(place, event.agent_id, event.partial),
+    ]
+
+
+def _tool_returned(place: _Place, event: ev.ToolReturned) -> list[RowOp]:
+    agent = (event.agent_id, event.round)
+    return [
+        _message(place, "tool_result", event.content, agent=agent, metadata={"tool": event.name}),
+        *_episode(place, event.agent_id, event.content),
     ]
 
 
