@@ -10,13 +10,12 @@ from massmem.providers.truncation import prompt_truncated, truncated
     [
         (7_900, 2_050, True),  # Ollama 0.32 with a window of 4,096
         (7_900, 4_096, True),
-        (100_000, 69_999, True),
-        (100_000, 70_000, False),
+        (100_000, 59_999, True),
+        (100_000, 60_000, False),
         (5_000, 4_096, False),  # could be the vocabulary; the next turn is longer
         (1_000, 1_300, False),
-        (900, 620, False),
-        (900, 601, False),
-        (1_000, 600, True),
+        (700, 401, False),
+        (700, 400, True),
         (50_000, 0, False),
     ],
 )
