@@ -7,12 +7,15 @@ from typing import Protocol
 from massmem.events import Event
 from massmem.memory.memories import Selection
 from massmem.records import (
+    ListedSession,
     LogEntry,
     MessageRecord,
     RecordingCounts,
     RecordingKind,
     RecordingRecord,
     SessionCopy,
+    SessionCounts,
+    SessionFilter,
     SessionRecord,
     SessionState,
     TurnRecord,
@@ -34,7 +37,35 @@ class SessionStore(Protocol):
     async def get_session(self, session_id: str) -> SessionRecord | None: ...
 
     async def list_sessions(self, limit: int | None = None, offset: int = 0) -> list[SessionRecord]:
-        """Newest first by creation."""
+        """Newest first by creation, without those that are being deleted."""
+        ...
+
+    async def find_sessions(
+        self, wanted: SessionFilter, limit: int | None = None, offset: int = 0
+    ) -> list[ListedSession]:
+        """The last used first; those that are being deleted are among them."""
+        ...
+
+    async def session_counts(self, wanted: SessionFilter) -> SessionCounts: ...
+
+    async def rename_session(self, session_id: str, title: str) -> None:
+        """Raises StoreError for an unknown session, and for one that is being deleted."""
+        ...
+
+    async def delete_session(self, session_id: str, limit: int) -> int | None:
+        """Delete the oldest part of a session, `limit` events at most, and mark what is left as being deleted.
+
+        Returns how many messages are left, None when nothing is. limit 0: only mark it. Whoever calls this holds the
+        session's lease, and calls until nothing is left.
+        """
+        ...
+
+    async def erase(self) -> bool:
+        """Leave nothing on the disk of what was deleted. False: another process reads, so that some of it stays."""
+        ...
+
+    async def turns(self, session_id: str, after: int = 0, limit: int = 100) -> list[TurnRecord]:
+        """The session's turns with a number > after, in order."""
         ...
 
     async def append(self, session_id: str, turn: int, events: Sequence[Event]) -> list[int]:

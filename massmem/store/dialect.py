@@ -1,12 +1,13 @@
 """What differs between relational databases, as one value: `sqlite.py` and `postgres.py` make it, the rest uses it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from massmem.errors import StoreError
 
@@ -34,6 +35,8 @@ class Dialect:
     index: Callable[[sa.Connection, Sequence[dict[str, Any]]], None]
     """Make new rows of chat_messages found by `search`."""
     search: Search
+    erase: Callable[[AsyncEngine], Awaitable[bool]]
+    """Leave nothing on the disk of what was deleted; False when others keep that from happening now."""
     is_duplicate: Callable[[BaseException | None], bool]
     """Whether a row was refused because there is one with the same key."""
     is_missing_parent: Callable[[BaseException | None], bool]

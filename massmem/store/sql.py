@@ -18,17 +18,20 @@ from massmem.events import EVENT, Event, now
 from massmem.memory.memories import Selection
 from massmem.messages import clean_text
 from massmem.records import (
+    ListedSession,
     LogEntry,
     MessageRecord,
     RecordingCounts,
     RecordingKind,
     RecordingRecord,
     SessionCopy,
+    SessionCounts,
+    SessionFilter,
     SessionRecord,
     SessionState,
     TurnRecord,
 )
-from massmem.store import copying, state
+from massmem.store import copying, sessions, state
 from massmem.store import recordings as queue
 from massmem.store.append import UPDATE_TURN, append, missing, payload, restore
 from massmem.store.dialect import Dialect
@@ -55,7 +58,11 @@ WRITES = "massmem_writes"
 """The execution option of connections that write."""
 
 _GET_SESSION = sa.select(chat_sessions).where(chat_sessions.c.session_id == SESSION)
-_LIST_SESSIONS = sa.select(chat_sessions).order_by(chat_sessions.c.created_at.desc(), chat_sessions.c.session_id.desc())
+_LIST_SESSIONS = (
+    sa.select(chat_sessions)
+    .where(chat_sessions.c.status != sessions.DELETING)
+    .order_by(chat_sessions.c.created_at.desc(), chat_sessions.c.session_id.desc())
+)
 _TURN_EVENTS = (
     sa.select(events.c.payload)
     .where(events.c.session_id == SESSION, events.c.turn == TURN, sa.text(WITHOUT_DELTAS))
@@ -73,7 +80,7 @@ _SUMMARY = (
 _ABANDON = UPDATE_TURN.where(turns.c.status.in_(_UNFINISHED)).values(status="abandoned")
 _question = chat_messages.alias("question")
 _answer = chat_messages.alias("answer")
-_LAST_TURN = (
+_TURNS = (
     sa.select(
         turns.c.session_id,
         turns.c.turn,
@@ -88,9 +95,8 @@ _LAST_TURN = (
     .join(_question, sa.and_(_question.c.session_id == turns.c.session_id, _question.c.seq == turns.c.question_seq))
     .outerjoin(_answer, sa.and_(_answer.c.session_id == turns.c.session_id, _answer.c.seq == turns.c.answer_seq))
     .where(turns.c.session_id == SESSION)
-    .order_by(turns.c.turn.desc())
-    .limit(1)
 )
+_LAST_TURN = _TURNS.order_by(turns.c.turn.desc()).limit(1)
 
 
 class SqlStore:
@@ -123,6 +129,28 @@ class SqlStore:
     async def list_sessions(self, limit: int | None = None, offset: int = 0) -> list[SessionRecord]:
         return [SessionRecord(**row) for row in await self._read(_LIST_SESSIONS.limit(limit).offset(offset))]
 
+    async def find_sessions(
+        self, wanted: SessionFilter, limit: int | None = None, offset: int = 0
+    ) -> list[ListedSession]:
+        return [sessions.listed_session(row) for row in await self._read(sessions.listed(wanted, limit, offset))]
+
+    async def session_counts(self, wanted: SessionFilter) -> SessionCounts:
+        return sessions.counted(await self._read(sessions.counts(wanted)))
+
+    async def rename_session(self, session_id: str, title: str) -> None:
+        if not await self._change_of(session_id, sessions.rename(title), {"of_session": clean_text(session_id)}):
+            raise missing(session_id)
+
+    async def delete_session(self, session_id: str, limit: int) -> int | None:
+        return await self._write(
+            lambda connection: sessions.delete_some(connection, self._dialect, clean_text(session_id), limit)
+        )
+
+    async def erase(self) -> bool:
+        async with self._writing:
+            with self._errors():
+                return await self._dialect.erase(self._engine)
+
     async def append(self, session_id: str, turn: int, events: Sequence[Event]) -> list[int]:
         """As in the port. Raises also SessionBusyError: another process has begun this turn."""
         if not events:
@@ -139,6 +167,10 @@ class SqlStore:
     async def last_turn(self, session_id: str) -> TurnRecord | None:
         found = await self._read(_LAST_TURN, of_session=clean_text(session_id))
         return TurnRecord(**found[0]) if found else None
+
+    async def turns(self, session_id: str, after: int = 0, limit: int = 100) -> list[TurnRecord]:
+        query = _TURNS.where(turns.c.turn > after).order_by(turns.c.turn).limit(limit)
+        return [TurnRecord(**row) for row in await self._read(query, of_session=clean_text(session_id))]
 
     async def abandon_turn(self, session_id: str, turn: int) -> None:
         where = {"of_session": clean_text(session_id), "of_turn": turn}
@@ -255,6 +287,12 @@ class SqlStore:
         await self._engine.dispose()
         for _ in range(self._dialect.writers):
             self._writing.release()
+
+    async def look(self, read: Callable[[sa.Connection], T]) -> T:
+        """Call `read` with a connection, for whoever opens the store."""
+        with self._errors():
+            async with self._reader.connect() as connection:
+                return await connection.run_sync(read)
 
     async def _read(self, query: sa.Select[*tuple[Any, ...]], **parameters: Any) -> list[dict[str, Any]]:
         with self._errors():

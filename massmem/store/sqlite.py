@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from massmem.errors import InputError, StoreVersionError
 from massmem.events import now
@@ -27,6 +27,8 @@ SETTINGS = ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON")
 """PRAGMAs of every connection; the journal mode (WAL) is kept in the file."""
 
 _READERS = 2
+_MERGED_AT_ONCE = 2_000
+"""Pages of the search index that one transaction writes anew; others write between two of them."""
 
 
 async def open_sqlite(url: str, home: Path) -> SqlStore:
@@ -79,6 +81,7 @@ def dialect(path: Path) -> Dialect:
         lock=_lock,
         index=_index,
         search=_search,
+        erase=_erase,
         is_duplicate=_is_duplicate,
         is_missing_parent=_is_missing_parent,
         is_conflict=_is_conflict,
@@ -148,6 +151,22 @@ def _search(
         .limit(limit)
     )
     return found if session_ids is None else found.where(chat_messages.c.session_id.in_(session_ids))
+
+
+async def _erase(engine: AsyncEngine) -> bool:
+    """Rows are overwritten as they are deleted (secure_delete); their words stay in the search index until its parts
+    are merged, and all of it in the write-ahead log until that is emptied."""
+    merge = "INSERT INTO message_search(message_search, rank) VALUES ('merge', {})"
+    async with engine.connect() as connection:
+        pages, before = -_MERGED_AT_ONCE, -1
+        while True:
+            await connection.exec_driver_sql(merge.format(pages))
+            changes = (await connection.exec_driver_sql("SELECT total_changes()")).scalar_one()
+            if pages > 0 and changes - before < 2:  # as SQLite's documentation tells when all is merged
+                break
+            pages, before = _MERGED_AT_ONCE, changes
+        busy = (await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")).scalar_one()
+    return not busy
 
 
 def _is_missing_parent(error: BaseException | None) -> bool:
