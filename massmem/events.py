@@ -10,8 +10,8 @@ Order within one turn:
 4. with a presentation: `agent_started`, deltas, and `agent_failed` when the winner could not write it.
 5. exactly one of `turn_completed`, `turn_failed`, `turn_interrupted`, last.
 
-`notice`, `context_measured` and `tool_returned` may stand anywhere; `context_compressed` too, also after the end of the turn, when the
-next one is prepared for. An event that was yielded to a caller is on disk.
+`notice`, `context_measured` and `tool_returned` may stand anywhere; `context_compressed` too, also after the end of the
+turn, when the next one is prepared for. An event that was yielded to a caller is on disk.
 """
 
 from datetime import UTC, datetime

@@ -95,14 +95,17 @@ def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[RowOp
             return _of_agents(place, event)
         case ev.WinnerDecided():
             return [SetTurn({"winner": event.agent_id})]
-        case ev.RoundStarted() | ev.AgentStarted() | ev.AgentDelta() | ev.AgentRetrying():
+        case ev.ToolReturned() | ev.ContextCompressed():
+            return _of_context(place, event)
+        case (
+            ev.RoundStarted()
+            | ev.AgentStarted()
+            | ev.AgentDelta()
+            | ev.AgentRetrying()
+            | ev.ContextMeasured()
+            | ev.Notice()
+        ):
             return []
-        case ev.Notice() | ev.ContextMeasured():
-            return []
-        case ev.ToolReturned():
-            return _tool_returned(place, event)
-        case ev.ContextCompressed():
-            return _context_compressed(place, event)
         case _:
             assert_never(event)
 
@@ -119,6 +122,14 @@ def _of_turn(place: _Place, event: _TurnEvent) -> list[RowOp]:
             return _turn_ended(place, "failed")
         case ev.TurnInterrupted():
             return _turn_ended(place, "interrupted")
+
+
+def _of_context(place: _Place, event: ev.ToolReturned | ev.ContextCompressed) -> list[RowOp]:
+    match event:
+        case ev.ToolReturned():
+            return _tool_returned(place, event)
+        case ev.ContextCompressed():
+            return _context_compressed(place, event)
 
 
 def _of_agents(place: _Place, event: _AgentsEvent) -> list[RowOp]:

@@ -146,7 +146,7 @@ def _search(
     found = (
         columns.join_from(chat_messages, index, index.c.rowid == chat_messages.c.row_id)
         .where(sa.text("message_search MATCH :words").bindparams(words=match))
-        .where(chat_messages.c.kind.in_(("user", "assistant", "tool_call")))
+        .where(chat_messages.c.kind.in_(("user", "assistant", "tool_call", "tool_result")))
         .order_by(sa.text("bm25(message_search)"), chat_messages.c.row_id)
         .limit(limit)
     )
