@@ -76,7 +76,7 @@ class RecordingRecord(_Record):
 
     kind: episode, the message with this seq word for word; complete, the turn ended and agent_id won it; extract,
     facts from what agent_id did in the turn after `since` and up to seq. agent_id None: the user. position: number of
-    the episode in its session, from 0.
+    the episode in its session, from 0. forgotten: of each fact that must not come of it again, its words as numbers.
     """
 
     session_id: str
@@ -92,6 +92,7 @@ class RecordingRecord(_Record):
     reason: str | None = None
     created_at: datetime
     next_attempt_at: datetime | None = None
+    forgotten: tuple[tuple[int, ...], ...] = ()
 
 
 class RecordingCounts(_Record):

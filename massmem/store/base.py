@@ -108,6 +108,10 @@ class SessionStore(Protocol):
         """Everything that was said in one turn, oldest first."""
         ...
 
+    async def repeated(self, message_ids: Sequence[str]) -> list[str]:
+        """Ids of answers that a final answer among these messages repeats word for word."""
+        ...
+
     async def search_text(
         self, query: str, session_ids: Sequence[str] | None = None, limit: int = 20
     ) -> list[MessageRecord]:
@@ -131,8 +135,25 @@ class SessionStore(Protocol):
         """
         ...
 
-    async def finish_recordings(self, recordings: Sequence[RecordingRecord], reason: str | None = None) -> None:
-        """They are done. reason: why there was nothing to do."""
+    async def claim_recording(self, recording: RecordingRecord, until: datetime) -> bool:
+        """Take a row that is due: it is due for nobody, until then. False: another process was faster."""
+        ...
+
+    async def release_recording(self, recording: RecordingRecord) -> None:
+        """Let go of a row that was claimed: it is due again."""
+        ...
+
+    async def finish_recordings(
+        self, recordings: Sequence[RecordingRecord], reason: str | None = None, *, lasting: bool = True
+    ) -> None:
+        """They are done. reason: why there was nothing to do.
+
+        lasting False: for a memory that ends with its process; they stay pending until `release_held`.
+        """
+        ...
+
+    async def release_held(self) -> int:
+        """What was done for a memory that did not last is due again; returns how many rows that are."""
         ...
 
     async def fail_recording(self, recording: RecordingRecord, reason: str, retry_at: datetime | None) -> None:
@@ -146,6 +167,12 @@ class SessionStore(Protocol):
 
         Returns how many. What was forgotten stays so.
         """
+        ...
+
+    async def forget_fact(
+        self, session_id: str, agent_id: str, message_ids: Sequence[str], words: Sequence[int]
+    ) -> None:
+        """From the turns of these messages no fact with these words (numbers) is recorded again; others are."""
         ...
 
     async def forget_recordings(self, selection: Selection, message_ids: Sequence[str] = ()) -> None:

@@ -1,7 +1,7 @@
 """Statements of the queue of what is to be remembered, and of what its worker reads from the log."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from massmem.memory.memories import USER, Selection
 from massmem.records import RecordingCounts, RecordingRecord
 from massmem.store.projection import message_id
-from massmem.store.schema import PENDING, SESSION, TURN, chat_messages, recordings, turns
+from massmem.store.schema import PENDING, SESSION, TURN, answers, chat_messages, recordings, turns
 
 MOST_WORDS = 64
 """Words of a query that are searched for."""
@@ -48,13 +48,10 @@ QUEUE_EXTRACTION = sa.insert(recordings).from_select(
 )
 """For each agent that said something in the turn since the last extraction of it was queued."""
 
+_IS_DUE = sa.or_(_r.next_attempt_at.is_(None), _r.next_attempt_at <= sa.bindparam("now", type_=_r.created_at.type))
 _DUE = (
     sa.select(recordings)
-    .where(
-        sa.text(PENDING),
-        _r.kind == sa.bindparam("of_kind", type_=sa.Text),
-        sa.or_(_r.next_attempt_at.is_(None), _r.next_attempt_at <= sa.bindparam("now", type_=_r.created_at.type)),
-    )
+    .where(sa.text(PENDING), _r.kind == sa.bindparam("of_kind", type_=sa.Text), _IS_DUE)
     .order_by(_r.created_at, _r.session_id, _r.seq, _r.agent_id)
 )
 _THIS_ONE = (
@@ -67,6 +64,21 @@ _THIS_ONE = (
 )
 _NEW_REASON = sa.bindparam("new_reason", type_=sa.Text)
 FINISH = sa.update(recordings).where(*_THIS_ONE).values(status="done", reason=_NEW_REASON, next_attempt_at=None)
+_HELD = datetime(9999, 1, 1, tzinfo=UTC)
+HOLD = sa.update(recordings).where(*_THIS_ONE).values(reason=_NEW_REASON, next_attempt_at=_HELD)
+"""Done, but for a memory that does not last: still to be done for one that does."""
+
+RELEASE = sa.update(recordings).where(*_THIS_ONE).values(next_attempt_at=None)
+RELEASE_HELD = (
+    sa.update(recordings)
+    .where(sa.text(PENDING), _r.next_attempt_at >= _HELD)
+    .values(reason=None, next_attempt_at=None)
+)  # fmt: skip
+CLAIM = (
+    sa.update(recordings)
+    .where(*_THIS_ONE, _IS_DUE)
+    .values(next_attempt_at=sa.bindparam("until", type_=_r.created_at.type))
+)
 RETRY = (
     sa.update(recordings)
     .where(*_THIS_ONE)
@@ -95,17 +107,19 @@ def record(row: dict[str, Any]) -> RecordingRecord:
     more: dict[str, Any] = {
         "agent_id": row["agent_id"] or None,
         "message_id": message_id(row["session_id"], row["seq"]),
+        "forgotten": row["forgotten"] or (),
     }
     return RecordingRecord(**{**row, **more})
 
 
 def queue_row(recording: RecordingRecord) -> dict[str, Any]:
     """The row that `record` reads."""
-    return recording.model_dump(exclude={"message_id"}) | {"agent_id": recording.agent_id or ""}
+    more = {"agent_id": recording.agent_id or "", "forgotten": recording.forgotten or None}
+    return recording.model_dump(exclude={"message_id"}) | more
 
 
 def key(recording: RecordingRecord) -> dict[str, Any]:
-    """The parameters that name one row in FINISH and RETRY."""
+    """The parameters that name one row in FINISH, HOLD, RELEASE, CLAIM and RETRY."""
     return {
         "of_session": recording.session_id,
         "of_seq": recording.seq,
@@ -157,6 +171,30 @@ def forget(selection: Selection, message_ids: Sequence[str]) -> sa.Update:
         named = sa.select(m.session_id, m.seq).where(m.id.in_(message_ids))
         where.append(sa.tuple_(_r.session_id, _r.seq).in_(named))
     return sa.update(recordings).where(*where).values(status="forgotten", reason=None, next_attempt_at=None)
+
+
+def forget_fact(
+    connection: sa.Connection, session_id: str, agent_id: str, turns_: Sequence[int], words: Sequence[int]
+) -> None:
+    """What the agent said in these turns must not give a fact with these words again."""
+    of_agent = (_r.session_id == session_id, _r.agent_id == agent_id, _r.kind == "extract")
+    for row in connection.execute(sa.select(recordings).where(*of_agent, _r.turn.in_(turns_))).mappings().all():
+        known: list[list[int]] = row["forgotten"] or []
+        if [*words] not in known:
+            change = sa.update(recordings).where(*of_agent, _r.seq == row["seq"])
+            connection.execute(change.values(forgotten=[*known, [*words]]))
+
+
+def same_text(message_ids: Sequence[str]) -> sa.Select[*tuple[Any, ...]]:
+    """Answers of a turn that its final answer, one of these messages, repeats word for word."""
+    final, answer = chat_messages.alias("final"), chat_messages.alias("answer")
+    return (
+        sa.select(answer.c.id)
+        .select_from(final)
+        .join(answers, sa.and_(answers.c.session_id == final.c.session_id, answers.c.turn == final.c.turn))
+        .join(answer, sa.and_(answer.c.session_id == answers.c.session_id, answer.c.seq == answers.c.seq))
+        .where(final.c.id.in_(message_ids), final.c.final, answer.c.content == final.c.content)
+    )
 
 
 def _kinds(selection: Selection, message_ids: Sequence[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from sqlalchemy import event
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import Dialect
 
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """Every revision ever released, oldest first. The last one is what this program reads and writes."""
 
 CONVERSATION = "kind = 'user' OR final"
@@ -198,6 +198,7 @@ recordings = sa.Table(
     sa.Column("reason", sa.Text),
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Column("next_attempt_at", UtcDateTime),
+    sa.Column("forgotten", sa.JSON(none_as_null=True)),
     sa.CheckConstraint("kind IN ('episode', 'complete', 'extract')", name="ck_recordings_kind"),
     sa.CheckConstraint("status IN ('pending', 'done', 'failed', 'forgotten')", name="ck_recordings_status"),
     sa.Index(

@@ -196,6 +196,9 @@ class SqlStore:
         found = await self._read(_TURN_MESSAGES, of_session=clean_text(session_id), of_turn=turn)
         return [MessageRecord(**row) for row in found]
 
+    async def repeated(self, message_ids: Sequence[str]) -> list[str]:
+        return [row["id"] for row in await self._read(queue.same_text(message_ids))] if message_ids else []
+
     async def search_text(
         self, query: str, session_ids: Sequence[str] | None = None, limit: int = 20
     ) -> list[MessageRecord]:
@@ -216,10 +219,23 @@ class SqlStore:
         query, parameters = queue.due(kind, limit, session_id, now())
         return [queue.record(row) for row in await self._read(query, **parameters)]
 
-    async def finish_recordings(self, recordings: Sequence[RecordingRecord], reason: str | None = None) -> None:
+    async def claim_recording(self, recording: RecordingRecord, until: datetime) -> bool:
+        where = queue.key(recording) | {"now": now(), "until": until}
+        return await self._write(lambda connection: connection.execute(queue.CLAIM, where).rowcount) == 1
+
+    async def release_recording(self, recording: RecordingRecord) -> None:
+        await self._write(lambda connection: connection.execute(queue.RELEASE, queue.key(recording)))
+
+    async def finish_recordings(
+        self, recordings: Sequence[RecordingRecord], reason: str | None = None, *, lasting: bool = True
+    ) -> None:
         if recordings:
             rows = [queue.key(recording) | {"new_reason": reason} for recording in recordings]
-            await self._write(lambda connection: connection.execute(queue.FINISH, rows))
+            change = queue.FINISH if lasting else queue.HOLD
+            await self._write(lambda connection: connection.execute(change, rows))
+
+    async def release_held(self) -> int:
+        return await self._write(lambda connection: connection.execute(queue.RELEASE_HELD).rowcount)
 
     async def fail_recording(self, recording: RecordingRecord, reason: str, retry_at: datetime | None) -> None:
         status = "failed" if retry_at is None else "pending"
@@ -233,6 +249,14 @@ class SqlStore:
     async def requeue(self, session_id: str | None = None, *, done: bool) -> int:
         change = queue.requeue(session_id, done=done)
         return await self._write(lambda connection: connection.execute(change).rowcount)
+
+    async def forget_fact(
+        self, session_id: str, agent_id: str, message_ids: Sequence[str], words: Sequence[int]
+    ) -> None:
+        turns_ = sorted({message.turn for message in await self.messages_by_id(message_ids)})
+        await self._write(
+            lambda connection: queue.forget_fact(connection, clean_text(session_id), agent_id, turns_, words)
+        )
 
     async def forget_recordings(self, selection: Selection, message_ids: Sequence[str] = ()) -> None:
         await self._write(lambda connection: connection.execute(queue.forget(selection, message_ids)))
