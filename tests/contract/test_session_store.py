@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from massmem.errors import SessionBusyError, SessionExistsError, StoreError
@@ -18,17 +18,14 @@ from massmem.records import MessageRecord, RecordingRecord, SessionRecord
 from massmem.store import open_store
 from massmem.store.base import SessionStore
 from tests.support.sample_turn import START, answer, ballot, begin, event, other_ends, whole_turn
+from tests.support.stores import NewPlace
 
 Opener = Callable[[], Awaitable[SessionStore]]
 
 
-def sqlite_url(folder: Path) -> str:
-    return f"sqlite:///{folder / 'store.db'}"
-
-
-@pytest.fixture(params=[sqlite_url], ids=["sqlite"])
-def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
-    url = request.param(tmp_path)
+@pytest.fixture
+def opener(new_place: NewPlace, tmp_path: Path) -> Opener:
+    url = new_place()
     return lambda: open_store(url, tmp_path / "home" / ".massmem")
 
 
@@ -450,14 +447,13 @@ async def test_any_query_is_words(store: SessionStore, query: str) -> None:
     assert isinstance(await store.search_text(query), list)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cuts=st.sets(st.integers(1, len(whole_turn()) - 1)))
 def test_the_tables_do_not_depend_on_how_events_are_batched(
-    tmp_path_factory: pytest.TempPathFactory, cuts: set[int]
+    new_place: NewPlace, tmp_path: Path, cuts: set[int]
 ) -> None:
     async def tables() -> tuple[object, ...]:
-        folder = tmp_path_factory.mktemp("batches")
-        store = await open_store(sqlite_url(folder), folder)
+        store = await open_store(new_place(), tmp_path / ".massmem")
         await store.create_session(session())
         log, edges = whole_turn(), [0, *sorted(cuts), len(whole_turn())]
         for start, end in pairwise(edges):

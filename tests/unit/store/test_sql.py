@@ -42,13 +42,6 @@ def rows(database: Path, query: str, *parameters: object) -> list[Any]:
         return connection.execute(query, parameters).fetchall()
 
 
-@pytest.mark.parametrize("url", ["postgresql://u:secret@h/db", "redis://h"])
-async def test_stores_of_later_versions(home: Path, url: str) -> None:
-    with pytest.raises(InputError, match="not available in this version") as caught:
-        await open_store(url, home)
-    assert "secret" not in caught.value.message
-
-
 async def test_an_unknown_kind_of_store(home: Path) -> None:
     with pytest.raises(InputError, match="'mongodb'"):
         await open_store("mongodb://h", home)

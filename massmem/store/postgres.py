@@ -1,0 +1,208 @@
+"""What is peculiar to PostgreSQL: its connections, its locks, its clock, its search."""
+
+import asyncio
+import re
+import unicodedata
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.dialects.postgresql import TSQUERY, TSVECTOR, insert
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from massmem.errors import InputError
+from massmem.store.dialect import Dialect
+from massmem.store.postgres_server import address, check, name_of, store_error, upgrade
+from massmem.store.recordings import MOST_WORDS
+from massmem.store.schema import (
+    REVISIONS,
+    SESSION,
+    UtcDateTime,
+    chat_messages,
+    chat_sessions,
+    message_search,
+    metadata,
+)
+from massmem.store.sql import SqlStore
+
+WRITERS, READERS = 6, 4
+"""Connections of one process."""
+
+LOCK_TIMEOUT = 30
+"""Seconds to wait for another process that writes the same session."""
+
+# libpq's own; what the URL says comes first. A server that vanished without a word is noticed within a minute.
+_CONNECT = {
+    "connect_timeout": "10",
+    "application_name": "massmem",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
+# A server may be set up to acknowledge what is not on its disk yet. Stricter settings are left as they are.
+_SETTINGS = f"""
+SELECT set_config('TimeZone', 'UTC', false), set_config('lock_timeout', '{LOCK_TIMEOUT}s', false),
+       set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+                  WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)
+"""
+
+_MOST_BYTES = 900_000
+"""Of one message's words: a tsvector takes a megabyte. What comes later in the message is not found."""
+
+_MOST_POSITIONS, _LAST_POSITION, _LONGEST_WORD = 255, 16_383, 500
+_SOUGHT = ("user", "assistant", "tool_call")
+_ACCENTS = re.compile("[\u0300-\u036f]+")
+_WORD = re.compile(r"[^\W_]+")
+
+# Others may still refer to the row; two that append wait for each other.
+_LOCK = (
+    sa.select(chat_sessions.c.session_id)
+    .where(chat_sessions.c.session_id == SESSION)
+    .with_for_update(key_share=True)
+)  # fmt: skip
+_INDEX = sa.insert(message_search).values(
+    session_id=sa.bindparam("of_session", type_=message_search.c.session_id.type),
+    seq=sa.bindparam("of_seq", type_=sa.Integer),
+    words=sa.cast(sa.bindparam("of_words", type_=sa.Text), TSVECTOR),
+)
+
+
+async def open_postgres(url: str) -> SqlStore:
+    """Connect, and make or migrate the tables when needed. Raises as `massmem.store.open_store`."""
+    given = address(url)
+    target = given.set(query=_CONNECT | dict(given.query))
+    name = name_of(target)
+    try:
+        engine = create_async_engine(
+            target,
+            pool_size=WRITERS + READERS,
+            max_overflow=0,
+            pool_use_lifo=True,
+            # One round trip per use: a connection that a restart of the server cut off is replaced unnoticed.
+            pool_pre_ping=True,
+        )
+    except ImportError as e:
+        raise InputError("store.url: PostgreSQL needs the package psycopg", "pip install 'massmem[postgres]'") from e
+    event.listen(engine.sync_engine, "connect", _configure)
+    store = SqlStore(engine, dialect(name))
+    try:
+        if await store.look(partial(check, name=name)) != REVISIONS[-1]:
+            await asyncio.to_thread(upgrade, target)
+    except BaseException:
+        await store.close()
+        raise
+    return store
+
+
+def dialect(name: str) -> Dialect:
+    """name: what the database is called in error messages."""
+    return Dialect(
+        writers=WRITERS,
+        reading={"isolation_level": "AUTOCOMMIT"},
+        insert=insert,
+        moment=_moment,
+        lock=_lock,
+        index=_index,
+        search=_search,
+        erase=_erase,
+        is_duplicate=partial(_has_code, codes=("23505",)),
+        is_missing_parent=partial(_has_code, codes=("23503",)),
+        is_conflict=partial(_has_code, codes=("40001", "40P01")),
+        error=partial(store_error, name=name),
+    )
+
+
+def vector(text: str) -> str:
+    """The words of a text with their positions, as PostgreSQL reads a tsvector.
+
+    Made here, because how the server cuts and folds words depends on how it was set up: words are runs of letters
+    and digits, without case and accents, as SQLite's index has them.
+    """
+    places: dict[str, list[int]] = {}
+    size = 0
+    for place, word in enumerate(_words(text), 1):
+        found = places.get(word)
+        if found is None:
+            size += len(word.encode()) + 8
+            if size > _MOST_BYTES:
+                break
+            found = places[word] = []
+        if len(found) < _MOST_POSITIONS and place <= _LAST_POSITION:
+            found.append(place)
+            size += 2
+    return " ".join(f"'{word}':{','.join(map(str, at))}" if at else f"'{word}'" for word, at in places.items())
+
+
+def any_word(query: str) -> str:
+    """A tsquery for any word of the query; parts of one word (snake_case) stand side by side. Empty: no words."""
+    parts = [_words(word) for word in re.findall(r"\w+", query)]
+    phrases = dict.fromkeys(" <-> ".join(f"'{part}'" for part in word) for word in parts if word)
+    return " | ".join(list(phrases)[:MOST_WORDS])
+
+
+def _words(text: str) -> list[str]:
+    folded = text if text.isascii() else _ACCENTS.sub("", unicodedata.normalize("NFD", text))
+    return [word[:_LONGEST_WORD] for word in _WORD.findall(folded.casefold())]
+
+
+def _configure(connection: Any, _record: Any) -> None:
+    connection.autocommit = True
+    cursor = connection.cursor()
+    cursor.execute(_SETTINGS)
+    cursor.close()
+    connection.autocommit = False
+
+
+def _moment(seconds: float) -> sa.ColumnElement[Any]:
+    return sa.type_coerce(sa.func.clock_timestamp() + sa.literal(timedelta(seconds=seconds)), UtcDateTime)
+
+
+def _lock(connection: sa.Connection, session_id: str) -> None:
+    connection.execute(_LOCK, {"of_session": session_id})
+
+
+def _index(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
+    new = [
+        {"of_session": row["session_id"], "of_seq": row["seq"], "of_words": vector(row["content"])}
+        for row in rows
+        if row["kind"] in _SOUGHT
+    ]
+    if new:
+        connection.execute(_INDEX, new)
+
+
+def _search(
+    columns: sa.Select[*tuple[Any, ...]], query: str, session_ids: Sequence[str] | None, limit: int
+) -> sa.Select[*tuple[Any, ...]] | None:
+    text = any_word(query)
+    if not text:
+        return None
+    wanted = sa.cast(sa.literal(text), TSQUERY)
+    # 1: a longer message counts for less.
+    rank = sa.func.ts_rank(message_search.c.words, wanted, 1).label("rank")
+    found = sa.select(message_search.c.session_id, message_search.c.seq, rank).where(
+        message_search.c.words.op("@@")(wanted)
+    )
+    if session_ids is not None:
+        found = found.where(message_search.c.session_id.in_(session_ids))
+    best = found.order_by(rank.desc(), message_search.c.session_id, message_search.c.seq).limit(limit).subquery()
+    m = chat_messages.c
+    there = sa.and_(m.session_id == best.c.session_id, m.seq == best.c.seq)
+    return columns.join_from(chat_messages, best, there).order_by(best.c.rank.desc(), m.row_id)
+
+
+async def _erase(engine: AsyncEngine) -> bool:
+    """Rows that were deleted are cleared out; their bytes, and those in the write-ahead log, the server overwrites
+    in its own time."""
+    tables = ", ".join([*metadata.tables, message_search.name])
+    async with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        await connection.exec_driver_sql(f"VACUUM {tables}")
+    return True
+
+
+def _has_code(error: BaseException | None, codes: Sequence[str]) -> bool:
+    return getattr(error, "sqlstate", None) in codes
