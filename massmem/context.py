@@ -337,6 +337,7 @@ class Context:
             why=why,
             before=change.before,
             after=change.after,
+            window=self._meter.window,
             kept=change.kept,
             removed=change.removed,
             summary=summary.text,

@@ -210,7 +210,8 @@ class ContextMeasured(_Event):
 class ContextCompressed(_Event):
     """Old messages were replaced by a summary in what the agent's model is sent; the log keeps them.
 
-    before, after: tokens of the prompt. kept, removed: messages that stay verbatim, and that the summary stands for.
+    before, after: tokens of the prompt, by our count; window: what the model reads. kept, removed: messages that stay
+    verbatim, and that the summary stands for.
     until: the summary covers the conversation up to the message with this seq; None: only work of this very step.
     by: a model wrote the summary, or code took sentences from the messages.
     """
@@ -221,6 +222,7 @@ class ContextCompressed(_Event):
     why: CompressionReason
     before: int
     after: int
+    window: int | None = None
     kept: int
     removed: int
     summary: str

@@ -18,6 +18,7 @@ from massmem.events import (
     Notice,
     RoundStarted,
     Step,
+    ToolReturned,
     TurnCompleted,
     TurnFailed,
     TurnInterrupted,
@@ -153,6 +154,8 @@ class Board:
                 self._agent(event.agent_id).feed(event)
             case ContextMeasured() | ContextCompressed():
                 self._agent(event.agent_id).feed_context(event)
+            case ToolReturned():
+                pass  # it is between two requests of its agent, which shows as working
             case _:
                 assert_never(event)
 

@@ -6,10 +6,12 @@ from massmem.events import ContextCompressed, ContextMeasured
 from massmem.render.board import ContextEvent
 from massmem.render.figures import plural, printable_id
 
+_APPROACHING = " - Approaching limit!"
+
 
 def share(event: ContextMeasured) -> str:
     """`35%` of the window."""
-    return f"{event.tokens / event.window:.0%}" if event.window > 0 else "?"
+    return _percent(event.tokens, event.window)
 
 
 def near_limit(event: ContextMeasured) -> bool:
@@ -24,6 +26,7 @@ def log_lines(event: ContextEvent, turn: int) -> list[str]:
             return [_measured(event, turn)]
         case ContextCompressed():
             return [
+                *_before(event, turn),
                 f"Attempting compression ({event.before:,} → {event.after:,} tokens)",
                 f"Context compressed: Removed {plural(event.removed, 'message')} ({_freed(event):,} tokens).",
                 f"Kept {plural(event.kept, 'recent message')} ({event.after:,} tokens).",
@@ -48,9 +51,24 @@ def short_line(event: ContextEvent, turn: int) -> str | None:
 
 def _measured(event: ContextMeasured, turn: int) -> str:
     name, source = ("Window", "API actual") if event.source == "api" else ("Buffer", "buffer")
-    warning = " - Approaching limit!" if near_limit(event) else ""
-    figures = f"{event.tokens:,} / {event.window:,} tokens ({share(event)})"
-    return f"Context {name} (Turn {turn}): {figures} [{source}]{warning}"
+    warning = _APPROACHING if near_limit(event) else ""
+    return f"Context {name} (Turn {turn}): {_filled(event.tokens, event.window)} [{source}]{warning}"
+
+
+def _before(event: ContextCompressed, turn: int) -> list[str]:
+    """Why it was compressed: a prompt that is never sent, or was refused, is in no other event."""
+    if event.window is None:
+        return []
+    warning = " - Refused by the provider!" if event.why == "overflow" else _APPROACHING
+    return [f"Context Buffer (Turn {turn}): {_filled(event.before, event.window)} [buffer]{warning}"]
+
+
+def _filled(tokens: int, window: int) -> str:
+    return f"{tokens:,} / {window:,} tokens ({_percent(tokens, window)})"
+
+
+def _percent(tokens: int, window: int) -> str:
+    return f"{tokens / window:.0%}" if window > 0 else "?"
 
 
 def _freed(event: ContextCompressed) -> int:

@@ -15,6 +15,7 @@ from massmem.events import (
     Event,
     Notice,
     RoundStarted,
+    ToolReturned,
     TurnCompleted,
     TurnFailed,
     TurnInterrupted,
@@ -24,7 +25,7 @@ from massmem.events import (
 )
 from massmem.render.board import AgentEvent, Board, TurnEvent
 from massmem.render.context import short_line
-from massmem.render.figures import count, duration, failure, plural, summary, verdict
+from massmem.render.figures import count, duration, failure, plural, printable_id, summary, verdict
 from massmem.render.printable import one_line
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def describe(event: Event, board: Board) -> str | None:
             return _agent_line(event, board)
         case ContextMeasured() | ContextCompressed():
             return short_line(event, board.turn)
+        case ToolReturned():
+            return f"{printable_id(event.agent_id)} used {one_line(event.name, _EXCERPT)}"
         case _:
             assert_never(event)
 

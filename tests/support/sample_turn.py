@@ -94,5 +94,9 @@ def measured(at: float, tokens: int, *, agent: str = "ann", window: int = 128_00
 def compressed(at: float, *, agent: str = "ann") -> Event:
     return event(
         at, "context_compressed", agent_id=agent, round=1, why="threshold", before=96_000, after=51_200, kept=8,
-        removed=15, summary="Ann counted to ten.", by="extract", usage=Usage(),
+        removed=15, window=128_000, summary="Ann counted to ten.", by="extract", usage=Usage(),
     )  # fmt: skip
+
+
+def returned(at: float, *, agent: str = "ann", name: str = "read_file") -> Event:
+    return event(at, "tool_returned", agent_id=agent, round=1, name=name, content="a secret of the file")

@@ -33,10 +33,23 @@ def test_the_lines_of_the_log(event: Event, line: str):
 
 def test_the_report_of_a_compression():
     assert log_lines(shrunk(), 11) == [
+        "Context Buffer (Turn 11): 96,000 / 128,000 tokens (75%) [buffer] - Approaching limit!",
         "Attempting compression (96,000 → 51,200 tokens)",
         "Context compressed: Removed 15 messages (44,800 tokens).",
         "Kept 8 recent messages (51,200 tokens).",
     ]
+
+
+def test_the_report_of_a_refused_prompt():
+    refused = shrunk().model_copy(update={"why": "overflow", "before": 130_000})
+    assert log_lines(refused, 2)[:2] == [
+        "Context Buffer (Turn 2): 130,000 / 128,000 tokens (102%) [buffer] - Refused by the provider!",
+        "Attempting compression (130,000 → 51,200 tokens)",
+    ]
+
+
+def test_a_compression_in_an_unknown_window():
+    assert log_lines(shrunk().model_copy(update={"window": None}), 1)[0].startswith("Attempting")
 
 
 def test_a_window_with_room_is_not_worth_a_line():
@@ -55,4 +68,4 @@ def test_a_window_of_unknown_size_has_no_share():
 
 
 def test_a_summary_longer_than_what_it_stands_for_frees_nothing():
-    assert "(0 tokens)" in log_lines(shrunk().model_copy(update={"after": 99_000}), 1)[1]
+    assert "(0 tokens)" in log_lines(shrunk().model_copy(update={"after": 99_000}), 1)[2]

@@ -27,6 +27,10 @@ def test_contexts_are_logged_and_what_matters_is_a_warning(caplog: pytest.LogCap
             logging.WARNING,
             "ann: Context Buffer (Turn 1): 96,000 / 128,000 tokens (75%) [buffer] - Approaching limit!",
         ),
+        (
+            logging.WARNING,
+            "ann: Context Buffer (Turn 1): 96,000 / 128,000 tokens (75%) [buffer] - Approaching limit!",
+        ),
         (logging.WARNING, "ann: Attempting compression (96,000 → 51,200 tokens)"),
         (logging.WARNING, "ann: Context compressed: Removed 15 messages (44,800 tokens)."),
         (logging.WARNING, "ann: Kept 8 recent messages (51,200 tokens)."),

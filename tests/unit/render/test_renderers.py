@@ -24,6 +24,7 @@ from tests.support.sample_turn import (
     event,
     measured,
     other_ends,
+    returned,
     whole_turn,
 )
 
@@ -50,13 +51,14 @@ def show(events: list[Event], kind: str, **options: bool) -> str:
 
 def test_the_samples_hold_every_event():
     union = get_args(get_args(Event)[0])
-    assert {type(e) for e in [*whole_turn(), *other_ends(), measured(0, 2_000), compressed(0)]} == set(union)
+    others = [*other_ends(), measured(0, 2_000), compressed(0), returned(0)]
+    assert {type(e) for e in [*whole_turn(), *others]} == set(union)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "plain", "live"])
 def test_every_event_renders(kind: str):
     text = show(whole_turn(), kind)
-    for other in [*other_ends(), measured(1, 2_000), compressed(1)]:
+    for other in [*other_ends(), measured(1, 2_000), compressed(1), returned(1)]:
         text += show([begin("ann"), other], kind)
     assert text
 
@@ -118,6 +120,12 @@ def test_a_compressed_context_is_told_in_one_line(kind: str):
 def test_plain_warns_of_a_nearly_full_context():
     warning = "ann: Context Buffer (Turn 1): 96,000 / 128,000 tokens (75%) [buffer] - Approaching limit!"
     assert show(NEARLY_FULL, "plain").splitlines()[1] == f"  1.0s  {warning}"
+
+
+def test_a_tool_is_named_but_not_what_it_returned():
+    lines = show([begin("ann"), returned(1, name="read\x1b[2J_file")], "plain").splitlines()
+    assert lines[1] == "  1.0s  ann used read_file"
+    assert "secret" not in show([begin("ann"), returned(1)], "live")
 
 
 def test_the_view_has_a_column_for_how_full_contexts_are_once_that_is_known():
