@@ -34,7 +34,7 @@ def acquire(dialect: Dialect, session_id: str, owner: str, seconds: float) -> sa
     """Changes one row when the lease is free, has expired, or is the owner's already; none otherwise."""
     taken = {"owner": owner, "expires_at": dialect.moment(seconds)}
     statement = dialect.insert(leases).values(session_id=session_id, **taken)
-    return statement.on_conflict_do_update(
+    return statement.execution_options(preserve_rowcount=True).on_conflict_do_update(
         index_elements=["session_id"],
         set_=taken,
         where=sa.or_(leases.c.owner == owner, leases.c.expires_at <= dialect.moment(0)),

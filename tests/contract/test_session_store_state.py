@@ -1,0 +1,239 @@
+"""What every SessionStore promises about what stands beside the log: state, leases, copies for other stores."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from massmem.errors import StoreError
+from massmem.events import Event
+from massmem.messages import clean_text
+from massmem.records import LogEntry, SessionState
+from massmem.store import open_store
+from massmem.store.base import SessionStore
+from tests.contract.test_session_store import Opener, done, everything, queue, session
+from tests.support.sample_turn import START, answer, begin, event, other_ends, whole_turn
+from tests.support.stores import NewPlace
+
+
+@pytest.fixture
+def opener(new_place: NewPlace, tmp_path: Path) -> Opener:
+    url = new_place()
+    return lambda: open_store(url, tmp_path / "home" / ".massmem")
+
+
+@pytest.fixture
+async def store(opener: Opener) -> AsyncIterator[SessionStore]:
+    opened = await opener()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def other(new_place: NewPlace, tmp_path: Path) -> AsyncIterator[SessionStore]:
+    """A second, empty store of the same kind."""
+    opened = await open_store(new_place(), tmp_path / "home" / ".massmem")
+    yield opened
+    await opened.close()
+
+
+STATE = SessionState(
+    params={"order_id": "O-12345", "items": [1, 2.5, None, {"näme": "👩‍👩‍👧"}], "odd": "nul \x00 and \ud800"},
+    waiting_for_param="street",
+    last_intent_id="order.status",
+    plan_execution={"step": 2, "done": ["look up"]},
+    last_result={"found": True},
+)
+
+
+async def test_a_state_comes_back_as_it_was_saved(opener: Opener) -> None:
+    store = await opener()
+    await store.create_session(session())
+    assert await store.state("session_a") == SessionState()
+    assert await store.state("session_b") == SessionState()
+    await store.save_state("session_a", STATE)
+    await store.close()
+    again = await opener()
+    found = await again.state("session_a")
+    assert found.updated_at is not None
+    assert found.params == STATE.params | {"odd": clean_text("nul \x00 and \ud800")}
+    assert found == STATE.model_copy(update={"params": found.params, "updated_at": found.updated_at})
+    await again.save_state("session_a", SessionState(params={"order_id": "O-1"}))
+    second = await again.state("session_a")
+    assert second.model_dump(exclude={"updated_at"}) == SessionState(params={"order_id": "O-1"}).model_dump(
+        exclude={"updated_at"}
+    )
+    assert second.updated_at is not None
+    assert second.updated_at >= found.updated_at
+    with pytest.raises(StoreError, match="session_b"):
+        await again.save_state("session_b", STATE)
+    await again.close()
+
+
+def test_values_of_params_are_not_shown() -> None:
+    assert "O-12345" not in repr(STATE)
+    assert "street" in repr(STATE)
+
+
+async def test_a_lease_has_one_owner(store: SessionStore) -> None:
+    for name in ("a", "b"):
+        await store.create_session(session(name))
+    assert await store.acquire_lease("a", "one", 60)
+    assert await store.acquire_lease("a", "one", 60)
+    assert not await store.acquire_lease("a", "two", 60)
+    assert await store.acquire_lease("b", "two", 60)
+    assert await store.renew_lease("a", "one", 60)
+    assert not await store.renew_lease("a", "two", 60)
+    await store.release_lease("a", "two")
+    assert not await store.acquire_lease("a", "two", 60)
+    await store.release_lease("a", "one")
+    await store.release_lease("a", "one")
+    assert not await store.renew_lease("a", "one", 60)
+    assert await store.acquire_lease("a", "two", 60)
+    with pytest.raises(StoreError, match="session_c"):
+        await store.acquire_lease("session_c", "one", 60)
+    assert not await store.renew_lease("session_c", "one", 60)
+
+
+async def test_a_lease_expires_unless_it_is_renewed(store: SessionStore) -> None:
+    await store.create_session(session())
+    assert await store.acquire_lease("session_a", "one", 0.3)
+    assert not await store.acquire_lease("session_a", "two", 0.3)
+    assert await store.renew_lease("session_a", "one", 60)
+    await asyncio.sleep(0.4)
+    assert not await store.acquire_lease("session_a", "two", 60)
+    assert await store.renew_lease("session_a", "one", 0.05)
+    await asyncio.sleep(0.1)
+    assert await store.renew_lease("session_a", "one", 0.05)  # late, and nobody else has come
+    await asyncio.sleep(0.1)
+    assert await store.acquire_lease("session_a", "two", 60)
+    assert not await store.renew_lease("session_a", "one", 60)
+    assert not await store.acquire_lease("session_a", "one", 60)
+
+
+async def test_of_many_that_want_a_lease_one_gets_it(opener: Opener) -> None:
+    stores = [await opener() for _ in range(3)]
+    await stores[0].create_session(session())
+    for _ in range(3):
+        names = [f"owner-{n}" for n in range(12)]
+        got = await asyncio.gather(*(stores[n % 3].acquire_lease("session_a", names[n], 60) for n in range(12)))
+        assert sum(got) == 1
+        await stores[1].release_lease("session_a", names[got.index(True)])
+    for store in stores:
+        await store.close()
+
+
+async def pages(store: SessionStore, size: int = 1000) -> AsyncIterator[Sequence[LogEntry]]:
+    after = 0
+    while page := await store.export_log("session_a", after, size):
+        yield page
+        after = page[-1].seq
+
+
+async def lived_in(store: SessionStore) -> None:
+    """A session with everything that events tell, and all that they do not."""
+    await store.create_session(session().model_copy(update={"user_id": "u", "memory_group": "g"}))
+    thought = answer(31, "ann", "A long answer with reasons.").model_copy(update={"reasoning": "it is so"})
+    stopped = event(32, "turn_interrupted", by="user")
+    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 2, [begin("ann", at=30, question="A question that is given up?"), thought, stopped])
+    await store.append("session_a", 2, other_ends()[:1])
+    await store.append("session_a", 2, [stopped])
+    await store.abandon_turn("session_a", 2)
+    await store.append("session_a", 3, [begin("ann", at=40, question="And the third question?"), done(45)])
+    await store.append("session_a", 3, [event(46, "notice", message="after the end")])
+    rows = await store.due_recordings("episode", 100)
+    await store.finish_recordings(rows[:2])
+    await store.fail_recording(rows[2], "the model is away", START)
+    await store.fail_recording(rows[3], "never", None)
+    await store.save_state("session_a", STATE)
+    await store.rename_session("session_a", "My own title")
+
+
+async def seen(store: SessionStore) -> list[object]:
+    """All that can be read of the session."""
+    turns: list[list[Event]] = [await store.turn_events("session_a", turn) for turn in (1, 2, 3)]
+    return [
+        await store.get_session("session_a"),
+        await everything(store),
+        await store.turns("session_a"),
+        turns,
+        await store.state("session_a"),
+        await queue(store, "session_a"),
+        await store.recording_counts("session_a"),
+        await store.winners(["session_a"]),
+        [m.content for m in await store.search_text("question")],
+        await store.export_session("session_a"),
+        [page async for page in pages(store)],
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+async def test_a_session_moves_whole_to_another_store(store: SessionStore, other: SessionStore, size: int) -> None:
+    await lived_in(store)
+    copy = await store.export_session("session_a")
+    assert copy is not None
+    assert copy.abandoned == (2,)
+    before = await seen(store)
+    for _ in range(2):  # again over itself
+        await other.import_session(copy, pages(store, size))
+        assert await seen(other) == before
+    assert await seen(store) == before
+    later = [begin("ann", at=60, question="What comes after the move?"), answer(61, "ann", "The next number.")]
+    assert await other.append("session_a", 4, later) == await store.append("session_a", 4, later)
+    assert await queue(other) == await queue(store)
+
+
+async def test_the_log_is_exported_with_deltas_in_pages(store: SessionStore) -> None:
+    assert await store.export_session("session_a") is None
+    assert await store.export_log("session_a") == []
+    await lived_in(store)
+    whole = await store.export_log("session_a")
+    assert [entry for page in [p async for p in pages(store, 3)] for entry in page] == whole
+    assert [entry.seq for entry in whole] == sorted({entry.seq for entry in whole})
+    assert "agent_delta" in "".join(entry.payload for entry in whole)
+    exported = [row for entry in whole for row in entry.recordings]
+    counts = await store.recording_counts("session_a")
+    assert len(exported) == counts.pending + counts.done + counts.failed
+    assert all(row.seq == entry.seq for entry in whole for row in entry.recordings)
+
+
+class Unplugged(Exception):
+    pass
+
+
+async def test_a_move_that_breaks_off_leaves_nothing_half_done(store: SessionStore, other: SessionStore) -> None:
+    async def broken() -> AsyncIterator[Sequence[LogEntry]]:
+        async for page in pages(store, 4):
+            yield page
+            if page[-1].seq > 8:
+                raise Unplugged
+
+    await lived_in(store)
+    copy = await store.export_session("session_a")
+    assert copy is not None
+    with pytest.raises(Unplugged):
+        await other.import_session(copy, broken())
+    assert await other.get_session("session_a") is None
+    assert await other.list_sessions() == []
+    await other.create_session(session())
+    await other.append("session_a", 1, [begin("ann", question="What was here before"), done(2)])
+    before = await seen(other)
+    with pytest.raises(Unplugged):
+        await other.import_session(copy, broken())
+    assert await seen(other) == before
+    await other.import_session(copy, pages(store))
+    assert await seen(other) == await seen(store)
+
+
+async def test_how_long_an_answer_took_is_kept(store: SessionStore) -> None:
+    await store.create_session(session())
+    await store.append("session_a", 1, [begin("ann"), answer(1, "ann", "A"), done(5)])
+    await store.append("session_a", 2, [begin("ann", at=10)])
+    await store.append("session_a", 2, [event(12, "turn_interrupted", by="user")])
+    resumed = event(100, "turn_resumed", session_id="session_a", turn=2, question="Why?", agents=("ann",))
+    await store.append("session_a", 2, [resumed])
+    await store.append("session_a", 2, [done(101.5)])
+    finals = [m for m in await everything(store) if m.final]
+    assert [m.metadata["response_time"] for m in finals] == [5.0, 1.5]
