@@ -13,12 +13,15 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from massmem.errors import HomeError, MassmemError, StoreError
 from massmem.home import make_home, unwritable
 from massmem.messages import clean_text
 from massmem.session_ids import SESSION_ID
+
+if TYPE_CHECKING:
+    from massmem.records import SessionRecord
 
 LOCK_TIMEOUT = 30.0
 """Seconds to wait for another process that writes the registry."""
@@ -215,6 +218,21 @@ def sessions_in(database: Path) -> list[Entry]:
 def without_password(url: str) -> str:
     """The URL without what follows the user's name, and without parameters, which may hold a password too."""
     return re.sub(r"(?<=://)([^:@/?]*):.*@", r"\1@", url).partition("?")[0]
+
+
+def entry_of(session: "SessionRecord", store: str) -> Entry:
+    """The entry of a stored session. store: the URL of the store."""
+    ended = None if session.status == "active" else session.updated_at.isoformat(timespec="seconds")
+    return Entry(
+        session_id=session.session_id,
+        start_time=session.created_at.isoformat(timespec="seconds"),
+        end_time=ended,
+        status=session.status,
+        config_path=session.config_path,
+        model=session.model,
+        description=session.description or session.title,
+        store=without_password(store),
+    )
 
 
 class _Unreadable(ValueError):

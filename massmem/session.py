@@ -4,7 +4,6 @@ It composes store, registry, providers, agents and coordinator; nothing else doe
 """
 
 import asyncio
-import difflib
 import logging
 import os
 import secrets
@@ -21,7 +20,7 @@ from massmem.batches import batches
 from massmem.config.load import resolve_agents
 from massmem.config.models import TeamConfig
 from massmem.coordinator import Turn, run_turn
-from massmem.errors import HomeError, InputError, SessionBusyError, SessionExistsError, StoreError, UnknownSessionError
+from massmem.errors import HomeError, InputError, SessionBusyError, SessionExistsError, StoreError
 from massmem.events import Event, Notice, ToolReturned, TurnCompleted, TurnFailed, TurnInterrupted, now
 from massmem.home import make_folder, make_home
 from massmem.messages import clean_text
@@ -29,18 +28,17 @@ from massmem.providers import Providers, check_key
 from massmem.providers.base import ChatProvider
 from massmem.recall import SessionMemory
 from massmem.records import SessionRecord, SessionStatus, TurnRecord
-from massmem.registry import Entry, Registry, RegistryDamaged, without_password
-from massmem.session_ids import check_session_id
+from massmem.registry import Registry, RegistryDamaged, entry_of
+from massmem.session_ids import check_session_name
 from massmem.store import open_store
 from massmem.store.base import SessionStore
+from massmem.store.reading import existing_session, find_session, newest_session
 from massmem.views import Place, Views
 
 log = logging.getLogger(__name__)
 
 RECORD_AT_EXIT = 3.0
 """Seconds for which closing a session waits for its memories; what is left then is recorded by the next run."""
-
-_SUGGEST_FROM = 500
 
 StopReason = Literal["user", "signal"]
 
@@ -72,27 +70,35 @@ class Session:
 
     @classmethod
     async def open(
-        cls, config: TeamConfig, *, home: Path, session_id: str | None = None, debug: Path | None = None
+        cls,
+        config: TeamConfig,
+        *,
+        home: Path,
+        session_id: str | None = None,
+        newest: bool = False,
+        debug: Path | None = None,
     ) -> Self:
         """Open the session `session_id` (or the configuration's), or prepare a new one when neither is given.
 
         home: the folder for massmem's own files, made when missing. A new session is stored with its first question.
+        session_id: also a name, or the beginning of an id. newest: go on with the session that was used last.
         debug: a folder for debug files of what is remembered; None: none are written.
 
         Raises:
             MissingKeyError, MissingModelError, ConfigError, HomeError, InputError: see there; no session was made.
             UnknownSessionError: there is no such session; the hint names similar ones.
+            InputError: session_id may be any of several sessions; the hint names them.
             StoreError: the store cannot be used.
         """
-        wanted = session_id or config.session_id
+        wanted = session_id or (None if newest else config.session_id)
         if wanted is not None:
-            check_session_id(wanted)
+            check_session_name(wanted)
         for agent in config.agents:
             check_key(agent.backend, os.environ)
         make_home(home)
         store = await open_store(config.store.url, home)
         try:
-            record = None if wanted is None else await _existing(store, wanted)
+            record = await _wanted(store, wanted, newest=newest)
             session = cls(config, home, store, record, debug)
         except BaseException:
             await store.close()
@@ -225,6 +231,7 @@ class Session:
         # Beside the turn: with thousands of sessions the index takes longer to write than a turn should wait.
         entering = asyncio.create_task(self._index("active"))
         try:
+            await existing_session(self._store, self.id)  # it may have been deleted since it was opened
             yield
         finally:
             try:
@@ -238,16 +245,16 @@ class Session:
     async def _index(self, status: SessionStatus | None = None) -> None:
         """Enter the session in the registry, as the store has it or with `status`; a damaged registry is made anew."""
         record = await self._store.get_session(self.id)
-        if record is None:
+        if record is None or record.status == "deleting":
             return
         if status is not None:
             record = record.model_copy(update={"status": status})
-        registry, url = Registry(self._home), without_password(self._config.store.url)
+        registry, url = Registry(self._home), self._config.store.url
         try:
-            await asyncio.to_thread(registry.upsert, _entry(record, url))
+            await asyncio.to_thread(registry.upsert, entry_of(record, url))
         except RegistryDamaged as e:
             log.warning("%s; it is made again from the store. %s", e.message, e.hint)
-            entries = [_entry(r, url) for r in await self._store.list_sessions()]
+            entries = [entry_of(r, url) for r in await self._store.list_sessions()]
             await asyncio.to_thread(registry.rebuild, entries)
 
     async def _last_turn(self) -> TurnRecord | None:
@@ -305,25 +312,8 @@ def _unfinished(turn: TurnRecord | None) -> TurnRecord | None:
     return turn if turn is not None and turn.status in {"running", "interrupted", "failed"} else None
 
 
-def _entry(record: SessionRecord, store: str) -> Entry:
-    ended = None if record.status == "active" else record.updated_at.isoformat(timespec="seconds")
-    return Entry(
-        session_id=record.session_id,
-        start_time=record.created_at.isoformat(timespec="seconds"),
-        end_time=ended,
-        status=record.status,
-        config_path=record.config_path,
-        model=record.model,
-        description=record.description or record.title,
-        store=store,
-    )
-
-
-async def _existing(store: SessionStore, session_id: str) -> SessionRecord:
-    record = await store.get_session(session_id)
-    if record is not None:
-        return record
-    known = [s.session_id for s in await store.list_sessions(limit=_SUGGEST_FROM)]
-    near = difflib.get_close_matches(session_id, known, n=3)
-    hint = f"did you mean {', '.join(near)}? " if near else ""
-    raise UnknownSessionError(f"there is no session {session_id!r}", f"{hint}see all with: massmem --list-sessions")
+async def _wanted(store: SessionStore, name: str | None, *, newest: bool) -> SessionRecord | None:
+    """None: a new session."""
+    if name is not None:
+        return await find_session(store, name)
+    return await newest_session(store) if newest else None
