@@ -45,13 +45,11 @@ class Views:
         self._memory = memory
         self._agents = tuple(agents)
         self._meters: asyncio.Task[dict[str, Meter]] | None = None
-        self._loading: asyncio.Task[None] | None = None
         self._preparing: asyncio.Task[None] | None = None
         self._prepared: list[ContextCompressed] = []
 
     def start(self) -> None:
         """Begin to ask the servers for their windows and to load the vocabulary; returns at once."""
-        self._loading = asyncio.create_task(tokens.load())
         self._meters = asyncio.create_task(self._measured())
 
     async def contexts(self, place: Place, chat: Mapping[str, ChatProvider]) -> dict[str, Context]:
@@ -74,7 +72,7 @@ class Views:
 
     async def close(self) -> None:
         """End what still runs: what was not prepared is done by the next turn."""
-        for task in (self._loading, self._meters, self._preparing):
+        for task in (self._meters, self._preparing):
             if task is not None:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
@@ -83,7 +81,8 @@ class Views:
     async def _measured(self) -> dict[str, Meter]:
         """Agents with the same model at the same place have the same window, which is asked for once."""
         places = {_served_by(agent.backend): agent.backend for agent in self._agents}
-        found = await asyncio.gather(*(context_window(backend, os.environ) for backend in places.values()))
+        asked = asyncio.gather(*(context_window(backend, os.environ) for backend in places.values()))
+        found, _ = await asyncio.gather(asked, tokens.load(places.values()))
         windows = dict(zip(places, found, strict=True))
         return {agent.id: _meter(agent.backend, windows[_served_by(agent.backend)]) for agent in self._agents}
 

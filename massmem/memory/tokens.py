@@ -10,7 +10,7 @@ import logging
 import math
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from gzip import BadGzipFile, decompress
 from hashlib import sha256
@@ -106,17 +106,17 @@ def counter_for(backend: BackendConfig) -> TokenCounter:
     """How to count what this backend's model is sent, fast enough for the event loop: a few ms for any length.
 
     Its own vocabulary for OpenAI's models; for others the same with a factor; see ChatProvider.count_prompt for the
-    model's own count. Call `load` first, once: until the vocabulary is there the counter estimates from characters.
-    `scripted` counts as its provider does.
+    model's own count. Await `load` before counts are compared with a provider's: until then a counter estimates from
+    characters, which is up to three times too much for words that repeat. `scripted` counts as its provider does.
     """
     if backend.type == "scripted":
         return estimate_tokens
     return partial(_count_quickly, factor=_FACTORS.get(backend.type, _OTHER_FACTOR))
 
 
-async def load() -> None:
-    """Load the vocabulary in a thread, once; later calls return at once."""
-    if not _vocabulary.tried:
+async def load(backends: Iterable[BackendConfig]) -> None:
+    """Load the vocabulary in a thread if the counter of one of these needs it; returns at once when it is there."""
+    if not _vocabulary.tried and any(backend.type != "scripted" for backend in backends):
         await asyncio.to_thread(warm)
 
 

@@ -138,17 +138,20 @@ def test_until_the_vocabulary_is_there_it_is_estimated_and_nothing_is_read() -> 
         "from massmem.memory.tokens import counter_for, load\n"
         "count = counter_for(BackendConfig(type='openai'))\n"
         "print(count('The quick brown fox jumps over the lazy dog.'), 'tiktoken' in sys.modules)\n"
-        "asyncio.run(load())\n"
+        "asyncio.run(load([BackendConfig(type='scripted')]))\n"
+        "print('tiktoken' in sys.modules)\n"
+        "asyncio.run(load([BackendConfig(type='scripted'), BackendConfig(type='openai')]))\n"
         "print(count('The quick brown fox jumps over the lazy dog.'), 'tiktoken' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "11 False\n10 True\n"
+    assert done.stdout == "11 False\nFalse\n10 True\n"
 
 
 async def test_loading_again_is_nothing() -> None:
-    await load()
+    backends = [BackendConfig(type="openai")]
+    await load(backends)
     started = time.monotonic()
-    await load()
+    await load(backends)
     assert time.monotonic() - started < 0.01
 
 
