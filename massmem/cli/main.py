@@ -71,7 +71,7 @@ def _ask(arguments: list[str], *, spelled_out: bool) -> int:
 
 
 def _list_sessions(*, as_json: bool) -> int:
-    from massmem.cli.sessions import list_sessions
+    from massmem.cli.listing import list_sessions
 
     return list_sessions(as_json=as_json)
 

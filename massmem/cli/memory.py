@@ -4,13 +4,14 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any
 
 import typer
 
 from massmem.cli import memory_actions as actions
-from massmem.cli.streams import write_out
+from massmem.cli.progress import display
+from massmem.cli.streams import say, write_out
+from massmem.cli.team import prepared
 from massmem.errors import InputError, MemoryUnavailable
 from massmem.memory.memories import Memory, Selection
 from massmem.records import MessageRecord
@@ -41,15 +42,15 @@ def search_command(
     as_json: AsJson = False,
 ) -> None:
     """Find memories by meaning and words, best first: what the user said, what winners said, and the agent's own."""
-    prepared = actions.prepared(config)
-    found, unavailable = asyncio.run(actions.search(prepared, query, session_id, agent, (limit, tokens)))
+    at = prepared(config)
+    found, unavailable = asyncio.run(actions.search(at, query, session_id, agent, (limit, tokens)))
     if as_json:
         rows = [memory_row(m) | {"score": round(m.score, 4)} for m in found.memories]
         how = {"lexical_only": found.lexical_only, "unavailable": unavailable or None}
         _print_json({"query": query, "memories": rows, "tokens": found.tokens} | how)
         return
     if unavailable:
-        _say(f"{unavailable}: the log was searched by words instead")
+        say(f"{unavailable}: the log was searched by words instead")
     _print_list(found.memories)
 
 
@@ -65,7 +66,7 @@ def list_command(
 ) -> None:
     """List memories, newest first."""
     selection = Selection(session_id, agent, turn, "fact" if facts else None)
-    found = asyncio.run(actions.listed(actions.prepared(config), selection, limit))
+    found = asyncio.run(actions.listed(prepared(config), selection, limit))
     if as_json:
         _print_json({"memories": [memory_row(memory) for memory in found]})
     else:
@@ -79,7 +80,7 @@ def show_command(
     as_json: AsJson = False,
 ) -> None:
     """Show a memory in full, with the messages that it came from."""
-    memory, messages = asyncio.run(actions.shown(actions.prepared(config), memory_id))
+    memory, messages = asyncio.run(actions.shown(prepared(config), memory_id))
     if as_json:
         _print_json(memory_row(memory) | {"messages": [_message_row(message) for message in messages]})
         return
@@ -111,23 +112,23 @@ def forget_command(
         raise InputError("nothing was named to forget", "name ids, --session-id, --agent or --turn")
     if not yes and not sys.stdin.isatty():
         raise InputError("forgetting cannot be undone, and there is no terminal to ask on", "add --yes")
-    prepared = actions.prepared(config)
+    at = prepared(config)
     if not yes:
-        count = asyncio.run(actions.counted(prepared, selection))
+        count = asyncio.run(actions.counted(at, selection))
         if not typer.confirm(f"Memories to be forgotten for good: {count}. Go on?", err=True):
-            _say("nothing was forgotten")
+            say("nothing was forgotten")
             return
-    forgotten = asyncio.run(actions.forgotten(prepared, selection))
+    forgotten = asyncio.run(actions.forgotten(at, selection))
     if as_json:
         _print_json({"forgotten": forgotten})
     else:
-        _say(f"forgotten: {forgotten}; the log of the session still holds what was said")
+        say(f"forgotten: {forgotten}; the log of the session still holds what was said")
 
 
 @app.command("stats")
 def stats_command(config: Config = None, as_json: AsJson = False) -> None:
     """Show how much is remembered, what waits to be recorded, and where it is kept."""
-    found = asyncio.run(actions.stats(actions.prepared(config)))
+    found = asyncio.run(actions.stats(prepared(config)))
     if as_json:
         _print_json(found.row())
         return
@@ -142,7 +143,7 @@ def stats_command(config: Config = None, as_json: AsJson = False) -> None:
     size = "" if found.size is None else f", {found.size / MB:,.1f} MB"
     write_out(f"location   {printable(found.location)}{size}\n")
     if found.unavailable:
-        _say(f"{found.unavailable}: what is in the memory cannot be counted now")
+        say(f"{found.unavailable}: what is in the memory cannot be counted now")
 
 
 @app.command("rebuild")
@@ -151,18 +152,18 @@ def rebuild_command(session_id: SessionId = None, config: Config = None, as_json
 
     Interrupted, it goes on with `massmem memory record`, or by itself with the next question.
     """
-    prepared = actions.prepared(config)
-    with _display() as progress:
-        result = asyncio.run(actions.rebuilt(prepared, session_id, progress))
+    at = prepared(config)
+    with display("recording") as progress:
+        result = asyncio.run(actions.rebuilt(at, session_id, progress))
     return _recorded(result, as_json=as_json)
 
 
 @app.command("record")
 def record_command(session_id: SessionId = None, config: Config = None, as_json: AsJson = False) -> int:
     """Record now what is in the queue, also what had failed before."""
-    prepared = actions.prepared(config)
-    with _display() as progress:
-        result = asyncio.run(actions.recorded(prepared, session_id, progress))
+    at = prepared(config)
+    with display("recording") as progress:
+        result = asyncio.run(actions.recorded(at, session_id, progress))
     return _recorded(result, as_json=as_json)
 
 
@@ -177,9 +178,9 @@ def _recorded(result: actions.Recorded, *, as_json: bool) -> int:
         _print_json(result.row())
     else:
         counts, queue = result.counts, result.queue
-        _say(f"recorded {counts.episodes:,} messages, {counts.turns:,} ends of turns, {counts.facts:,} new facts")
+        say(f"recorded {counts.episodes:,} messages, {counts.turns:,} ends of turns, {counts.facts:,} new facts")
         if queue.pending or queue.failed:
-            _say(f"{queue.pending:,} pending, {queue.failed:,} failed: {one_line(queue.reason or 'not due yet')}")
+            say(f"{queue.pending:,} pending, {queue.failed:,} failed: {one_line(queue.reason or 'not due yet')}")
     return 1 if result.queue.pending or result.queue.failed else 0
 
 
@@ -206,7 +207,7 @@ def _print_list(memories: Sequence[Memory]) -> None:
     for memory in memories:
         write_out(f"{_head(memory)}\n{_indented(one_line(memory.text, _SHOWN))}\n")
     if not memories:
-        _say("nothing is remembered that matches")
+        say("nothing is remembered that matches")
 
 
 def _head(memory: Memory) -> str:
@@ -223,47 +224,3 @@ def _moment(message: MessageRecord) -> str:
 
 def _print_json(value: Any) -> None:
     write_out(json.dumps(value, ensure_ascii=False) + "\n")
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"massmem: {printable(line)}\n")
-    sys.stderr.flush()
-
-
-def _display() -> AbstractContextManager[actions.Progress]:
-    return _Bar() if sys.stderr.isatty() else nullcontext(_Lines())
-
-
-class _Lines:
-    """A line for every tenth, where there is no terminal."""
-
-    def __init__(self) -> None:
-        self._shown = 0
-
-    def __call__(self, done: int, total: int) -> None:
-        tenth = done * 10 // total if total else 0
-        if tenth > self._shown:
-            self._shown = tenth
-            _say(f"recording: {tenth * 10} % of {total:,}")
-
-
-class _Bar(AbstractContextManager[actions.Progress]):
-    """A progress bar on the terminal."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=Console(stderr=True))
-        self._task = self._progress.add_task("recording", total=None)
-
-    def __enter__(self) -> actions.Progress:
-        self._progress.start()
-        return self._update
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def _update(self, done: int, total: int) -> None:
-        self._progress.update(self._task, completed=done, total=total)

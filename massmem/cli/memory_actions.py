@@ -1,16 +1,15 @@
 """What the commands of `massmem memory` do, between configuration, store and memory."""
 
 import os
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from massmem.cli.home import massmem_home
-from massmem.cli.team import load_team, read_dotenv
+from massmem.cli.progress import Progress
+from massmem.cli.team import Prepared
 from massmem.config.load import resolve_agents
-from massmem.config.models import TeamConfig
 from massmem.errors import InputError, MemoryUnavailable, UnknownSessionError
 from massmem.memory import open_memory
 from massmem.memory.memories import USER, Memory, MemoryStats, Recalled, Selection, Wanted
@@ -23,18 +22,7 @@ from massmem.session_ids import check_session_id
 from massmem.store import open_store
 from massmem.store.base import SessionStore
 
-Progress = Callable[[int, int], None]
-"""Told how many rows of the queue were worked on, of how many."""
-
 _ALL = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A configuration and where massmem keeps its files."""
-
-    config: TeamConfig
-    home: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +54,6 @@ class Recorded:
         done = asdict(self.counts)
         del done["unavailable"]
         return done | {"recordings": self.queue.model_dump()}
-
-
-def prepared(config: str | None) -> Prepared:
-    """Read .env and the configuration as for a question. Raises ConfigError, InputError, HomeError."""
-    home = massmem_home()
-    read_dotenv(Path(".env"))
-    return Prepared(load_team(config, home), home)
 
 
 async def search(

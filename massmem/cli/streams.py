@@ -5,6 +5,7 @@ import os
 import sys
 
 from massmem.errors import MassmemError
+from massmem.render.printable import printable
 
 
 class OutputError(MassmemError):
@@ -35,6 +36,12 @@ def write_out(text: str) -> None:
     except OSError as e:
         discard_output()
         raise OutputError(f"standard output cannot be written: {e.strerror}", "free space or write elsewhere") from e
+
+
+def say(line: str) -> None:
+    """One line to stderr, for the user."""
+    sys.stderr.write(f"massmem: {printable(line)}\n")
+    sys.stderr.flush()
 
 
 def discard_output() -> None:

@@ -2,14 +2,31 @@
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import dotenv
 
+from massmem.cli.home import massmem_home
 from massmem.config.load import default_config, find_config, load_config
 from massmem.config.models import TeamConfig
 from massmem.errors import InputError
 from massmem.render.printable import printable
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A configuration and where massmem keeps its files."""
+
+    config: TeamConfig
+    home: Path
+
+
+def prepared(config: str | None) -> Prepared:
+    """Read .env and the configuration as for a question. Raises ConfigError, InputError, HomeError."""
+    home = massmem_home()
+    read_dotenv(Path(".env"))
+    return Prepared(load_team(config, home), home)
 
 
 def load_team(name: str | None, home: Path, timeout: float | None = None) -> TeamConfig:
