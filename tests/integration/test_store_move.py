@@ -1,0 +1,134 @@
+"""Moving sessions between stores: to and from each kind, again, after either side went on, and by the command."""
+
+import json
+import sqlite3
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from massmem.store import open_store
+from massmem.store.base import SessionStore
+from massmem.store.moving import Moved, moved
+from tests.contract.test_session_store import done, session
+from tests.contract.test_session_store_state import lived_in, seen
+from tests.support.cli import massmem
+from tests.support.sample_turn import begin, whole_turn
+from tests.support.stores import NewPlace
+
+
+@pytest.fixture
+def source_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'source.db'}"
+
+
+@pytest.fixture
+async def source(source_url: str, tmp_path: Path) -> AsyncIterator[SessionStore]:
+    opened = await open_store(source_url, tmp_path / ".massmem")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def target(new_place: NewPlace, tmp_path: Path) -> AsyncIterator[SessionStore]:
+    opened = await open_store(new_place(), tmp_path / ".massmem")
+    yield opened
+    await opened.close()
+
+
+def migrate(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return massmem("store", "migrate", *arguments, text=True)
+
+
+async def move(source: SessionStore, target: SessionStore) -> list[Moved]:
+    names = [s.session_id for s in await source.list_sessions()]
+    return [each async for each in moved(source, target, names)]
+
+
+async def outcomes(source: SessionStore, target: SessionStore) -> dict[str, str]:
+    return {each.session_id: each.outcome for each in await move(source, target)}
+
+
+async def test_there_and_back_again(source: SessionStore, target: SessionStore, tmp_path: Path) -> None:
+    await lived_in(source)
+    await source.create_session(session("empty"))
+    before = await seen(source)
+    first = await move(source, target)
+    assert {each.session_id: each.outcome for each in first} == {"session_a": "copied", "empty": "copied"}
+    log = await source.export_log("session_a")
+    assert sorted((each.events, each.messages) for each in first) == [(0, 0), (len(log), 13)]
+    assert await seen(target) == before == await seen(source)
+    back = await open_store(f"sqlite:///{tmp_path / 'back.db'}", tmp_path / ".massmem")
+    assert {each.outcome for each in await move(target, back)} == {"copied"}
+    assert await seen(back) == before
+    assert {each.outcome for each in await move(source, target)} == {"there"}
+    await back.close()
+
+
+async def test_either_side_may_have_gone_on(source: SessionStore, target: SessionStore) -> None:
+    for name in ("ours", "theirs", "both", "neither"):
+        await source.create_session(session(name))
+        await source.append(name, 1, whole_turn())
+    await move(source, target)
+    for store, names in ((source, ("ours", "both")), (target, ("theirs", "both"))):
+        for name in names:
+            question = f"What is next, {'source' if store is source else 'target'}?"
+            await store.append(name, 2, [begin("ann", at=10, question=question), done(11)])
+    there = [await target.export_log(name) for name in ("theirs", "both", "neither")]
+    expected = {"ours": "updated", "theirs": "newer", "both": "different", "neither": "there"}
+    assert await outcomes(source, target) == expected
+    assert await outcomes(source, target) == expected | {"ours": "there"}
+    assert await target.export_log("ours") == await source.export_log("ours")
+    assert [await target.export_log(name) for name in ("theirs", "both", "neither")] == there
+
+
+async def test_what_was_deleted_meanwhile_is_no_failure(source: SessionStore, target: SessionStore) -> None:
+    assert [each async for each in moved(source, target, ["session_x"])] == [Moved("session_x", "gone")]
+
+
+async def test_the_command(
+    home: Path, source_url: str, source: SessionStore, new_place: NewPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await lived_in(source)
+    to = new_place()
+    monkeypatch.setenv("NEW_STORE", to)
+    first = migrate("--from", source_url, "--to", "$NEW_STORE", "--json")
+    assert first.returncode == 0, first.stderr
+    found = json.loads(first.stdout)
+    assert (found["sessions"], found["copied"], found["messages"]) == (1, 1, 13)
+    assert "sessions: 100 % of 1" in first.stderr
+    target = await open_store(to, home / ".massmem")
+    assert await seen(target) == await seen(source)
+    again = migrate("--from", source_url, "--to", to)
+    assert (again.returncode, again.stdout) == (0, "")
+    assert "1 there already" in again.stderr
+    for store in (source, target):
+        await store.append("session_a", 4, [begin("ann", at=50, question=f"For {'me' if store is source else 'you'}")])
+    differs = migrate("--from", source_url, "--to", to)
+    assert differs.returncode == 2
+    assert "session_a" in differs.stderr
+    await target.close()
+
+
+def test_mistakes_are_told(source_url: str) -> None:
+    same = migrate("--from", source_url, "--to", source_url)
+    assert (same.returncode, same.stdout) == (2, "")
+    unset = migrate("--to", "postgresql://u:$NOT_SET_HERE@h/db")
+    assert unset.returncode == 2
+    assert "variable" in unset.stderr
+    unknown = migrate("--to", "mongodb://u:secret@h/db")
+    assert unknown.returncode == 2
+    assert "secret" not in unknown.stderr
+
+
+async def test_the_source_is_only_read(source_url: str, source: SessionStore, new_place: NewPlace, home: Path) -> None:
+    await lived_in(source)
+    await source.close()
+    path = Path(source_url.removeprefix("sqlite:///"))
+    with closing(sqlite3.connect(path)) as connection:
+        before = "\n".join(connection.iterdump())
+    assert migrate("--from", source_url, "--to", new_place()).returncode == 0
+    with closing(sqlite3.connect(path)) as connection:
+        assert "\n".join(connection.iterdump()) == before
