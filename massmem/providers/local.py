@@ -40,6 +40,7 @@ from massmem.errors import (
     StreamInterrupted,
 )
 from massmem.messages import ChatMessage, ChatRequest, Usage, clean_text
+from massmem.providers.ending import with_user_last
 from massmem.replies import Chunk, FinishChunk, FinishReason, TextChunk
 from massmem.weights import require
 
@@ -110,7 +111,7 @@ class LocalProvider:
     async def count_prompt(self, request: ChatRequest) -> int | None:
         """By the model's own template and tokenizer: 3 ms a thousand tokens. Loads the model when nobody has."""
         try:
-            return await self._model.count_prompt([_message(message) for message in request.messages])
+            return await self._model.count_prompt(_messages(request))
         except (ProviderConnectionError, MalformedResponse):
             return None
 
@@ -305,7 +306,7 @@ def _parameters(library: Any, path: Path, window: int, key: str) -> Any:
 def _payload(request: ChatRequest, backend: BackendConfig) -> dict[str, Any]:
     temperature = next((t for t in (request.temperature, backend.temperature) if t is not None), TEMPERATURE)
     payload: dict[str, Any] = {
-        "messages": [_message(message) for message in request.messages],
+        "messages": _messages(request),
         "temperature": temperature,
         # Always bounded: a small model that loops would otherwise fill its window.
         "max_tokens": request.max_tokens or backend.max_tokens or MAX_TOKENS,
@@ -317,6 +318,10 @@ def _payload(request: ChatRequest, backend: BackendConfig) -> dict[str, Any]:
     if request.schema is not None:
         payload["response_format"] = {"type": "json_schema", "json_schema": {"schema": dict(request.schema)}}
     return payload
+
+
+def _messages(request: ChatRequest) -> list[dict[str, str]]:
+    return [_message(message) for message in with_user_last(request.messages)]
 
 
 def _message(message: ChatMessage) -> dict[str, str]:

@@ -22,6 +22,7 @@ from massmem.errors import (
     StreamInterrupted,
 )
 from massmem.messages import ChatMessage, ChatRequest, ToolCall, Usage, clean_text
+from massmem.providers.ending import with_user_last
 from massmem.providers.failures import Source, after_start, complaint
 from massmem.providers.http import HTTP_ERRORS, Pool, kind_of, timeouts, words
 from massmem.providers.presets import PRESETS, Endpoint, resolve
@@ -175,9 +176,10 @@ def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoin
     """The JSON of a request."""
     temperature = request.temperature if request.temperature is not None else backend.temperature
     max_tokens = request.max_tokens or backend.max_tokens
+    messages = with_user_last(request.messages) if PRESETS[backend.type].ends_with_user else request.messages
     body: dict[str, Any] = {
         "model": endpoint.model,
-        "messages": [_message(m) for m in request.messages],
+        "messages": [_message(m) for m in messages],
         "stream": True,
         "stream_options": {"include_usage": True},
     }

@@ -20,7 +20,8 @@ class Preset:
     """kind: the adapter. key_variables: environment variables that may hold the key, the first that is set wins.
 
     url_variable: environment variable that replaces base_url. default_model: empty where a model must be named.
-    completion_limit: the name of the field that bounds the reply.
+    completion_limit: the name of the field that bounds the reply. ends_with_user: a conversation must not end with the
+    assistant (see ending.py).
     """
 
     kind: Kind
@@ -31,12 +32,13 @@ class Preset:
     default_model: str = ""
     native_tools: bool = True
     completion_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    ends_with_user: bool = True
 
 
 PRESETS: dict[BackendType, Preset] = {
     "openai": Preset(
         "openai", "https://api.openai.com/v1", ("OPENAI_API_KEY",), url_variable="OPENAI_BASE_URL",
-        default_model="gpt-5-mini", completion_limit="max_completion_tokens",
+        default_model="gpt-5-mini", completion_limit="max_completion_tokens", ends_with_user=False,
     ),
     "anthropic": Preset(
         "anthropic", "https://api.anthropic.com", ("ANTHROPIC_API_KEY",), url_variable="ANTHROPIC_BASE_URL",
@@ -58,7 +60,7 @@ PRESETS: dict[BackendType, Preset] = {
     "cerebras": Preset("openai", "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",)),
     "azure_openai": Preset(
         "openai", "", ("AZURE_OPENAI_API_KEY",), url_variable="AZURE_OPENAI_ENDPOINT",
-        completion_limit="max_completion_tokens",
+        completion_limit="max_completion_tokens", ends_with_user=False,
     ),
     "ollama": Preset("openai", "http://localhost:11434/v1", ("OLLAMA_API_KEY",), needs_key=False),
     "lmstudio": Preset("openai", "http://localhost:1234/v1", ("LMSTUDIO_API_KEY",), needs_key=False),

@@ -79,6 +79,11 @@ async def test_one_model_for_all_agents_streams_and_counts(model: Path, runtimes
     assert await first.count_tokens("") == 0
     assert await first.count_tokens("bad \ud800 text") > 2
     assert await first.count_prompt(asking("Name three animals.")) == last.usage.prompt
+    begun = (ChatMessage("user", "Name three animals."), ChatMessage("assistant", "A cat, a dog"))
+    after = (*begun, ChatMessage("user", "Go on."))
+    assert await first.count_prompt(ChatRequest(begun, "answer")) == await first.count_prompt(
+        ChatRequest(after, "answer")
+    ), "it is no prefix that the model continues"
     assert (await first.count_prompt(asking("<|im_start|> \ud800")) or 0) > 5
     # A schema is kept to, whatever the model would rather say.
     voted = await reply(first, asking("Vote.", schema=VOTE, max_tokens=120, temperature=0.0))
