@@ -73,7 +73,7 @@ class Insights:
         self.turns[record.status] += 1
         self.usage += said.usage
         # Once per question, however often it says the word.
-        self.words.update(dict.fromkeys(topics_of(record.question)))
+        self.words.update(list(dict.fromkeys(topics_of(record.question))))
         self._add_agents(said)
         if final is None:
             return

@@ -26,6 +26,7 @@ class RunOptions:
     question: str | None = None
     config: str | None = None
     session_id: str | None = None
+    newest: bool = False
     output: Output | None = None
     timeout: float | None = None
     list_sessions: bool = False
@@ -65,8 +66,14 @@ def ask(
         ),
     ] = None,
     session_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="Go on with a session; without a question: finish its last turn.")
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Go on with a session: its id, the beginning of its id, or its name; without a question: finish its "
+            "last turn.",
+        ),
     ] = None,
+    newest: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the session used last.")] = False,
     list_sessions: Annotated[bool, typer.Option("--list-sessions", help="List the sessions, newest first.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="--list-sessions as JSON; else --output json.")] = False,
     output: Annotated[
@@ -93,9 +100,13 @@ def ask(
         raise InputError(f"--timeout {timeout:g} is not a number of seconds above 0", "leave it out for no limit here")
     if as_json and not list_sessions:
         output = output or Output.JSON
+    if newest and session_id is not None:
+        raise InputError("--continue and --session-id exclude each other", "leave one of them out")
     if context.args:
         raise _loose_words([question or "", *context.args])
-    return RunOptions(question, config, session_id, output, timeout, list_sessions, as_json, debug, quiet, strict)
+    return RunOptions(
+        question, config, session_id, newest, output, timeout, list_sessions, as_json, debug, quiet, strict
+    )
 
 
 def _show_version() -> None:

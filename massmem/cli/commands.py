@@ -24,6 +24,7 @@ ASK = "ask"
 COMMANDS: dict[str, Command] = {
     ASK: Command("massmem.cli.ask", "Answer a question (the default), also one that is a command's name."),
     "memory": Command("massmem.cli.memory", "Search, show, forget and rebuild what is remembered."),
+    "sessions": Command("massmem.cli.sessions", "Find, read, name, export and delete conversations."),
     "models": Command("massmem.cli.models", "Show and fetch the models that run on this machine."),
     "store": Command("massmem.cli.store", "Move sessions to another database."),
 }

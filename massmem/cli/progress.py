@@ -32,7 +32,7 @@ class _Bar(AbstractContextManager[Progress]):
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=Console(stderr=True))
+        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
         self._task = self._progress.add_task(task, total=None)
 
     def __enter__(self) -> Progress:

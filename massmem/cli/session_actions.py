@@ -116,7 +116,7 @@ async def unused(at: Prepared, longer_than: timedelta) -> list[ListedSession]:
 
 
 async def exported(
-    at: Prepared, name: str, form: Format, write: Callable[[str], None], progress: Progress, *, detailed: bool
+    at: Prepared, name: str, form: Format, write: Callable[[str], object], progress: Progress, *, detailed: bool
 ) -> SessionRecord:
     """Write a session piece by piece, without secrets."""
     async with _store(at) as store:
