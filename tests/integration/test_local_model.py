@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
 from massmem.config.models import BackendConfig
 from massmem.errors import ContextOverflow, MissingModelError
@@ -13,7 +14,7 @@ from massmem.providers.local import LocalProvider, LocalRuntimes
 from massmem.replies import FinishChunk, Reply, TextChunk
 from massmem.weights import require
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
 SCHEMA = {
     "type": "object",
@@ -27,7 +28,7 @@ SCHEMA = {
 }
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def provider() -> AsyncIterator[LocalProvider]:
     try:
         require("")

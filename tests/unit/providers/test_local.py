@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from massmem.config.models import BackendConfig
 from massmem.errors import ContextOverflow, MissingModelError, ProviderTimeout, RequestRejected, StreamInterrupted
@@ -18,6 +19,8 @@ from massmem.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec
 from massmem.providers.local import LocalProvider, LocalRuntimes
 from massmem.replies import Chunk, FinishChunk, Reply, TextChunk
 from tests.support.small_model import small_model
+
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
 
 VOTE = {
     "type": "object",
@@ -35,8 +38,9 @@ def model() -> Path:
     return found
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def runtimes() -> AsyncIterator[LocalRuntimes]:
+    """One for all tests: a model is loaded once a window."""
     opened = LocalRuntimes()
     yield opened
     await opened.close()
@@ -62,6 +66,7 @@ async def reply(provider: LocalProvider, request: ChatRequest) -> Reply:
     return collected
 
 
+@in_one_loop
 async def test_one_model_for_all_agents_streams_and_counts(model: Path, runtimes: LocalRuntimes) -> None:
     first, second = runtimes.open(backend(model)), runtimes.open(backend(model))
     got = await chunks(first, asking("Name three animals."))
@@ -91,12 +96,14 @@ async def test_one_model_for_all_agents_streams_and_counts(model: Path, runtimes
     assert set(json.loads(voted.text)) == {"reason", "choice"}
 
 
+@in_one_loop
 async def test_more_agents_than_slots_all_get_their_answer(model: Path, runtimes: LocalRuntimes) -> None:
     provider = runtimes.open(backend(model))
     replies = await asyncio.gather(*(reply(provider, asking(f"Count from {n}.", max_tokens=4)) for n in range(5)))
     assert [each.usage.completion for each in replies] == [4] * 5
 
 
+@in_one_loop
 async def test_closing_the_stream_stops_the_model(model: Path, runtimes: LocalRuntimes) -> None:
     provider = runtimes.open(backend(model))
     started = time.monotonic()
@@ -114,10 +121,11 @@ async def test_closing_the_stream_stops_the_model(model: Path, runtimes: LocalRu
     assert time.monotonic() - started < max(10, 5 * forty_tokens)
 
 
+@in_one_loop
 async def test_a_cancelled_agent_leaves_the_queue(model: Path, runtimes: LocalRuntimes) -> None:
     provider = runtimes.open(backend(model))
     await reply(provider, asking("Warm up.", max_tokens=1))
-    tasks = [asyncio.create_task(reply(provider, asking("Long. " * 500, max_tokens=2000))) for _ in range(5)]
+    tasks = [asyncio.create_task(reply(provider, asking("Long. " * 50, max_tokens=2000))) for _ in range(5)]
     await asyncio.sleep(0.3)
     for task in tasks:
         task.cancel()
@@ -126,6 +134,7 @@ async def test_a_cancelled_agent_leaves_the_queue(model: Path, runtimes: LocalRu
     assert (await reply(provider, asking("Say hello.", max_tokens=2))).usage.completion == 2
 
 
+@in_one_loop
 async def test_the_event_loop_goes_on_while_the_model_works(model: Path, runtimes: LocalRuntimes) -> None:
     provider = runtimes.open(backend(model))
     await reply(provider, asking("Warm up.", max_tokens=1))
@@ -138,11 +147,12 @@ async def test_the_event_loop_goes_on_while_the_model_works(model: Path, runtime
             ticks += 1
 
     ticking = asyncio.create_task(tick())
-    await reply(provider, asking("Once upon a time. " * 60, max_tokens=20))
+    await reply(provider, asking("Once upon a time. " * 30, max_tokens=10))
     ticking.cancel()
     assert ticks > 20
 
 
+@in_one_loop
 async def test_a_prompt_too_long_names_both_numbers(model: Path, runtimes: LocalRuntimes) -> None:
     provider = runtimes.open(backend(model, context_window=512))
     with pytest.raises(ContextOverflow) as e:
@@ -150,12 +160,13 @@ async def test_a_prompt_too_long_names_both_numbers(model: Path, runtimes: Local
     assert e.value.window == 512
     assert (e.value.prompt_tokens or 0) > 2000
     # Each agent has the window that it asked for, not a share of it.
-    fits = await reply(provider, asking("word " * 400, max_tokens=200))
-    assert fits.usage.prompt > 400
+    fits = await reply(provider, asking("word " * 450, max_tokens=200))
+    assert fits.usage.prompt > 450
     assert fits.finish in ("length", "stop")
     assert fits.usage.prompt + fits.usage.completion <= 512
 
 
+@in_one_loop
 async def test_what_the_backend_says_holds_and_the_request_wins(model: Path, runtimes: LocalRuntimes) -> None:
     provider = runtimes.open(backend(model, max_tokens=5, temperature=0))
     told = await reply(provider, asking("Count up.", max_tokens=None))
@@ -164,6 +175,7 @@ async def test_what_the_backend_says_holds_and_the_request_wins(model: Path, run
     assert (await reply(provider, asking("Count up.", max_tokens=3))).usage.completion == 3
 
 
+@in_one_loop
 async def test_other_models_tool_calls_are_text_here(model: Path, runtimes: LocalRuntimes) -> None:
     provider = runtimes.open(backend(model))
     call = ToolCall("1", "vote", '{"choice": "A"}')
@@ -177,6 +189,7 @@ async def test_other_models_tool_calls_are_text_here(model: Path, runtimes: Loca
         await reply(provider, asking("Vote.", tools=(ToolSpec("vote", "Vote", {}),)))
 
 
+@in_one_loop
 async def test_a_schema_that_cannot_be_used_is_a_rejected_request(model: Path, runtimes: LocalRuntimes) -> None:
     provider = runtimes.open(backend(model))
     with pytest.raises(RequestRejected):
@@ -184,13 +197,15 @@ async def test_a_schema_that_cannot_be_used_is_a_rejected_request(model: Path, r
     assert (await reply(provider, asking("Say hello.", max_tokens=1))).usage.completion == 1
 
 
+@in_one_loop
 async def test_silence_has_an_end(model: Path, runtimes: LocalRuntimes) -> None:
     await reply(runtimes.open(backend(model)), asking("Warm up.", max_tokens=1))
     impatient = runtimes.open(backend(model, timeout=0.001))
     with pytest.raises(ProviderTimeout, match="said nothing"):
-        await reply(impatient, asking("Read this. " * 300))
+        await reply(impatient, asking("Read this. " * 100))
 
 
+@in_one_loop
 async def test_closing_while_it_writes_is_an_interrupted_stream(model: Path) -> None:
     runtimes = LocalRuntimes()
     stream = runtimes.open(backend(model)).stream(asking("Count to a thousand.", max_tokens=2000))
@@ -203,6 +218,7 @@ async def test_closing_while_it_writes_is_an_interrupted_stream(model: Path) -> 
     assert e.value.partial.startswith(first.text)
 
 
+@in_one_loop
 async def test_files_that_are_no_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtimes: LocalRuntimes
 ) -> None:
