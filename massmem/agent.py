@@ -16,12 +16,14 @@ from massmem.events import (
     BallotCast,
     ContextCompressed,
     ContextMeasured,
+    ParamRequested,
 )
 from massmem.memory.tokens import estimate_tokens
 from massmem.messages import Candidate, ChatMessage, ChatRequest, Usage, clean_text
 from massmem.providers.base import ChatProvider
 from massmem.providers.truncation import prompt_truncated, truncated
 from massmem.replies import ReasoningChunk, Reply, RetryChunk, TextChunk
+from massmem.tools.ask_user import AskError, Asking, AskUser, ask_tool, read_request
 from massmem.tools.workflow import Action, ActionError, NewAnswer, Vote, read_action, workflow_schema, workflow_tools
 
 Progress = AgentStarted | AgentDelta | AgentRetrying | ContextCompressed | ContextMeasured
@@ -37,36 +39,60 @@ class Spent:
     usage: Usage
 
 
+@dataclass(frozen=True, slots=True)
+class _Unusable:
+    """A reply that is no action. problem: for the log; told: to the agent, for its one repair."""
+
+    problem: str
+    told: str
+
+
 class Agent:
     """A configured model that answers, votes and presents, for one turn.
 
     Every step is an async generator: progress events, then the result as its last item. Raises ProviderError.
     """
 
-    def __init__(self, config: AgentConfig, provider: ChatProvider, context: Context) -> None:
+    def __init__(
+        self, config: AgentConfig, provider: ChatProvider, context: Context, asking: Asking | None = None
+    ) -> None:
+        """asking None: the user is not asked, and has given nothing."""
         self.id = config.id
         self._config = config
         self._provider = provider
         self._context = context
+        self._asking = asking or Asking()
 
     async def answer(
         self, question: str, round_: int, spent: Spent
-    ) -> AsyncGenerator[Progress | AnswerSubmitted, None]:
-        """Answer the question alone. The event's `number` is left 0 for the coordinator."""
+    ) -> AsyncGenerator[Progress | AnswerSubmitted | ParamRequested, None]:
+        """Answer the question alone, or ask the user for what is missing; one repair is allowed for that.
+
+        The number of an answer is left 0 for the coordinator.
+        """
         yield AgentStarted(agent_id=self.id, round=round_, step="answer")
         await self._context.remember(question)
-        reply = Reply()
-        task = Task("answer", question, lambda _: question)
-        async with aclosing(self._send(task, round_, reply, spent)) as progress:
-            async for event in progress:
-                yield event
-        content = _not_empty(reply)
-        yield self._answered(round_, content, reply, spent)
+        repair: tuple[ChatMessage, ...] = ()
+        while True:
+            reply = Reply()
+            async with aclosing(self._send(self._answer(question, repair), round_, reply, spent)) as progress:
+                async for event in progress:
+                    yield event
+            request = self._request_in(reply)
+            if not isinstance(request, _Unusable):
+                break
+            if repair:
+                raise NotAnActionError(f"{self.id} asked the user in vain: {request.problem}", partial=reply.text)
+            repair = self._repair(reply, request.told)
+        if request is None:
+            yield self._answered(round_, _not_empty(reply), reply, spent)
+        else:
+            yield self._asked(round_, request, reply, spent)
 
     async def act(
         self, question: str, round_: int, candidates: Sequence[Candidate], spent: Spent, *, final: bool
-    ) -> AsyncGenerator[Progress | AnswerSubmitted | BallotCast, None]:
-        """Vote for one of the candidates, or, unless `final`, submit a better answer; one repair is allowed."""
+    ) -> AsyncGenerator[Progress | AnswerSubmitted | BallotCast | ParamRequested, None]:
+        """Vote for one of the candidates, or, unless `final`, submit a better answer or ask the user; one repair."""
         yield AgentStarted(agent_id=self.id, round=round_, step="vote")
         # In each round after a restart, which is every round from the third on, to bring back what it wrote before.
         await self._context.remember(question, again=round_ > _FIRST_ROUNDS)
@@ -78,13 +104,12 @@ class Agent:
             async with aclosing(self._send(task, round_, reply, spent)) as progress:
                 async for event in progress:
                     yield event
-            try:
-                action = read_action(reply, labels, final=final)
+            action = self._action_in(reply, labels, final=final)
+            if not isinstance(action, _Unusable):
                 break
-            except ActionError as e:
-                if repair:
-                    raise NotAnActionError(f"{self.id} did not act: {e}", partial=reply.text) from e
-                repair = self._repair(reply, str(e))
+            if repair:
+                raise NotAnActionError(f"{self.id} did not act: {action.problem}", partial=reply.text)
+            repair = self._repair(reply, action.told)
         yield self._acted(round_, action, candidates, reply, spent)
 
     async def present(
@@ -94,7 +119,8 @@ class Agent:
         yield AgentStarted(agent_id=self.id, round=round_, step="present")
         await self._context.remember(question)
         own = next(c.label for c in candidates if c.agent_id == self.id)
-        task = Task("present", question, lambda shown: prompts.present_prompt(question, shown, own), tuple(candidates))
+        told = self._told(question)
+        task = Task("present", question, lambda shown: prompts.present_prompt(told, shown, own), tuple(candidates))
         async with aclosing(self._send(task, round_, reply, spent)) as progress:
             async for event in progress:
                 yield event
@@ -183,24 +209,61 @@ class Agent:
     def _delta(self, round_: int, text: str) -> AgentDelta:
         return AgentDelta(agent_id=self.id, round=round_, channel="text", text=clean_text(text))
 
+    def _told(self, question: str) -> str:
+        """The question with what the user has said since."""
+        return prompts.with_given(question, self._asking.known, sorted(self._asking.given_up))
+
+    def _answer(self, question: str, repair: Sequence[ChatMessage]) -> Task:
+        tools, asking = self._provider.native_tools, self._asking
+        ask = asking.described if asking.offered else None
+        told = prompts.answer_prompt(self._told(question), tools=tools, ask=ask)
+        offered = (ask_tool(asking),) if tools and asking.offered else ()
+        return Task("answer", question, lambda _: told, extra=tuple(repair), tools=offered, optional=True)
+
+    def _request_in(self, reply: Reply) -> AskUser | _Unusable | None:
+        """What the reply asks of the user; None: it is an answer."""
+        if not self._asking.offered:
+            return None
+        try:
+            request = read_request(reply, self._asking)
+        except AskError as e:
+            return _Unusable(str(e), prompts.ask_again_prompt(str(e)))
+        return request and self._unless_known(request)
+
+    def _action_in(self, reply: Reply, labels: Sequence[str], *, final: bool) -> Action | _Unusable:
+        try:
+            asking = self._asking if self._asking.offered else None
+            action = read_action(reply, labels, final=final, asking=asking)
+        except ActionError as e:
+            return _Unusable(str(e), prompts.repair_prompt(str(e), tools=self._provider.native_tools))
+        return self._unless_known(action) if isinstance(action, AskUser) else action
+
+    def _unless_known(self, request: AskUser) -> AskUser | _Unusable:
+        """Nobody is asked twice: an agent that missed a value in its prompt is given it."""
+        name, known = request.param, self._asking.known
+        if name not in known:
+            return request
+        return _Unusable(f"{name} is known", prompts.known_prompt(name, known[name]))
+
     def _action(
         self, question: str, candidates: Sequence[Candidate], repair: Sequence[ChatMessage], *, final: bool
     ) -> Task:
-        tools = self._provider.native_tools
+        tools, told = self._provider.native_tools, self._told(question)
         labels = [c.label for c in candidates]
+        asking = self._asking if self._asking.offered and not final else None
+        ask = asking and asking.described
         return Task(
             "vote",
             question,
-            lambda shown: prompts.vote_prompt(question, shown, final=final, tools=tools),
+            lambda shown: prompts.vote_prompt(told, shown, final=final, tools=tools, ask=ask),
             tuple(candidates),
             tuple(repair),
-            workflow_tools(labels, final=final) if tools else (),
-            None if tools else workflow_schema(labels, final=final),
+            workflow_tools(labels, final=final, asking=asking) if tools else (),
+            None if tools else workflow_schema(labels, final=final, asking=asking),
         )
 
-    def _repair(self, reply: Reply, problem: str) -> tuple[ChatMessage, ...]:
-        """The reply that could not be used, and what was wrong with it. A tool call needs its result."""
-        text = prompts.repair_prompt(problem, tools=self._provider.native_tools)
+    def _repair(self, reply: Reply, text: str) -> tuple[ChatMessage, ...]:
+        """The reply that could not be used, and what the agent is told about it. A tool call needs its result."""
         said = reply.text[:_REPAIR_EXCERPT]
         if not reply.tool_calls:
             return (ChatMessage("assistant", said or "(nothing)"), ChatMessage("user", text))
@@ -210,8 +273,10 @@ class Agent:
 
     def _acted(
         self, round_: int, action: Action, candidates: Sequence[Candidate], reply: Reply, spent: Spent
-    ) -> AnswerSubmitted | BallotCast:
+    ) -> AnswerSubmitted | BallotCast | ParamRequested:
         match action:
+            case AskUser():
+                return self._asked(round_, action, reply, spent)
             case NewAnswer(content):
                 return self._answered(round_, clean_text(content), reply, spent)
             case Vote(choice, reason):
@@ -223,6 +288,16 @@ class Agent:
                     reasoning=reply.reasoning,
                     usage=spent.usage,
                 )
+
+    def _asked(self, round_: int, request: AskUser, reply: Reply, spent: Spent) -> ParamRequested:
+        return ParamRequested(
+            agent_id=self.id,
+            round=round_,
+            param=request.param,
+            prompt=request.prompt,
+            reasoning=reply.reasoning,
+            usage=spent.usage,
+        )
 
     def _answered(self, round_: int, content: str, reply: Reply, spent: Spent) -> AnswerSubmitted:
         return AnswerSubmitted(

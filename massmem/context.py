@@ -66,7 +66,8 @@ class Meter:
 class Task:
     """What one step of a turn asks.
 
-    prompt: the last user message, made of the candidates as they are shown. extra: what follows it.
+    prompt: the last user message, made of the candidates as they are shown. extra: what follows it. optional: the tools
+    need not be used.
     """
 
     purpose: Purpose
@@ -76,6 +77,7 @@ class Task:
     extra: tuple[ChatMessage, ...] = ()
     tools: tuple[ToolSpec, ...] = ()
     schema: Mapping[str, Any] | None = None
+    optional: bool = False
 
 
 class Context:
@@ -120,7 +122,9 @@ class Context:
     def request(self, task: Task) -> ChatRequest:
         """The whole request of a step; what is the same in every step comes first."""
         messages, _ = self._messages(task)
-        return ChatRequest(messages, task.purpose, self._config.id, tools=task.tools, schema=task.schema)
+        return ChatRequest(
+            messages, task.purpose, self._config.id, tools=task.tools, schema=task.schema, optional=task.optional
+        )
 
     async def fit(self, task: Task, round_: int) -> ContextCompressed | None:
         """To be called before the first request of a step: compresses when it would pass the threshold."""

@@ -10,8 +10,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from massmem import params
 from massmem.agent import Agent, Spent
-from massmem.config.models import CoordinationConfig
+from massmem.config.models import CoordinationConfig, ParamConfig
 from massmem.errors import LimitReached, NotAnActionError, ProviderError, ProviderUnavailable, TurnError
 from massmem.events import (
     AgentFailed,
@@ -19,12 +20,14 @@ from massmem.events import (
     BallotsVoided,
     Event,
     Notice,
+    ParamRequested,
     RoundStarted,
     Step,
     TurnCompleted,
     TurnFailed,
     TurnResumed,
     TurnStarted,
+    TurnWaiting,
     WinnerDecided,
 )
 from massmem.messages import Usage
@@ -38,13 +41,18 @@ Act = AsyncGenerator[Event, None]
 
 @dataclass(slots=True)
 class Turn:
-    """What a turn needs: its place in the session, the question, and what the log holds of it already (`past`)."""
+    """What a turn needs: its place in the session, the question, and what the log holds of it already (`past`).
+
+    news: what the user has said to it since. params: what agents may ask for, as far as it is configured.
+    """
 
     session_id: str
     number: int
     question: str
     seed: int
     past: Sequence[Event] = ()
+    news: Sequence[Event] = ()
+    params: Mapping[str, ParamConfig] = field(default_factory=dict[str, ParamConfig])
 
 
 @dataclass(slots=True)
@@ -63,8 +71,8 @@ async def run_turn(
 ) -> AsyncGenerator[Event, None]:
     """Run a turn, or the rest of it, and yield its events in the order that massmem.events states.
 
-    agents: by id, in configuration order. The generator always ends with turn_completed or turn_failed; closing it
-    cancels every request in flight. Time is limited by `settings.timeout`, in seconds from this call.
+    agents: by id, in configuration order. The generator always ends with turn_completed, turn_failed or turn_waiting;
+    closing it cancels every request in flight. Time is limited by `settings.timeout`, in seconds from this call.
     """
     run = _Run(turn, agents, settings, asyncio.get_running_loop().time() + settings.timeout)
     run.tally.apply_all(turn.past)
@@ -79,6 +87,8 @@ async def _opening(run: _Run) -> AsyncGenerator[Event, None]:
     turn, ids = run.turn, tuple(run.agents)
     if turn.past:
         yield TurnResumed(session_id=turn.session_id, turn=turn.number, question=turn.question, agents=ids)
+        for event in turn.news:
+            yield event
     else:
         yield TurnStarted(
             session_id=turn.session_id, turn=turn.number, question=turn.question, agents=ids, seed=turn.seed
@@ -86,7 +96,7 @@ async def _opening(run: _Run) -> AsyncGenerator[Event, None]:
 
 
 async def _rounds(run: _Run) -> AsyncGenerator[Event, None]:
-    """Rounds until the tally is decided, nobody is left, the rounds are used up, or the time is."""
+    """Rounds until the tally is decided, nobody is left, the rounds are used up, the time is, or the user is needed."""
     tally, last = run.tally, run.settings.max_rounds
     if tally.winner is not None:
         return
@@ -101,6 +111,8 @@ async def _rounds(run: _Run) -> AsyncGenerator[Event, None]:
             async with aclosing(_round(run, number, actors)) as events:
                 async for event in events:
                     yield event
+        if tally.waiting.request is not None:
+            return  # the round goes on when the user has replied
         if voided := tally.voided():
             yield BallotsVoided(round=number, agents=voided)
         if run.timed_out:
@@ -214,8 +226,11 @@ async def _in_parallel(run: _Run, steps: Sequence[AsyncGenerator[Event, None]]) 
 
 
 async def _ending(run: _Run) -> AsyncGenerator[Event, None]:
-    """The winner and its final answer, or why there is none."""
+    """The winner and its final answer, or why there is none, or what is waited for."""
     tally = run.tally
+    if (request := tally.waiting.request) is not None:
+        yield _waiting(run, request)
+        return
     if not tally.answers:
         yield _turn_failed(run)
         return
@@ -230,6 +245,21 @@ async def _ending(run: _Run) -> AsyncGenerator[Event, None]:
             async for event in events:
                 yield event
     yield _completed(run, winner, reply, spent)
+
+
+def _waiting(run: _Run, request: ParamRequested) -> TurnWaiting:
+    waiting, name = run.tally.waiting, request.param
+    asked = waiting.asked(name)
+    prompt = params.question(name, run.turn.params.get(name, ParamConfig()), request.prompt, asked)
+    last = waiting.last
+    return TurnWaiting(
+        param=name,
+        prompt=prompt,
+        agents=waiting.needing(name),
+        asked=asked,
+        shown=last is not None and (last.param, last.asked) == (name, asked),
+        usage=run.tally.usage,
+    )
 
 
 def _wants_presentation(run: _Run) -> bool:

@@ -4,18 +4,24 @@ Order within one turn:
 
 1. `turn_started` first, once; a turn that is taken up again after a kill starts with `turn_resumed` instead.
 2. per round: `round_started`, then for each acting agent `agent_started`, any number of `agent_delta` and
-   `agent_retrying`, and exactly one of `answer_submitted`, `ballot_cast` or `agent_failed`. Events of different
-   agents interleave, those of one agent do not. `ballots_voided` follows the last of them when a new answer came in.
+   `agent_retrying`, and exactly one of `answer_submitted`, `ballot_cast`, `param_requested` or `agent_failed`. Events
+   of different agents interleave, those of one agent do not. `ballots_voided` follows the last of them when a new
+   answer came in. When an agent asked the user for something, `turn_waiting` follows instead, and ends the run.
 3. `winner_decided` once, unless no agent answered.
 4. with a presentation: `agent_started`, deltas, and `agent_failed` when the winner could not write it.
-5. exactly one of `turn_completed`, `turn_failed`, `turn_interrupted`, last.
+5. exactly one of `turn_completed`, `turn_failed`, `turn_interrupted`, `turn_waiting`, `turn_abandoned`, last.
+
+What the user says to a turn that waits follows its `turn_resumed`: `user_replied`, then `param_provided` when that was
+the value, and the round goes on. A turn that is given up instead has `param_cleared` and `turn_abandoned`, and the
+message is asked as a question of its own. Values of params stand in no event but `user_replied.text`, which nobody
+shows.
 
 `notice`, `context_measured` and `tool_returned` may stand anywhere; `context_compressed` too, also after the end of the
 turn, when the next one is prepared for. An event that was yielded to a caller is on disk.
 """
 
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -27,6 +33,7 @@ Step = Literal["answer", "vote", "present"]
 Channel = Literal["text", "reasoning"]
 CountedBy = Literal["api", "buffer"]
 CompressionReason = Literal["overflow", "threshold", "background"]
+Cleared = Literal["gave_up", "cancel", "reset", "change", "timeout"]
 Decision = Literal["only_answer", "consensus", "plurality", "tie_earliest", "no_votes_earliest"]
 
 
@@ -122,6 +129,18 @@ class BallotCast(_Event):
     usage: Usage
 
 
+class ParamRequested(_Event):
+    """The agent cannot go on without a value that only the user knows. prompt: how it would ask for it."""
+
+    type: Literal["param_requested"] = "param_requested"
+    agent_id: str
+    round: int
+    param: str
+    prompt: str
+    reasoning: str = ""
+    usage: Usage
+
+
 class BallotsVoided(_Event):
     """A new answer came in: these agents' ballots no longer count, they act again."""
 
@@ -187,6 +206,75 @@ class TurnInterrupted(_Event):
 
     type: Literal["turn_interrupted"] = "turn_interrupted"
     by: Literal["user", "signal"]
+
+
+class TurnWaiting(_Event):
+    """The turn waits for the user, who is asked for one value; it goes on with the next message to the session.
+
+    agents: those that need it; the others have done their part of the round. asked: how often the user was asked for
+    this value, with this time. shown: the user has seen this very prompt before.
+    """
+
+    type: Literal["turn_waiting"] = "turn_waiting"
+    param: str
+    prompt: str
+    agents: tuple[str, ...]
+    asked: int
+    shown: bool = False
+    usage: Usage
+
+
+class UserReplied(_Event):
+    """What the user said when asked for a value; usage: of the request that read it, if it took one.
+
+    Whoever shows or logs events leaves `text` out: it may be the value.
+    """
+
+    type: Literal["user_replied"] = "user_replied"
+    param: str
+    text: str = Field(repr=False)
+    usage: Usage = Usage()
+
+
+class ParamProvided(_Event):
+    """The value is known; it stands in the session's state, not here."""
+
+    type: Literal["param_provided"] = "param_provided"
+    param: str
+
+
+class ParamCleared(_Event):
+    """The value is no longer waited for.
+
+    why: gave_up, asked often enough, the agents go on without it; or what became of the turn, see turn_abandoned.
+    """
+
+    type: Literal["param_cleared"] = "param_cleared"
+    param: str
+    why: Cleared
+
+
+class TurnAbandoned(_Event):
+    """A turn that waited for the user is given up; it stays in the log.
+
+    why: the user said so (cancel), wants to start over (reset, the known values are forgotten too) or asked something
+    else (change); or nobody replied for `coordination.waiting_timeout` (timeout).
+    """
+
+    type: Literal["turn_abandoned"] = "turn_abandoned"
+    session_id: str
+    turn: int
+    why: Cleared
+    usage: Usage
+
+
+class MessageAdded(_Event):
+    """A message that a program put into the conversation, outside of any turn."""
+
+    type: Literal["message_added"] = "message_added"
+    role: Literal["user", "agent", "tool"]
+    text: str
+    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
 class ContextMeasured(_Event):
@@ -257,12 +345,19 @@ Event = Annotated[
     | AgentRetrying
     | AnswerSubmitted
     | BallotCast
+    | ParamRequested
     | BallotsVoided
     | AgentFailed
     | WinnerDecided
     | TurnCompleted
     | TurnFailed
     | TurnInterrupted
+    | TurnWaiting
+    | UserReplied
+    | ParamProvided
+    | ParamCleared
+    | TurnAbandoned
+    | MessageAdded
     | ContextMeasured
     | ContextCompressed
     | ToolReturned
@@ -272,3 +367,8 @@ Event = Annotated[
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 """Parses and dumps any event: `EVENT.validate_json(text)`, `EVENT.dump_json(event)`."""
+
+
+def shown(event: Event) -> Event:
+    """The event as it may leave the store: without what the user replied, which may be a value."""
+    return event.model_copy(update={"text": ""}) if isinstance(event, UserReplied) else event

@@ -87,9 +87,10 @@ class Usage:
 class ChatRequest:
     """One request to a model.
 
-    tools and schema are alternatives: with tools the model must call one of them; with schema (a JSON Schema)
-    its text must be JSON of that form. purpose and agent_id say who asks and why: real providers ignore
-    them, `scripted` and telemetry do not. temperature and max_tokens None: the backend's configuration decides.
+    tools and schema are alternatives: with tools the model must call one of them, or, when they are `optional`, may
+    say something instead; with schema (a JSON Schema) its text must be JSON of that form. purpose and agent_id say who
+    asks and why: real providers ignore them, `scripted` and telemetry do not. temperature and max_tokens None: the
+    backend's configuration decides.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -99,3 +100,4 @@ class ChatRequest:
     schema: Mapping[str, Any] | None = None
     temperature: float | None = None
     max_tokens: int | None = None
+    optional: bool = False

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SessionStatus = Literal["active", "completed", "interrupted", "failed"]
-TurnStatus = Literal["running", "completed", "failed", "interrupted", "abandoned"]
+SessionStatus = Literal["active", "completed", "interrupted", "failed", "waiting", "deleting"]
+TurnStatus = Literal["running", "completed", "failed", "interrupted", "waiting", "abandoned"]
 RecordingKind = Literal["episode", "complete", "extract"]
 RecordingStatus = Literal["pending", "done", "failed", "forgotten"]
 MessageKind = Literal["user", "assistant", "tool_call", "tool_result", "reasoning", "injection", "system"]
@@ -20,6 +20,7 @@ class SessionRecord(_Record):
     """One row of chat_sessions (columns of seed 003), with what the registry also shows.
 
     memory_group: the configured session_name, under which other sessions find what is said here; "" for none.
+    status deleting: its deletion was begun; what is left of it is of no use.
     """
 
     session_id: str
@@ -35,6 +36,39 @@ class SessionRecord(_Record):
     memory_group: str = ""
     created_at: datetime
     updated_at: datetime
+
+
+class SessionFilter(_Record):
+    """Which sessions: all that match every field that is given.
+
+    text: stands in the id, the title or the last message, in any case. title: is the whole title, in any case.
+    prefix: the id begins so. since, before: last used at or after the one, and before the other.
+    """
+
+    status: SessionStatus | None = None
+    text: str = ""
+    title: str | None = None
+    prefix: str = ""
+    since: datetime | None = None
+    before: datetime | None = None
+
+
+class ListedSession(_Record):
+    """A session with what a list shows beside it. confidence, escalated: of its last answer."""
+
+    session: SessionRecord
+    turns: int
+    confidence: float | None = None
+    escalated: bool = False
+
+
+class SessionCounts(_Record):
+    """active: those whose `active` is true. messages: everything in the logs."""
+
+    sessions: int = 0
+    active: int = 0
+    messages: int = 0
+    by_status: dict[str, int] = Field(default_factory=dict[str, int])
 
 
 class MessageRecord(_Record):

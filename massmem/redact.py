@@ -52,6 +52,29 @@ def redact(text: str) -> str:
     return text
 
 
+def masked(text: str, values: Mapping[str, object]) -> str:
+    """`text` with each of the values, wherever it stands as a word of its own, replaced by its name in brackets.
+
+    values: by name; longer ones first, so that a value inside another leaves nothing of it. Yes and no hide nothing.
+    """
+    known = [(str(value), name) for name, value in values.items() if not isinstance(value, bool) and str(value).strip()]
+    for value, name in sorted(known, key=lambda pair: -len(pair[0])):
+        if value in text:
+            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", lambda _, name=name: f"[{name}]", text)
+    return text
+
+
+def masked_values(obj: Any, values: Mapping[str, object]) -> Any:
+    """A copy of nested dicts and lists with every string masked."""
+    if isinstance(obj, str):
+        return masked(obj, values)
+    if isinstance(obj, Mapping):
+        return {key: masked_values(value, values) for key, value in cast("Mapping[Any, Any]", obj).items()}
+    if isinstance(obj, list | tuple):
+        return [masked_values(part, values) for part in cast("Sequence[Any]", obj)]
+    return obj
+
+
 def is_secret_key(name: str, keys: Collection[str] = SECRET_KEYS) -> bool:
     """Whether a key called `name` holds a secret: it is, or ends with, one of `keys`, in any case and spelling.
 

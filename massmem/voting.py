@@ -15,12 +15,15 @@ from massmem.events import (
     BallotsVoided,
     Decision,
     Event,
+    ParamRequested,
     RoundStarted,
     TurnResumed,
     TurnStarted,
+    UserReplied,
     WinnerDecided,
 )
 from massmem.messages import Candidate, Usage
+from massmem.waiting import Waiting
 
 
 def label(index: int) -> str:
@@ -66,7 +69,7 @@ class Tally:
 
     visible: the answers as they stood when the round began; what agents of this round are shown.
     acting: who acts in this round. acted: who of them has; missed: who of them failed to. out: who takes no
-    further part.
+    further part. waiting: what was asked of the user; who asked has not acted.
     """
 
     agents: tuple[str, ...] = ()
@@ -83,6 +86,7 @@ class Tally:
     winner: WinnerDecided | None = None
     number: int = 0
     usage: Usage = field(default_factory=Usage)
+    waiting: Waiting = field(default_factory=Waiting)
 
     def apply(self, event: Event) -> None:
         """Take one event in. Events that decide nothing are passed over."""
@@ -102,24 +106,27 @@ class Tally:
                 self.acted.add(agent)
                 self.usage += usage
             case BallotsVoided(agents=agents):
-                for agent in agents:
-                    self.ballots.pop(agent, None)
+                self.ballots = {a: choice for a, choice in self.ballots.items() if a not in agents}
             case AgentFailed():
                 self._failure(event)
             case WinnerDecided():
                 self.winner = event
+            case ParamRequested(usage=usage) | UserReplied(usage=usage):
+                self.usage += usage
             case _:
                 pass
+        self.waiting.apply(event)
 
     def apply_all(self, events: Iterable[Event]) -> None:
         for event in events:
             self.apply(event)
 
     def _resume(self, agents: tuple[str, ...]) -> None:
-        # A failed agent gets another chance, and the team may have changed since.
+        # A failed agent gets another chance, unless the turn only waited; and the team may have changed since.
         self.agents = agents
-        self.out.clear()
-        self.missed.clear()
+        if not self.waiting.paused:
+            self.out.clear()
+            self.missed.clear()
         self.acting = tuple(a for a in self.acting if a in agents)
         self.ballots = {a: choice for a, choice in self.ballots.items() if a in agents}
 
@@ -141,8 +148,9 @@ class Tally:
         return tuple(a for a in self.agents if a not in self.out)
 
     def remaining(self) -> tuple[str, ...]:
-        """Who still has to act in the round that is under way."""
-        return tuple(a for a in self.acting if a not in self.acted | self.missed | self.out)
+        """Who can and still has to act in the round that is under way."""
+        done = self.acted | self.missed | self.out | set(self.waiting.agents)
+        return tuple(a for a in self.acting if a not in done)
 
     def next_actors(self) -> tuple[str, ...]:
         """Who acts in the next round: every live agent in the first, then those without a standing ballot."""

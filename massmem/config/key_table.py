@@ -15,6 +15,8 @@ from massmem.config import models
 
 _WORDS: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false", SecretStr: "secret"}
 _BOUNDS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
+_MARKS = {tuple: "[]", dict: ".NAME"}
+_SECTIONS = {"[]": "list of sections", ".NAME": "sections by name", "": "section"}
 # Left out: what no file may set, and a second listing of all memory keys.
 _HIDDEN = {"source"}
 _LISTED_ELSEWHERE = {"agents[].memory"}
@@ -38,20 +40,21 @@ def _rows(
     for name, info in section.model_fields.items():
         if name in _HIDDEN:
             continue
-        inner, is_list = _section_in(info.annotation)
-        key = prefix + name + ("[]" if is_list else "")
+        inner, mark = _section_in(info.annotation)
+        key = prefix + name + mark
         meaning = meanings[section.__name__, name]
-        kind = ("list of sections" if is_list else "section") if inner else _type(info)
+        kind = _SECTIONS[mark] if inner else _type(info)
         yield f"`{key}`", kind, _default(info), meaning
         if inner and key not in _LISTED_ELSEWHERE:
             yield from _rows(inner, key + ".", meanings)
 
 
-def _section_in(annotation: Any) -> tuple[type[models.Section] | None, bool]:
+def _section_in(annotation: Any) -> tuple[type[models.Section] | None, str]:
+    """The section inside a type, and how a key says that there may be several."""
     for part in (annotation, *get_args(annotation)):
         if isinstance(part, type) and issubclass(part, models.Section):
-            return part, get_origin(annotation) is tuple
-    return None, False
+            return part, _MARKS.get(get_origin(annotation), "")
+    return None, ""
 
 
 def _type(info: FieldInfo) -> str:

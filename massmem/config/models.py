@@ -1,5 +1,6 @@
 """The configuration as validated values. One line under each field: it becomes the README reference."""
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -14,9 +15,11 @@ BackendType = Literal[
 ]  # fmt: skip
 Presentation = Literal["synthesize", "as_is"]
 HistoryPreset = Literal["brief", "chat", "long"]
+ParamType = Literal["string", "integer", "number", "boolean", "date", "email"]
 
 
 MAX_SERVERS = 100
+PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 Secret = Annotated[SecretStr, Field(min_length=1)]
 """A value that no repr, error or dump shows; empty is a mistake, never a key."""
@@ -258,8 +261,45 @@ class CoordinationConfig(Section):
     """Seconds for a turn; then it ends with what it has (exit 4)."""
     max_tool_rounds: int = Field(default=20, ge=0)
     """Tool calls in a row before an agent must act."""
+    ask_user: bool | None = None
+    """Agents may ask the user for what only the user knows. Left out: when `params` are given, and for those alone."""
+    max_asks: int = Field(default=3, ge=1, le=10)
+    """How often the user is asked for one value before the agents go on without it."""
+    waiting_timeout: float | None = Field(default=None, gt=0)
+    """Seconds after which a question that waits for the user is given up; left out: never."""
     escalate_below: float | None = Field(default=None, ge=0, le=1)
     """Mark answers whose confidence is lower, for somebody to look at; left out: none."""
+
+
+class ParamConfig(Section):
+    """Something that the agents may need from the user."""
+
+    description: str = ""
+    """What it is, for the agents and for the user who is asked for it."""
+    type: ParamType = "string"
+    """What a value must be; a date is kept as YYYY-MM-DD."""
+    pattern: str | None = Field(default=None, max_length=500)
+    """Regular expression that the whole value must match; type string only."""
+    values: tuple[str, ...] = Field(default=(), max_length=1000)
+    """The only values there are; upper and lower case do not matter."""
+    examples: tuple[str, ...] = Field(default=(), max_length=20)
+    """Values as they may look, shown when the user is asked for the third time."""
+    mapping: tuple[str, ...] = Field(default=(), max_length=50)
+    """Other words that users call it by: "order number", "ticket"."""
+
+    @model_validator(mode="after")
+    def _can_be_matched(self) -> Self:
+        if self.pattern is None:
+            return self
+        if self.type != "string":
+            raise ValueError(f"a pattern is for type string; a value of type {self.type} has its own form")
+        try:
+            pattern = re.compile(self.pattern)
+        except re.error as e:
+            raise ValueError(f"the pattern is no regular expression: {e}") from e
+        if wrong := next((text for text in (*self.values, *self.examples) if not pattern.fullmatch(text)), None):
+            raise ValueError(f"{wrong[:60]!r} does not match the pattern")
+        return self
 
 
 class StoreConfig(Section):
@@ -317,8 +357,24 @@ class TeamConfig(Section):
     """The HTTP service."""
     telemetry: TelemetryConfig = TelemetryConfig()
     """What is observed."""
+    params: dict[str, ParamConfig] = Field(default_factory=dict[str, ParamConfig], max_length=100)
+    """What agents may need from the user, by name."""
     source: str = ""
     """Not a key: the file that this came from."""
+
+    @field_validator("params")
+    @classmethod
+    def _plain_names(cls, params: dict[str, ParamConfig]) -> dict[str, ParamConfig]:
+        for name in params:
+            if not PARAM_NAME.fullmatch(name):
+                raise ValueError(f"{name[:60]!r} must be 1 to 64 letters, digits or '_', with no digit first")
+        return params
+
+    @property
+    def asks(self) -> bool:
+        """Whether agents may ask the user."""
+        given = self.coordination.ask_user
+        return bool(self.params) if given is None else given
 
     @property
     def target_ratio(self) -> float:

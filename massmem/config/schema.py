@@ -108,7 +108,9 @@ def _annotation(path: KeyPath) -> Any:
     annotation: Any = TeamConfig
     for part in path:
         model = _inner(annotation)
-        if isinstance(part, str) and model is not None:
+        if get_origin(annotation) is dict:
+            annotation = get_args(annotation)[1]  # the part is a name that the user chose
+        elif isinstance(part, str) and model is not None:
             annotation = model.model_fields[part].annotation if part in model.model_fields else None
     return annotation
 

@@ -168,7 +168,7 @@ def request_body(request: ChatRequest, backend: BackendConfig, model: str) -> di
         body["tools"] = [
             {"name": t.name, "description": t.description, "input_schema": dict(t.parameters)} for t in request.tools
         ]
-        body["tool_choice"] = {"type": "auto" if thinking else "any"}
+        body["tool_choice"] = {"type": "auto" if thinking or request.optional else "any"}
     elif request.schema is not None:
         body["output_config"] = {"format": {"type": "json_schema", "schema": dict(request.schema)}}
     return body

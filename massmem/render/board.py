@@ -15,25 +15,39 @@ from massmem.events import (
     ContextCompressed,
     ContextMeasured,
     Event,
+    MessageAdded,
     Notice,
+    ParamCleared,
+    ParamProvided,
+    ParamRequested,
     RoundStarted,
     Step,
     ToolReturned,
+    TurnAbandoned,
     TurnCompleted,
     TurnFailed,
     TurnInterrupted,
     TurnResumed,
     TurnStarted,
+    TurnWaiting,
+    UserReplied,
     WinnerDecided,
 )
 from massmem.messages import Usage
 
-AgentEvent = AgentStarted | AgentDelta | AgentRetrying | AnswerSubmitted | BallotCast | AgentFailed
+AgentEvent = AgentStarted | AgentDelta | AgentRetrying | AnswerSubmitted | BallotCast | ParamRequested | AgentFailed
 ContextEvent = ContextMeasured | ContextCompressed
-TurnEnd = TurnCompleted | TurnFailed | TurnInterrupted
+UserEvent = UserReplied | ParamProvided | ParamCleared | MessageAdded
+TurnEnd = TurnCompleted | TurnFailed | TurnInterrupted | TurnWaiting | TurnAbandoned
 TurnEvent = TurnStarted | TurnResumed | RoundStarted | BallotsVoided | WinnerDecided | TurnEnd | Notice
-Phase = Literal["waiting", "working", "retrying", "answered", "voted", "failed"]
-TurnStatus = Literal["running", "completed", "limit", "failed", "interrupted"]
+Phase = Literal["waiting", "working", "retrying", "answered", "voted", "asking", "failed"]
+TurnStatus = Literal["running", "completed", "limit", "failed", "interrupted", "waiting", "abandoned"]
+
+_UNANSWERED: dict[type[TurnEnd], TurnStatus] = {
+    TurnInterrupted: "interrupted",
+    TurnWaiting: "waiting",
+    TurnAbandoned: "abandoned",
+}
 
 CHARACTERS_PER_TOKEN = 4
 _TAIL = 1_200
@@ -57,6 +71,7 @@ class AgentState:
     thinking: bool = False
     answers: list[AnswerSubmitted] = field(default_factory=list[AnswerSubmitted])
     ballots: list[BallotCast] = field(default_factory=list[BallotCast])
+    request: ParamRequested | None = None
     failure: AgentFailed | None = None
     retry: AgentRetrying | None = None
     context: ContextMeasured | None = None
@@ -90,6 +105,9 @@ class AgentState:
             case BallotCast():
                 self.phase = "voted"
                 self.ballots.append(event)
+                self._stop(event.at, event.usage)
+            case ParamRequested():
+                self.phase, self.request = "asking", event
                 self._stop(event.at, event.usage)
             case AgentFailed():
                 self.phase, self.failure = "failed", event
@@ -147,15 +165,27 @@ class Board:
                 | TurnCompleted()
                 | TurnFailed()
                 | TurnInterrupted()
+                | TurnWaiting()
+                | TurnAbandoned()
                 | Notice()
             ):
                 self._turn_event(event)
-            case AgentStarted() | AgentDelta() | AgentRetrying() | AnswerSubmitted() | BallotCast() | AgentFailed():
+            case (
+                AgentStarted()
+                | AgentDelta()
+                | AgentRetrying()
+                | AnswerSubmitted()
+                | BallotCast()
+                | ParamRequested()
+                | AgentFailed()
+            ):
                 self._agent(event.agent_id).feed(event)
             case ContextMeasured() | ContextCompressed():
                 self._agent(event.agent_id).feed_context(event)
             case ToolReturned():
                 pass  # it is between two requests of its agent, which shows as working
+            case UserReplied() | ParamProvided() | ParamCleared() | MessageAdded():
+                pass  # the user knows what the user said
             case _:
                 assert_never(event)
 
@@ -175,7 +205,10 @@ class Board:
                     self._agent(agent_id).phase = "waiting"
             case WinnerDecided():
                 self.winner = event
-            case TurnCompleted() | TurnFailed() | TurnInterrupted():
+            case TurnCompleted() | TurnFailed() | TurnInterrupted() | TurnWaiting():
+                self._finish(event)
+            case TurnAbandoned():
+                self.session_id, self.turn = event.session_id, event.turn
                 self._finish(event)
             case Notice():
                 self.notices.append(event.message)
@@ -219,12 +252,17 @@ class Board:
                 return "limit"
             case TurnFailed(exit_code=code):
                 return "limit" if code == 4 else "failed"
-            case TurnInterrupted():
-                return "interrupted"
+            case TurnInterrupted() | TurnWaiting() | TurnAbandoned() as end:
+                return _UNANSWERED[type(end)]
 
     @property
     def answer(self) -> str | None:
         return self.end.answer if isinstance(self.end, TurnCompleted) else None
+
+    @property
+    def prompt(self) -> str | None:
+        """What the user is asked for, when the turn waits."""
+        return self.end.prompt if isinstance(self.end, TurnWaiting) else None
 
     @property
     def confidence(self) -> float | None:
@@ -253,7 +291,7 @@ class Board:
     @property
     def usage(self) -> Usage:
         """What the turn has cost so far; final once it has ended."""
-        if isinstance(self.end, TurnCompleted | TurnFailed):
+        if isinstance(self.end, TurnCompleted | TurnFailed | TurnWaiting | TurnAbandoned):
             return self.end.usage
         return sum((agent.usage for agent in self.agents.values()), Usage())
 

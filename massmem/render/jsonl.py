@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, TextIO
 
-from massmem.events import EVENT, Event
+from massmem.events import EVENT, Event, shown
 
 if TYPE_CHECKING:
     from massmem.render.base import Renderer
@@ -15,7 +15,7 @@ class JsonlRenderer:
         self._stream = stream
 
     def feed(self, event: Event) -> None:
-        self._stream.write(EVENT.dump_json(event).decode() + "\n")
+        self._stream.write(EVENT.dump_json(shown(event)).decode() + "\n")
         self._stream.flush()
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _REFRESH_PER_SECOND = 8
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_INTEREST = {"working": 0, "retrying": 1, "failed": 2, "waiting": 3, "voted": 4, "answered": 5}
+_INTEREST = {"working": 0, "retrying": 1, "failed": 2, "waiting": 3, "voted": 4, "answered": 5, "asking": 6}
 _ID_WIDTH = 20
 _PREVIEW_LINES = 6
 _LEAST_AGENTS = 5
@@ -42,6 +42,7 @@ _STYLES = {
     "waiting": "dim",
     "voted": "green",
     "answered": "green",
+    "asking": "yellow",
 }
 
 
@@ -166,6 +167,8 @@ def _mark(agent: AgentState, at: datetime) -> str:
             return "·"
         case "voted" | "answered":
             return "✓"
+        case "asking":
+            return "?"
 
 
 def _state(agent: AgentState) -> str:
@@ -183,8 +186,8 @@ def _said(agent: AgentState, board: Board, width: int) -> str:
             return one_line(f"try {agent.retry.attempt + 1}: {agent.retry.error}", width)
         case "working":
             return _end(agent.tail, width)
-        case "failed" if agent.failure is not None:
-            return one_line(agent.failure.message, width)
+        case "failed" | "asking":
+            return one_line(_trouble(agent), width)
         case "voted" if agent.ballots:
             return one_line(f"for {agent.ballots[-1].choice}: {agent.ballots[-1].reason}", width)
         case "answered" | "voted" | "waiting" if agent.answers:
@@ -193,6 +196,13 @@ def _said(agent: AgentState, board: Board, width: int) -> str:
             return one_line(f"({plural(votes, 'vote')}) {said}" if votes else said, width)
         case _:
             return ""
+
+
+def _trouble(agent: AgentState) -> str:
+    """Why the agent does not go on."""
+    if agent.phase == "asking":
+        return f"needs {agent.request.param} from you" if agent.request is not None else ""
+    return agent.failure.message if agent.failure is not None else ""
 
 
 def _preview(board: Board, width: int, lines: int) -> list[Text]:

@@ -13,17 +13,24 @@ from massmem.events import (
     ContextCompressed,
     ContextMeasured,
     Event,
+    MessageAdded,
     Notice,
+    ParamCleared,
+    ParamProvided,
+    ParamRequested,
     RoundStarted,
     ToolReturned,
+    TurnAbandoned,
     TurnCompleted,
     TurnFailed,
     TurnInterrupted,
     TurnResumed,
     TurnStarted,
+    TurnWaiting,
+    UserReplied,
     WinnerDecided,
 )
-from massmem.render.board import AgentEvent, Board, TurnEvent
+from massmem.render.board import AgentEvent, Board, TurnEvent, UserEvent
 from massmem.render.context import short_line
 from massmem.render.figures import count, duration, failure, plural, printable_id, summary, verdict
 from massmem.render.printable import one_line
@@ -66,11 +73,23 @@ def describe(event: Event, board: Board) -> str | None:
             | TurnCompleted()
             | TurnFailed()
             | TurnInterrupted()
+            | TurnWaiting()
+            | TurnAbandoned()
             | Notice()
         ):
             return _turn_line(event, board)
-        case AgentStarted() | AgentDelta() | AgentRetrying() | AnswerSubmitted() | BallotCast() | AgentFailed():
+        case (
+            AgentStarted()
+            | AgentDelta()
+            | AgentRetrying()
+            | AnswerSubmitted()
+            | BallotCast()
+            | ParamRequested()
+            | AgentFailed()
+        ):
             return _agent_line(event, board)
+        case UserReplied() | ParamProvided() | ParamCleared() | MessageAdded():
+            return _user_line(event)
         case ContextMeasured() | ContextCompressed():
             return short_line(event, board.turn)
         case ToolReturned():
@@ -93,7 +112,7 @@ def _turn_line(event: TurnEvent, board: Board) -> str | None:
             text = verdict(event)
         case TurnCompleted():
             text = _completed(event, board)
-        case TurnFailed() | TurnInterrupted():
+        case TurnFailed() | TurnInterrupted() | TurnWaiting() | TurnAbandoned():
             text = None  # said at the end, with what to do next
         case Notice():
             text = one_line(event.message)
@@ -105,18 +124,34 @@ def _turn_line(event: TurnEvent, board: Board) -> str | None:
 def _agent_line(event: AgentEvent, board: Board) -> str | None:
     match event:
         case AgentStarted():
-            return f"{event.agent_id} writes the final answer" if event.step == "present" else None
+            text = f"{event.agent_id} writes the final answer" if event.step == "present" else None
         case AgentDelta():
-            return None
+            text = None
         case AgentRetrying():
-            return f"{event.agent_id} tries again in {duration(event.delay)}: {one_line(event.error, _EXCERPT)}"
+            text = f"{event.agent_id} tries again in {duration(event.delay)}: {one_line(event.error, _EXCERPT)}"
         case AnswerSubmitted():
-            return f"{event.agent_id} answers{_cost(event, board)}: {one_line(event.content, _EXCERPT)}"
+            text = f"{event.agent_id} answers{_cost(event, board)}: {one_line(event.content, _EXCERPT)}"
         case BallotCast():
             reason = one_line(event.reason, _EXCERPT)
-            return f"{event.agent_id} votes for {event.choice}{_cost(event, board)}: {reason}"
+            text = f"{event.agent_id} votes for {event.choice}{_cost(event, board)}: {reason}"
+        case ParamRequested():
+            text = f"{event.agent_id} needs {event.param} from you{_cost(event, board)}"
         case AgentFailed():
-            return failure(event)
+            text = failure(event)
+        case _:
+            assert_never(event)
+    return text
+
+
+def _user_line(event: UserEvent) -> str | None:
+    """Names only: what the user said may be a value."""
+    match event:
+        case ParamProvided():
+            return f"{event.param} is given"
+        case ParamCleared(why="gave_up"):
+            return f"{event.param} is not given; the agents go on without it"
+        case UserReplied() | ParamCleared() | MessageAdded():
+            return None
         case _:
             assert_never(event)
 
@@ -127,7 +162,7 @@ def round_title(number: int, *, final: bool) -> str:
     return f"round {number}, {what}"
 
 
-def _cost(event: AnswerSubmitted | BallotCast, board: Board) -> str:
+def _cost(event: AnswerSubmitted | BallotCast | ParamRequested, board: Board) -> str:
     agent = board.agents[event.agent_id]
     return f" ({duration(agent.seconds(event.at))}, {count(agent.tokens)} tokens)"
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from massmem.events import SCHEMA_VERSION, AnswerSubmitted, BallotCast, TurnFailed
+from massmem.events import SCHEMA_VERSION, AnswerSubmitted, BallotCast, TurnFailed, TurnWaiting
 from massmem.messages import Usage
 from massmem.render.board import AgentState, Board
 
@@ -22,6 +22,7 @@ def turn_object(board: Board) -> dict[str, Any]:
         "turn": board.turn,
         "question": board.question,
         "answer": board.answer,
+        "waiting_for": _waiting(board),
         "winner": board.winner.agent_id if board.winner else None,
         "decided_by": board.winner.by if board.winner else None,
         "votes": board.votes,
@@ -34,6 +35,12 @@ def turn_object(board: Board) -> dict[str, Any]:
         "notices": list(board.notices),
         "errors": _errors(board),
     }
+
+
+def _waiting(board: Board) -> dict[str, Any] | None:
+    """What the user is asked for, when the turn waits; the next message to the session is read as the reply."""
+    end = board.end
+    return {"param": end.param, "prompt": end.prompt, "asked": end.asked} if isinstance(end, TurnWaiting) else None
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:

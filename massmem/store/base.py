@@ -68,9 +68,12 @@ class SessionStore(Protocol):
         """The session's turns with a number > after, in order."""
         ...
 
-    async def append(self, session_id: str, turn: int, events: Sequence[Event]) -> list[int]:
+    async def append(
+        self, session_id: str, turn: int, events: Sequence[Event], new: SessionState | None = None
+    ) -> list[int]:
         """Store events in order and, in the same transaction, what they mean for the tables.
 
+        new: the state that the session has with these events, as for `save_state`; None: it stays as it is.
         Returns the sequence number of each event, growing within the session.
         """
         ...

@@ -63,7 +63,8 @@ class QueueExtraction:
 RowOp = Insert | SetTurn | VoidBallots | SetSession | QueueExtraction
 
 _TurnEvent = ev.TurnStarted | ev.TurnResumed | ev.TurnCompleted | ev.TurnFailed | ev.TurnInterrupted
-_AgentsEvent = ev.AnswerSubmitted | ev.BallotCast | ev.BallotsVoided | ev.AgentFailed
+_UserEvent = ev.TurnWaiting | ev.UserReplied | ev.TurnAbandoned | ev.MessageAdded
+_AgentsEvent = ev.AnswerSubmitted | ev.BallotCast | ev.BallotsVoided | ev.AgentFailed | ev.ParamRequested
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class _Place:
 def numbers_taken(event: ev.Event) -> int:
     """How many sequence numbers the event takes, 1 or 2."""
     match event:
-        case ev.AnswerSubmitted() | ev.BallotCast() | ev.TurnCompleted() if event.reasoning:
+        case ev.AnswerSubmitted() | ev.BallotCast() | ev.ParamRequested() | ev.TurnCompleted() if event.reasoning:
             return 2
         case _:
             return 1
@@ -91,8 +92,10 @@ def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[RowOp
     match event:
         case ev.TurnStarted() | ev.TurnResumed() | ev.TurnCompleted() | ev.TurnFailed() | ev.TurnInterrupted():
             return _of_turn(place, event)
-        case ev.AnswerSubmitted() | ev.BallotCast() | ev.BallotsVoided() | ev.AgentFailed():
+        case ev.AnswerSubmitted() | ev.BallotCast() | ev.BallotsVoided() | ev.AgentFailed() | ev.ParamRequested():
             return _of_agents(place, event)
+        case ev.TurnWaiting() | ev.UserReplied() | ev.TurnAbandoned() | ev.MessageAdded():
+            return _of_user(place, event)
         case ev.WinnerDecided():
             return [SetTurn({"winner": event.agent_id})]
         case ev.ToolReturned() | ev.ContextCompressed():
@@ -103,6 +106,8 @@ def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[RowOp
             | ev.AgentDelta()
             | ev.AgentRetrying()
             | ev.ContextMeasured()
+            | ev.ParamProvided()
+            | ev.ParamCleared()
             | ev.Notice()
         ):
             return []
@@ -124,6 +129,19 @@ def _of_turn(place: _Place, event: _TurnEvent) -> list[RowOp]:
             return _turn_ended(place, "interrupted")
 
 
+def _of_user(place: _Place, event: _UserEvent) -> list[RowOp]:
+    match event:
+        case ev.TurnWaiting():
+            return _turn_waiting(place, event)
+        case ev.UserReplied():
+            # Not queued to be remembered: it may be a value, which stays in the session.
+            return [_message(place, "user", event.text, metadata={"param": event.param})]
+        case ev.TurnAbandoned():
+            return _turn_ended(place, "abandoned")
+        case ev.MessageAdded():
+            return _message_added(place, event)
+
+
 def _of_context(place: _Place, event: ev.ToolReturned | ev.ContextCompressed) -> list[RowOp]:
     match event:
         case ev.ToolReturned():
@@ -142,6 +160,8 @@ def _of_agents(place: _Place, event: _AgentsEvent) -> list[RowOp]:
             return [VoidBallots(event.agents, before=place.seq)]
         case ev.AgentFailed():
             return _agent_failed(place, event)
+        case ev.ParamRequested():
+            return _param_requested(place, event)
 
 
 def message_id(session_id: str, seq: int) -> str:
@@ -247,6 +267,15 @@ def _ballot_cast(place: _Place, event: ev.BallotCast) -> list[RowOp]:
     ]
 
 
+def _param_requested(place: _Place, event: ev.ParamRequested) -> list[RowOp]:
+    agent = (event.agent_id, event.round)
+    said = json.dumps({"ask_user": {"param": event.param, "prompt": event.prompt}}, ensure_ascii=False)
+    return [
+        *_reasoning(place, agent, event.reasoning),
+        _message(place, "tool_call", said, agent=agent, metadata=_used(event.usage)),
+    ]
+
+
 def _agent_failed(place: _Place, event: ev.AgentFailed) -> list[RowOp]:
     if not event.partial:
         return []
@@ -292,9 +321,30 @@ def _turn_completed(place: _Place, event: ev.TurnCompleted) -> list[RowOp]:
     ]
 
 
-def _turn_ended(place: _Place, status: Literal["failed", "interrupted"]) -> list[RowOp]:
+def _turn_ended(place: _Place, status: Literal["failed", "interrupted", "abandoned"]) -> list[RowOp]:
     ended = SetTurn({"status": status, "ended_at": place.at})
-    return [QueueExtraction(place.seq, place.at), ended, SetSession(status=status)]
+    of_session: SessionStatus = "interrupted" if status == "abandoned" else status
+    return [QueueExtraction(place.seq, place.at), ended, SetSession(status=of_session)]
+
+
+def _turn_waiting(place: _Place, event: ev.TurnWaiting) -> list[RowOp]:
+    """What the user was asked is part of the conversation, once."""
+    waiting: list[RowOp] = [SetTurn({"status": "waiting", "ended_at": place.at}), SetSession(status="waiting")]
+    if event.shown:
+        return waiting
+    metadata = {"waiting_for": event.param, "asked": event.asked}
+    prompt = _message(place, "assistant", event.prompt, agent=(event.agents[0], 0), final=True, metadata=metadata)
+    return [prompt, *waiting, SetSession(last_message=_one_line(event.prompt, LAST_MESSAGE_LENGTH))]
+
+
+def _message_added(place: _Place, event: ev.MessageAdded) -> list[RowOp]:
+    """It belongs to the conversation as if it had been said there; nobody has asked to have it remembered."""
+    if event.role == "tool":
+        return [_message(place, "tool_result", event.text, agent=("", 0), metadata=event.metadata)]
+    agent = ("", 0) if event.role == "agent" else None
+    kind: MessageKind = "user" if agent is None else "assistant"
+    said = _message(place, kind, event.text, agent=agent, final=agent is not None, metadata=event.metadata)
+    return [said, SetSession(last_message=_one_line(event.text, LAST_MESSAGE_LENGTH))]
 
 
 def _reasoning(place: _Place, agent: tuple[str, int], text: str) -> list[RowOp]:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_UNFINISHED = ("running", "failed", "interrupted")
+_UNFINISHED = ("running", "failed", "interrupted", "waiting")
 _ATTEMPTS = 5
 WRITES = "massmem_writes"
 """The execution option of connections that write."""
@@ -151,14 +151,23 @@ class SqlStore:
             with self._errors():
                 return await self._dialect.erase(self._engine)
 
-    async def append(self, session_id: str, turn: int, events: Sequence[Event]) -> list[int]:
+    async def append(
+        self, session_id: str, turn: int, events: Sequence[Event], new: SessionState | None = None
+    ) -> list[int]:
         """As in the port. Raises also SessionBusyError: another process has begun this turn."""
         if not events:
             return []
         batch = [payload(event) for event in events]
-        return await self._write(
-            lambda connection: append(connection, self._dialect, clean_text(session_id), turn, batch)
-        )
+        name = clean_text(session_id)
+        saving = None if new is None else state.save(self._dialect, name, new.model_copy(update={"updated_at": now()}))
+
+        def change(connection: sa.Connection) -> list[int]:
+            numbers = append(connection, self._dialect, name, turn, batch)
+            if saving is not None:
+                connection.execute(saving)
+            return numbers
+
+        return await self._write(change)
 
     async def turn_events(self, session_id: str, turn: int) -> list[Event]:
         found = await self._read(_TURN_EVENTS, of_session=clean_text(session_id), of_turn=turn)

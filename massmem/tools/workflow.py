@@ -1,4 +1,7 @@
-"""The two actions of a voting round, `vote` and `new_answer`, as tools and as a JSON Schema, and how they are read."""
+"""The actions of a voting round, `vote` and `new_answer`, as tools and as a JSON Schema, and how they are read.
+
+Where agents may ask the user, `ask_user` is a third one, see massmem.tools.ask_user.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,6 +10,8 @@ from typing import Any, cast
 
 from massmem.messages import ToolSpec
 from massmem.replies import Reply
+from massmem.tools.ask_user import NAME as ASK_USER
+from massmem.tools.ask_user import AskError, Asking, AskUser, ask_schema, ask_tool, request_of
 
 # A reason comes before the choice in every form: models that must reason first vote better.
 # Bounded, because a small model writes until it is stopped, and a vote takes as long as its reason.
@@ -26,32 +31,32 @@ class NewAnswer:
     content: str
 
 
-Action = Vote | NewAnswer
+Action = Vote | NewAnswer | AskUser
 
 
 class ActionError(ValueError):
     """The reply holds no usable action; the text says what is wrong, for the agent's one repair."""
 
 
-def workflow_tools(labels: Sequence[str], *, final: bool) -> tuple[ToolSpec, ...]:
-    """The tools of a voting round; in the final round only `vote`."""
+def workflow_tools(labels: Sequence[str], *, final: bool, asking: Asking | None = None) -> tuple[ToolSpec, ...]:
+    """The tools of a voting round; in the final round only `vote`. asking None: the user is not asked."""
     vote = ToolSpec("vote", "Vote for the best answer.", _object(reason=_REASON, choice=_choice(labels)))
     if final:
         return (vote,)
     new_answer = ToolSpec("new_answer", "Submit a better answer.", _object(content={"type": "string"}))
-    return (vote, new_answer)
+    return (vote, new_answer) if asking is None else (vote, new_answer, ask_tool(asking))
 
 
-def workflow_schema(labels: Sequence[str], *, final: bool) -> dict[str, Any]:
+def workflow_schema(labels: Sequence[str], *, final: bool, asking: Asking | None = None) -> dict[str, Any]:
     """The same actions as one JSON Schema, for models without tool calls."""
     vote = _object(reason=_REASON, action={"const": "vote"}, choice=_choice(labels))
     if final:
         return vote
     better = _object(reason=_REASON, action={"const": "new_answer"}, content={"type": "string"})
-    return {"anyOf": [vote, better]}
+    return {"anyOf": [vote, better] if asking is None else [vote, better, ask_schema(asking)]}
 
 
-def read_action(reply: Reply, labels: Sequence[str], *, final: bool) -> Action:
+def read_action(reply: Reply, labels: Sequence[str], *, final: bool, asking: Asking | None = None) -> Action:
     """The action in a reply, from its first tool call or from the JSON object in its text.
 
     Raises:
@@ -59,9 +64,16 @@ def read_action(reply: Reply, labels: Sequence[str], *, final: bool) -> Action:
     """
     if reply.tool_calls:
         call = reply.tool_calls[0]
-        return _action(call.name, _json_object(call.arguments), labels, final)
-    data = _json_object(reply.text)
-    return _action(str(data.get("action", "")), data, labels, final)
+        name, data = call.name, _json_object(call.arguments)
+    else:
+        data = _json_object(reply.text)
+        name = str(data.get("action", ""))
+    if name == ASK_USER and asking is not None and not final:
+        try:
+            return request_of(data, asking)
+        except AskError as e:
+            raise ActionError(str(e)) from e
+    return _action(name, data, labels, final)
 
 
 def _action(name: str, data: Mapping[str, Any], labels: Sequence[str], final: bool) -> Action:

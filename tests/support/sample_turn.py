@@ -83,6 +83,42 @@ def other_ends() -> list[Event]:
     ]
 
 
+def waiting_turn() -> list[Event]:
+    """Two agents ask the user, who gives one value and not the other; what the user says is a secret."""
+    return [
+        begin("ann", "bob"),
+        event(0.1, "round_started", round=1, agents=("ann", "bob")),
+        *(event(0.1, "agent_started", agent_id=a, round=1, step="answer") for a in ("ann", "bob")),
+        requested(0.2, "ann", "order_id"),
+        requested(0.3, "bob", "zip"),
+        waiting(0.3, "order_id", "ann", usage=USAGE + USAGE),
+        event(
+            5, "turn_resumed", session_id="session_a", turn=1, question="Why is the sky blue?", agents=("ann", "bob")
+        ),
+        event(5, "user_replied", param="order_id", text=SECRET),
+        event(5, "param_provided", param="order_id"),
+        waiting(5, "zip", "bob", usage=USAGE + USAGE),
+        event(9, "param_cleared", param="zip", why="change"),
+        event(9, "turn_abandoned", session_id="session_a", turn=1, why="change", usage=USAGE + USAGE),
+        event(9, "message_added", role="user", text="by the way"),
+    ]
+
+
+SECRET = "O-98765-hush"
+
+
+def requested(at: float, agent: str, param: str, *, round: int = 1) -> Event:
+    prompt = f"What is the {param}?"
+    return event(at, "param_requested", agent_id=agent, round=round, param=param, prompt=prompt, usage=USAGE)
+
+
+def waiting(at: float, param: str, *agents: str, asked: int = 1, usage: Usage = USAGE, shown: bool = False) -> Event:
+    return event(
+        at, "turn_waiting", param=param, prompt=f"What is the {param}?", agents=agents, asked=asked, shown=shown,
+        usage=usage,
+    )  # fmt: skip
+
+
 def measured(at: float, tokens: int, *, agent: str = "ann", window: int = 128_000, source: str = "buffer") -> Event:
     entries = {"system": 1_000, "user": tokens - 1_000}
     return event(

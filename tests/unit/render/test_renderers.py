@@ -16,6 +16,7 @@ from massmem.render.jsonl import JsonlRenderer
 from massmem.render.live import LiveRenderer, frame
 from massmem.render.plain import PlainRenderer
 from tests.support.sample_turn import (
+    SECRET,
     START,
     answer,
     ballot,
@@ -25,6 +26,7 @@ from tests.support.sample_turn import (
     measured,
     other_ends,
     returned,
+    waiting_turn,
     whole_turn,
 )
 
@@ -51,14 +53,14 @@ def show(events: list[Event], kind: str, **options: bool) -> str:
 
 def test_the_samples_hold_every_event():
     union = get_args(get_args(Event)[0])
-    others = [*other_ends(), measured(0, 2_000), compressed(0), returned(0)]
+    others = [*other_ends(), *waiting_turn(), measured(0, 2_000), compressed(0), returned(0)]
     assert {type(e) for e in [*whole_turn(), *others]} == set(union)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "plain", "live"])
 def test_every_event_renders(kind: str):
     text = show(whole_turn(), kind)
-    for other in [*other_ends(), measured(1, 2_000), compressed(1), returned(1)]:
+    for other in [*other_ends(), *waiting_turn(), measured(1, 2_000), compressed(1), returned(1)]:
         text += show([begin("ann"), other], kind)
     assert text
 
@@ -68,6 +70,19 @@ def test_jsonl_is_what_was_stored():
     lines = show(events, "jsonl").splitlines()
     assert [EVENT.validate_json(line) for line in lines] == events
     assert json.loads(lines[0])["type"] == "turn_started"
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "plain", "live"])
+def test_what_the_user_replies_is_shown_nowhere(kind: str):
+    text = show(waiting_turn(), kind)
+    assert SECRET not in text
+    assert "order_id" in text
+
+
+def test_plain_names_what_is_asked_and_what_is_given():
+    text = show(waiting_turn(), "plain")
+    assert "  0.2s  ann needs order_id from you (0.1s, 20 tokens)" in text
+    assert "order_id is given" in text
 
 
 def test_plain_tells_the_story_in_lines():

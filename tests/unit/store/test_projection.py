@@ -12,7 +12,20 @@ from massmem.store.projection import (
     numbers_taken,
     project,
 )
-from tests.support.sample_turn import answer, ballot, begin, event, other_ends, whole_turn
+from tests.support.sample_turn import (
+    SECRET,
+    answer,
+    ballot,
+    begin,
+    compressed,
+    event,
+    measured,
+    other_ends,
+    returned,
+    waiting,
+    waiting_turn,
+    whole_turn,
+)
 
 
 def rows(operations: list[RowOp], table: str) -> list[dict[str, object]]:
@@ -20,9 +33,9 @@ def rows(operations: list[RowOp], table: str) -> list[dict[str, object]]:
 
 
 def test_every_kind_of_event_has_a_meaning() -> None:
-    kinds = {type(e) for e in [*whole_turn(), *other_ends()]}
-    assert kinds == set(get_args(get_args(Event)[0]))
-    for e in [*whole_turn(), *other_ends()]:
+    every = [*whole_turn(), *other_ends(), *waiting_turn(), measured(0, 2_000), compressed(0), returned(0)]
+    assert {type(e) for e in every} == set(get_args(get_args(Event)[0]))
+    for e in every:
         assert project("s", 1, 5, e) == project("s", 1, 5, e)
 
 
@@ -54,6 +67,25 @@ def test_a_ballot_is_kept_verbatim() -> None:
     (message,) = rows(project("s", 1, 2, ballot(1, "ann", "bob", reason='says "blue", ja — 青')), "chat_messages")
     assert message["content"] == '{"vote": {"reason": "says \\"blue\\", ja — 青", "choice": "bob"}}'
     assert (message["kind"], message["role"]) == ("tool_call", "assistant")
+
+
+def test_what_the_user_replies_is_in_the_conversation_and_is_not_queued_for_memory() -> None:
+    said = [o for e in waiting_turn() if e.type == "user_replied" for o in project("s", 1, 5, e)]
+    (message,) = rows(said, "chat_messages")
+    assert (message["kind"], message["content"], message["metadata"]) == ("user", SECRET, {"param": "order_id"})
+    assert rows(said, "recordings") == []
+    for e in waiting_turn():
+        if e.type != "user_replied":
+            assert SECRET not in str(project("s", 1, 5, e))
+
+
+def test_a_prompt_stands_in_the_conversation_once() -> None:
+    first, again = (project("s", 1, 5, waiting(1, "order_id", "ann", shown=shown)) for shown in (False, True))
+    (message,) = rows(first, "chat_messages")
+    assert (message["final"], message["content"]) == (True, "What is the order_id?")
+    assert rows(again, "chat_messages") == []
+    for operations in (first, again):
+        assert SetTurn({"status": "waiting", "ended_at": waiting(1, "x", "ann").at}) in operations
 
 
 def test_voiding_spares_later_ballots() -> None:
