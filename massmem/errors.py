@@ -13,6 +13,7 @@ MassmemError                      one message, one hint, one exit code
 │   ├── SessionExistsError        an id is taken (the caller picks another)
 │   └── SessionBusyError          another process runs a turn of this session
 ├── MemoryUnavailable         3   the memory index cannot be used now: locked by another process, or its server is gone
+│   ├── IndexDamaged              `massmem memory rebuild` makes it again
 │   └── EmbeddingError            no usable vector could be had; nothing was written
 ├── ProviderError             1   a model request failed
 │   ├── ContextOverflow           the prompt does not fit the model's window
@@ -100,6 +101,10 @@ class SessionBusyError(StoreError):
 
 class MemoryUnavailable(MassmemError):
     exit_code: ClassVar[int] = 3
+
+
+class IndexDamaged(MemoryUnavailable):
+    """The index cannot be read; it can be made again from the log."""
 
 
 class EmbeddingError(MemoryUnavailable):

@@ -3,24 +3,21 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from massmem.config.models import AgentConfig, BackendConfig, MemoryConfig, MemoryLlmConfig
+from massmem.config.models import AgentConfig, MemoryConfig, RetrievalConfig
 from massmem.errors import MassmemError, MemoryUnavailable
-from massmem.events import now
+from massmem.extractor import Extractor, open_extractor, with_debug_files
 from massmem.memory import open_memory
-from massmem.memory.extraction.debug import debug_record, write_debug
-from massmem.memory.extraction.task import Extraction, Origin, RecordedMessage
 from massmem.memory.memories import USER, Memory, Recalled, Wanted
 from massmem.memory.persistent import PersistentMemory, Scope
 from massmem.memory.quoting import Quote, render
-from massmem.memory.recording.recorded import spoken
-from massmem.memory.recording.worker import Extract, Recorder
+from massmem.memory.recording.recorded import is_ballot, spoken
+from massmem.memory.recording.worker import Recorder
 from massmem.memory.tokens import estimate_tokens
-from massmem.providers import Providers
 
 if TYPE_CHECKING:
     from massmem.records import MessageRecord
@@ -56,6 +53,7 @@ class SessionMemory:
         self._recorder: Recorder | None = None
         self._stack = AsyncExitStack()
         self._notices: list[str] = []
+        self._said: set[str] = set()
 
     def start(self) -> None:
         """Begin to open the memory and to record what is due; returns at once."""
@@ -78,19 +76,10 @@ class SessionMemory:
         # A session's first turn has nothing to remember, unless other sessions are searched too.
         if self._opening is None or (scope.turn == 1 and not scope.everywhere and scope.named is None):
             return ""
-        settings = agent.memory.retrieval
-        wanted = Wanted(
-            min(settings.max_tokens, most), settings.limit, shown if settings.exclude_recent else frozenset()
-        )
         memory = await asyncio.shield(self._opening)
         try:
-            if memory is not None and self._recorder is not None:
-                await self._recorder.caught_up(scope.session_id, CATCH_UP)
-                return (await memory.recall(question, scope, wanted)).text
-        except MemoryUnavailable as e:
-            self._say(f"{e.message}; memories are found by words alone for now")
-        try:
-            return (await by_words(self._store, question, scope, wanted)).text
+            wanted = await self._wanted(agent.memory.retrieval, shown, most)
+            return (await self._found(memory, question, scope, wanted)).text
         except MassmemError as e:
             self._say(f"nothing could be recalled: {e.message}")
             return ""
@@ -111,65 +100,56 @@ class SessionMemory:
         if memory is not None:
             await memory.close()
 
+    async def _wanted(self, settings: RetrievalConfig, shown: frozenset[str], most: int) -> Wanted:
+        without: frozenset[str] = frozenset()
+        if settings.exclude_recent and shown:
+            # An answer that was shown as it is stands in the log a second time, under another id.
+            without = shown.union(await self._store.repeated([*shown]))
+        return Wanted(min(settings.max_tokens, most), settings.limit, without)
+
+    async def _found(self, memory: PersistentMemory | None, question: str, scope: Scope, wanted: Wanted) -> Recalled:
+        try:
+            if memory is not None and self._recorder is not None:
+                await self._recorder.caught_up(scope.session_id, CATCH_UP)
+                return await memory.recall(question, scope, wanted)
+        except MemoryUnavailable as e:
+            self._say(f"{e.message}; memories are found by words alone for now")
+        return await by_words(self._store, question, scope, wanted)
+
     async def _open(self) -> PersistentMemory | None:
         try:
             memory = await open_memory(self._config, self._home, os.environ)
-            extract = await self._stack.enter_async_context(extractor(self._config.persistent_memory.llm, self._home))
+            opening = open_extractor(self._config.persistent_memory.llm, self._home, memory.known())
+            extractor = await self._stack.enter_async_context(opening)
         except MassmemError as e:
             self._say(f"{e.message}; what is said now is remembered by a later run")
             return None
-        settings = {agent.id: agent.memory.recording for agent in self._agents}
-        if extract is not None and self._debug is not None:
-            extract = _kept(extract, self._debug)
-        self._recorder = Recorder(self._store, memory, extract, settings)
+        if memory.note:
+            self._say(memory.note)
+        if extractor is not None and self._debug is not None:
+            extractor = with_debug_files(extractor, self._debug)
+        self._recorder = recorder(self._store, memory, extractor, self._agents)
         self._recorder.start()
         return memory
 
     def _say(self, text: str) -> None:
-        log.warning("%s", text)
-        if text not in self._notices:
+        if text not in self._said:
+            log.warning("%s", text)
+            self._said.add(text)
             self._notices.append(text)
 
 
-@asynccontextmanager
-async def extractor(llm: MemoryLlmConfig | None, home: Path) -> AsyncGenerator[Extract | None]:
-    """Asks the configured model for facts; None when none is configured: then messages are all that is remembered.
-
-    Raises:
-        InputError: the provider is unknown, or its package is not installed.
-    """
-    if llm is None:
-        yield None
-        return
-    from massmem.memory.extraction.mem0 import OUR_PROVIDERS, Mem0Extractor
-
-    async with AsyncExitStack() as stack:
-        chat = None
-        if llm.provider in OUR_PROVIDERS:
-            providers = Providers()
-            stack.push_async_callback(providers.close)
-            chat = await providers.open(BackendConfig.model_validate({"type": llm.provider, "model": llm.model or ""}))
-        found = Mem0Extractor(llm, home, os.environ, chat=chat)
-        stack.push_async_callback(found.close)
-        yield found.extract
-
-
-def _kept(extract: Extract, folder: Path) -> Extract:
-    """The same, and each extraction is written to a debug file."""
-
-    async def kept(messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
-        result = Extraction()
-        try:
-            result = await extract(messages, origin)
-        finally:  # an extraction that fails is the one that somebody wants to look at
-            record = debug_record(messages, origin, result.facts, now())
-            try:
-                await asyncio.to_thread(write_debug, folder, 1, record)
-            except MassmemError as e:
-                log.warning("no debug file of this extraction: %s", e.message)
-        return result
-
-    return kept
+def recorder(
+    store: "SessionStore",
+    memory: PersistentMemory,
+    extractor: Extractor | None,
+    agents: Iterable[AgentConfig],
+    session_id: str | None = None,
+) -> Recorder:
+    """Records with what is configured for each agent. extractor None: messages only. session_id None: all sessions."""
+    settings = {agent.id: agent.memory.recording for agent in agents}
+    extract, summarise = (extractor.extract, extractor.summarise) if extractor else (None, None)
+    return Recorder(store, memory, extract, settings, session_id, summarise)
 
 
 async def by_words(store: "SessionStore", query: str, scope: Scope, wanted: Wanted) -> Recalled:
@@ -185,7 +165,8 @@ async def by_words(store: "SessionStore", query: str, scope: Scope, wanted: Want
     left = wanted.tokens
     for message in messages:
         memory = _as_memory(message)
-        allowed = scope.allows(memory, won=won.get((memory.session_id, memory.turn)) == memory.agent_id)
+        shared = not is_ballot(message) and won.get((memory.session_id, memory.turn)) == memory.agent_id
+        allowed = scope.allows(memory, won=shared)
         cost = estimate_tokens(render([Quote(memory)], scope.agent_id))
         if not allowed or message.id in wanted.without or cost > left:
             continue

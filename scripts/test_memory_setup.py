@@ -22,11 +22,11 @@ from massmem.cli.team import load_team, read_dotenv
 from massmem.config.models import MemoryConfig
 from massmem.errors import MassmemError
 from massmem.events import now
+from massmem.extractor import open_extractor
 from massmem.memory import open_memory
 from massmem.memory.extraction.task import Origin, RecordedMessage
 from massmem.memory.memories import Episode, Selection, Wanted
 from massmem.memory.persistent import PersistentMemory, Scope
-from massmem.recall import extractor
 from massmem.redact import redact
 
 LINE = "=" * 60
@@ -146,11 +146,12 @@ async def check_embedding(setup: Setup) -> bool:
 
 async def check_llm(setup: Setup) -> bool:
     """Facts out of a message."""
-    async with extractor(setup.memory.persistent_memory.llm, setup.home) as extract:
-        if extract is None:
+    async with open_extractor(setup.memory.persistent_memory.llm, setup.home) as extractor:
+        if extractor is None:
             skipped("not configured: messages are remembered word for word, no facts are extracted")
             return True
-        found = await extract([RecordedMessage("user", SAID, "m1", now())], Origin(a_session(), "setup_check", 1))
+        said = [RecordedMessage("user", SAID, "m1", now())]
+        found = await extractor.extract(said, Origin(a_session(), "setup_check", 1))
     if found.problem is not None:
         problem(found.problem.message, found.problem.hint)
         return False

@@ -142,6 +142,8 @@ def stats_command(config: Config = None, as_json: AsJson = False) -> None:
         write_out(f"           last failure: {one_line(queue.reason)}\n")
     size = "" if found.size is None else f", {found.size / MB:,.1f} MB"
     write_out(f"location   {printable(found.location)}{size}\n")
+    if found.note:
+        say(found.note)
     if found.unavailable:
         say(f"{found.unavailable}: what is in the memory cannot be counted now")
 
@@ -153,8 +155,11 @@ def rebuild_command(session_id: SessionId = None, config: Config = None, as_json
     Interrupted, it goes on with `massmem memory record`, or by itself with the next question.
     """
     at = prepared(config)
+    say("clearing the index")
     with display("recording") as progress:
         result = asyncio.run(actions.rebuilt(at, session_id, progress))
+    for copy in result.removed:
+        say(f"the copy of a damaged index was removed: {copy}")
     return _recorded(result, as_json=as_json)
 
 
@@ -181,7 +186,7 @@ def _recorded(result: actions.Recorded, *, as_json: bool) -> int:
         say(f"recorded {counts.episodes:,} messages, {counts.turns:,} ends of turns, {counts.facts:,} new facts")
         if queue.pending or queue.failed:
             say(f"{queue.pending:,} pending, {queue.failed:,} failed: {one_line(queue.reason or 'not due yet')}")
-    return 1 if result.queue.pending or result.queue.failed else 0
+    return 0 if result.whole else 1
 
 
 def memory_row(memory: Memory) -> dict[str, Any]:

@@ -1,59 +1,76 @@
 """What the commands of `massmem memory` do, between configuration, store and memory."""
 
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from massmem.cli.progress import Progress
 from massmem.cli.team import Prepared
 from massmem.config.load import resolve_agents
-from massmem.errors import InputError, MemoryUnavailable, UnknownSessionError
-from massmem.memory import open_memory
+from massmem.config.models import MemoryConfig
+from massmem.errors import IndexDamaged, InputError, MemoryUnavailable, UnknownSessionError
+from massmem.extractor import open_extractor
+from massmem.memory import index_folder, open_memory, remove_set_aside, set_aside
+from massmem.memory.indexed import IndexedMemory
 from massmem.memory.memories import USER, Memory, MemoryStats, Recalled, Selection, Wanted
-from massmem.memory.persistent import PersistentMemory, Scope
+from massmem.memory.persistent import Scope
 from massmem.memory.recording.attempts import Counts
-from massmem.memory.recording.worker import Recorder
-from massmem.recall import by_words, extractor
+from massmem.memory.recording.forgotten import word_numbers
+from massmem.recall import by_words, recorder
 from massmem.records import MessageRecord, RecordingCounts
 from massmem.session_ids import check_session_id
 from massmem.store import open_store
 from massmem.store.base import SessionStore
+
+MakeRoom = Callable[[MemoryConfig, Path, Mapping[str, str]], Awaitable[None]]
+"""(configuration, home, environment): see to it that a damaged index is out of the way."""
 
 _ALL = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """memory None: it cannot be used now, unavailable says why. size: bytes on disk, None on a server."""
+    """memory None: it cannot be used now, unavailable says why. size: bytes on disk, None on a server.
+
+    note: what the user should know about the memory, may be empty.
+    """
 
     memory: MemoryStats | None
     queue: RecordingCounts
     location: str
     size: int | None
     unavailable: str = ""
+    note: str = ""
 
     def row(self) -> dict[str, Any]:
         """As JSON."""
         known = {} if self.memory is None else asdict(self.memory)
-        more = {"location": self.location, "bytes": self.size, "unavailable": self.unavailable or None}
+        more = {"location": self.location, "bytes": self.size}
+        more |= {"unavailable": self.unavailable or None, "note": self.note or None}
         return known | more | {"recordings": self.queue.model_dump()}
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What was recorded, and what the queue holds now."""
+    """What was recorded, and what the queue holds now. removed: copies of a damaged index that are of no more use."""
 
     counts: Counts
     queue: RecordingCounts
+    removed: tuple[Path, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Nothing is left to be recorded."""
+        return not (self.counts.unavailable or self.queue.pending or self.queue.failed)
 
     def row(self) -> dict[str, Any]:
         """As JSON."""
         done = asdict(self.counts)
         del done["unavailable"]
-        return done | {"recordings": self.queue.model_dump()}
+        return done | {"recordings": self.queue.model_dump(), "removed": [str(copy) for copy in self.removed]}
 
 
 async def search(
@@ -125,26 +142,29 @@ async def _never_again(store: SessionStore, memory: Memory) -> None:
     if memory.kind == "episode":
         await store.forget_recordings(Selection(), memory.message_ids)
     else:
-        # Which of the turn's messages would give the same fact again is not known: none is read for facts again.
-        await store.forget_recordings(Selection(memory.session_id, memory.agent_id, memory.turn, "fact"))
+        words = word_numbers(memory.text)
+        await store.forget_fact(memory.session_id, memory.agent_id, memory.message_ids, words)
 
 
 async def stats(at: Prepared) -> Stats:
     """Counts of memory and queue; of the queue alone when the memory cannot be used now."""
-    folder = _folder(at)
+    folder = index_folder(at.config.memory, at.home)
+    found, note, unavailable = None, "", ""
     async with _store(at) as store:
         queue = await store.recording_counts()
         try:
             async with _memory(at) as memory:
-                found, unavailable = await memory.stats(), ""
+                found, note = await memory.stats(), memory.note
         except MemoryUnavailable as e:
-            found, unavailable = None, e.message
+            unavailable = e.message
     server = at.config.memory.persistent_memory.qdrant.mode == "server"
-    return Stats(found, queue, found.location if found else str(folder), None if server else _size(folder), unavailable)
+    location = found.location if found else str(folder)
+    return Stats(found, queue, location, None if server else _size(folder), unavailable, note)
 
 
 async def recorded(at: Prepared, session_id: str | None, progress: Progress) -> Recorded:
     """Record what is in the queue, also what waits for another attempt or was given up."""
+    _check_lasting(at)
     async with _store(at) as store:
         await _next_turn(store, session_id)
         await store.requeue(session_id, done=False)
@@ -153,30 +173,44 @@ async def recorded(at: Prepared, session_id: str | None, progress: Progress) -> 
 
 
 async def rebuilt(at: Prepared, session_id: str | None, progress: Progress) -> Recorded:
-    """Queue everything again, delete what the queue will make anew, and record it."""
+    """Queue everything again, delete what the queue will make anew, and record it.
+
+    A damaged index is set aside first; when all is recorded, it and earlier ones are deleted.
+    """
+    _check_lasting(at)
     async with _store(at) as store:
         await _next_turn(store, session_id)
         sessions = [session_id] if session_id else [s.session_id for s in await store.list_sessions()]
         # Facts are kept when there is no model that would find them again.
         kind = "episode" if at.config.memory.persistent_memory.llm is None else None
-        async with _memory(at) as memory:
+        async with _memory(at, damaged=_refuse if session_id else set_aside) as memory:
             await store.requeue(session_id, done=True)
-            for each in sessions:
-                await memory.forget(Selection(session_id=each, kind=kind))
-            return await _drained(at, store, memory, session_id, progress)
+            if sessions:
+                await memory.forget(Selection(session_ids=tuple(sessions), kind=kind))
+            done = await _drained(at, store, memory, session_id, progress)
+    if session_id is not None or not done.whole:
+        return done
+    return replace(done, removed=tuple(await remove_set_aside(at.config.memory, at.home)))
+
+
+async def _refuse(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> None:
+    raise InputError(
+        "the memory index is damaged, and with it the memories of all sessions",
+        "run `massmem memory rebuild` without --session-id",
+    )
 
 
 async def _drained(
-    at: Prepared, store: SessionStore, memory: PersistentMemory, session_id: str | None, progress: Progress
+    at: Prepared, store: SessionStore, memory: IndexedMemory, session_id: str | None, progress: Progress
 ) -> Recorded:
     total = (await store.recording_counts(session_id)).pending
-    settings = {agent.id: agent.memory.recording for agent in resolve_agents(at.config, os.environ)}
+    agents = resolve_agents(at.config, os.environ)
 
     def show(c: Counts) -> None:
         progress(min(total, c.episodes + c.turns + c.extractions + c.retried + c.failed), total)
 
-    async with extractor(at.config.memory.persistent_memory.llm, at.home) as extract:
-        counts = await Recorder(store, memory, extract, settings, session_id).drain(done=show)
+    async with open_extractor(at.config.memory.persistent_memory.llm, at.home, memory.known()) as extractor:
+        counts = await recorder(store, memory, extractor, agents, session_id).drain(done=show)
     if not counts.unavailable:
         progress(total, total)
     return Recorded(counts, await store.recording_counts(session_id))
@@ -192,8 +226,17 @@ async def _store(at: Prepared) -> AsyncGenerator[SessionStore]:
 
 
 @asynccontextmanager
-async def _memory(at: Prepared) -> AsyncGenerator[PersistentMemory]:
-    memory = await open_memory(at.config.memory, at.home, os.environ)
+async def _memory(at: Prepared, damaged: MakeRoom | None = None) -> AsyncGenerator[IndexedMemory]:
+    """What is kept between runs, also when the configuration keeps nothing from now on. damaged: what to do then."""
+    persistent = at.config.memory.persistent_memory.model_copy(update={"on_disk": True})
+    config = at.config.memory.model_copy(update={"persistent_memory": persistent})
+    try:
+        memory = await open_memory(config, at.home, os.environ)
+    except IndexDamaged:
+        if damaged is None:
+            raise
+        await damaged(config, at.home, os.environ)
+        memory = await open_memory(config, at.home, os.environ)
     try:
         yield memory
     finally:
@@ -215,9 +258,12 @@ def _check(selection: Selection) -> None:
         check_session_id(selection.session_id)
 
 
-def _folder(at: Prepared) -> Path:
-    path = at.config.memory.persistent_memory.qdrant.path
-    return Path(path).expanduser() if path else at.home / "memory"
+def _check_lasting(at: Prepared) -> None:
+    if not at.config.memory.persistent_memory.on_disk:
+        raise InputError(
+            "nothing is kept between runs: memory.persistent_memory.on_disk is false",
+            "set it to true; what was said until then is still in the queue",
+        )
 
 
 def _size(folder: Path) -> int:

@@ -1,8 +1,10 @@
 """Both tiers of memory. The searchable one is put together here, from its index and its embedder."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -18,7 +20,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_REBUILD = "run `massmem memory rebuild` to find what was said before"
+_CHANGED = (
+    "the embedder has changed, and most of what was said before is not in its index: "
+    "run `massmem memory rebuild` to find it again"
+)
+_OPEN_ELSEWHERE = 1.0
+"""Seconds to wait for another process that has the index open."""
 
 
 async def open_memory(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> "IndexedMemory":
@@ -31,6 +38,36 @@ async def open_memory(config: MemoryConfig, home: Path, environ: Mapping[str, st
     return await asyncio.to_thread(_open, config, home, environ)
 
 
+async def set_aside(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> None:
+    """Move a damaged index away, so that `open_memory` begins a new one.
+
+    Raises:
+        MemoryUnavailable: it is in use by another process, or cannot be moved.
+    """
+    await asyncio.to_thread(_set_aside, config, home, environ)
+
+
+async def remove_set_aside(config: MemoryConfig, home: Path) -> list[Path]:
+    """Delete what `set_aside` has kept, of every embedder; returns what there was. Raises MemoryUnavailable."""
+    from massmem.memory.index.shard import remove_set_aside
+
+    folders = sorted(index_folder(config, home).glob("*"))
+    return [copy for folder in folders for copy in await asyncio.to_thread(remove_set_aside, folder)]
+
+
+def index_folder(config: MemoryConfig, home: Path) -> Path:
+    """Where embedded indexes are kept, one folder for each embedder."""
+    path = config.persistent_memory.qdrant.path
+    return Path(path).expanduser() if path else home / "memory"
+
+
+def _set_aside(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> None:
+    from massmem.memory.index.shard import set_aside
+
+    embedder = _embedder(config.persistent_memory.embedding, environ, home)
+    set_aside(_folder_of(embedder, index_folder(config, home)), _OPEN_ELSEWHERE)
+
+
 def _open(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> "IndexedMemory":
     from massmem.memory.indexed import IndexedMemory
     from massmem.memory.tokens import count_tokens
@@ -41,7 +78,7 @@ def _open(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> "Inde
         index, location = _server(settings.qdrant, embedder)
         return IndexedMemory(index, embedder, count_tokens, location)
     scratch = None if settings.on_disk else TemporaryDirectory(prefix="massmem-memory-")
-    folder = Path(settings.qdrant.path).expanduser() if settings.qdrant.path else home / "memory"
+    folder = index_folder(config, home)
     index, note = _embedded(Path(scratch.name) if scratch else folder, embedder)
     return IndexedMemory(index, embedder, count_tokens, scratch.name if scratch else str(folder), note, scratch)
 
@@ -60,13 +97,26 @@ def _embedder(config: EmbeddingConfig, environ: Mapping[str, str], home: Path) -
 
 def _embedded(folder: Path, embedder: "Embedder | None") -> "tuple[Index, str]":
     """The index, and what is to be known about it."""
-    from massmem.memory.index.embedded import EmbeddedIndex, folder_name
+    from massmem.memory.index.embedded import EmbeddedIndex
 
-    name, dims = (embedder.name, embedder.dims) if embedder else ("", 0)
-    mine = folder / folder_name(name, dims)
-    others = [] if mine.exists() else [other for other in folder.glob("*/shard") if other.parent != mine]
-    note = f"the embedder has changed, and its index is empty: {_REBUILD}" if others else ""
-    return EmbeddedIndex(mine, dims), note
+    mine = _folder_of(embedder, folder)
+    most = max((_points(other) for other in folder.glob("*") if other != mine), default=0)
+    # Not to a memory more: of the same log another model may extract a few facts less.
+    note = _CHANGED if most > 2 * _points(mine) else ""
+    return EmbeddedIndex(mine, embedder.dims if embedder else 0), note
+
+
+def _folder_of(embedder: "Embedder | None", folder: Path) -> Path:
+    from massmem.memory.index.embedded import folder_name
+
+    return folder / folder_name(*(embedder.name, embedder.dims) if embedder else ("", 0))
+
+
+def _points(folder: Path) -> int:
+    """How many there were when the index was closed."""
+    with suppress(OSError, ValueError):
+        return json.loads((folder / "shard.json").read_bytes())["points"]
+    return 0
 
 
 def _server(config: QdrantConfig, embedder: "Embedder | None") -> "tuple[Index, str]":

@@ -5,7 +5,6 @@ their own address: that needs none of their packages, has time-outs, and never p
 """
 
 import importlib
-import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -17,8 +16,8 @@ from typing import Any
 
 from massmem.config.models import EmbeddingConfig
 from massmem.errors import EmbeddingError, InputError, MassmemError, MissingKeyError
-from massmem.home import make_folder
 from massmem.memory.embedders.embedder import Embedder
+from massmem.memory.mem0_setup import prepare_mem0
 from massmem.redact import redact
 
 TIMEOUT, RETRIES = 30.0, 1
@@ -74,7 +73,7 @@ def open_mem0_embedder(config: EmbeddingConfig, environ: Mapping[str, str], home
     kind = _kind(config.provider)
     key = _key(config, kind, environ)
     url = _url(config, kind, environ)
-    _prepare(home)
+    prepare_mem0(home)
     made = _made(config, kind, key, url)
     name = f"{config.provider}/{config.model or kind.model or made.config.model}"
 
@@ -122,13 +121,6 @@ def _url(config: EmbeddingConfig, kind: Kind, environ: Mapping[str, str]) -> str
     if config.provider == "ollama" and re.fullmatch(r"https?://[^/]+", url):
         return f"{url}/v1"
     return url
-
-
-def _prepare(home: Path) -> None:
-    """What mem0 reads when it is imported: no telemetry, and its folder inside ours."""
-    folder = home / "mem0"
-    make_folder(folder)
-    os.environ.update(MEM0_TELEMETRY="False", MEM0_DIR=str(folder))
 
 
 def _made(config: EmbeddingConfig, kind: Kind, key: str, url: str) -> Any:

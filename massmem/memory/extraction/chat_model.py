@@ -1,4 +1,4 @@
-"""A ChatProvider as a model that extracts facts, asked from a thread while its event loop goes on."""
+"""A ChatProvider as a model that extracts facts, asked from a thread while its event loop goes on; or summarises."""
 
 import asyncio
 from concurrent.futures import Future
@@ -9,21 +9,25 @@ from massmem.errors import ContentRefused
 from massmem.memory.extraction.mem0_models import Answer, OpenModel
 from massmem.memory.extraction.prompts import SCHEMA
 from massmem.memory.extraction.replies import repeats
-from massmem.messages import ChatMessage, ChatRequest
+from massmem.messages import ChatMessage, ChatRequest, Purpose
 from massmem.replies import Reply, TextChunk
 
 if TYPE_CHECKING:
     from massmem.providers.base import ChatProvider
 
 
-def chat_model(chat: "ChatProvider", agent_id: str, max_tokens: int) -> OpenModel:
-    """A ChatProvider of the running event loop, to be asked from other threads; its replies have the form of SCHEMA."""
+def chat_model(chat: "ChatProvider", agent_id: str, max_tokens: int, purpose: Purpose = "extract") -> OpenModel:
+    """A ChatProvider of the running event loop, to be asked from other threads.
+
+    purpose extract: its replies have the form of SCHEMA; summary: plain text.
+    """
     loop = asyncio.get_running_loop()
     pending: list[Future[Answer]] = []
 
     def ask(system: str, user: str) -> Answer:
         messages = (ChatMessage("system", system), ChatMessage("user", user))
-        request = ChatRequest(messages, "extract", agent_id, schema=SCHEMA, temperature=0.0, max_tokens=max_tokens)
+        schema = SCHEMA if purpose == "extract" else None
+        request = ChatRequest(messages, purpose, agent_id, schema=schema, temperature=0.0, max_tokens=max_tokens)
         pending.append(asyncio.run_coroutine_threadsafe(_answer(chat, request), loop))
         return pending[-1].result()
 
@@ -39,9 +43,10 @@ async def _answer(chat: "ChatProvider", request: ChatRequest) -> Answer:
     async with aclosing(chat.stream(request)) as chunks_:
         async for chunk in chunks_:
             reply.feed(chunk)
-            if isinstance(chunk, TextChunk) and "}" in chunk.text and repeats(reply.text):
+            looping = isinstance(chunk, TextChunk) and "}" in chunk.text and repeats(reply.text)
+            if request.schema is not None and looping:
                 # A small model that starts over does so until its last token, minutes later.
                 return Answer(f"{reply.text.rpartition('}')[0]}}}]}}", "stop")
     if reply.finish == "content_filter":
-        raise ContentRefused("the model refused to extract memories from this conversation")
+        raise ContentRefused("the model refused to read this for memories")
     return Answer(reply.text, reply.finish)

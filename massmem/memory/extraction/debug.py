@@ -42,7 +42,7 @@ def _id(fact: Fact) -> int:
 def write_debug(log_folder: Path, attempt: int, record: dict[str, Any]) -> Path:
     """Write a record, without secrets, to a new file that only its owner may read; returns its path.
 
-    log_folder: of this run. attempt: of the turn, from 1.
+    log_folder: of this run. attempt: the round of the turn, from 1.
 
     Raises:
         HomeError, StoreError: it cannot be written.

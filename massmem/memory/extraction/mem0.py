@@ -4,7 +4,6 @@ mem0 itself is loaded with the first extraction, in a thread, and never with thi
 """
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +20,10 @@ from massmem.errors import (
     MassmemError,
     ProviderTimeout,
 )
-from massmem.home import make_folder
 from massmem.memory.detached import detached
 from massmem.memory.extraction.chat_model import chat_model
 from massmem.memory.extraction.mem0_models import Bounds, OpenModel, open_model
+from massmem.memory.extraction.opened_once import OpenedOnce
 from massmem.memory.extraction.task import (
     Chunk,
     Extraction,
@@ -36,6 +35,7 @@ from massmem.memory.extraction.task import (
     message_ids,
     to_fact,
 )
+from massmem.memory.mem0_setup import prepare_mem0
 from massmem.memory.memories import Fact
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ class Mem0Extractor:
         self._known = known
         self._chat = chat
         self._limits = limits or Limits()
-        self._model: OpenModel | None = None
-        self._lock = asyncio.Lock()
+        self._opened = OpenedOnce(self._open)
 
     async def extract(self, messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
         """The facts in one agent's messages of one turn, new ones only.
@@ -100,8 +99,7 @@ class Mem0Extractor:
         """
         if not chunks(messages, self._limits.chunk):
             return Extraction()
-        await self._prepare()
-        model = self._model or self._chat_model(origin.agent_id)
+        model = await self._model(origin.agent_id)
         size = self._limits.compact_chunk if model.compact else self._limits.chunk
         run = _Run(origin, deque(chunks(messages, size)), self._limits.requests)
         try:
@@ -116,20 +114,16 @@ class Mem0Extractor:
 
     async def close(self) -> None:
         """Close connections. An extraction that is under way fails."""
-        async with self._lock:
-            if self._model is not None:
-                await asyncio.to_thread(self._model.close)
-                self._model = None
+        await self._opened.close()
 
-    async def _prepare(self) -> None:
-        async with self._lock:
-            if self._model is None:
-                self._model = await asyncio.to_thread(self._open)
+    async def _model(self, agent_id: str) -> OpenModel:
+        if self._chat is None:
+            return await self._opened.get()
+        await asyncio.to_thread(_load, self._state)
+        return chat_model(self._chat, agent_id, self._limits.compact_max_tokens)
 
-    def _open(self) -> OpenModel | None:
+    def _open(self) -> OpenModel:
         _load(self._state)
-        if self._chat is not None:
-            return None
         if self._config.provider in OUR_PROVIDERS:
             raise InputError(
                 f"memories cannot be extracted with {self._config.provider!r}: there is no such model open"
@@ -141,11 +135,6 @@ class Mem0Extractor:
         from massmem.memory.extraction.mem0_pipeline import Reader
 
         return Reader(model, self._config, origin, self._known)
-
-    def _chat_model(self, agent_id: str) -> OpenModel:
-        if self._chat is None:
-            raise InputError("this extractor is closed")
-        return chat_model(self._chat, agent_id, self._limits.compact_max_tokens)
 
 
 @dataclass(slots=True)
@@ -215,13 +204,7 @@ class _Run:
 
 
 def _load(state: Path) -> None:
-    """Import mem0 with telemetry off and its folder in ours; both are read once, when it is imported.
-
-    Otherwise it makes ~/.mem0, asks servers of its maker, and fails when another process does the same.
-    """
-    folder = state / "mem0"
-    make_folder(folder)
-    os.environ.update(MEM0_TELEMETRY="False", MEM0_DIR=str(folder))
+    prepare_mem0(state)
     try:
         from massmem.memory.extraction import mem0_pipeline
     except ImportError as e:
@@ -229,4 +212,4 @@ def _load(state: Path) -> None:
             f"memories are extracted with mem0, which cannot be loaded: {e}",
             "pip install 'massmem[memory]', or leave memory.persistent_memory.llm out",
         ) from e
-    mem0_pipeline.silence()
+    mem0_pipeline.without_downloads()

@@ -91,8 +91,10 @@ class OpenModel:
     close: Callable[[], None]
 
 
-def open_model(config: MemoryLlmConfig, environ: Mapping[str, str], bounds: Bounds) -> OpenModel:
+def open_model(config: MemoryLlmConfig, environ: Mapping[str, str], bounds: Bounds, *, json: bool = True) -> OpenModel:
     """Make a model of mem0's ready; nothing is sent. What its `ask` raises is read by mem0_failures.failure.
+
+    json: its replies are JSON, else plain text.
 
     Imports mem0: the environment must be as mem0 may find it (massmem.memory.extraction.mem0).
 
@@ -113,9 +115,11 @@ def open_model(config: MemoryLlmConfig, environ: Mapping[str, str], bounds: Boun
 
         vars(llm)["_parse_response"] = read_whole
 
+    form = {"type": "json_object"} if json else None
+
     def ask(system: str, user: str) -> Answer:
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        said = llm.generate_response(messages=messages, response_format={"type": "json_object"})
+        said = llm.generate_response(messages=messages, response_format=form)
         return said if isinstance(said, Answer) else Answer(said)
 
     return OpenModel(ask, kind.compact, lambda: _close(llm))

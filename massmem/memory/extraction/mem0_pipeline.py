@@ -6,7 +6,6 @@ this, after it has set the environment.
 """
 
 import json
-import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -43,9 +42,8 @@ class Found:
     complete: bool
 
 
-def silence() -> None:
-    """Keep mem0 from writing what it reads to the log, and from downloading a spaCy model when spaCy is installed."""
-    logging.getLogger("mem0").setLevel(logging.CRITICAL + 1)  # its errors are raised or counted by our parts
+def without_downloads() -> None:
+    """Keep mem0 from downloading a spaCy model when spaCy is installed."""
     for name in ("_load_failed_full", "_load_failed_lemma"):
         setattr(spacy_models, name, True)
 

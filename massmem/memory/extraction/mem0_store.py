@@ -1,6 +1,6 @@
 """The index as mem0 sees it. Imports mem0: only massmem.memory.extraction.mem0_pipeline may import this."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -61,14 +61,20 @@ class IndexStore(_Store):
     def list(self, filters: Any = None, top_k: int | None = None) -> Sequence[StoredMemory]:
         """The agent's facts, newest first, that make finding them again pointless.
 
-        What an agent found in a turn that it lost stays hidden from the others. Found again in one that it won, it is
-        new to them: it does not count as known then.
+        What an agent found in a turn that it lost stays hidden from the others. Found again in one that it won, or may
+        still win, it is new to them: it does not count as known then.
         """
         if self._known is None:
             return []
         page = self._known.index.page(self._facts, top_k or _MOST_KNOWN, 0)
         rows = [StoredMemory(str(key), 0.0, payload) for key, payload in page]
-        return [row for row in rows if row.payload["won"] or not self._origin.won]
+        return [row for row in rows if self._is_known(row.payload)]
+
+    def _is_known(self, fact: Mapping[str, Any]) -> bool:
+        if not (self._origin.won or self._origin.undecided):
+            return True
+        # What the turn itself gave is shown to the others as soon as the turn is won.
+        return fact["turn"] == self._origin.turn or (fact["won"] and fact["turn"] < self._origin.turn)
 
     def get(self, vector_id: str) -> StoredMemory | None:
         found = self._known.index.payloads([int(vector_id)]) if self._known is not None else {}

@@ -20,7 +20,9 @@ SHORTEST_MESSAGE = 10
 
 _SMALLEST_PIECE = 200
 _NUMBER = re.compile(r"\d+")
-_STEM = 5
+STEM = 5
+"""First letters by which two forms of a word are taken for the same."""
+
 _BREAKS = ("\n\n", "\n", ". ", " ")
 
 
@@ -36,13 +38,18 @@ class RecordedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Whose messages they are. won: the turn is complete and this agent won it. group: as in Episode."""
+    """Whose messages they are. won: the turn is complete and this agent won it. group: as in Episode.
+
+    undecided: the turn has no winner yet. attempt: the last round of the turn that they come from, from 1.
+    """
 
     session_id: str
     agent_id: str
     turn: int
     won: bool = False
     group: str = ""
+    undecided: bool = False
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +152,8 @@ def _sources(statement: Statement, chunk: Chunk) -> Chunk:
     """The messages that the model named; when it named none, or others share far more words, those others."""
     numbers = {f"m{found.group()}" for label in statement.sources if (found := _NUMBER.search(label))}
     named = tuple(piece for piece in chunk if piece.label in numbers)
-    words = _words(statement.text)
-    shared = {piece.label: len(words & _words(piece.text)) for piece in chunk}
+    words = telling_words(statement.text)
+    shared = {piece.label: len(words & telling_words(piece.text)) for piece in chunk}
     most = max(shared.values())
     near = tuple(piece for piece in chunk if 2 * shared[piece.label] >= most)
     return named if any(piece in near for piece in named) else near
@@ -157,12 +164,12 @@ def is_grounded(statement: Statement, chunk: Chunk) -> bool:
 
     Small models also write down the examples of their prompt, or what they know themselves.
     """
-    said = {word[:_STEM] for piece in chunk for word in _words(piece.text)}
-    words = [word[:_STEM] for word in _words(statement.text)]
+    said = {word[:STEM] for piece in chunk for word in telling_words(piece.text)}
+    words = [word[:STEM] for word in telling_words(statement.text)]
     return 3 * sum(word in said for word in words) >= len(words)
 
 
-def _words(text: str) -> set[str]:
+def telling_words(text: str) -> set[str]:
     """Those that tell what a text is about."""
     return {word for word in normalised(text).split() if len(word) > 3 or not word.isalpha()}
 

@@ -34,7 +34,7 @@ from qdrant_edge import (
     VectorStorageDatatype,
 )
 
-from massmem.errors import MassmemError, MemoryUnavailable
+from massmem.errors import IndexDamaged, MassmemError, MemoryUnavailable
 from massmem.home import make_folder
 
 MEANING, WORDS = "meaning", "words"
@@ -162,7 +162,7 @@ class Shard:
 
     def _open(self) -> EdgeShard:
         self._clear_up()
-        with _failures(f"the memory index in {self._folder} cannot be opened: it is damaged", _REBUILD):
+        with _failures(f"the memory index in {self._folder} cannot be opened: it is damaged", damage=True):
             known = self._noted()
             self._tidied = known.get("tidied", 0)
             if known.get("dims", self._dims) != self._dims:
@@ -174,7 +174,7 @@ class Shard:
             there = edge.info().points_count
             if there < known.get("points", 0):
                 edge.close()
-                raise MemoryUnavailable(
+                raise IndexDamaged(
                     f"the memory index in {self._folder} is damaged: {known['points'] - there} memories are missing",
                     _REBUILD,
                 )
@@ -250,7 +250,7 @@ class Shard:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as e:
-            raise MemoryUnavailable(f"{self._folder / 'shard.json'} cannot be read: {e}", _REBUILD) from e
+            raise IndexDamaged(f"{self._folder / 'shard.json'} cannot be read: {e}", _REBUILD) from e
 
     def _note(self, points: int) -> None:
         """Remember how many there are at least: qdrant-edge opens a shard that has lost some without a word."""
@@ -283,6 +283,17 @@ def set_aside(folder: Path, wait: float) -> Path | None:
         raise MemoryUnavailable(f"the memory index in {folder} cannot be moved: {e}") from e
     finally:
         _unlock(folder, lock)
+
+
+def remove_set_aside(folder: Path) -> list[Path]:
+    """Delete what `set_aside` has kept of this folder; returns what there was."""
+    found = sorted(folder.glob("shard.damaged-*"))
+    try:
+        for copy in found:
+            shutil.rmtree(copy)
+    except OSError as e:
+        raise MemoryUnavailable(f"the copies of a damaged index in {folder} cannot be removed: {e}") from e
+    return found
 
 
 def _locked(folder: Path, wait: float) -> FileLock:
@@ -347,11 +358,15 @@ def _pages(edge: EdgeShard) -> Iterator[list[Point]]:
 
 
 @contextmanager
-def _failures(what: str, hint: str = "run the command again") -> Generator[None]:
-    """qdrant-edge raises nothing but bare Exceptions; a panic in it is a BaseException of a class without a home."""
+def _failures(what: str, *, damage: bool = False) -> Generator[None]:
+    """qdrant-edge raises nothing but bare Exceptions; a panic in it is a BaseException of a class without a home.
+
+    damage: a failure means that the index is damaged.
+    """
     try:
         yield
     except BaseException as e:
         if type(e) is not Exception and type(e).__name__ != "PanicException":
             raise
-        raise MemoryUnavailable(f"{what}: {str(e).splitlines()[0][:300]}", hint) from e
+        kind, hint = (IndexDamaged, _REBUILD) if damage else (MemoryUnavailable, "run the command again")
+        raise kind(f"{what}: {str(e).splitlines()[0][:300]}", hint) from e

@@ -1,12 +1,14 @@
-"""What becomes of a row of the queue that could not be recorded, and what a drain of the queue counts."""
+"""What becomes of a row of the queue when it was worked on, and what a drain of the queue counts."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from massmem.errors import MassmemError, MemoryUnavailable, StoreError
 from massmem.events import now
+from massmem.memory.persistent import PersistentMemory
 from massmem.records import RecordingRecord
 from massmem.redact import redact
 
@@ -44,6 +46,19 @@ class Counts:
 def wait_before(attempt: int) -> timedelta:
     """How long to wait before this attempt, counted from 1 for the first repetition."""
     return timedelta(seconds=min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (attempt - 1)))
+
+
+async def finished(
+    store: "SessionStore", memory: PersistentMemory, rows: Sequence[RecordingRecord], reason: str | None = None
+) -> None:
+    """Mark rows that the memory has stored; first they are on the disk, as the mark will be.
+
+    In a memory that ends with this process they are only set aside for a run that keeps its memories.
+    """
+    await memory.sync()
+    if memory.temporary:
+        reason = "kept for one run only: persistent_memory.on_disk is false"
+    await store.finish_recordings(rows, reason, lasting=not memory.temporary)
 
 
 async def failed(

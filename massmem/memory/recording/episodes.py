@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from massmem.errors import EmbeddingError
 from massmem.memory.persistent import PersistentMemory
-from massmem.memory.recording.attempts import BAD_ROW, NOT_THE_ROW, Counts, failed
+from massmem.memory.recording.attempts import BAD_ROW, NOT_THE_ROW, Counts, failed, finished
 from massmem.memory.recording.recorded import episodes_of
 from massmem.records import RecordingKind, RecordingRecord
 
@@ -28,8 +28,7 @@ class EpisodeWriter:
         if kind == "episode":
             await self._episodes(rows, counts)
         else:
-            for row in rows:
-                await self._completed(row, counts)
+            await self._completed(rows, counts)
 
     async def _episodes(self, rows: Sequence[RecordingRecord], counts: Counts) -> None:
         try:
@@ -70,7 +69,7 @@ class EpisodeWriter:
                 raise e
 
     async def _done(self, rows: Sequence[RecordingRecord], counts: Counts) -> None:
-        await self._store.finish_recordings(rows)
+        await finished(self._store, self._memory, rows)
         counts.episodes += len(rows)
 
     async def _write_episodes(self, rows: Sequence[RecordingRecord]) -> None:
@@ -81,16 +80,19 @@ class EpisodeWriter:
         if episodes:
             await self._memory.record(episodes)
 
-    async def _completed(self, row: RecordingRecord, counts: Counts) -> None:
-        try:
-            await self._memory.complete_turn(row.session_id, row.turn, row.agent_id or "")
-        except NOT_THE_ROW:
-            raise
-        except BAD_ROW as e:
-            await failed(self._store, row, e, counts)
-        else:
-            await self._store.finish_recordings([row])
-            counts.turns += 1
+    async def _completed(self, rows: Sequence[RecordingRecord], counts: Counts) -> None:
+        done: list[RecordingRecord] = []
+        for row in rows:
+            try:
+                await self._memory.complete_turn(row.session_id, row.turn, row.agent_id or "")
+            except NOT_THE_ROW:
+                raise
+            except BAD_ROW as e:
+                await failed(self._store, row, e, counts)
+            else:
+                done.append(row)
+        await finished(self._store, self._memory, done)
+        counts.turns += len(done)
 
 
 async def group_of(store: "SessionStore", session_id: str) -> str:

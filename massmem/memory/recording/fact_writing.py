@@ -1,15 +1,28 @@
 """Facts out of what agents did: rows of the queue through a model that extracts them."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from massmem.config.models import RecordingConfig
-from massmem.errors import ContentRefused, ContextOverflow, InputError, MalformedResponse, ProviderError
+from massmem.errors import (
+    ContentRefused,
+    ContextOverflow,
+    InputError,
+    MalformedResponse,
+    ProviderError,
+    StoreError,
+)
+from massmem.events import now
 from massmem.memory.extraction.task import Extraction, Origin, RecordedMessage
 from massmem.memory.persistent import PersistentMemory
-from massmem.memory.recording.attempts import BAD_ROW, NOT_THE_ROW, Counts, failed
+from massmem.memory.recording.attempts import BAD_ROW, NOT_THE_ROW, Counts, failed, finished
 from massmem.memory.recording.episodes import group_of
+from massmem.memory.recording.forgotten import is_forgotten
 from massmem.memory.recording.recorded import Conversation, conversation_of
+from massmem.memory.recording.results import Summarise, shortened
 from massmem.records import RecordingRecord
 
 if TYPE_CHECKING:
@@ -22,11 +35,28 @@ Extract = Callable[[Sequence[RecordedMessage], Origin], Awaitable[Extraction]]
 _ITS_OWN_FAULT = (MalformedResponse, ContentRefused, ContextOverflow)
 _WITHOUT_MODEL = 128
 
+CLAIM = timedelta(minutes=10)
+"""For how long a row is nobody else's while a model is asked about it: longer than that takes, or due after a kill."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What a model was paid for and the memory has not confirmed.
+
+    found: the last extraction. unread: the messages that it left out, None before it. summaries: of large results.
+    note: what the user may want to know of a row that is done.
+    """
+
+    found: Extraction | None = None
+    unread: frozenset[str] | None = None
+    summaries: dict[str, str] = field(default_factory=dict[str, str])
+    note: str = ""
+
 
 class FactWriter:
     """Records rows of the kind "extract", one at a time. extract None: no model is configured, there is nothing to do.
 
-    settings: of each agent, by its id.
+    summarise: for large results of tools. settings: of each agent, by its id.
     """
 
     def __init__(
@@ -34,15 +64,15 @@ class FactWriter:
         store: "SessionStore",
         memory: PersistentMemory,
         extract: Extract | None,
+        summarise: Summarise | None,
         settings: Mapping[str, RecordingConfig],
     ) -> None:
         self._store = store
         self._memory = memory
         self._extract = extract
+        self._summarise = summarise
         self._settings = settings
-        # What a model was paid for and the memory has not confirmed, and what it did not read.
-        self._found: dict[tuple[str, int, str | None], Extraction] = {}
-        self._unread: dict[tuple[str, int, str | None], frozenset[str]] = {}
+        self._kept: dict[tuple[str, int, str | None], _Kept] = {}
 
     async def write_next(self, session_id: str | None, counts: Counts) -> bool:
         """Work on the oldest row that is due; whether to go on with the next."""
@@ -50,38 +80,62 @@ class FactWriter:
         if rows and self._extract is None:
             await self._store.finish_recordings(rows, "no llm is configured for extraction")
         elif rows and self._extract is not None:
+            return await self._claimed(rows[0], self._extract, counts)
+        return bool(rows)
+
+    async def _claimed(self, row: RecordingRecord, extract: Extract, counts: Counts) -> bool:
+        async with self._claim(row) as mine:
+            if not mine:
+                return True  # another process pays for this one
             try:
-                await self._facts(rows[0], self._extract, counts)
+                await self._facts(row, extract, counts)
             except NOT_THE_ROW:
                 raise
             except BAD_ROW as e:
-                await failed(self._store, rows[0], e, counts)
+                await failed(self._store, row, e, counts)
                 return not isinstance(e, ProviderError | InputError) or isinstance(e, _ITS_OWN_FAULT)
-        return bool(rows)
+        return True
+
+    @asynccontextmanager
+    async def _claim(self, row: RecordingRecord) -> AsyncGenerator[bool]:
+        """Nobody else works on the row inside. Whatever ends that before its time lets go of it."""
+        mine = await self._store.claim_recording(row, now() + CLAIM)
+        settled = False
+        try:
+            yield mine
+            settled = True
+        finally:
+            if mine and not settled:
+                with suppress(StoreError):  # then it is due when the claim ends
+                    await self._store.release_recording(row)
 
     async def _facts(self, row: RecordingRecord, extract: Extract, counts: Counts) -> None:
-        conversation = await self._conversation(row)
-        if conversation is None:
-            await self._store.finish_recordings([row], "nothing to extract from")
-            return
-        place = (row.session_id, row.seq, row.agent_id)
-        found = self._found.get(place)
-        if found is None:
+        kept = self._kept.setdefault((row.session_id, row.seq, row.agent_id), _Kept())
+        if kept.found is None:
+            conversation = await self._conversation(row, kept)
+            if conversation is None:
+                await self._done(row, "nothing to extract from")
+                return
             # A repetition reads what was not read before, not what has given its facts already.
-            unread = self._unread.get(place)
-            messages = [m for m in conversation.messages if unread is None or m.message_id in unread]
-            found = self._found[place] = await extract(messages, conversation.origin)
-        counts.facts += await self._memory.add_facts(found.facts)
-        del self._found[place]
-        self._unread.pop(place, None)
+            messages = [m for m in conversation.messages if kept.unread is None or m.message_id in kept.unread]
+            kept.found = await extract(messages, conversation.origin)
+        found = kept.found
+        wanted = [fact for fact in found.facts if not is_forgotten(fact.text, row.forgotten)]
+        counts.facts += await self._memory.add_facts(wanted)
+        kept.found = None
         if found.problem is not None:
-            self._unread[place] = frozenset(found.unread)
+            kept.unread = frozenset(found.unread)
             raise found.problem
-        await self._store.finish_recordings([row])
+        await self._done(row, kept.note or None)
         counts.extractions += 1
 
-    async def _conversation(self, row: RecordingRecord) -> Conversation | None:
+    async def _done(self, row: RecordingRecord, reason: str | None) -> None:
+        await finished(self._store, self._memory, [row], reason)
+        self._kept.pop((row.session_id, row.seq, row.agent_id), None)
+
+    async def _conversation(self, row: RecordingRecord, kept: _Kept) -> Conversation | None:
         turn = await self._store.turn_messages(row.session_id, row.turn)
         settings = self._settings.get(row.agent_id or "", RecordingConfig())
+        turn, kept.note = await shortened(turn, row, settings, self._summarise, kept.summaries)
         winners = await self._store.winners([row.session_id])
         return conversation_of(row, turn, settings, winners, await group_of(self._store, row.session_id))

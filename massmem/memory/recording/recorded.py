@@ -51,11 +51,17 @@ def episodes_of(
             agent_id=row.agent_id or USER,
             text=spoken(message),
             created_at=message.created_at,
-            won=row.agent_id is not None and winners.get((row.session_id, row.turn)) == row.agent_id,
+            won=not is_ballot(message) and row.agent_id is not None and _winner(row, winners) == row.agent_id,
             group=groups.get(row.session_id, ""),
+            private=is_ballot(message),
         )
         for row, message in found
     ]
+
+
+def is_ballot(message: MessageRecord) -> bool:
+    """A vote with its reason: only the agent that cast it ever recalls it."""
+    return message.kind == "tool_call" and _tool_name(message.content) == "vote"
 
 
 def spoken(message: MessageRecord) -> str:
@@ -71,16 +77,29 @@ def conversation_of(
     It has the question, what the agent answered and its workflow tools; other tool calls and reasoning only when the
     settings say so. System messages are never part of it.
     """
-    own = [message for message in turn if _belongs(message, row, settings)]
+    own = [message for message in turn if belongs(message, row, settings)]
     if not own or row.agent_id is None:
         return None
-    won = winners.get((row.session_id, row.turn)) == row.agent_id
-    origin = Origin(row.session_id, row.agent_id, row.turn, won=won, group=group)
+    winner = _winner(row, winners)
+    origin = Origin(
+        row.session_id,
+        row.agent_id,
+        row.turn,
+        won=winner == row.agent_id,
+        group=group,
+        undecided=winner is None,
+        attempt=max(1, *(message.round for message in own)),
+    )
     asked = [RecordedMessage("user", m.content, m.id, m.created_at) for m in turn if m.kind == "user"]
     return Conversation(origin, (*asked, *_as_told(own)))
 
 
-def _belongs(message: MessageRecord, row: RecordingRecord, settings: RecordingConfig) -> bool:
+def _winner(row: RecordingRecord, winners: Winners) -> str | None:
+    return winners.get((row.session_id, row.turn))
+
+
+def belongs(message: MessageRecord, row: RecordingRecord, settings: RecordingConfig) -> bool:
+    """The message is part of what a row of kind "extract" is about."""
     if message.agent_id != row.agent_id or not (row.since or 0) < message.seq <= row.seq:
         return False
     match message.kind:

@@ -13,6 +13,7 @@ from massmem.memory.persistent import PersistentMemory
 from massmem.memory.recording.attempts import NOT_THE_ROW, Counts
 from massmem.memory.recording.episodes import EpisodeWriter
 from massmem.memory.recording.fact_writing import Extract, FactWriter
+from massmem.memory.recording.results import Summarise
 from massmem.records import RecordingKind
 
 if TYPE_CHECKING:
@@ -40,14 +41,16 @@ class Recorder:
         extract: Extract | None = None,
         settings: Mapping[str, RecordingConfig] | None = None,
         session_id: str | None = None,
+        summarise: Summarise | None = None,
     ) -> None:
         """extract None: no model is configured, episodes are all there is. settings: of each agent, by its id.
 
-        session_id: record this session only, not all of the store.
+        session_id: record this session only, not all of the store. summarise: for large results of tools.
         """
         self._store = store
+        self._to_release = not memory.temporary
         self._episodes = EpisodeWriter(store, memory)
-        self._facts = FactWriter(store, memory, extract, settings or {})
+        self._facts = FactWriter(store, memory, extract, summarise, settings or {})
         self._session_id = session_id
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
@@ -90,6 +93,9 @@ class Recorder:
             StoreError: the queue cannot be read or written.
         """
         counts = Counts()
+        if self._to_release:
+            await self._store.release_held()
+            self._to_release = False
         try:
             async with self._extracting:
                 await self._record_said(self._session_id, deadline, counts, done)

@@ -1,0 +1,22 @@
+"""What mem0 must find when it is imported, for extraction and for embedding alike."""
+
+import logging
+import os
+from pathlib import Path
+
+from massmem.home import make_folder
+
+
+def prepare_mem0(home: Path) -> None:
+    """Telemetry off and mem0's folder in ours; both are read once, when it is imported, which must come after this.
+
+    Otherwise it makes ~/.mem0, asks servers of its maker, and fails when another process does the same.
+
+    Raises:
+        HomeError: the folder cannot be made.
+    """
+    folder = home / "mem0"
+    make_folder(folder)
+    os.environ.update(MEM0_TELEMETRY="False", MEM0_DIR=str(folder))
+    # It writes what it reads to the log; its errors are raised or counted by whoever calls it.
+    logging.getLogger("mem0").setLevel(logging.CRITICAL + 1)
