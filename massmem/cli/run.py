@@ -30,7 +30,7 @@ from massmem.render.plain import PlainRenderer
 from massmem.render.printable import one_line, printable
 from massmem.render.result import turn_object
 from massmem.session import Session
-from massmem.session_ids import check_session_id
+from massmem.session_ids import check_session_name
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +55,11 @@ def run(options: RunOptions) -> int:
     """
     home = massmem_home()
     if options.session_id is not None:
-        check_session_id(options.session_id)
+        check_session_name(options.session_id)
     read_dotenv(Path(".env"))
     config = load_team(options.config, home, options.timeout)
     question = read_question(options.question)
-    if question is None and options.session_id is None and config.session_id is None:
+    if question is None and not options.newest and options.session_id is None and config.session_id is None:
         raise no_question()
     debug_log = debug_log_path(Path.cwd()) if options.debug else None
     plan = _Plan(options, options.output or _usual_output(), config, home, question, debug_log)
@@ -75,7 +75,10 @@ async def _run(plan: _Plan, stopper: Stopper) -> int:
     assert task is not None
     with stopper.watching(task):
         debug = plan.debug_log.parent if plan.debug_log else None
-        session = await Session.open(plan.config, home=plan.home, session_id=plan.options.session_id, debug=debug)
+        options = plan.options
+        session = await Session.open(
+            plan.config, home=plan.home, session_id=options.session_id, newest=options.newest, debug=debug
+        )
         try:
             _start_logging(plan)
             stopper.on_first(lambda signum: session.stop("user" if signum == signal.SIGINT else "signal"))
