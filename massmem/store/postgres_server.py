@@ -1,6 +1,7 @@
 """The database of a PostgreSQL store: its address, its schema, what it means when it cannot be used."""
 
 import re
+from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -133,8 +134,10 @@ def check(connection: sa.Connection, name: str) -> str | None:
     return None
 
 
-def upgrade(url: sa.URL) -> None:
+def upgrade(url: sa.URL, scripts: Path | None = None, head: str = REVISIONS[-1]) -> None:
     """Apply every migration that the database lacks, all in one transaction: safe among processes and under a kill.
+
+    scripts: None for those of this release.
 
     Raises:
         StoreError: it did not succeed; the database is as it was.
@@ -147,8 +150,8 @@ def upgrade(url: sa.URL) -> None:
         with engine.begin() as connection:
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}s'")
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('massmem ' || current_schema()))")
-            if check(connection, name) != REVISIONS[-1]:
-                migrate.upgrade(connection)
+            if check(connection, name) != head:
+                migrate.upgrade(connection, scripts or migrate.SCRIPTS)
     except exc.DBAPIError as e:
         shown = store_error(e.orig, name)
         raise type(shown)(f"updating the database failed: {shown.message}", shown.hint) from e

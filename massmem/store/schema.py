@@ -255,5 +255,8 @@ message_search = sa.Table(
     sa.Column("session_id", KEY, primary_key=True),
     sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("words", postgresql.TSVECTOR, nullable=False),
+    sa.ForeignKeyConstraint(
+        ["session_id", "seq"], [chat_messages.c.session_id, chat_messages.c.seq], ondelete="CASCADE"
+    ),
     sa.Index("ix_message_search_words", "words", postgresql_using="gin"),
 )

@@ -18,10 +18,12 @@ from alembic.script import ScriptDirectory
 from massmem.errors import StoreDamagedError, StoreError, StoreVersionError
 from massmem.events import Event
 from massmem.home import make_file
-from massmem.store import migrate, open_store, sqlite_file
+from massmem.store import migrate, open_store, postgres_server, sqlite_file
+from massmem.store.postgres_server import address
 from massmem.store.projection import Insert, SetTurn, numbers_taken, project
-from massmem.store.schema import REVISIONS, metadata
+from massmem.store.schema import REVISIONS, message_search, metadata
 from tests.contract.test_session_store import session
+from tests.support.postgres_server import PostgresServer
 from tests.support.sample_turn import answer, begin, event, whole_turn
 from tests.support.store_writer import start
 
@@ -38,7 +40,7 @@ down_revision = "{NOW}"
 
 def upgrade() -> None:
     op.add_column("chat_sessions", sa.Column("pinned", sa.Boolean))
-    op.execute("UPDATE chat_sessions SET pinned = 1")
+    op.execute("UPDATE chat_sessions SET pinned = true")
     {{then}}
 '''
 
@@ -267,3 +269,78 @@ def test_a_kill_within_the_first_migration(database: Path, tmp_path: Path) -> No
     assert sqlite_file.revision(database) is None
     sqlite_file.upgrade(database)
     assert sqlite_file.revision(database) == REVISIONS[-1]
+
+
+# The same on PostgreSQL.
+
+
+@pytest.fixture
+def url(postgres: PostgresServer) -> sa.URL:
+    return address(postgres.url(postgres.new_database()))
+
+
+def shape(url: sa.URL) -> dict[str, object]:
+    """Everything that makes up a schema, as PostgreSQL tells it."""
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        found = sa.inspect(connection)
+        indexes = connection.exec_driver_sql(
+            "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
+        )
+        made: dict[str, object] = {row.indexname: row.indexdef for row in indexes}
+        for table in set(found.get_table_names()) - {"alembic_version"}:
+            made[table] = [
+                sorted((c["name"], repr(c["type"]), c["nullable"], c["default"]) for c in found.get_columns(table)),
+                found.get_pk_constraint(table)["constrained_columns"],
+                sorted(repr(key) for key in found.get_foreign_keys(table)),
+                sorted(check["sqltext"] for check in found.get_check_constraints(table)),
+            ]
+    engine.dispose()
+    return made
+
+
+async def test_the_migrations_make_the_schema_on_postgres(url: sa.URL, postgres: PostgresServer) -> None:
+    postgres_server.upgrade(url)
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        options = {"include_name": lambda name, kind, _: kind != "table" or name in metadata.tables}
+        assert compare_metadata(MigrationContext.configure(connection, opts=options), metadata) == []
+    engine.dispose()
+    direct = address(postgres.url(postgres.new_database()))
+    engine = sa.create_engine(direct)
+    metadata.create_all(engine)
+    message_search.create(engine)
+    engine.dispose()
+    assert shape(url) == shape(direct)
+
+
+def killed_server_upgrade(url: str, scripts: Path, notes: Path) -> None:
+    os.environ["UPGRADE_NOTES"] = str(notes)
+    postgres_server.upgrade(address(url), scripts, "later")
+
+
+def test_a_kill_within_an_upgrade_on_postgres(url: sa.URL, tmp_path: Path, postgres: PostgresServer) -> None:
+    waits = "import os, time, pathlib; pathlib.Path(os.environ['UPGRADE_NOTES']).touch(); time.sleep(60)"
+    scripts, reached = later_release(tmp_path, then=waits), tmp_path / "reached"
+    text = url.render_as_string(hide_password=False).replace("postgresql+psycopg", "postgresql")
+    assert url.database is not None
+    upgrading = start(killed_server_upgrade, text, scripts, reached)
+    while not reached.exists():
+        assert upgrading.is_alive()
+        time.sleep(0.01)
+    upgrading.kill()
+    upgrading.join()
+    (scripts / "versions" / "9999_later.py").write_text(LATER.format(then=""))
+    postgres_server.upgrade(url, scripts, "later")  # waits for the server to notice that the other one has gone
+    assert postgres.execute("SELECT version_num FROM alembic_version", url.database) == [("later",)]
+    with pytest.raises(StoreVersionError):
+        postgres_server.upgrade(url)
+
+
+def test_a_failed_upgrade_changes_nothing_on_postgres(url: sa.URL, tmp_path: Path) -> None:
+    postgres_server.upgrade(url)
+    before = shape(url)
+    scripts = later_release(tmp_path, then='op.execute("INSERT INTO nowhere VALUES (1)")')
+    with pytest.raises(StoreError, match=r"updating the database failed.*nowhere"):
+        postgres_server.upgrade(url, scripts, "later")
+    assert shape(url) == before

@@ -17,10 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from massmem.errors import SessionExistsError
+from massmem.errors import SessionExistsError, StoreError
 from massmem.records import SessionRecord
 from massmem.registry import Entry, Registry
 from massmem.store import open_store
+from massmem.store.base import SessionStore
 from massmem.store.sql import SqlStore
 from tests.support.sample_turn import answer, begin
 
@@ -34,6 +35,7 @@ class Notes:
     """What one writer was told is stored."""
 
     def __init__(self, path: Path) -> None:
+        self.folder = path.parent
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def add(self, name: str) -> None:
@@ -44,13 +46,18 @@ def noted(folder: Path) -> list[str]:
     return [line for path in sorted(folder.glob("*.notes")) for line in path.read_text().splitlines()]
 
 
-def append_answers(database: Path, notes: Path, session_id: str, name: str, count: int) -> None:
+def url_of(database: Path | str) -> str:
+    """A file is an SQLite store; what is a text is a URL already."""
+    return database if isinstance(database, str) else f"sqlite:///{database}"
+
+
+def append_answers(database: Path | str, notes: Path, session_id: str, name: str, count: int) -> None:
     """Append `count` events with texts NAME-0, NAME-1, ... to the session, made when missing."""
-    asyncio.run(_append_answers(database, Notes(notes), session_id, name, count))
+    asyncio.run(_append_answers(url_of(database), Notes(notes), session_id, name, count))
 
 
-async def _append_answers(database: Path, notes: Notes, session_id: str, name: str, count: int) -> None:
-    store = await open_store(f"sqlite:///{database}", database.parent)
+async def _append_answers(url: str, notes: Notes, session_id: str, name: str, count: int) -> None:
+    store = await open_store(url, notes.folder / ".massmem")
     moment = datetime.now(UTC)
     with contextlib.suppress(SessionExistsError):
         await store.create_session(SessionRecord(session_id=session_id, created_at=moment, updated_at=moment))
@@ -60,6 +67,40 @@ async def _append_answers(database: Path, notes: Notes, session_id: str, name: s
         await store.append(session_id, 1, [answer(0, "ann", text)])
         notes.add(f"{session_id}:{text}")
     await store.close()
+
+
+def append_patiently(url: str, notes: Path, session_id: str, name: str, until: Path) -> None:
+    """As append_answers to a session that is there, on a server that goes away now and then, until `until` exists.
+
+    Whenever an append fails, it looks into the log whether it is there, and appends again only when it is not.
+    """
+    asyncio.run(_append_patiently(url, Notes(notes), session_id, name, until))
+
+
+async def _append_patiently(url: str, notes: Notes, session_id: str, name: str, until: Path) -> None:
+    store = await open_store(url, notes.folder / ".massmem")
+    number = 0
+    while not until.exists():
+        number += 1
+        text = f"{name}-{number}"
+        while True:
+            try:
+                await store.append(session_id, 1, [answer(0, "ann", text)])
+                break
+            except StoreError:
+                notes.add("!")
+                if await _is_there(store, session_id, text):
+                    break
+        notes.add(f"{session_id}:{text}")
+    await store.close()
+
+
+async def _is_there(store: SessionStore, session_id: str, text: str) -> bool:
+    while True:
+        try:
+            return any(getattr(e, "content", "") == text for e in await store.turn_events(session_id, 1))
+        except StoreError:
+            await asyncio.sleep(0.05)
 
 
 def register(home: Path, notes: Path, name: str, count: int, removing: bool) -> None:
@@ -103,9 +144,9 @@ def kill_at_work(writer: multiprocessing.process.BaseProcess, notes: Path, rng: 
     return writer.exitcode == -signal.SIGKILL
 
 
-async def stored(database: Path) -> list[str]:
+async def stored(database: Path | str) -> list[str]:
     """SESSION:TEXT of every answer in the store; checks also that the log and the tables say the same."""
-    store = await open_store(f"sqlite:///{database}", database.parent)
+    store = await open_store(url_of(database), Path.home() / ".massmem")
     found: list[str] = []
     for session in await store.list_sessions():
         name = session.session_id

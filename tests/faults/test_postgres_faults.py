@@ -1,0 +1,221 @@
+"""PostgreSQL under kills, of the server and of its clients, and moves between stores that are killed: all counts 0."""
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from massmem.store import open_store
+from tests.contract.test_session_store import done, session
+from tests.support.cli import massmem, script, write_team
+from tests.support.cli import start as start_massmem
+from tests.support.postgres_server import PostgresServer, binary
+from tests.support.sample_turn import answer, begin, whole_turn
+from tests.support.store_writer import (
+    append_answers,
+    append_patiently,
+    finish,
+    kill_at_work,
+    lost_and_ghosts,
+    noted,
+    start,
+    stored,
+)
+from tests.support.stores import NewPlace
+
+
+@pytest.fixture(scope="module")
+def durable() -> Iterator[PostgresServer]:
+    if not (binary("postgres") and binary("initdb")):
+        pytest.skip("there is no PostgreSQL on this machine: apt-get install postgresql")
+    server = PostgresServer(durable=True)
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+async def server_killed(server: PostgresServer, folder: Path, kills: int) -> None:
+    url, rng = server.url(server.new_database()), random.Random(1)
+    store = await open_store(url, folder / ".massmem")
+    for name in ("a", "b", "c"):
+        await store.create_session(session(name))
+        await store.append(name, 1, [begin("ann")])
+    await store.close()
+    books, enough = [folder / f"{number}.notes" for number in range(4)], folder / "enough"
+    writers = [start(append_patiently, url, book, "aabc"[n], f"w{n}", enough) for n, book in enumerate(books)]
+    for _ in range(kills):
+        before = [len(noted(folder)), time.monotonic()]
+        while len(noted(folder)) < before[0] + 40:
+            assert time.monotonic() < before[1] + 60
+            time.sleep(rng.uniform(0.01, 0.2))
+        server.kill()
+        time.sleep(rng.uniform(0, 0.2))
+        server.start()
+    enough.touch()
+    assert finish(writers, 120) == [0] * 4
+    lines = noted(folder)
+    acknowledged = [line for line in lines if line != "!"]
+    found = Counter(await stored(url))
+    lost = len(set(acknowledged) - set(found))
+    doubled = sum(count - 1 for count in found.values())
+    failed = len(lines) - len(acknowledged)
+    print(f"server kills {kills} acknowledged {len(acknowledged)} failed {failed} lost {lost} doubled {doubled}")
+    assert failed >= kills
+    assert len(acknowledged) == len(found) >= 40 * kills
+    assert (lost, doubled) == (0, 0)
+
+
+async def test_the_server_is_killed_in_mid_run(durable: PostgresServer, tmp_path: Path) -> None:
+    await server_killed(durable, tmp_path, 3)
+
+
+@pytest.mark.full
+async def test_the_server_is_killed_often(durable: PostgresServer, tmp_path: Path) -> None:
+    await server_killed(durable, tmp_path, 40)
+
+
+async def writers_killed(server: PostgresServer, notes: Path, kills: int) -> None:
+    notes.mkdir()
+    url, rng, at_work = server.url(server.new_database()), random.Random(1), 0
+    for number in range(kills):
+        book = notes / f"{number}.notes"
+        writer = start(append_answers, url, book, f"s{number % 3}", f"w{number}", 100_000)
+        at_work += kill_at_work(writer, book, rng)
+    acknowledged, found = noted(notes), await stored(url)
+    lost, ghosts = lost_and_ghosts(acknowledged, found, in_flight=at_work)
+    print(f"kills {at_work} acknowledged {len(acknowledged)} lost {lost} ghosts {ghosts}")
+    assert at_work == kills
+    assert len(acknowledged) >= kills / 2
+    assert (lost, ghosts) == (0, 0)
+
+
+async def test_writers_are_killed(durable: PostgresServer, tmp_path: Path) -> None:
+    await writers_killed(durable, tmp_path / "notes", 5)
+
+
+@pytest.mark.full
+async def test_writers_are_killed_often(durable: PostgresServer, tmp_path: Path) -> None:
+    await writers_killed(durable, tmp_path / "notes", 100)
+
+
+@pytest.mark.parametrize("sessions", [8, 1], ids=["a session each", "one session"])
+async def test_eight_processes_on_an_empty_database(durable: PostgresServer, tmp_path: Path, sessions: int) -> None:
+    url = durable.url(durable.new_database())
+    writers = [start(append_answers, url, tmp_path / f"{n}.notes", f"s{n % sessions}", f"w{n}", 20) for n in range(8)]
+    assert finish(writers) == [0] * 8
+    acknowledged, found = noted(tmp_path), await stored(url)
+    lost, ghosts = lost_and_ghosts(acknowledged, found)
+    print(f"processes 8 acknowledged {len(acknowledged)} lost {lost} ghosts {ghosts}")
+    assert len(acknowledged) == 160
+    assert (lost, ghosts) == (0, 0)
+
+
+def test_a_run_without_its_server_says_so_and_the_next_one_goes_on(durable: PostgresServer, tmp_path: Path) -> None:
+    url = durable.url(durable.new_database())
+    team = write_team(tmp_path, script("first"), store={"url": url}, memory={"persistent_memory": {"enabled": False}})
+
+    def ask(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return massmem("--config", team, *arguments, text=True)
+
+    first = ask("--output", "json", "One?")
+    assert first.returncode == 0, first.stderr
+    session_id = json.loads(first.stdout)["session_id"]
+    slow = write_team(tmp_path, script("second", latency=1.0), store={"url": url}, memory={"enabled": False})
+    running = start_massmem("--config", slow, "--session-id", session_id, "Two?", "--output", "jsonl", text=True)
+    assert running.stdout is not None
+    assert "turn_started" in running.stdout.readline()
+    durable.kill()
+    _, stderr = running.communicate(timeout=30)
+    assert running.returncode == 3, stderr
+    assert "Traceback" not in stderr
+    away = ask("--session-id", session_id)
+    assert away.returncode == 3
+    assert "untouched" in away.stderr
+    durable.start()
+    finished = ask("--session-id", session_id, "--output", "json")
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads(finished.stdout)["answer"] == "second"
+
+
+SESSIONS = 30
+
+
+async def filled(url: str, home: Path) -> None:
+    store = await open_store(url, home)
+    for number in range(SESSIONS):
+        name = f"session_{number:03}"
+        await store.create_session(session(name, at=number))
+        await store.append(name, 1, whole_turn())
+        for turn in range(2, 2 + number % 7):
+            batch = [begin("ann", question=f"Question {turn}"), answer(1, "ann", f"An answer {turn}"), done(5)]
+            await store.append(name, turn, batch)
+    await store.finish_recordings(await store.due_recordings("episode", 100))
+    await store.close()
+
+
+async def whole(url: str, home: Path) -> dict[str, tuple[object, ...]]:
+    store = await open_store(url, home)
+    found = {
+        s.session_id: (s, await store.messages(s.session_id), await store.export_log(s.session_id))
+        for s in await store.list_sessions()
+    }
+    await store.close()
+    return found
+
+
+async def moving_killed(source: Path, target: str, home: Path, kills: int) -> None:
+    url, rng = f"sqlite:///{source}", random.Random(1)
+    await filled(url, home)
+    with closing(sqlite3.connect(source)) as connection:
+        before = "\n".join(connection.iterdump())
+    killed, early, arrived = 0, 0, 0
+    longest = 1.5
+    while killed < kills:
+        moving = start_massmem("store", "migrate", "--from", url, "--to", target)
+        time.sleep(rng.uniform(0.3, longest))
+        if moving.poll() is None:
+            os.killpg(moving.pid, signal.SIGKILL)
+            killed += 1
+        moving.communicate()
+        found = await whole(target, home)
+        expected = await whole(url, home)
+        early += len(found) == 0
+        arrived = len(found)
+        half = [name for name in found if found[name] != expected[name]]
+        assert half == []  # what is there is whole
+        if arrived == SESSIONS:
+            longest = max(0.4, longest * 0.8)
+    last = massmem("store", "migrate", "--from", url, "--to", target, "--json", text=True)
+    assert last.returncode == 0, last.stderr
+    told = json.loads(last.stdout)
+    with closing(sqlite3.connect(source)) as connection:
+        changed = "\n".join(connection.iterdump()) != before
+    expected, found = await whole(url, home), await whole(target, home)
+    lost = sum(name not in found for name in expected)
+    wrong = sum(found.get(name) != expected[name] for name in expected)
+    ghosts = len(set(found) - set(expected))
+    print(
+        f"moves killed {killed} (before anything had arrived {early}) sessions {SESSIONS} "
+        f"there already {told['there']} lost {lost} wrong {wrong} ghosts {ghosts} source changed {changed}"
+    )
+    assert (lost, wrong, ghosts, changed) == (0, 0, 0, False)
+    assert told["there"] + told["copied"] == SESSIONS
+
+
+async def test_a_move_is_killed(new_place: NewPlace, tmp_path: Path, home: Path) -> None:
+    await moving_killed(tmp_path / "source.db", new_place(), home / ".massmem", 3)
+
+
+@pytest.mark.full
+async def test_a_move_is_killed_often(new_place: NewPlace, tmp_path: Path, home: Path) -> None:
+    await moving_killed(tmp_path / "source.db", new_place(), home / ".massmem", 30)
