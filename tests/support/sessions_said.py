@@ -1,0 +1,80 @@
+"""Sessions and turns as a store returns them, for tests of whoever shows them."""
+
+from datetime import timedelta
+from typing import Any
+
+from massmem.records import MessageRecord, SessionRecord, TurnRecord
+from massmem.transcript import Exchange, exchange
+from tests.support.sample_turn import START
+
+
+def session_record(**fields: Any) -> SessionRecord:
+    known: dict[str, Any] = {
+        "session_id": "session_a",
+        "title": "Why is the sky blue?",
+        "status": "completed",
+        "message_count": 8,
+        "model": "gpt-5-mini",
+        "created_at": START,
+        "updated_at": START + timedelta(minutes=5),
+    }
+    return SessionRecord(**(known | fields))
+
+
+def turn_record(turn: int = 1, ended: float | None = 5.0, **fields: Any) -> TurnRecord:
+    known: dict[str, Any] = {
+        "session_id": "session_a",
+        "turn": turn,
+        "question": "Why is the sky blue?",
+        "status": "completed",
+        "winner": "ann",
+        "answer": "The final answer.",
+        "seed": 7,
+        "started_at": START,
+        "ended_at": None if ended is None else START + timedelta(seconds=ended),
+    }
+    return TurnRecord(**(known | fields))
+
+
+def message(
+    seq: int, kind: str, content: str, agent: str | None = None, round: int = 0, **fields: Any
+) -> MessageRecord:
+    known: dict[str, Any] = {
+        "id": f"{seq:032x}",
+        "session_id": "session_a",
+        "seq": seq,
+        "turn": 1,
+        "round": round,
+        "kind": kind,
+        "role": "user" if kind == "user" else "assistant",
+        "agent_id": agent,
+        "content": content,
+        "created_at": START + timedelta(seconds=seq),
+    }
+    return MessageRecord(**(known | fields))
+
+
+def said(question: str = "Why is the sky blue?", answer: str | None = "The final answer.", **record: Any) -> Exchange:
+    """ann and bob answer; bob votes for himself, ann improves, both vote for ann."""
+
+    def ballot(seq: int, agent: str, round: int, choice: str) -> MessageRecord:
+        content = f'{{"vote": {{"reason": "{agent} has a reason", "choice": "{choice}"}}}}'
+        return message(seq, "tool_call", content, agent, round, metadata=used)
+
+    used = {"usage": {"prompt": 10, "completion": 2, "reported": True}}
+    whole = {"turn_usage": {"prompt": 70, "completion": 30, "reported": True}, "response_time": 2.5}
+    final = {"final": True, "confidence": 0.9, "escalated": False, "metadata": whole}
+    return exchange(
+        turn_record(question=question, answer=answer, **record),
+        [
+            message(1, "user", question),
+            message(2, "reasoning", "Let me think.", "ann", 1),
+            message(3, "assistant", "First.", "ann", 1, metadata=used),
+            message(4, "assistant", "Second.", "bob", 1),
+            ballot(5, "bob", 2, "bob"),
+            message(6, "assistant", "Better.", "ann", 2, metadata=used),
+            ballot(7, "ann", 3, "ann"),
+            ballot(8, "bob", 3, "ann"),
+            *([] if answer is None else [message(9, "assistant", answer, "ann", **final)]),
+        ],
+    )

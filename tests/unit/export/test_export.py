@@ -1,0 +1,109 @@
+"""All formats: nothing is lost, nothing is obeyed, no secret gets out."""
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from massmem.export import FORMATS, session_without_secrets, without_secrets
+from massmem.transcript import Exchange
+from tests.support.sessions_said import said, session_record
+
+SECRET = "sk-" + "a1B2" * 8
+
+
+def exported(form: str, *turns: Exchange, detailed: bool = False, title: str = "Why is the sky blue?") -> str:
+    f = FORMATS[form]
+    parts = [f.turn(without_secrets(turn), i == 0, detailed) for i, turn in enumerate(turns)]
+    return "".join([f.head(session_without_secrets(session_record(title=title))), *parts, f.tail()])
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_has_question_answer_names_and_votes(form: str):
+    text = exported(form, said(), said("And sunsets?", "Red."))
+    for part in ("Why is the sky blue?", "The final answer.", "And sunsets?", "Red.", "ann", "bob has a reason"):
+        assert part in text, part
+    assert text.index("The final answer.") < text.index("And sunsets?")
+
+
+@pytest.mark.parametrize("form", ["markdown", "text", "html"])
+def test_rounds_and_reasoning_when_asked_for(form: str):
+    short, whole = exported(form, said()), exported(form, said(), detailed=True)
+    for part in ("Let me think.", "First.", "Second.", "Better."):
+        assert part not in short
+        assert part in whole
+    assert short.count("bob has a reason") == 1  # the ballot that stands
+    assert whole.count("bob has a reason") == 2
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_no_secret_gets_out(form: str):
+    turn = said(f"My key is {SECRET}", f"Do not send {SECRET}")
+    assert SECRET not in exported(form, turn, detailed=True, title=f"key {SECRET}")
+    assert "[redacted]" in exported(form, turn)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_turn_without_an_answer_says_so(form: str):
+    turn = said(status="interrupted", winner=None)
+    cut = Exchange(turn.record, turn.messages[:4], ())
+    assert "interrupted" in exported(form, cut)
+
+
+def test_the_shape_of_the_json():
+    found = json.loads(exported("json", said(), said("And sunsets?")))
+    assert (found["schema_version"], found["session"]["session_id"], len(found["turns"])) == (1, "session_a", 2)
+    turn = found["turns"][0]
+    assert {k: turn[k] for k in ("turn", "status", "winner", "confidence", "escalated", "votes", "rounds")} == {
+        "turn": 1, "status": "completed", "winner": "ann", "confidence": 0.9, "escalated": False,
+        "votes": {"ann": 2}, "rounds": 3,
+    }  # fmt: skip
+    assert [m["role"] for m in turn["messages"]][:2] == ["user", "assistant"]
+    assert turn["messages"][3] == turn["messages"][3] | {
+        "role": "assistant", "content": "Second.", "agent_type": "bob", "timestamp": "2025-10-28T14:30:04+00:00"
+    }  # fmt: skip
+    assert json.loads(exported("json"))["turns"] == []
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page: its tags, and the text in it."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: set[str] = set()
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@given(st.text(), st.sampled_from(["<script>alert(1)</script>", '"><img src=x onerror=y>', "</div></style>", "&lt;"]))
+def test_html_obeys_nothing_and_stands_alone(noise: str, attack: str):
+    text = noise.replace("\r", "") + attack
+    page = Page(exported("html", said(text, text), detailed=True, title=text))
+    plain = Page(exported("html", said("q", "a"), detailed=True, title="t"))
+    assert page.tags == plain.tags
+    assert page.attributes == plain.attributes <= {"charset", "http-equiv", "content", "name", "class", "dir"}
+    assert attack in page.text
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@given(text=st.text())
+def test_any_text_can_be_exported(form: str, text: str):
+    assert exported(form, said(text, text), detailed=True).encode("utf-8", errors="replace")
+
+
+def test_markdown_keeps_names_from_being_markup():
+    turn = said()
+    odd = [m.model_copy(update={"agent_id": "a_b*c*"}) if m.final else m for m in turn.messages]
+    assert r"**Assistant** (a\_b\*c\*): The final answer." in exported(
+        "markdown", Exchange(turn.record, tuple(odd), turn.ballots)
+    )

@@ -1,0 +1,58 @@
+from massmem.insights import TOPICS, Insights, topics_of
+from tests.support.sessions_said import said, session_record
+
+
+def of(*turns, **session) -> dict:
+    insights = Insights()
+    insights.add_session(session_record(**session))
+    for turn in turns:
+        insights.add_turn(turn)
+    return insights.result()
+
+
+def test_counts_time_and_tokens():
+    found = of(said(), said("And sunsets?", status="failed", winner=None, answer=None))
+    assert (found["turns"], found["turns_by_status"]) == (2, {"completed": 1, "failed": 1})
+    assert (found["message_count"], found["user_messages"], found["assistant_messages"]) == (17, 2, 1)
+    assert (found["duration"], found["response_time"]) == (300.0, 2.5)
+    assert found["tokens"] == {"prompt": 120, "completion": 40, "reported": True}
+    assert (found["confidence"], found["escalated"]) == (0.9, 0)
+
+
+def test_who_won_how_often():
+    found = of(said(), said(winner="bob"), said(status="interrupted", winner="ann"))
+    assert found["agents_used"] == ["ann", "bob"]
+    assert found["agents"]["ann"] == {
+        "turns": 3, "answers": 6, "ballots": 3, "votes_received": 6, "wins": 1, "win_rate": 0.5, "tokens": 108
+    }  # fmt: skip
+    assert found["agents"]["bob"]["win_rate"] == 0.5
+    nobody = of(said(status="failed", winner=None))
+    assert nobody["agents"]["ann"]["win_rate"] is None
+
+
+def test_cost_is_known_where_nothing_is_paid():
+    assert of(said(), model="scripted, local")["cost"] == 0.0
+    assert of(said(), model="gpt-5-mini, local")["cost"] is None
+    assert of(said(), model="")["cost"] is None
+
+
+def test_topics_are_the_words_of_most_questions():
+    questions = ["Which index does PostgreSQL use?", "Is a PostgreSQL index PostgreSQL-only?", "What about Lisbon?"]
+    found = of(*[said(q) for q in questions])
+    assert found["topics"][:2] == ["index", "postgresql"]
+    assert "lisbon" in found["topics"]
+    assert not {"which", "about", "what"} & set(found["topics"])
+    many = of(*[said(f"word{chr(97 + i) * 3}") for i in range(20)])
+    assert len(many["topics"]) <= TOPICS
+
+
+def test_topics_in_other_languages_and_of_odd_texts():
+    assert topics_of("Warum ist der Himmel über Köln blau?") == ["himmel", "köln", "blau"]
+    assert topics_of("1234567 ____ a b c \x00 ???") == []
+    assert topics_of("") == []
+
+
+def test_nothing_at_all():
+    found = Insights().result()
+    assert (found["sessions"], found["turns"], found["topics"], found["agents"]) == (0, 0, [], {})
+    assert (found["confidence"], found["response_time"], found["cost"]) == (None, None, None)
