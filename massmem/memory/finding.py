@@ -16,7 +16,7 @@ from massmem.memory.ranking import retrieval
 from massmem.memory.ranking.question import Question, analyse, named, query_terms
 from massmem.memory.ranking.retrieval import Candidates, Floats, Ints, Room
 from massmem.memory.ranking.text import query_vector, terms
-from massmem.memory.rows import Rows
+from massmem.memory.rows import Rows, Table, find
 
 if TYPE_CHECKING:
     from massmem.memory.places import Index
@@ -96,7 +96,7 @@ class Finder:
         ids = np.array([point_id for point_id, _ in hits], np.int64)
         self._rows.not_absent(ids)
         keys, table = self._known(np.unique(np.concatenate([ids, *self._others(search, ids)])))
-        found = _find(keys, ids)
+        found = find(keys, ids)
         bm25 = np.zeros(len(keys))
         bm25[found[found >= 0]] = np.array([score for _, score in hits])[found >= 0]
         hit = bm25 > 0
@@ -117,7 +117,7 @@ class Finder:
             others.append(np.array([point_id for point_id, _ in near], np.int64))
         return others
 
-    def _known(self, keys: Ints) -> tuple[Ints, Ints]:
+    def _known(self, keys: Ints) -> tuple[Ints, Table]:
         """Those that there are, and a row for each."""
         found, table = self._rows.read(keys)
         missing = self._rows.missing(keys) if len(found) < len(keys) else []
@@ -159,14 +159,6 @@ class Finder:
             else None
             for key, score in zip(keys, scores, strict=True)
         ]
-
-
-def _find(keys: Ints, wanted: Ints) -> Ints:
-    """Where each of these stands in `keys`, which ascend; -1 for nowhere."""
-    if not len(keys):
-        return np.full(len(wanted), -1, np.int64)
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[at] == wanted, at, -1)
 
 
 def _of_messages(found: Candidates, message_ids: Iterable[str]) -> retrieval.Flags:

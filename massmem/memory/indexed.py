@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from massmem.errors import EmbeddingError, InputError
+from massmem.errors import EmbeddingError, InputError, MemoryUnavailable
 from massmem.memory.extraction.task import Known
 from massmem.memory.finding import Finder, Vector
 from massmem.memory.index.payload import to_memory
 from massmem.memory.index.point_ids import message_number
 from massmem.memory.memories import Episode, Fact, Memory, MemoryStats, Recalled, Selection, Wanted
 from massmem.memory.persistent import Scope
-from massmem.memory.places import everything
 from massmem.memory.rows import MOST_ROWS, Rows
 from massmem.memory.writing import Vectors, Writer
 
@@ -49,7 +48,10 @@ class IndexedMemory:
         self._index = index
         self._embedder = embedder
         self._location = location
+        self._closed = False
         self._rows = Rows(count)
+        if index.rows_file is not None:
+            self._rows.take(index.rows_file)
         self._writer = Writer(index, self._rows, self._embed, count)
         self._finder = Finder(index, self._rows)
 
@@ -96,6 +98,9 @@ class IndexedMemory:
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
+        if not self._closed and self._index.rows_file is not None:
+            self._rows.save(self._index.rows_file)
+        self._closed = True
         self._index.close()
         if self._scratch is not None:
             self._scratch.cleanup()
@@ -131,7 +136,7 @@ class IndexedMemory:
             return None
 
     def _stats(self) -> MemoryStats:
-        stored = (payload for page in everything(self._index) for _, payload in page)
+        stored = (payload for page in self._index.everything() for _, payload in page)
         kinds = self._index.values("kind")
         return MemoryStats(
             episodes=len({message_number(p["message_ids"][0]) for p in stored if p["kind"] == "episode"}),
@@ -143,12 +148,15 @@ class IndexedMemory:
         )
 
     def _warm(self) -> None:
-        read = 0
-        for page in everything(self._index):
-            self._rows.add(page)
-            read += len(page)
-            if read >= MOST_ROWS:
+        try:
+            if len(self._rows) >= min(self._index.count(Selection()), MOST_ROWS):
                 return
+            for page in self._index.everything():
+                if self._closed or len(self._rows) >= MOST_ROWS:
+                    return
+                self._rows.add(page)
+        except MemoryUnavailable as e:
+            log.info("memories were not read ahead: %s", e.message)
 
 
 if TYPE_CHECKING:

@@ -135,9 +135,3 @@ def pages(index: "Index", selection: Selection, size: int = _PAGE) -> Iterator[P
     while page := index.page(selection, size, offset):
         yield page
         offset += len(page)
-
-
-def everything(index: "Index") -> Iterator[Points]:
-    """All points in parts, session by session: each part is found without sorting all others."""
-    for session_id in index.values("run_id"):
-        yield from pages(index, Selection(session_id=session_id))

@@ -1,7 +1,7 @@
 """The index in this process: qdrant-edge, one folder, one process at a time, any number of threads."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -61,6 +61,8 @@ class EmbeddedIndex:
     def __init__(self, folder: Path, dims: int | None, wait: float = 1.0) -> None:
         self._dims = dims or 0
         self._shard = Shard(folder, self._dims, wait)
+        self.rows_file = folder / "shard" / "rows.npz"
+        """Where the table of rows is kept: a shard that is made anew or set aside takes it along."""
         self._unflushed = 0
 
     def upsert(self, points: Sequence[Point]) -> None:
@@ -124,6 +126,16 @@ class EmbeddedIndex:
         ids = self._ordered(selected(selection), offset + limit, newest_first=True)[offset:]
         payloads = self.payloads(ids)
         return [(point_id, payloads[point_id]) for point_id in ids if point_id in payloads]
+
+    def everything(self) -> Iterator[list[tuple[int, dict[str, Any]]]]:
+        """Id and payload of all points, in parts small enough that nobody waits for one."""
+        offset: edge.PointId | None = None
+        while True:
+            with self._shard.reading() as shard:
+                records, offset = shard.scroll(edge.ScrollRequest(offset=offset, limit=_BATCH, with_payload=True))
+            yield [(_id(record), record.payload or {}) for record in records]
+            if offset is None:
+                return
 
     def count(self, selection: Selection) -> int:
         with self._shard.reading() as shard:

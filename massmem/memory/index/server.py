@@ -2,8 +2,9 @@
 
 import logging
 import warnings
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -62,6 +63,9 @@ class ServerIndex:
     or has the collection for another size of vectors.
     """
 
+    rows_file = None
+    """See EmbeddedIndex: others write to the server, too."""
+
     def __init__(self, url: str, api_key: str | None, collection: str, dims: int | None) -> None:
         self._url = redact(url)
         self._collection = collection
@@ -106,7 +110,7 @@ class ServerIndex:
 
     def set_won(self, session_id: str, turn: int, agent_id: str) -> None:
         ids_of: dict[str, list[Any]] = {}
-        for record in self._scrolled(of_turn(session_id, turn, agent_id), ["group", "f"]):
+        for record in chain.from_iterable(self._scrolled(of_turn(session_id, turn, agent_id), ["group", "f"])):
             payload = record.payload or {}
             if not is_private(payload):
                 ids_of.setdefault(payload.get("group", ""), []).append(_id(record.id))
@@ -119,6 +123,10 @@ class ServerIndex:
         ids = self._ordered(selected(selection), offset + limit, newest_first=True)[offset:]
         payloads = self.payloads(ids)
         return [(point_id, payloads[point_id]) for point_id in ids if point_id in payloads]
+
+    def everything(self) -> Iterator[list[tuple[int, dict[str, Any]]]]:
+        for records in self._scrolled(All(), True):
+            yield [(_id(record.id), record.payload or {}) for record in records]
 
     def count(self, selection: Selection) -> int:
         with self._failures():
@@ -216,14 +224,14 @@ class ServerIndex:
             )
         return records
 
-    def _scrolled(self, condition: All, keys: list[str]) -> Generator[models.Record]:
+    def _scrolled(self, condition: All, keys: list[str] | bool) -> Iterator[list[models.Record]]:
         offset: Any = None
         while True:
             with self._failures():
                 records, offset = self._client.scroll(
                     self._collection, scroll_filter=_filter(condition), limit=1_000, offset=offset, with_payload=keys
                 )
-            yield from records
+            yield records
             if offset is None:
                 return
 

@@ -1,6 +1,7 @@
 """The table of numbers that ranking works on."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,3 +85,69 @@ def test_it_is_bounded():
     for start in range(0, 1000, len(stored)):
         rows.add((start + i, payload) for i, payload in stored)
     assert 0 < len(rows.read(keys(*range(1000)))[0]) < 100 + len(stored)
+
+
+def many(numbers: range) -> list[tuple[int, dict]]:
+    return [(7 * i, of_passage(said("x", i, i % 50, session=f"s{i % 3}"), "x", [], i, count)) for i in numbers]
+
+
+def test_rows_are_found_however_many_came_after_each_other():
+    rows = Rows(count)
+    for start in range(0, 30_000, 1000):
+        rows.add(many(range(start, start + 1000)))
+    rows.add(many(range(5)))
+    assert len(rows) == 30_000
+    found, table = rows.read(keys(0, 1, 7, 7 * 4999, 7 * 29_999, 7 * 30_000))
+    assert found.tolist() == [0, 7, 7 * 4999, 7 * 29_999]
+    assert table["turn"].tolist() == [0, 1, 4999 % 50, 29_999 % 50]
+    assert rows.missing(keys(0, 1, 7 * 30_000)) == [1, 7 * 30_000]
+
+
+def test_the_next_run_goes_on_with_what_was_kept(tmp_path: Path):
+    kept = tmp_path / "rows.npz"
+    before, after = Rows(count), Rows(count)
+    before.add(everything())
+    before.save(kept)
+    after.take(kept)
+    assert not kept.exists()  # it is not true any more once something is written
+    wanted = keys(*range(len(everything())))
+    scores = np.zeros(len(wanted))
+    assert after.missing(wanted) == []
+    for scope in (Scope("s", "a", 2), Scope("t", "b", 2, named="g"), Scope("u", "b", 1, everywhere=True)):
+        assert (after.visible(after.read(wanted)[1], scope) == before.visible(before.read(wanted)[1], scope)).all()
+    one, other = (rows.candidates(*rows.read(wanted), scores, "a") for rows in (before, after))
+    assert one.speakers == other.speakers
+    assert one.label.tolist() == other.label.tolist()
+    after.set_won("s", 1, "a")
+    after.add([(1000, everything()[0][1])])
+    assert len(after) == len(wanted) + 1
+
+
+def test_nothing_is_kept_of_what_was_forgotten(tmp_path: Path):
+    rows = Rows(count)
+    rows.add(everything())
+    rows.clear()
+    rows.add(everything()[:1])
+    rows.save(tmp_path / "rows.npz")
+    assert not (tmp_path / "rows.npz").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"no table at all"])
+def test_a_damaged_file_is_a_fresh_start(tmp_path: Path, content: bytes):
+    kept = tmp_path / "rows.npz"
+    rows = Rows(count)
+    rows.add(everything())
+    rows.save(kept)
+    kept.write_bytes(content or kept.read_bytes()[:-200])
+    again = Rows(count)
+    again.take(kept)
+    assert len(again) == 0
+    assert not kept.exists()
+    again.take(kept)
+
+
+def test_what_was_read_before_its_turn_was_won_counts_as_won():
+    rows = Rows(count)
+    rows.set_won("s", 1, "b")
+    rows.add([(1, of_passage(said("x", 0, 1, "b"), "x", [], 0, count))])
+    assert rows.visible(rows.read(keys(1))[1], Scope("s", "a", 5)).all()
