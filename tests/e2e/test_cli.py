@@ -31,6 +31,13 @@ def session_in(stderr: bytes) -> str:
     return found.group()
 
 
+@pytest.fixture
+def asked(team: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """A session with one question answered; in this process, for starting one takes a second."""
+    assert main(["--config", team, "Why is the sky blue?"]) == 0
+    return session_in(capsys.readouterr().err.encode())
+
+
 def test_stdout_is_the_answer_and_stderr_the_rest(tmp_path: Path):
     team = write_team(tmp_path, script("one"), script("two"), script("three"), coordination={"presentation": "as_is"})
     ran = massmem("--config", team, "Why?")
@@ -44,11 +51,10 @@ def test_stdout_is_the_answer_and_stderr_the_rest(tmp_path: Path):
     assert last == f'{session}: massmem --session-id {session} --config {team} "next question"'
 
 
-def test_the_session_goes_on(team: str):
-    session = session_in(massmem("--config", team, "First question").stderr)
-    ran = massmem("--session-id", session, "--config", team, "Second question", "--output", "json")
+def test_the_session_goes_on(team: str, asked: str):
+    ran = massmem("--session-id", asked, "--config", team, "Second question", "--output", "json")
     result = json.loads(ran.stdout)
-    assert (result["session_id"], result["turn"], result["question"]) == (session, 2, "Second question")
+    assert (result["session_id"], result["turn"], result["question"]) == (asked, 2, "Second question")
 
 
 def test_quiet_says_nothing(team: str):
@@ -135,10 +141,9 @@ def test_a_question_that_is_a_commands_name(team: str):
     assert result["question"] == "models"
 
 
-def test_loaded_sessions_are_listed(team: str):
-    session = session_in(massmem("--config", team, "Why is the sky blue?").stderr)
+def test_loaded_sessions_are_listed(team: str, asked: str):
     ran = massmem("--list-sessions")
-    assert f"Session ID: {session}\n  Status:  completed\n".encode() in ran.stdout
+    assert f"Session ID: {asked}\n  Status:  completed\n".encode() in ran.stdout
     assert f"  Config:  {team}\n".encode() in ran.stdout
 
 
@@ -193,14 +198,13 @@ def test_the_longest_question_is_taken(team: str):
 # What cannot be
 
 
-def test_an_unknown_session_is_5_and_names_near_ones(team: str):
-    session = session_in(massmem("--config", team, "Why?").stderr)
-    near = session[:-1] + ("0" if session[-1] != "0" else "1")
+def test_an_unknown_session_is_5_and_names_near_ones(team: str, asked: str):
+    near = asked[:-1] + ("0" if asked[-1] != "0" else "1")
     ran = massmem("--config", team, "--session-id", near, "--json", "Next?")
     assert ran.returncode == 5
     error = json.loads(ran.stdout)
     assert (error["status"], error["exit_code"]) == ("error", 5)
-    assert session in error["fix"]
+    assert asked in error["fix"]
 
 
 @pytest.mark.parametrize(
@@ -214,9 +218,8 @@ def test_impossible_session_ids_are_refused_before_anything_is_written(
     assert not (home / ".massmem").exists()
 
 
-def test_a_session_without_unfinished_turn_needs_a_question(team: str):
-    session = session_in(massmem("--config", team, "Why?").stderr)
-    ran = massmem("--config", team, "--session-id", session)
+def test_a_session_without_unfinished_turn_needs_a_question(team: str, asked: str):
+    ran = massmem("--config", team, "--session-id", asked)
     assert ran.returncode == 2
     assert b"has no unfinished turn" in ran.stderr
 
@@ -285,15 +288,15 @@ def test_a_signal_stops_the_turn_and_the_next_run_finishes_it(
     assert result["agents"][0]["answers"] == [], "what was answered is not asked for again"
 
 
-def test_a_killed_turn_is_finished_before_the_next_question(tmp_path: Path):
+def test_a_killed_turn_is_finished_before_the_next_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     team = write_team(tmp_path, script("quick"), script("slow", latency=30))
     ran = stopped(team, signal.SIGKILL)
     session = json.loads(ran.stdout.splitlines()[0])["session_id"]
     faster = write_team(tmp_path, script("quick"), script("slow"))
-    again = massmem("--session-id", session, "--config", faster, "Next?")
-    assert again.returncode == 0
-    assert again.stdout.count(b"\n") == 1
-    assert b"the earlier question, 'Why?', is answered:" in again.stderr
+    assert main(["--session-id", session, "--config", faster, "Next?"]) == 0
+    out, err = capsys.readouterr()
+    assert out.count("\n") == 1
+    assert "the earlier question, 'Why?', is answered:" in err
 
 
 def test_a_reader_that_goes_away_stops_the_turn_quietly(tmp_path: Path):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pexpect
+import psutil
 import pytest
 
 from tests.support.cli import COMMAND, script, write_team
@@ -80,9 +81,19 @@ def test_control_c_stops_the_turn_and_says_how_to_resume(tmp_path: Path):
     assert "Traceback" not in text
 
 
+def wait_until_it_reads(child: "pexpect.spawn[str]") -> None:
+    """Until it sleeps and has used no time of the processor for a while: it waits for the terminal."""
+    process, seen, since = psutil.Process(child.pid), 0.0, time.monotonic()
+    while time.monotonic() - since < 0.3:
+        time.sleep(0.02)
+        used = process.cpu_times().user
+        if used != seen or process.status() != psutil.STATUS_SLEEPING:
+            seen, since = used, time.monotonic()
+
+
 def test_control_c_before_there_is_a_question(team: str):
     child = terminal("--config", team, "-")
-    time.sleep(1)
+    wait_until_it_reads(child)
     child.sendintr()
     text, code = ending(child)
     assert code == 130

@@ -166,8 +166,8 @@ def walk(examples: int, steps: int) -> None:
 
 
 def test_visibility_follows_the_model():
-    """About 1,500 steps."""
-    walk(16, 100)
+    """About 1,000 steps."""
+    walk(10, 100)
 
 
 @pytest.mark.full
