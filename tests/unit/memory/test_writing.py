@@ -67,6 +67,47 @@ async def test_a_write_that_was_cut_off_is_made_whole(tmp_path: Path):
     await memory.close()
 
 
+async def test_a_fact_that_is_found_again_is_seen_from_the_turn_that_was_won(tmp_path: Path):
+    """Turn by turn as a session goes: lost, interrupted and then won, lost again."""
+    memory = indexed(tmp_path / "index")
+
+    async def seen(turn: int) -> bool:
+        return "red" in (await memory.recall("kites", asks("b", turn), Wanted(1000))).text
+
+    async def found_in(turn: int, *, won: bool = False) -> int:
+        return await memory.add_facts([fact("Kites are red.", turn, sources=(f"m{turn}",), won=won)])
+
+    assert await found_in(1) == 1
+    assert not await seen(2)
+    assert await found_in(2) == 0  # the turn is interrupted, nobody has won it
+    assert [await seen(turn) for turn in (2, 3)] == [False, False]
+    await memory.complete_turn("s", 2, "a")
+    assert [await seen(turn) for turn in (1, 2, 3, 4)] == [False, False, True, True]
+    assert await found_in(3) == await found_in(4, won=True) == 0
+    assert [await seen(turn) for turn in (1, 2, 3, 4)] == [False, False, True, True]
+    (only,) = await memory.list(Selection())
+    assert (only.turn, only.message_ids) == (2, ("m1", "m2", "m3", "m4"))
+    assert "red" in (await memory.recall("kites", asks("a", 2), Wanted(1000))).text
+    await memory.close()
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+async def test_a_private_memory_is_never_shared(tmp_path: Path, reopened: bool):
+    memory = indexed(tmp_path / "index")
+    await memory.record([said("Kites: ballot.", 0, by="a", private=True), said("Kites: answer.", 1, by="a")])
+    await memory.complete_turn("s", 1, "a")
+    await memory.record([said("Kites: answer.", 1, by="a", won=True)])
+    if reopened:
+        await memory.close()
+        memory = indexed(tmp_path / "index")
+    for everywhere in (False, True):
+        scope = asks("b", 2, everywhere=everywhere)
+        assert [m.text for m in (await memory.recall("kites", scope, Wanted(1000))).memories] == ["Kites: answer."]
+        own = await memory.recall("kites", asks("a", 2, everywhere=everywhere), Wanted(1000))
+        assert {m.text for m in own.memories} == {"Kites: ballot.", "Kites: answer."}
+    await memory.close()
+
+
 async def test_sessions_in_one_batch_keep_apart(tmp_path: Path):
     memory = indexed(tmp_path / "index")
     await memory.record([said(f"Kites {i}.", i // 2, session="st"[i % 2]) for i in range(10)])

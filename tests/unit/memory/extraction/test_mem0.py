@@ -5,7 +5,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,7 +37,6 @@ from tests.support.extraction_stub import (
     TURN,
     Open,
     completion,
-    extractors,
     facts,
     failing,
     memory,
@@ -46,20 +44,7 @@ from tests.support.extraction_stub import (
     said,
     texts,
 )
-from tests.support.provider_stub import KEY, Http, Stub, running_stub
-
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as server:
-        yield server
-
-
-@pytest.fixture
-async def open_extractor(stub: Stub, home: Path) -> AsyncIterator[Open]:
-    async with extractors(stub, home) as open_:
-        yield open_
-
+from tests.support.provider_stub import KEY, Http, Stub
 
 # -- what a model replies --------------------------------------------------------------------------------------------
 

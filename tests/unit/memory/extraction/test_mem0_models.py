@@ -1,6 +1,5 @@
 """mem0's own providers: each reaches the configured server, and what is missing is named."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from tests.support.extraction_stub import (
     Open,
     completion,
     configured,
-    extractors,
     facts,
     failing,
     memory,
@@ -30,19 +28,7 @@ from tests.support.extraction_stub import (
     reply,
     texts,
 )
-from tests.support.provider_stub import KEY, Http, Stub, running_stub
-
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as server:
-        yield server
-
-
-@pytest.fixture
-async def open_extractor(stub: Stub, home: Path) -> AsyncIterator[Open]:
-    async with extractors(stub, home) as open_:
-        yield open_
+from tests.support.provider_stub import KEY, Http, Stub
 
 
 @pytest.mark.parametrize("provider", ["openai", "openai_structured", "deepseek", "xai", "minimax", "lmstudio", "vllm"])

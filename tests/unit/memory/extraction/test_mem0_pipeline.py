@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -28,7 +28,6 @@ from tests.support.extraction_stub import (
     TURN,
     Open,
     completion,
-    extractors,
     facts,
     failing,
     prompts,
@@ -36,20 +35,7 @@ from tests.support.extraction_stub import (
     section,
     texts,
 )
-from tests.support.provider_stub import KEY, Stub, running_stub
-
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as server:
-        yield server
-
-
-@pytest.fixture
-async def open_extractor(stub: Stub, home: Path) -> AsyncIterator[Open]:
-    async with extractors(stub, home) as open_:
-        yield open_
-
+from tests.support.provider_stub import KEY, Stub
 
 # -- what a model is sent --------------------------------------------------------------------------------------------
 
@@ -172,6 +158,23 @@ async def test_what_was_hidden_from_the_others_is_found_anew_when_its_agent_wins
     stub.replies = [facts(FIRST, SECOND)]
     extraction = await open_extractor(known=Known(index, embed)).extract(TURN, replace(ORIGIN, turn=3, won=True))
     assert texts(extraction) == [FIRST]
+
+
+@pytest.mark.parametrize(
+    ("origin", "new"),
+    [
+        (replace(ORIGIN, turn=3), []),
+        (replace(ORIGIN, turn=3, undecided=True), [FIRST]),
+        (replace(ORIGIN, turn=1, undecided=True), []),
+    ],
+    ids=["lost", "may be won", "same turn"],
+)
+async def test_what_the_others_may_still_come_to_see_is_found_anew(
+    stub: Stub, open_extractor: Open, index: EmbeddedIndex, origin: Origin, new: list[str]
+):
+    stored(index, [FIRST])
+    stub.replies = [facts(FIRST)]
+    assert texts(await open_extractor(known=Known(index, embed)).extract(TURN, origin)) == new
 
 
 async def test_of_many_known_facts_those_near_the_conversation_are_shown(

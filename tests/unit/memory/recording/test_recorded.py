@@ -5,7 +5,7 @@ import pytest
 
 from massmem.config.models import RecordingConfig
 from massmem.memory.memories import USER
-from massmem.memory.recording.recorded import conversation_of, episodes_of, spoken, worth_recording
+from massmem.memory.recording.recorded import conversation_of, episodes_of, is_ballot, spoken, worth_recording
 from massmem.records import MessageRecord, RecordingRecord
 from tests.support.sample_turn import START
 
@@ -16,7 +16,7 @@ CALL = '{"read_file": {"path": "a.py"}}'
 def message(seq: int, kind: str, content: str, agent: str | None = "ann", **more: Any) -> MessageRecord:
     return MessageRecord.model_validate(
         {"id": f"m{seq}", "session_id": "s", "seq": seq, "turn": 1, "round": 1, "kind": kind, "role": "assistant",
-         "agent_id": agent, "content": content, "created_at": START + timedelta(seconds=seq), **more}
+         "agent_id": agent, "content": content, "created_at": START + timedelta(seconds=seq)} | more
     )  # fmt: skip
 
 
@@ -75,6 +75,13 @@ def test_a_ballot_is_written_out_as_a_tool_call() -> None:
         assert spoken(message(1, "tool_call", odd)) == odd
 
 
+def test_a_ballot_is_its_agents_own_whoever_wins() -> None:
+    messages = {m.id: m for m in TURN}
+    answer_, ballot = episodes_of([row(6), row(8)], messages, {("s", 1): "ann"}, {})
+    assert [(e.private, e.won) for e in (answer_, ballot)] == [(False, True), (True, False)]
+    assert [is_ballot(m) for m in TURN].count(True) == 1
+
+
 def test_by_default_only_questions_answers_and_workflow_tools_are_told() -> None:
     assert told(RecordingConfig()) == [
         ("user", "Why is the sky blue?", "m1"),
@@ -106,6 +113,22 @@ def test_only_what_is_new_since_the_last_extraction() -> None:
     assert [id_ for _, _, id_ in told(RecordingConfig(), since=6)] == ["m1", "m8"]
     assert conversation_of(row(5, "extract", since=2), TURN, RecordingConfig(), {}) is None
     assert conversation_of(row(10, "extract", agent="eve"), TURN, RecordingConfig(), {}) is None
+
+
+@pytest.mark.parametrize(("rounds", "attempt"), [((0,), 1), ((1, 1), 1), ((1, 3, 0), 3)])
+def test_its_attempt_is_the_last_round_that_it_comes_from(rounds: tuple[int, ...], attempt: int) -> None:
+    turn = [message(n, "assistant", "A long answer.", round=number) for n, number in enumerate(rounds, 1)]
+    turn.append(message(8, "assistant", "Of another agent.", "bob", round=9))
+    found = conversation_of(row(10, "extract"), turn, RecordingConfig(), {})
+    assert found is not None
+    assert found.origin.attempt == attempt
+
+
+@pytest.mark.parametrize(("winners", "expected"), [({}, True), ({("s", 1): "ann"}, False), ({("s", 1): "bob"}, False)])
+def test_a_turn_without_a_winner_is_undecided(winners: dict[tuple[str, int], str], expected: bool) -> None:
+    found = conversation_of(row(10, "extract"), TURN, RecordingConfig(), winners)
+    assert found is not None
+    assert found.origin.undecided is expected
 
 
 def test_whose_conversation_it_is() -> None:
