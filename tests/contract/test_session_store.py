@@ -408,6 +408,71 @@ async def test_what_is_forgotten_is_never_recorded_again(store: SessionStore) ->
     assert (await queue(store, "a"))[-2].position == 8
 
 
+async def test_a_row_is_claimed_by_one_alone(store: SessionStore) -> None:
+    await store.create_session(session())
+    await store.append("session_a", 1, whole_turn())
+    ann, bob = await store.due_recordings("extract", 9)
+    later = now() + timedelta(minutes=5)
+    assert [await store.claim_recording(ann, later) for _ in range(3)] == [True, False, False]
+    assert await store.due_recordings("extract", 9) == [bob]
+    assert sum(await asyncio.gather(*(store.claim_recording(bob, later) for _ in range(8)))) == 1
+    await store.release_recording(ann)
+    assert await store.due_recordings("extract", 9) == [ann]
+    # Whoever claimed it has died, and the time is over.
+    assert await store.claim_recording(ann, now() - timedelta(seconds=1))
+    assert [row.seq for row in await store.due_recordings("extract", 9)] == [ann.seq]
+    await store.forget_recordings(Selection(session_id="session_a", agent_id="ann"))
+    assert not await store.claim_recording(ann, later)
+    await store.finish_recordings([bob])
+    assert await store.due_recordings("extract", 9) == []
+    assert (await store.recording_counts()).done == 1
+
+
+async def test_what_a_memory_that_does_not_last_has_recorded_waits_for_one_that_does(store: SessionStore) -> None:
+    await store.create_session(session())
+    await store.append("session_a", 1, whole_turn())
+    rows = await store.due_recordings("episode", 3)
+    await store.finish_recordings(rows[:2], "for one run only", lasting=False)
+    assert rows[0] not in await store.due_recordings("episode", 99)
+    counts = await store.recording_counts()
+    assert (counts.done, counts.pending, counts.reason) == (0, 11, "for one run only")
+    await store.fail_recording(rows[2], "later", now() + timedelta(hours=1))
+    assert await store.release_held() == 2
+    assert (await store.due_recordings("episode", 99))[:2] == rows[:2]
+    assert rows[2].seq not in [row.seq for row in await store.due_recordings("episode", 99)]
+    assert await store.release_held() == 0
+
+
+async def test_one_fact_is_forgotten_and_its_turn_is_still_read(store: SessionStore) -> None:
+    await store.create_session(session())
+    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 2, [begin("ann", "bob", at=30), answer(31, "ann", "One more answer."), done(32)])
+    said = [m.id for m in await everything(store) if m.agent_id == "ann"]
+    await store.forget_fact("session_a", "ann", said[:2], (7, 2**32 - 1))
+    for _ in range(2):
+        await store.forget_fact("session_a", "ann", said[:1], (8,))
+    await store.finish_recordings(await store.due_recordings("extract", 99))
+    await store.requeue(done=True)
+    found = {(row.agent_id, row.turn): row.forgotten for row in await store.due_recordings("extract", 99)}
+    assert found == {("ann", 1): ((7, 2**32 - 1), (8,)), ("bob", 1): (), ("ann", 2): ()}
+    await store.forget_fact("session_a", "ann", [], (9,))
+    await store.forget_fact("session_a", "ann", ["unknown"], (9,))
+
+
+async def test_what_a_final_answer_repeats(store: SessionStore) -> None:
+    await store.create_session(session())
+    as_it_is = done(9, text="Rayleigh scattering.").model_copy(update={"presented": False})
+    answers = [answer(1, "ann", "Rayleigh scattering."), answer(2, "bob", "Blue light."), answer(3, "eve", "It is.")]
+    await store.append("session_a", 1, [begin("ann", "bob", "eve"), *answers, as_it_is])
+    await store.append("session_a", 2, [begin("ann", at=20), answer(21, "ann", "It is."), done(22, text="It is!")])
+    said = await everything(store)
+    ids = {(m.turn, m.agent_id, m.final): m.id for m in said}
+    finals = [m.id for m in said if m.final or m.kind == "user"]
+    assert await store.repeated(finals) == [ids[1, "ann", False]]
+    assert await store.repeated([ids[1, "bob", False], ids[2, "ann", True]]) == []
+    assert await store.repeated([]) == []
+
+
 async def test_winners_and_groups(store: SessionStore) -> None:
     await store.create_session(session("a").model_copy(update={"memory_group": "project"}))
     await store.create_session(session("b"))

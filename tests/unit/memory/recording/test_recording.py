@@ -4,13 +4,16 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from massmem.config.models import RecordingConfig
 from massmem.errors import EmbeddingError, MalformedResponse, RateLimited
 from massmem.memory.extraction.task import Extraction, Origin, RecordedMessage
 from massmem.memory.memories import Fact, Selection
 from massmem.memory.recording.attempts import MOST_ATTEMPTS, Counts, wait_before
+from massmem.memory.recording.forgotten import word_numbers
 from massmem.memory.recording.recorded import spoken
 from massmem.memory.recording.worker import Recorder
 from massmem.store import open_store
@@ -223,6 +226,129 @@ async def until(store: SessionStore, pending: int, seconds: float = 5) -> None:
     async with asyncio.timeout(seconds):
         while (await store.recording_counts()).pending != pending:
             await asyncio.sleep(0.01)
+
+
+class Watching:
+    """The store, and whether everything that is marked as done was on the disk then."""
+
+    def __init__(self, store: SessionStore, memory: PlainMemory) -> None:
+        self._store = store
+        self._memory = memory
+        self.unsynced: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def finish_recordings(self, *rows: Any, **more: Any) -> None:
+        self.unsynced |= self._memory.unsynced
+        await self._store.finish_recordings(*rows, **more)
+
+
+async def test_what_is_marked_as_done_is_on_the_disk(store: SessionStore) -> None:
+    await store.append("session_a", 1, whole_turn())
+    memory = PlainMemory()
+    watching = Watching(store, memory)
+    await Recorder(cast("SessionStore", watching), memory, Extractor()).drain()
+    assert (await store.recording_counts()).pending == 0
+    assert watching.unsynced == memory.unsynced == set()
+    assert memory.synced == 4, "one for all episodes, one for all ends of turns, one for each extraction"
+
+
+async def test_a_memory_of_one_run_leaves_everything_for_one_that_lasts(store: SessionStore) -> None:
+    await store.append("session_a", 1, whole_turn())
+    memory, extract = PlainMemory(temporary=True), Extractor()
+    recorder = Recorder(store, memory, extract)
+    counts = await recorder.drain()
+    assert (counts.episodes, counts.turns, counts.extractions) == (8, 1, 2)
+    assert await recorder.drain() == Counts(), "once in this run"
+    assert await Recorder(store, PlainMemory(temporary=True), extract).drain() == Counts(), "nor paid for in the next"
+    state = await store.recording_counts()
+    assert (state.pending, state.done) == (11, 0)
+    assert "on_disk is false" in (state.reason or "")
+    lasting = PlainMemory()
+    assert (await Recorder(store, lasting, extract).drain()).episodes == 8
+    assert lasting.found.keys() == memory.found.keys()
+    assert (await store.recording_counts()).pending == 0
+
+
+async def test_two_processes_ask_a_model_once(store: SessionStore, tmp_path: Path) -> None:
+    await store.append("session_a", 1, whole_turn())
+    others = [await open_store(f"sqlite:///{tmp_path / 'm.db'}", tmp_path) for _ in range(3)]
+    memory, extract = PlainMemory(), Extractor(seconds=0.1)
+    await asyncio.gather(*(Recorder(each, memory, extract).drain() for each in (store, *others)))
+    assert sorted(origin.agent_id for origin, _ in extract.asked) == ["ann", "bob"]
+    assert (await store.recording_counts()).pending == 0
+    for each in others:
+        await each.close()
+
+
+async def test_whoever_gives_up_lets_go_of_its_row(store: SessionStore) -> None:
+    await store.append("session_a", 1, whole_turn())
+    memory = PlainMemory(full=True)
+    await Recorder(store, memory, Extractor()).drain()
+    assert len(await store.due_recordings("extract", 9)) == 2
+    task = asyncio.create_task(Recorder(store, PlainMemory(), Extractor(seconds=30)).drain())
+    async with asyncio.timeout(5):
+        while len(await store.due_recordings("extract", 9)) != 1:
+            await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(await store.due_recordings("extract", 9)) == 2
+
+
+async def test_a_forgotten_fact_does_not_come_back_and_the_others_do(store: SessionStore) -> None:
+    await store.append("session_a", 1, [begin("ann"), answer(1, "ann", "My daughter is Xenia. Oaks grow in Cobham.")])
+    await store.append("session_a", 1, [event(3, "turn_interrupted", by="user")])
+    _, said = await everything(store)
+    ann = Origin("session_a", "ann", 1)
+
+    def again(*texts: str) -> Extractor:
+        return Extractor(Extraction(tuple(fact(ann, text, said.id) for text in texts)))
+
+    memory = PlainMemory()
+    await Recorder(store, memory, again("The daughter is called Xenia.", "Oaks grow in Cobham.")).drain()
+    (gone,) = [m for m in await memory.list(Selection(kind="fact")) if "Xenia" in m.text]
+    await store.forget_fact("session_a", "ann", gone.message_ids, word_numbers(gone.text))
+    await store.requeue(done=True)
+    memory = PlainMemory()
+    await Recorder(store, memory, again("Xenia is the called daughter.", "Oaks grow in Cobham.")).drain()
+    assert [m.text for m in await memory.list(Selection(kind="fact"))] == ["fact: Oaks grow in Cobham."]
+
+
+BIG = "a tree of files " * 500
+
+
+async def test_a_large_tool_result_is_summarised_before_facts_are_looked_for(store: SessionStore) -> None:
+    result = event(1, "tool_returned", agent_id="ann", round=1, name="list", content=BIG)
+    await store.append("session_a", 1, [begin("ann"), result, answer(2, "ann", "The first answer.")])
+    await store.append("session_a", 1, [event(3, "turn_interrupted", by="user")])
+    settings = {"ann": RecordingConfig(record_all_tool_calls=True, summarize_large_results=True, summary_model="tiny")}
+    asked: list[str | None] = []
+    told: list[list[str]] = []
+
+    async def summarise(text: str, model: str | None) -> str:
+        assert text == BIG
+        asked.append(model)
+        if len(asked) == 1:
+            raise RateLimited("slow down")
+        return "Eight files."
+
+    async def extract(messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
+        told.append([m.text for m in messages])
+        return Extraction()
+
+    memory = PlainMemory()
+    for _ in range(2):
+        counts = await Recorder(store, memory, extract, settings, summarise=summarise).drain()
+        assert counts.extractions == 1
+        await store.requeue(done=True)
+    first, second = (texts[1] for texts in told)
+    assert asked == ["tiny", "tiny"]
+    assert "not summarised: slow down" in first
+    assert len(first) < len(BIG) / 2
+    assert second == f"[Tool Usage]\nResult: [Summary of a result of {len(BIG):,} characters]\nEight files."
+    assert BIG in {m.text for m in memory.found.values()}, "word for word it is remembered all the same"
 
 
 async def test_in_the_background_it_records_when_it_is_woken(store: SessionStore) -> None:
