@@ -57,6 +57,10 @@ class _Shown:
     tokens: int
 
 
+_COVERING = 20
+"""Candidates that are looked at for their own words, whatever else speaks for others."""
+
+
 class Finder:
     """Safe to use from several threads."""
 
@@ -71,7 +75,8 @@ class Finder:
         scores = retrieval.score(search.question, found)
         # Only now: what the conversation shows anyway still says where its neighbours stand.
         new = np.flatnonzero(~_of_messages(found, wanted.without))
-        best = new[retrieval.shortlist(scores[new])]
+        covering = retrieval.shortlist(retrieval.coverage(found.take(new)), _COVERING)
+        best = np.union1d(new[retrieval.shortlist(scores[new])], new[covering])
         found, scores = found.take(best), scores[best]
         if vector is not None and len(scores):
             scores = retrieval.with_meaning(scores, self._cosines(search, found.key))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from massmem.memory.ranking.question import Question, named
+from massmem.memory.ranking.text import BM25_B, BM25_K1, TYPICAL_TERMS
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -19,6 +20,12 @@ Flags = NDArray[np.bool_]
 
 SHORTLIST = 100
 """Candidates that the embedder is asked about: budgets up to 2,000 tokens show fewer; 120 and 250 recall the same."""
+
+BY_WORDS = 125
+"""Tokens, of half the room at most, for the best by their own words: what was said once, and to nobody in particular,
+has no neighbours and no speaker to speak for it. More costs recall of conversations, less loses codes and names."""
+
+_TOKENS_PER_TERM = 2.0
 
 HEADER_TOKENS = 7
 """Of "[8 May 2023]" and its line break."""
@@ -169,14 +176,36 @@ def select(
 ) -> tuple[list[int], int]:
     """Indexes of the candidates to show, best first, and the tokens that they use.
 
-    They are taken greedily by score until the room is used.
+    First come a few by their own words, then all greedily by score, until the room is used.
 
     When the question is about a person, each further passage of a message counts w.repeat times less, so that one long
     message does not fill the room.
     """
     if question.about_user or named(question, c.speakers):
         scores = _spread(scores, c.message, w.repeat)
-    return _fill(c, np.argsort(-scores, kind="stable"), room)
+    first = _by_words(c, min(BY_WORDS, room.tokens // 2))
+    order = np.argsort(-scores, kind="stable")
+    return _fill(c, np.concatenate([first, order[~np.isin(order, first)]]), room)
+
+
+def coverage(c: Candidates) -> Floats:
+    """How much of the question's words a passage has, rare ones counting more: BM25 without what its length does."""
+    length = c.tokens / _TOKENS_PER_TERM / TYPICAL_TERMS
+    return c.bm25 * (1 + BM25_K1 * (1 - BM25_B + BM25_B * length)) / (BM25_K1 + 1)
+
+
+def _by_words(c: Candidates, tokens: int) -> Ints:
+    """The best by their own words alone, in so many tokens; of those that match the same words equally well, one."""
+    own = coverage(c)
+    chosen: list[int] = []
+    seen: set[float] = set()
+    for i in np.argsort(-own, kind="stable").tolist():
+        cost, alike = int(c.tokens[i] + c.label[i]), round(float(c.bm25[i]), 2)
+        if own[i] > 0 and alike not in seen and cost <= tokens:
+            seen.add(alike)
+            chosen.append(i)
+            tokens -= cost
+    return np.array(chosen, np.int64)
 
 
 def _spread(scores: Floats, message: Ints, repeat: float) -> Floats:
