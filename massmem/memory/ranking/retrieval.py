@@ -176,7 +176,7 @@ def select(
 ) -> tuple[list[int], int]:
     """Indexes of the candidates to show, best first, and the tokens that they use.
 
-    First come a few by their own words, then all greedily by score, until the room is used.
+    A few are taken by their own words first, then all greedily by score, until the room is used.
 
     When the question is about a person, each further passage of a message counts w.repeat times less, so that one long
     message does not fill the room.
@@ -185,7 +185,8 @@ def select(
         scores = _spread(scores, c.message, w.repeat)
     first = _by_words(c, min(BY_WORDS, room.tokens // 2))
     order = np.argsort(-scores, kind="stable")
-    return _fill(c, np.concatenate([first, order[~np.isin(order, first)]]), room)
+    chosen, used = _fill(c, np.concatenate([first, order[~np.isin(order, first)]]), room)
+    return order[np.isin(order, chosen)].tolist(), used
 
 
 def coverage(c: Candidates) -> Floats:
