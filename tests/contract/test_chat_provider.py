@@ -17,7 +17,7 @@ from massmem.config.models import BackendConfig
 from massmem.messages import ChatMessage, ChatRequest
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
-from massmem.replies import Chunk, FinishChunk, Reply, RetryChunk, TextChunk, ToolCallChunk
+from massmem.replies import FinishChunk, RetryChunk, TextChunk, ToolCallChunk
 from massmem.tools.workflow import Vote, read_action, workflow_schema, workflow_tools
 from tests.support.provider_stub import (
     KEY,
@@ -30,6 +30,7 @@ from tests.support.provider_stub import (
     Wire,
     running_stub,
 )
+from tests.support.replies import ask, collect, replied
 
 ASK = (ChatMessage("system", "Be brief."), ChatMessage("user", "Capital of France?"))
 VOTE = '{"reason": "right", "choice": "B"}'
@@ -110,23 +111,11 @@ async def harness(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
         await providers.close()
 
 
-async def collect(provider: ChatProvider, request: ChatRequest) -> list[Chunk]:
-    async with aclosing(provider.stream(request)) as chunks:
-        return [chunk async for chunk in chunks]
-
-
-def replied(chunks: Sequence[Chunk]) -> Reply:
-    reply = Reply()
-    for chunk in chunks:
-        reply.feed(chunk)
-    return reply
-
-
 async def test_counting_a_prompt_answers_with_a_number_or_none_and_uses_up_no_reply(harness: Harness) -> None:
     provider = await harness.open([Say(["Paris."])])
     counted = await provider.count_prompt(ChatRequest(ASK, "answer", "a"))
     assert counted is None or counted > 0
-    assert replied(await collect(provider, ChatRequest(ASK, "answer", "a"))).text == "Paris."
+    assert (await ask(provider, ChatRequest(ASK, "answer", "a"))).text == "Paris."
 
 
 async def test_text_comes_in_order_and_the_finish_last(harness: Harness) -> None:
@@ -140,7 +129,7 @@ async def test_text_comes_in_order_and_the_finish_last(harness: Harness) -> None
 
 async def test_reasoning_is_kept_apart_from_text(harness: Harness) -> None:
     provider = await harness.open([Say(["Paris."], reasoning=["Let me ", "think."])])
-    reply = replied(await collect(provider, ChatRequest(ASK, "answer", "a")))
+    reply = await ask(provider, ChatRequest(ASK, "answer", "a"))
     assert (reply.reasoning, reply.text) == ("Let me think.", "Paris.")
 
 
@@ -161,13 +150,13 @@ async def test_a_schema_gives_json_text(harness: Harness) -> None:
     provider = await harness.open([Say([text])], tools=False)
     assert not provider.native_tools
     request = ChatRequest(ASK, "vote", "a", schema=workflow_schema(["A", "B"], final=True))
-    reply = replied(await collect(provider, request))
+    reply = await ask(provider, request)
     assert read_action(reply, ["A", "B"], final=True) == Vote("B", "right")
 
 
 async def test_usage_is_reported(harness: Harness) -> None:
     provider = await harness.open([Say(["Paris is the capital."])])
-    usage = replied(await collect(provider, ChatRequest(ASK, "answer", "a"))).usage
+    usage = (await ask(provider, ChatRequest(ASK, "answer", "a"))).usage
     assert usage.reported
     assert usage.requests == 1
     assert usage.prompt > 0
@@ -183,14 +172,14 @@ async def test_an_empty_reply_is_a_reply(harness: Harness) -> None:
 
 async def test_a_reply_cut_by_its_token_limit_says_so(harness: Harness) -> None:
     provider = await harness.open([Say(["Par"], finish="length")])
-    assert replied(await collect(provider, ChatRequest(ASK, "answer", "a"))).finish == "length"
+    assert (await ask(provider, ChatRequest(ASK, "answer", "a"))).finish == "length"
 
 
 async def test_any_text_survives(harness: Harness) -> None:
     text = "naïve 日本 🗼 e\u0301 \u202eabc \u2028 \x1b[31m"
     provider = await harness.open([Say([text])])
     odd = (ChatMessage("user", "half \ud83d and nul \x00 and 🗼"),)
-    assert replied(await collect(provider, ChatRequest(odd, "answer", "a"))).text == text
+    assert (await ask(provider, ChatRequest(odd, "answer", "a"))).text == text
 
 
 @pytest.mark.parametrize("say", [Say(["Par"], finish=None), Say(["Par"], cut=True)], ids=["no reason", "cut"])
@@ -244,7 +233,7 @@ async def test_what_cannot_pass_is_not_tried_again(harness: Harness, name: str) 
     provider = await harness.open([Fail(name), Say(["never"])])
     with pytest.raises(errors.ProviderError):
         await collect(provider, ChatRequest(ASK, "answer", "a"))
-    reply = replied(await collect(provider, ChatRequest(ASK, "answer", "a")))
+    reply = await ask(provider, ChatRequest(ASK, "answer", "a"))
     assert reply.text == "never"
 
 
@@ -254,5 +243,5 @@ async def test_the_stream_can_be_left_early(harness: Harness) -> None:
         async for chunk in chunks:
             assert isinstance(chunk, TextChunk)
             break
-    reply = replied(await collect(provider, ChatRequest(ASK, "answer", "a")))
+    reply = await ask(provider, ChatRequest(ASK, "answer", "a"))
     assert reply.text == "Paris is the capital."

@@ -11,8 +11,9 @@ from massmem.config.models import BackendConfig
 from massmem.errors import ContextOverflow, MissingModelError
 from massmem.messages import ChatMessage, ChatRequest
 from massmem.providers.local import LocalProvider, LocalRuntimes
-from massmem.replies import FinishChunk, Reply, TextChunk
+from massmem.replies import FinishChunk, TextChunk
 from massmem.weights import require
+from tests.support.replies import ask
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
@@ -42,13 +43,6 @@ async def provider() -> AsyncIterator[LocalProvider]:
 def asking(text: str, **settings: object) -> ChatRequest:
     messages = (ChatMessage("system", "You are exact."), ChatMessage("user", text))
     return ChatRequest(messages, "answer", **{"max_tokens": 40, **settings})  # type: ignore[arg-type]
-
-
-async def ask(provider: LocalProvider, request: ChatRequest) -> Reply:
-    reply = Reply()
-    async for chunk in provider.stream(request):
-        reply.feed(chunk)
-    return reply
 
 
 async def test_the_embedded_model(provider: LocalProvider) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from typing import Any
 
 import anthropic
@@ -13,8 +12,8 @@ from massmem.config.models import BackendConfig
 from massmem.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec, Usage
 from massmem.providers.anthropic import ERRORS, AnthropicClients, AnthropicProvider, request_body
 from massmem.providers.http import kind_of
-from massmem.replies import Reply
-from tests.support.provider_stub import KEY, AnthropicWire, Cut, Http, Say, Stub, running_stub
+from tests.support.provider_stub import KEY, AnthropicWire, Cut, Http, Say, Stub
+from tests.support.replies import ask
 
 WIRE = AnthropicWire()
 ASK = (ChatMessage("system", "Be brief."), ChatMessage("user", "Capital?"))
@@ -148,12 +147,6 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as running:
-        yield running
-
-
-@pytest.fixture
 async def clients() -> AsyncIterator[AnthropicClients]:
     clients = AnthropicClients()
     yield clients
@@ -165,19 +158,11 @@ def opened(clients: AnthropicClients, stub: Stub, **fields: Any) -> AnthropicPro
     return clients.open(BackendConfig.model_validate({**base, **fields}))
 
 
-async def collect(provider: AnthropicProvider, request: ChatRequest) -> Reply:
-    reply = Reply()
-    async with aclosing(provider.stream(request)) as chunks:
-        async for chunk in chunks:
-            reply.feed(chunk)
-    return reply
-
-
 @pytest.mark.parametrize("name", BODIES)
 async def test_the_request_body_is_exactly_this(clients: AnthropicClients, stub: Stub, name: str) -> None:
     request, backend, body = BODIES[name]
     stub.replies = [WIRE.stream(Say(["x"]))]
-    await collect(opened(clients, stub, **backend), request)
+    await ask(opened(clients, stub, **backend), request)
     assert stub.requests[0].body == body
     assert stub.requests[0].path == "/v1/messages"
     assert KEY in stub.requests[0].headers.get("x-api-key", "") + stub.requests[0].headers.get("authorization", "")
@@ -188,7 +173,7 @@ async def test_usage_counts_what_the_cache_read_and_took(clients: AnthropicClien
     start = {"type": "message_start", "message": {"id": "m", "role": "assistant", "content": [], "usage": counts}}
     end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}}
     stub.replies = [Http(parts=[WIRE.event(start), WIRE.event(end), WIRE.event({"type": "message_stop"})])]
-    assert (await collect(opened(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(50, 9, 40, 1)
+    assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(50, 9, 40, 1)
 
 
 def counts(value: object) -> Http:
@@ -216,7 +201,7 @@ async def test_a_count_that_cannot_be_had_fails_nothing(clients: AnthropicClient
 
 async def test_a_tool_call_without_arguments_is_an_empty_object(clients: AnthropicClients, stub: Stub) -> None:
     stub.replies = [WIRE.stream(Say(calls=[("vote", "")]))]
-    reply = await collect(opened(clients, stub), ChatRequest(ASK, "vote", tools=(VOTE,)))
+    reply = await ask(opened(clients, stub), ChatRequest(ASK, "vote", tools=(VOTE,)))
     assert reply.tool_calls == [ToolCall("call_0", "vote", "{}")]
 
 
@@ -225,7 +210,7 @@ async def test_a_connection_that_breaks_after_the_stop_reason_costs_nothing(
 ) -> None:
     whole = WIRE.stream(Say(["Paris."]))
     stub.replies = [Http(parts=[*whole.parts[:-1], Cut])]
-    assert (await collect(opened(clients, stub), ChatRequest(ASK, "answer"))).text == "Paris."
+    assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).text == "Paris."
 
 
 @pytest.mark.parametrize(
@@ -237,14 +222,14 @@ async def test_stop_reasons_that_are_failures_keep_the_text(
 ) -> None:
     stub.replies = [WIRE.stream(Say(["Par"], finish=finish))]
     with pytest.raises(kind) as caught:
-        await collect(opened(clients, stub), ChatRequest(ASK, "answer"))
+        await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
     assert caught.value.partial == "Par"
 
 
 @pytest.mark.parametrize("finish", ["end_turn", "stop_sequence", "pause_turn", "something_new"])
 async def test_other_stop_reasons_are_a_stop(clients: AnthropicClients, stub: Stub, finish: str) -> None:
     stub.replies = [WIRE.stream(Say(["x"], finish=finish))]
-    assert (await collect(opened(clients, stub), ChatRequest(ASK, "answer"))).finish == "stop"
+    assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).finish == "stop"
 
 
 @pytest.mark.parametrize(
@@ -268,7 +253,7 @@ async def test_events_that_are_failures(
 ) -> None:
     stub.replies = [Http(parts=[part])]
     with pytest.raises(errors.ProviderError) as caught:
-        await collect(opened(clients, stub), ChatRequest(ASK, "answer"))
+        await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
     assert type(caught.value) is kind
 
 

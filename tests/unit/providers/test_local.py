@@ -16,8 +16,9 @@ import pytest_asyncio
 from massmem.config.models import BackendConfig
 from massmem.errors import ContextOverflow, MissingModelError, ProviderTimeout, RequestRejected, StreamInterrupted
 from massmem.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec
-from massmem.providers.local import LocalProvider, LocalRuntimes
-from massmem.replies import Chunk, FinishChunk, Reply, TextChunk
+from massmem.providers.local import LocalRuntimes
+from massmem.replies import FinishChunk, TextChunk
+from tests.support.replies import ask, collect
 from tests.support.small_model import small_model
 
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
@@ -55,28 +56,17 @@ def asking(text: str, **settings: object) -> ChatRequest:
     return ChatRequest(messages, "answer", **{"max_tokens": 12, **settings})  # type: ignore[arg-type]
 
 
-async def chunks(provider: LocalProvider, request: ChatRequest) -> list[Chunk]:
-    return [chunk async for chunk in provider.stream(request)]
-
-
-async def reply(provider: LocalProvider, request: ChatRequest) -> Reply:
-    collected = Reply()
-    for chunk in await chunks(provider, request):
-        collected.feed(chunk)
-    return collected
-
-
 @in_one_loop
 async def test_one_model_for_all_agents_streams_and_counts(model: Path, runtimes: LocalRuntimes) -> None:
     first, second = runtimes.open(backend(model)), runtimes.open(backend(model))
-    got = await chunks(first, asking("Name three animals."))
+    got = await collect(first, asking("Name three animals."))
     assert sum(isinstance(chunk, TextChunk) for chunk in got) > 5
     last = got[-1]
     assert isinstance(last, FinishChunk)
     assert last.reason == "length"
     assert (last.usage.completion, last.usage.requests, last.usage.reported) == (12, 1, True)
     started = time.monotonic()
-    again = await reply(second, asking("Name three animals."))
+    again = await ask(second, asking("Name three animals."))
     assert again.usage.prompt == last.usage.prompt > 10
     assert again.usage.cached > 0, "the second agent found the prompt of the first: it is one model"
     assert time.monotonic() - started < 30
@@ -91,7 +81,7 @@ async def test_one_model_for_all_agents_streams_and_counts(model: Path, runtimes
     ), "it is no prefix that the model continues"
     assert (await first.count_prompt(asking("<|im_start|> \ud800")) or 0) > 5
     # A schema is kept to, whatever the model would rather say.
-    voted = await reply(first, asking("Vote.", schema=VOTE, max_tokens=120, temperature=0.0))
+    voted = await ask(first, asking("Vote.", schema=VOTE, max_tokens=120, temperature=0.0))
     assert voted.finish == "stop"
     assert set(json.loads(voted.text)) == {"reason", "choice"}
 
@@ -99,7 +89,7 @@ async def test_one_model_for_all_agents_streams_and_counts(model: Path, runtimes
 @in_one_loop
 async def test_more_agents_than_slots_all_get_their_answer(model: Path, runtimes: LocalRuntimes) -> None:
     provider = runtimes.open(backend(model))
-    replies = await asyncio.gather(*(reply(provider, asking(f"Count from {n}.", max_tokens=4)) for n in range(5)))
+    replies = await asyncio.gather(*(ask(provider, asking(f"Count from {n}.", max_tokens=4)) for n in range(5)))
     assert [each.usage.completion for each in replies] == [4] * 5
 
 
@@ -107,7 +97,7 @@ async def test_more_agents_than_slots_all_get_their_answer(model: Path, runtimes
 async def test_closing_the_stream_stops_the_model(model: Path, runtimes: LocalRuntimes) -> None:
     provider = runtimes.open(backend(model))
     started = time.monotonic()
-    await reply(provider, asking("Count to a thousand.", max_tokens=40))
+    await ask(provider, asking("Count to a thousand.", max_tokens=40))
     forty_tokens = time.monotonic() - started
     streams = [provider.stream(asking("Count to a thousand.", max_tokens=3000)) for _ in range(3)]
     for stream in streams:
@@ -117,27 +107,27 @@ async def test_closing_the_stream_stops_the_model(model: Path, runtimes: LocalRu
         await stream.aclose()
     assert time.monotonic() - started < 0.5
     # All three slots are free at once: had they gone on, this would wait for thousands of tokens.
-    await reply(provider, asking("Say hello.", max_tokens=1))
+    await ask(provider, asking("Say hello.", max_tokens=1))
     assert time.monotonic() - started < max(10, 5 * forty_tokens)
 
 
 @in_one_loop
 async def test_a_cancelled_agent_leaves_the_queue(model: Path, runtimes: LocalRuntimes) -> None:
     provider = runtimes.open(backend(model))
-    await reply(provider, asking("Warm up.", max_tokens=1))
-    tasks = [asyncio.create_task(reply(provider, asking("Long. " * 50, max_tokens=2000))) for _ in range(5)]
+    await ask(provider, asking("Warm up.", max_tokens=1))
+    tasks = [asyncio.create_task(ask(provider, asking("Long. " * 50, max_tokens=2000))) for _ in range(5)]
     await asyncio.sleep(0.3)
     for task in tasks:
         task.cancel()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(result, asyncio.CancelledError) for result in results)
-    assert (await reply(provider, asking("Say hello.", max_tokens=2))).usage.completion == 2
+    assert (await ask(provider, asking("Say hello.", max_tokens=2))).usage.completion == 2
 
 
 @in_one_loop
 async def test_the_event_loop_goes_on_while_the_model_works(model: Path, runtimes: LocalRuntimes) -> None:
     provider = runtimes.open(backend(model))
-    await reply(provider, asking("Warm up.", max_tokens=1))
+    await ask(provider, asking("Warm up.", max_tokens=1))
     ticks = 0
 
     async def tick() -> None:
@@ -147,7 +137,7 @@ async def test_the_event_loop_goes_on_while_the_model_works(model: Path, runtime
             ticks += 1
 
     ticking = asyncio.create_task(tick())
-    await reply(provider, asking("Once upon a time. " * 30, max_tokens=10))
+    await ask(provider, asking("Once upon a time. " * 30, max_tokens=10))
     ticking.cancel()
     assert ticks > 20
 
@@ -156,11 +146,11 @@ async def test_the_event_loop_goes_on_while_the_model_works(model: Path, runtime
 async def test_a_prompt_too_long_names_both_numbers(model: Path, runtimes: LocalRuntimes) -> None:
     provider = runtimes.open(backend(model, context_window=512))
     with pytest.raises(ContextOverflow) as e:
-        await reply(provider, asking("word " * 2000))
+        await ask(provider, asking("word " * 2000))
     assert e.value.window == 512
     assert (e.value.prompt_tokens or 0) > 2000
     # Each agent has the window that it asked for, not a share of it.
-    fits = await reply(provider, asking("word " * 450, max_tokens=200))
+    fits = await ask(provider, asking("word " * 450, max_tokens=200))
     assert fits.usage.prompt > 450
     assert fits.finish in ("length", "stop")
     assert fits.usage.prompt + fits.usage.completion <= 512
@@ -169,10 +159,10 @@ async def test_a_prompt_too_long_names_both_numbers(model: Path, runtimes: Local
 @in_one_loop
 async def test_what_the_backend_says_holds_and_the_request_wins(model: Path, runtimes: LocalRuntimes) -> None:
     provider = runtimes.open(backend(model, max_tokens=5, temperature=0))
-    told = await reply(provider, asking("Count up.", max_tokens=None))
+    told = await ask(provider, asking("Count up.", max_tokens=None))
     assert told.usage.completion <= 5
-    assert told.text == (await reply(provider, asking("Count up.", max_tokens=None))).text
-    assert (await reply(provider, asking("Count up.", max_tokens=3))).usage.completion == 3
+    assert told.text == (await ask(provider, asking("Count up.", max_tokens=None))).text
+    assert (await ask(provider, asking("Count up.", max_tokens=3))).usage.completion == 3
 
 
 @in_one_loop
@@ -184,25 +174,25 @@ async def test_other_models_tool_calls_are_text_here(model: Path, runtimes: Loca
         ChatMessage("assistant", "", (call,)),
         ChatMessage("tool", "done \x00", tool_call_id="1"),
     )
-    assert (await reply(provider, ChatRequest(messages, "answer", max_tokens=2))).usage.completion == 2
+    assert (await ask(provider, ChatRequest(messages, "answer", max_tokens=2))).usage.completion == 2
     with pytest.raises(RequestRejected, match="no tools"):
-        await reply(provider, asking("Vote.", tools=(ToolSpec("vote", "Vote", {}),)))
+        await ask(provider, asking("Vote.", tools=(ToolSpec("vote", "Vote", {}),)))
 
 
 @in_one_loop
 async def test_a_schema_that_cannot_be_used_is_a_rejected_request(model: Path, runtimes: LocalRuntimes) -> None:
     provider = runtimes.open(backend(model))
     with pytest.raises(RequestRejected):
-        await reply(provider, asking("x", schema={"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}}))
-    assert (await reply(provider, asking("Say hello.", max_tokens=1))).usage.completion == 1
+        await ask(provider, asking("x", schema={"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}}))
+    assert (await ask(provider, asking("Say hello.", max_tokens=1))).usage.completion == 1
 
 
 @in_one_loop
 async def test_silence_has_an_end(model: Path, runtimes: LocalRuntimes) -> None:
-    await reply(runtimes.open(backend(model)), asking("Warm up.", max_tokens=1))
+    await ask(runtimes.open(backend(model)), asking("Warm up.", max_tokens=1))
     impatient = runtimes.open(backend(model, timeout=0.001))
     with pytest.raises(ProviderTimeout, match="said nothing"):
-        await reply(impatient, asking("Read this. " * 100))
+        await ask(impatient, asking("Read this. " * 100))
 
 
 @in_one_loop
@@ -225,7 +215,7 @@ async def test_files_that_are_no_models(
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(5000))
     with pytest.raises(MissingModelError, match=r"cannot load .*broken\.gguf"):
-        await reply(runtimes.open(backend(broken)), asking("x"))
+        await ask(runtimes.open(backend(broken)), asking("x"))
     with pytest.raises(MissingModelError, match="No such file"):
         runtimes.open(backend(tmp_path / "missing.gguf"))
     monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path))

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from typing import Any
 
 import httpx2
@@ -15,8 +14,9 @@ from massmem.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec, Usage
 from massmem.providers.http import kind_of
 from massmem.providers.openai import ERRORS, OpenAIClients, OpenAIProvider, request_body
 from massmem.providers.presets import resolve
-from massmem.replies import Chunk, Reply, RetryChunk
-from tests.support.provider_stub import KEY, Cut, Http, OpenAIWire, Say, Stub, running_stub
+from massmem.replies import Reply, RetryChunk
+from tests.support.provider_stub import KEY, Cut, Http, OpenAIWire, Say, Stub
+from tests.support.replies import ask, collect, replied
 
 WIRE = OpenAIWire()
 ASK = (ChatMessage("system", "Be brief."), ChatMessage("user", "Capital?"))
@@ -117,12 +117,6 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as running:
-        yield running
-
-
-@pytest.fixture
 async def clients() -> AsyncIterator[OpenAIClients]:
     clients = OpenAIClients()
     yield clients
@@ -134,20 +128,11 @@ def opened(clients: OpenAIClients, stub: Stub, **fields: Any) -> OpenAIProvider:
     return clients.open(BackendConfig.model_validate({**base, **fields}))
 
 
-async def collect(provider: OpenAIProvider, request: ChatRequest) -> tuple[Reply, list[Chunk]]:
-    reply, seen = Reply(), list[Chunk]()
-    async with aclosing(provider.stream(request)) as chunks:
-        async for chunk in chunks:
-            reply.feed(chunk)
-            seen.append(chunk)
-    return reply, seen
-
-
 @pytest.mark.parametrize("name", BODIES)
 async def test_the_request_body_is_exactly_this(clients: OpenAIClients, stub: Stub, name: str) -> None:
     request, backend, body = BODIES[name]
     stub.replies = [WIRE.stream(Say(["x"]))]
-    await collect(opened(clients, stub, **backend), request)
+    await ask(opened(clients, stub, **backend), request)
     assert stub.requests[0].body == body
     assert stub.requests[0].path == "/v1/chat/completions"
     assert stub.requests[0].headers["authorization"] == f"Bearer {KEY}"
@@ -165,7 +150,7 @@ async def test_organisation_and_project_are_not_told_to_others(
     monkeypatch.setenv("OPENAI_ORG_ID", "org-secret")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-secret")
     stub.replies = [WIRE.stream(Say(["x"]))]
-    await collect(opened(clients, stub), ChatRequest(ASK, "answer"))
+    await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
     assert "secret" not in json.dumps(stub.requests[0].headers)
 
 
@@ -208,10 +193,10 @@ async def test_an_option_that_the_server_refuses_is_replaced_once_and_for_all(
 ) -> None:
     stub.replies = [WIRE.error(400, message), WIRE.stream(Say(["x"]))]
     provider = opened(clients, stub, **backend)
-    reply, chunks = await collect(provider, request_)
+    chunks = await collect(provider, request_)
     assert isinstance(chunks[0], RetryChunk)
-    assert reply.usage.requests == 2
-    await collect(provider, request_)
+    assert replied(chunks).usage.requests == 2
+    await ask(provider, request_)
     assert len(stub.requests) == 3
     for later in stub.requests[1:]:
         assert gone not in later.body
@@ -221,14 +206,14 @@ async def test_an_option_that_the_server_refuses_is_replaced_once_and_for_all(
 async def test_an_option_that_is_refused_again_is_an_error(clients: OpenAIClients, stub: Stub) -> None:
     stub.replies = [WIRE.error(400, "max_tokens and max_completion_tokens are not supported")]
     with pytest.raises(errors.RequestRejected):
-        await collect(opened(clients, stub, max_tokens=5), ChatRequest(ASK, "answer"))
+        await ask(opened(clients, stub, max_tokens=5), ChatRequest(ASK, "answer"))
     assert len(stub.requests) == 3
 
 
 async def test_a_value_that_is_too_large_is_an_error_at_once(clients: OpenAIClients, stub: Stub) -> None:
     stub.replies = [WIRE.error(400, "max_tokens is too large: 100000. At most 16384 tokens.")]
     with pytest.raises(errors.RequestRejected, match="too large: 100000"):
-        await collect(opened(clients, stub, max_tokens=100_000), ChatRequest(ASK, "answer"))
+        await ask(opened(clients, stub, max_tokens=100_000), ChatRequest(ASK, "answer"))
     assert len(stub.requests) == 1
 
 
@@ -271,7 +256,7 @@ ODD: dict[str, tuple[list[bytes], Reply]] = {
 async def test_dialects(clients: OpenAIClients, stub: Stub, name: str) -> None:
     parts, expected = ODD[name]
     stub.replies = [Http(parts=[*parts, b"data: [DONE]\n\n"])]
-    reply, _ = await collect(opened(clients, stub), ChatRequest(ASK, "answer"))
+    reply = await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
     assert (reply.text, reply.reasoning, reply.tool_calls, reply.finish) == (
         expected.text,
         expected.reasoning,
@@ -286,8 +271,8 @@ async def test_usage_with_cached_tokens(clients: OpenAIClients, stub: Stub) -> N
     done = event({}, "stop")
     stub.replies = [WIRE.stream(Say(["x"])), Http(parts=[done, WIRE.event(deepseek)])]
     provider = opened(clients, stub)
-    assert (await collect(provider, ChatRequest(ASK, "answer")))[0].usage == Usage(20, 7, 5, 1)
-    assert (await collect(provider, ChatRequest(ASK, "answer")))[0].usage == Usage(9, 2, 4, 1)
+    assert (await ask(provider, ChatRequest(ASK, "answer"))).usage == Usage(20, 7, 5, 1)
+    assert (await ask(provider, ChatRequest(ASK, "answer"))).usage == Usage(9, 2, 4, 1)
 
 
 async def test_a_server_that_leaves_the_cached_part_out_of_the_prompt_is_put_right(
@@ -295,14 +280,14 @@ async def test_a_server_that_leaves_the_cached_part_out_of_the_prompt_is_put_rig
 ) -> None:
     usage = {"prompt_tokens": 30, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 900}}
     stub.replies = [Http(parts=[event({"content": "x"}, "stop"), WIRE.event({"choices": [], "usage": usage})])]
-    assert (await collect(opened(clients, stub), ChatRequest(ASK, "answer")))[0].usage == Usage(930, 2, 900, 1)
+    assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(930, 2, 900, 1)
 
 
 async def test_a_connection_that_breaks_after_the_finish_reason_costs_only_the_usage(
     clients: OpenAIClients, stub: Stub
 ) -> None:
     stub.replies = [Http(parts=[event({"content": "Paris."}, "stop"), Cut])]
-    reply, _ = await collect(opened(clients, stub), ChatRequest(ASK, "answer"))
+    reply = await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
     assert (reply.text, reply.usage.reported) == ("Paris.", False)
 
 
@@ -328,7 +313,7 @@ async def test_replies_that_are_failures(
 ) -> None:
     stub.replies = [Http(parts=parts)]
     with pytest.raises(errors.ProviderError) as caught:
-        await collect(opened(clients, stub), ChatRequest(ASK, "answer"))
+        await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
     assert type(caught.value) is kind
 
 

@@ -130,10 +130,11 @@ def test_the_check_loads_no_provider_library() -> None:
     code = (
         "import sys\n"
         "from massmem.config.models import BackendConfig\n"
+        "from massmem.errors import MissingKeyError\n"
         "from massmem.providers import Providers, check_key\n"
         "try:\n    check_key(BackendConfig(type='openai'), {})\n"
-        "except Exception as e:\n    print(type(e).__name__)\n"
+        "except MissingKeyError:\n    print('missing')\n"
         "print([m for m in ('openai', 'anthropic', 'httpx2', 'anyio', 'xllamacpp') if m in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
-    assert done.stdout.split("\n")[:2] == ["MissingKeyError", "[]"]
+    assert done.stdout.split("\n")[:2] == ["missing", "[]"]

@@ -16,8 +16,9 @@ from massmem.config.models import BackendConfig
 from massmem.messages import ChatMessage, ChatRequest
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
-from massmem.replies import Chunk, Reply, RetryChunk, TextChunk
+from massmem.replies import RetryChunk, TextChunk
 from tests.support.provider_stub import KEY, AnthropicWire, Cut, Http, OpenAIWire, Say, Stub, Wire, running_stub
+from tests.support.replies import ask, collect
 
 ASK = ChatRequest((ChatMessage("user", "Capital of France?"),), "answer", "a")
 OK = Say(["Paris."])
@@ -43,14 +44,9 @@ async def remote(request: pytest.FixtureRequest) -> AsyncIterator[Remote]:
         await providers.close()
 
 
-async def collect(provider: ChatProvider) -> list[Chunk]:
-    async with aclosing(provider.stream(ASK)) as chunks:
-        return [chunk async for chunk in chunks]
-
-
 async def failure(provider: ChatProvider) -> errors.ProviderError:
     with pytest.raises(errors.ProviderError) as caught:
-        await collect(provider)
+        await collect(provider, ASK)
     return caught.value
 
 
@@ -75,7 +71,7 @@ async def test_statuses(remote: Remote, status: int, kind: type[errors.ProviderE
     refused = remote.wire.error(status, f"because of {KEY}")
     provider = await remote.open(refused, remote.wire.stream(OK), max_retries=1)
     if kind.retryable:
-        chunks = await collect(provider)
+        chunks = await collect(provider, ASK)
         assert isinstance(chunks[0], RetryChunk)
         assert len(remote.stub.requests) == 2
         return
@@ -96,7 +92,7 @@ async def test_retry_after_is_waited_for(remote: Remote) -> None:
     busy = remote.wire.error(429, "slow down", headers={"retry-after-ms": "150"})
     provider = await remote.open(busy, remote.wire.stream(OK), max_retries=1)
     start = time.monotonic()
-    chunks = await collect(provider)
+    chunks = await collect(provider, ASK)
     assert time.monotonic() - start >= 0.15
     assert isinstance(chunks[0], RetryChunk)
     assert 0.15 <= chunks[0].delay <= 0.165
@@ -163,9 +159,7 @@ async def test_a_hang_in_the_middle_is_a_timeout_that_keeps_the_text(remote: Rem
 async def test_a_slow_stream_that_keeps_coming_is_no_timeout(remote: Remote) -> None:
     slow = [part for piece in remote.wire.stream(Say(list("Paris."))).parts for part in (piece, 0.05)]
     provider = await remote.open(Http(parts=slow), timeout=0.2)
-    reply = Reply()
-    for chunk in await collect(provider):
-        reply.feed(chunk)
+    reply = await ask(provider, ASK)
     assert reply.text == "Paris."
 
 
@@ -186,9 +180,7 @@ async def test_an_error_event_in_the_middle_voids_the_text(remote: Remote) -> No
         remote.wire.error_event("overloaded_error", "busy"),
     ]
     provider = await remote.open(Http(parts=begun), remote.wire.stream(OK), max_retries=1)
-    reply = Reply()
-    for chunk in await collect(provider):
-        reply.feed(chunk)
+    reply = await ask(provider, ASK)
     assert reply.text == "Paris."
     assert reply.usage.requests == 2
 
@@ -203,7 +195,7 @@ async def test_leaving_early_ends_the_request_at_the_server(remote: Remote) -> N
 @pytest.mark.parametrize("head", [True, False], ids=["mid-stream", "before the first byte"])
 async def test_cancelling_ends_the_request_at_the_server(remote: Remote, head: bool) -> None:
     provider = await remote.open(Http(head=head, parts=[30.0]))
-    task = asyncio.create_task(collect(provider))
+    task = asyncio.create_task(collect(provider, ASK))
     while not remote.stub.requests:
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.05)
@@ -217,8 +209,8 @@ async def test_agents_share_connections_and_reuse_them(remote: Remote) -> None:
     one = await remote.open(remote.wire.stream(OK))
     two = await remote.open(remote.wire.stream(OK))
     for _ in range(3):
-        await collect(one)
-        await collect(two)
+        await collect(one, ASK)
+        await collect(two, ASK)
     assert len(remote.stub.requests) == 6
     assert remote.stub.connections == 1
 
@@ -226,8 +218,8 @@ async def test_agents_share_connections_and_reuse_them(remote: Remote) -> None:
 async def test_another_key_has_another_client(remote: Remote) -> None:
     one = await remote.open(remote.wire.stream(OK))
     two = await remote.open(remote.wire.stream(OK), api_key="sk-other-key-0123456")
-    await collect(one)
-    await collect(two)
+    await collect(one, ASK)
+    await collect(two, ASK)
     assert remote.stub.connections == 2
     sent = [r.headers.get("authorization", "") + r.headers.get("x-api-key", "") for r in remote.stub.requests]
     assert [KEY in s for s in sent] == [True, False]
@@ -246,15 +238,13 @@ async def test_a_proxy_for_the_world_is_not_asked_for_loopback(remote: Remote, m
         proxy.replies = [Http(502)]
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
-        await collect(await remote.open(remote.wire.stream(OK)))
+        await collect(await remote.open(remote.wire.stream(OK)), ASK)
         assert proxy.connections == 0
 
 
 async def test_ten_megabytes_in_one_line(remote: Remote) -> None:
     long = "x" * 10_000_000
-    reply = Reply()
-    for chunk in await collect(await remote.open(remote.wire.stream(Say([long])))):
-        reply.feed(chunk)
+    reply = await ask(await remote.open(remote.wire.stream(Say([long]))), ASK)
     assert len(reply.text) == 10_000_000
 
 
@@ -262,7 +252,7 @@ async def test_no_connection_is_left_open(remote: Remote) -> None:
     provider = await remote.open(remote.wire.stream(Say(["x"], cut=True)), Http(parts=[Cut]))
     await failure(provider)
     await failure(provider)
-    await collect(await remote.open(remote.wire.stream(OK)))
+    await collect(await remote.open(remote.wire.stream(OK)), ASK)
     await remote.providers.close()
     async with asyncio.timeout(2):
         while remote.stub.open_connections:

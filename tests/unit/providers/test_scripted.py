@@ -10,8 +10,9 @@ from massmem.errors import ConfigError, ContextOverflow, RateLimited, StreamInte
 from massmem.messages import Candidate, ChatMessage, ChatRequest, Purpose, Usage
 from massmem.prompts import conversation, present_prompt, repair_prompt, vote_prompt
 from massmem.providers.scripted import ScriptedClients, ScriptedProvider, read_script
-from massmem.replies import Chunk, Reply, RetryChunk, TextChunk
+from massmem.replies import RetryChunk, TextChunk
 from massmem.tools.workflow import NewAnswer, Vote, read_action, workflow_schema, workflow_tools
+from tests.support.replies import ask, collect
 
 CANDIDATES = (Candidate("A", "x", "London"), Candidate("B", "y", "Paris"), Candidate("C", "z", "Rome"))
 LABELS = ["A", "B", "C"]
@@ -31,18 +32,6 @@ def voting(provider: ScriptedProvider, *extra: ChatMessage) -> ChatRequest:
     if provider.native_tools:
         return ChatRequest(messages, "vote", "alice", tools=workflow_tools(LABELS, final=False))
     return ChatRequest(messages, "vote", "alice", schema=workflow_schema(LABELS, final=False))
-
-
-async def chunks_of(provider: ScriptedProvider, request: ChatRequest) -> list[Chunk]:
-    async with aclosing(provider.stream(request)) as chunks:
-        return [chunk async for chunk in chunks]
-
-
-async def ask(provider: ScriptedProvider, request: ChatRequest) -> Reply:
-    reply = Reply()
-    for chunk in await chunks_of(provider, request):
-        reply.feed(chunk)
-    return reply
 
 
 async def test_without_a_script_a_whole_turn_can_be_played() -> None:
@@ -96,13 +85,13 @@ async def test_malformed_replies_are_sent_unchanged() -> None:
 
 async def test_chunks_have_the_scripted_size() -> None:
     provider = scripted({"answer": "Paris.", "chunk_size": 4})
-    texts = [c.text for c in await chunks_of(provider, asking()) if isinstance(c, TextChunk)]
+    texts = [c.text for c in await collect(provider, asking()) if isinstance(c, TextChunk)]
     assert texts == ["Pari", "s."]
 
 
 async def test_a_retry_gets_the_next_reply() -> None:
     provider = scripted({"answer": [{"error": "rate_limit", "retry_after": 0}, "Paris."]})
-    chunks = await chunks_of(provider, asking())
+    chunks = await collect(provider, asking())
     assert chunks[0] == RetryChunk("scripted: rate_limit", 0.0, 2)
     assert chunks[1] == TextChunk("Paris.")
     with pytest.raises(RateLimited):

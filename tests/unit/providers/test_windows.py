@@ -3,7 +3,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,15 +11,9 @@ from massmem.config.models import BackendConfig
 from massmem.errors import MissingKeyError
 from massmem.providers.window_server import PATIENCE
 from massmem.providers.windows import ASSUMED_WINDOW, ContextWindow, context_window
-from tests.support.provider_stub import KEY, Cut, Http, Stub, running_stub
+from tests.support.provider_stub import KEY, Cut, Http, Stub
 
 NOBODY = "http://127.0.0.1:9/v1"
-
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as running:
-        yield running
 
 
 def says(value: object) -> Http:
