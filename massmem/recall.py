@@ -50,6 +50,7 @@ class SessionMemory:
         self._agents = agents
         self._debug = debug
         self._opening: asyncio.Task[PersistentMemory | None] | None = None
+        self._warming: asyncio.Task[None] | None = None
         self._recorder: Recorder | None = None
         self._stack = AsyncExitStack()
         self._notices: list[str] = []
@@ -99,6 +100,8 @@ class SessionMemory:
         await self._stack.aclose()
         if memory is not None:
             await memory.close()
+        if self._warming is not None:
+            await self._warming  # closing has ended it
 
     async def _wanted(self, settings: RetrievalConfig, shown: frozenset[str], most: int) -> Wanted:
         without: frozenset[str] = frozenset()
@@ -130,6 +133,7 @@ class SessionMemory:
             extractor = with_debug_files(extractor, self._debug)
         self._recorder = recorder(self._store, memory, extractor, self._agents)
         self._recorder.start()
+        self._warming = asyncio.create_task(memory.warm())
         return memory
 
     def _say(self, text: str) -> None:
