@@ -15,6 +15,8 @@ from massmem.memory import open_memory
 from massmem.memory.memories import Fact
 from massmem.store import open_store
 from tests.contract.test_session_store import everything, session
+from tests.support.extraction_stub import extraction_server
+from tests.support.extraction_stub import memory as facts_reply
 from tests.support.sample_turn import START, whole_turn
 
 CONFIG = """
@@ -187,6 +189,80 @@ def test_a_rebuild_makes_the_same_again(fact: str, memory: Command) -> None:
     lines = memory("rebuild")[1].splitlines()
     assert lines[-1] == f"massmem: recorded {SAID} messages, 1 ends of turns, 0 new facts"
     assert "massmem: recording: 100 % of" in lines[-2]
+
+
+FACTS = ("The sky of Cobham is blue at noon.", "Lord Rayleigh found the law of scattering.")
+
+
+def with_model(url: str) -> str:
+    return CONFIG.replace("{embedding:", f"{{llm: {{provider: openai, base_url: '{url}', api_key: x}}, embedding:")
+
+
+def test_one_forgotten_fact_does_not_keep_the_others_from_coming_back(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = Command(capsys)
+    with extraction_server(facts_reply(*FACTS)) as url:
+        (tmp_path / "team.yaml").write_text(with_model(url))
+        command("record")
+        (gone,) = [
+            m["id"] for m in command.json("list", "--facts", "--agent", "ann")["memories"] if FACTS[0] == m["text"]
+        ]
+        command("forget", gone, "--yes")
+        command("rebuild")
+        after = command.json("list", "--facts")["memories"]
+    assert {(m["agent_id"], m["text"]) for m in after} == {("ann", FACTS[1]), ("bob", FACTS[0]), ("bob", FACTS[1])}
+
+
+def damaged(home: Path) -> Path:
+    """Half of the index is gone."""
+    (shard,) = (home / ".massmem" / "memory").glob("*/shard")
+    for path in shard.rglob("segment.json"):
+        path.write_bytes(b"{")
+    return shard
+
+
+def test_a_damaged_index_is_made_again_and_its_copy_removed(memory: Command, home: Path) -> None:
+    before = memory.ids()
+    shard = damaged(home)
+    assert "damaged" in memory("list", code=3)[1]
+    assert "without --session-id" in memory("rebuild", "--session-id", "session_a", code=2)[1]
+    _, err = memory("rebuild")
+    assert "the copy of a damaged index was removed: " in err
+    assert list(shard.parent.glob("shard.damaged-*")) == []
+    assert memory.ids() == before
+    assert memory.json("rebuild")["removed"] == []
+
+
+def test_the_copy_of_a_damaged_index_stays_while_something_is_left_to_record(
+    memory: Command, home: Path, tmp_path: Path
+) -> None:
+    shard = damaged(home)
+    with extraction_server("no facts today") as url:
+        (tmp_path / "team.yaml").write_text(with_model(url))
+        out, _ = memory("rebuild", "--json", code=1)
+    assert json.loads(out)["removed"] == []
+    assert len(list(shard.parent.glob("shard.damaged-*"))) == 1
+
+
+def test_another_embedder_is_said_to_need_a_rebuild(memory: Command, tmp_path: Path) -> None:
+    assert memory.json("stats")["note"] is None
+    (tmp_path / "team.yaml").write_text(CONFIG.replace("embedding: {model: none}", "on_disk: true"))
+    assert "massmem memory rebuild" in memory("stats")[1]
+    assert "massmem memory rebuild" in memory.json("stats")["note"]
+    memory("rebuild")
+    assert memory.json("stats")["note"] is None
+    assert len(memory.ids()) == SAID
+
+
+def test_what_is_kept_can_be_looked_at_and_forgotten_when_nothing_is_kept_any_more(
+    memory: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "team.yaml").write_text(CONFIG.replace("{embedding:", "{on_disk: false, embedding:"))
+    assert memory.json("forget", "--agent", "user", "--yes") == {"forgotten": 1}
+    assert len(memory.ids()) == SAID - 1
+    for line in ("record", "rebuild"):
+        assert "on_disk is false" in memory(line, code=2)[1]
 
 
 def test_nothing_is_forgotten_by_mistake(memory: Command) -> None:

@@ -1,9 +1,11 @@
 """Replies of a chat model that is asked for facts, for the loopback server of provider_stub, and what it was sent."""
 
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,34 @@ def texts(extraction: Extraction) -> list[str]:
 def configured(stub: Stub, provider: str = "openai") -> MemoryLlmConfig:
     values = {"provider": provider, "model": "stub", "api_key": KEY, "base_url": f"{stub.url}/v1"}
     return MemoryLlmConfig.model_validate(values)
+
+
+@contextmanager
+def extraction_server(text: str) -> Iterator[str]:
+    """A model server in a thread, for programs that have an event loop of their own: it always says `text`."""
+    body = b"".join(part for part in completion(text).parts if isinstance(part, bytes))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @asynccontextmanager

@@ -93,9 +93,6 @@ class Recorder:
             StoreError: the queue cannot be read or written.
         """
         counts = Counts()
-        if self._to_release:
-            await self._store.release_held()
-            self._to_release = False
         try:
             async with self._extracting:
                 await self._record_said(self._session_id, deadline, counts, done)
@@ -140,6 +137,9 @@ class Recorder:
         done: Callable[[Counts], None] | None = None,
     ) -> None:
         """Episodes, then the turns that ended; batch by batch, so that nobody waits for a long backlog."""
+        if self._to_release:
+            await self._store.release_held()
+            self._to_release = False
         kind: RecordingKind
         for kind in ("episode", "complete"):
             while not self._late(deadline):
