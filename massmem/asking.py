@@ -1,5 +1,6 @@
 """What the user is asked for and what the user gives: the params of one session, and how a reply is read."""
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
@@ -99,10 +100,11 @@ class Params:
         """Values that no log may show."""
         return {**self.state.params, **self._given}
 
-    def asking(self) -> Asking:
-        """What the agents may ask for in this turn, and what they are told."""
+    def asking(self, news: Sequence[Event] = ()) -> Asking:
+        """What the agents may ask for in this turn, and what they are told. news: what the turn goes on with."""
         config, waiting = self._config, self.waiting
-        known, given_up = self.hidden, frozenset(waiting.given_up)
+        given_up = waiting.given_up | {e.param for e in news if isinstance(e, ParamCleared) and e.why == "gave_up"}
+        known, given_up = self.hidden, frozenset(given_up)
         if not config.asks:
             return Asking(known=known, given_up=given_up)
         own = (set(known) | given_up | set(waiting.params)) - set(config.params)
@@ -118,31 +120,49 @@ class Params:
         """News for a turn that waits for something that was given meanwhile, by another way."""
         return [ParamProvided(param=name) for name in self.waiting.params if name in self.state.params]
 
-    async def read(self, record: TurnRecord, message: str, chat: Mapping[str, ChatProvider]) -> Reading:
+    async def read(
+        self, question: str, message: str, chat: Mapping[str, ChatProvider], stop: asyncio.Event
+    ) -> Reading | None:
         """What the message is to the turn that waits: by rule where possible, else one request to the asking agent.
+
+        question: of the turn. Returns None when `stop` was set meanwhile: nothing has changed.
 
         Raises:
             ProviderError: the model cannot be asked; nothing has changed.
         """
-        request = self.waiting.request
-        assert request is not None  # the caller has found that the turn waits
-        name, spec = request.param, self._spec(request.param)
+        name, spec = self._wanted()
         if self.expired():
             return Reading("timeout")
         if (value := params.found(name, spec, message)) is not None:
             return Reading("answer", value)
         if (wish := params.wish(message)) is not None:
             return Reading(wish)
+        asking = asyncio.create_task(self._ask_model(question, message, chat))
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return _reading(asking.result(), spec, message) if asking.done() else None
+        finally:
+            asking.cancel()
+            stopping.cancel()
+            await asyncio.gather(asking, stopping, return_exceptions=True)
+
+    def _wanted(self) -> tuple[str, ParamConfig]:
+        """What is waited for; the caller has found that there is something."""
+        name = self.waiting.params[0]
+        return name, self._spec(name)
+
+    async def _ask_model(self, question: str, message: str, chat: Mapping[str, ChatProvider]) -> Reply:
+        request, last = self.waiting.open[0], self.waiting.last
         provider = chat.get(request.agent_id) or next(iter(chat.values()))
-        last = self.waiting.last
-        asked = last.prompt if last is not None and last.param == name else request.prompt
-        messages = reply_prompt(_wanted(name, spec), record.question, asked, message[:_MOST_READ])
+        asked = last.prompt if last is not None and last.param == request.param else request.prompt
+        messages = reply_prompt(_described(*self._wanted()), question, asked, message[:_MOST_READ])
         sent = ChatRequest(messages, "extract", request.agent_id, schema=_SCHEMA, temperature=0.0)
         reply = Reply()
         async with aclosing(provider.stream(sent)) as chunks:
             async for chunk in chunks:
                 reply.feed(chunk)
-        return _reading(reply, spec, message)
+        return reply
 
     def news(self, reading: Reading, message: str) -> list[Event]:
         """The events of a message that goes to the turn that waits; a value is kept until they are stored."""
@@ -228,7 +248,7 @@ class Params:
         return self._config.params.get(name, ParamConfig())
 
 
-def _wanted(name: str, spec: ParamConfig) -> str:
+def _described(name: str, spec: ParamConfig) -> str:
     lines = [f"name: {name}", f"form: {params.form(spec)}"]
     if spec.description:
         lines.append(f"what it is: {spec.description}")

@@ -219,7 +219,8 @@ def question(name: str, spec: ParamConfig, prompt: str, asked: int) -> str:
     if asked == 1:
         return prompt
     wanted = spec.description.strip().rstrip(".") or name.replace("_", " ")
-    parts = [f"I could not read that. I need {wanted[:1].lower() + wanted[1:]}: {form(spec)}."]
+    wanted = wanted[:1].lower() + wanted[1:]
+    parts = [f"I could not read that. I need {wanted}{f': {form(spec)}' if form(spec) != _FORMS['string'] else ''}."]
     if asked > 2 and spec.examples:
         parts.append(f"For example: {', '.join(spec.examples[:3])}.")
     if asked > 2:

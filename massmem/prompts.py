@@ -135,6 +135,13 @@ def with_given(question: str, known: Mapping[str, object], given_up: Sequence[st
     return "\n\n".join(parts)
 
 
+def parse_given(text: str) -> dict[str, str]:
+    """The inverse of with_given: name -> value, from a prompt that contains it."""
+    blocks = re.findall(r"<given>\n(.*?)\n</given>", text, re.DOTALL)
+    lines = (line.partition(": ") for block in blocks for line in block.splitlines())
+    return {name: value for name, _, value in lines}
+
+
 def ask_again_prompt(problem: str) -> str:
     """Told once to an agent that asked the user in a way that cannot be used."""
     return f"That could not be used: {problem}. Ask in the right form, or answer without it."

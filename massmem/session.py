@@ -7,8 +7,9 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, Self
@@ -16,12 +17,13 @@ from typing import Literal, Self
 from filelock import FileLock, Timeout
 
 from massmem.agent import Agent
+from massmem.asking import Params, Reading
 from massmem.batches import batches
 from massmem.config.load import resolve_agents
 from massmem.config.models import TeamConfig
 from massmem.coordinator import Turn, run_turn
 from massmem.errors import HomeError, InputError, SessionBusyError, SessionExistsError, StoreError
-from massmem.events import Event, Notice, ToolReturned, TurnCompleted, TurnFailed, TurnInterrupted, now
+from massmem.events import Event, Notice, ToolReturned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting, now
 from massmem.home import make_folder, make_home
 from massmem.messages import clean_text
 from massmem.providers import Providers, check_key
@@ -41,6 +43,8 @@ RECORD_AT_EXIT = 3.0
 """Seconds for which closing a session waits for its memories; what is left then is recorded by the next run."""
 
 StopReason = Literal["user", "signal"]
+
+_UNFINISHED = {"running", "interrupted", "failed", "waiting"}
 
 
 class Session:
@@ -67,6 +71,7 @@ class Session:
         self._chat: dict[str, ChatProvider] = {}
         self._stop = asyncio.Event()
         self._stopped_by: StopReason = "user"
+        self._params = Params(config)
 
     @classmethod
     async def open(
@@ -123,10 +128,12 @@ class Session:
         """Run a turn and yield its events, each after it was stored.
 
         An unfinished turn comes first: it is taken up when it was cut off by a kill or asks the same question, and
-        given up when the user stopped it or saw it fail and asks something else now.
+        given up when the user stopped it or saw it fail and asks something else now. To a turn that waits for the user
+        the question is the reply, and becomes a turn of its own only when it is something else.
 
         Raises:
             InputError: the question is empty.
+            ProviderError: the reply could not be read; the turn still waits.
             SessionBusyError: another process runs a turn of this session.
             StoreError: the log cannot be written; what was yielded before is safe.
         """
@@ -140,15 +147,14 @@ class Session:
         async with self._owned():
             last = await self._last_turn()
             if (pending := _unfinished(last)) is not None:
-                if pending.question == question or await self._was_cut_off(pending):
-                    async with aclosing(self._resume(pending)) as events:
-                        async for event in events:
-                            yield event
-                    if pending.question == question or self._stop.is_set():
-                        return
-                else:
-                    await self._store.abandon_turn(self.id, pending.turn)
+                message = _Message(question)
+                async with aclosing(self._take_up(pending, message)) as events:
+                    async for event in events:
+                        yield event
+                if message.used or self._stop.is_set():
+                    return
             turn = Turn(self.id, 1 if last is None else last.turn + 1, question, secrets.randbits(32))
+            self._params.begin(turn.number, (), await self._store.state(self.id))
             async with aclosing(self._run(turn)) as events:
                 async for event in events:
                     yield event
@@ -164,7 +170,10 @@ class Session:
             pending = _unfinished(await self._last_turn())
             if pending is None:
                 raise InputError("no turn of this session is unfinished", "ask a question")
-            async with aclosing(self._resume(pending)) as events:
+            past = await self._load(pending)
+            late = self._params.waits and self._params.expired()
+            ending = self._abandon(pending, Reading("timeout"), "") if late else self._resume(pending, past)
+            async with aclosing(ending) as events:
                 async for event in events:
                     yield event
 
@@ -260,17 +269,61 @@ class Session:
     async def _last_turn(self) -> TurnRecord | None:
         return None if self._record is None else await self._store.last_turn(self.id)
 
-    async def _was_cut_off(self, pending: TurnRecord) -> bool:
-        """The turn ended by a kill, so its user still waits for it; not by the user's hand or a failure they saw."""
-        match (await self._store.turn_events(self.id, pending.turn))[-1:]:
-            case [TurnInterrupted(by="user")] | [TurnFailed()]:
-                return False
-            case _:
-                return True
-
-    async def _resume(self, pending: TurnRecord) -> AsyncGenerator[Event, None]:
+    async def _load(self, pending: TurnRecord) -> list[Event]:
+        """What the log holds of the turn."""
         past = await self._store.turn_events(self.id, pending.turn)
-        turn = Turn(self.id, pending.turn, pending.question, pending.seed, past)
+        self._params.begin(pending.turn, past, await self._store.state(self.id))
+        return past
+
+    async def _take_up(self, pending: TurnRecord, message: "_Message") -> AsyncGenerator[Event, None]:
+        """Go on with the unfinished turn, as far as that is what the message asks for, or give it up."""
+        past = await self._load(pending)
+        message.used = message.text == pending.question
+        if message.used or (not self._params.waits and _was_cut_off(past)):
+            async with aclosing(self._resume(pending, past)) as events:
+                async for event in events:
+                    yield event
+            if message.used or self._stop.is_set():
+                return
+            past = await self._load(pending)
+        elif not self._params.waits:
+            await self._store.abandon_turn(self.id, pending.turn)
+        if self._params.waits:
+            async with aclosing(self._reply(pending, past, message)) as events:
+                async for event in events:
+                    yield event
+
+    async def _reply(self, pending: TurnRecord, past: list[Event], message: "_Message") -> AsyncGenerator[Event, None]:
+        """Read the message as the reply that the turn waits for, and go on with the turn, or give it up."""
+        reading = await self._params.read(pending.question, message.text, self._chat, self._stop)
+        match reading:
+            case None:
+                message.used = True
+                stopped = TurnInterrupted(by=self._stopped_by)
+                await self._store.append(self.id, pending.turn, [stopped])
+                yield stopped
+                return
+            case Reading("answer"):
+                message.used = True
+                ending = self._resume(pending, past, self._params.news(reading, message.text))
+            case Reading(intent):
+                message.used = intent in ("cancel", "reset")
+                ending = self._abandon(pending, reading, message.text)
+        async with aclosing(ending) as events:
+            async for event in events:
+                yield event
+
+    async def _abandon(self, pending: TurnRecord, reading: Reading, text: str) -> AsyncGenerator[Event, None]:
+        events = self._params.abandoned(pending, reading, text)
+        await self._store.append(self.id, pending.turn, events, self._params.stored(events))
+        for event in events:
+            yield event
+
+    async def _resume(
+        self, pending: TurnRecord, past: list[Event], news: Sequence[Event] = ()
+    ) -> AsyncGenerator[Event, None]:
+        told = news or self._params.known()
+        turn = Turn(self.id, pending.turn, pending.question, pending.seed, past, told, self._config.params)
         async with aclosing(self._run(turn)) as events:
             async for event in events:
                 yield event
@@ -286,9 +339,10 @@ class Session:
             async with aclosing(batches(source, self._stop)) as gathered:
                 async for batch in gathered:
                     batch[:0] = [Notice(message=text) for text in self._memory.take_notices()]
-                    await self._store.append(self.id, turn.number, batch)
+                    batch = [self._params.masked(event) for event in batch]
+                    await self._store.append(self.id, turn.number, batch, self._params.stored(batch))
                     self._memory.wake()
-                    ended = isinstance(batch[-1], TurnCompleted | TurnFailed)
+                    ended = isinstance(batch[-1], TurnCompleted | TurnFailed | TurnWaiting)
                     if isinstance(batch[-1], TurnCompleted):
                         self._views.prepare(self.id, turn.number, self._chat)
                     for event in batch:
@@ -304,12 +358,30 @@ class Session:
 
     async def _council(self, turn: Turn) -> dict[str, Agent]:
         contexts = await self._views.contexts(Place(turn.session_id, turn.number, turn.question), self._chat)
-        return {a.id: Agent(a, self._chat[a.id], contexts[a.id]) for a in self._agents}
+        asking = self._params.asking(turn.news)
+        return {a.id: Agent(a, self._chat[a.id], contexts[a.id], asking) for a in self._agents}
+
+
+@dataclass(slots=True)
+class _Message:
+    """What the user says to a session with an unfinished turn. used: it was for that turn."""
+
+    text: str
+    used: bool = False
+
+
+def _was_cut_off(past: Sequence[Event]) -> bool:
+    """The turn ended by a kill, so its user still waits for it; not by the user's hand or a failure they saw."""
+    match past[-1:]:
+        case [TurnInterrupted(by="user")] | [TurnFailed()]:
+            return False
+        case _:
+            return True
 
 
 def _unfinished(turn: TurnRecord | None) -> TurnRecord | None:
     """The turn, when it has no final answer and was not given up."""
-    return turn if turn is not None and turn.status in {"running", "interrupted", "failed"} else None
+    return turn if turn is not None and turn.status in _UNFINISHED else None
 
 
 async def _wanted(store: SessionStore, name: str | None, *, newest: bool) -> SessionRecord | None:

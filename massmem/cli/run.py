@@ -20,7 +20,16 @@ from massmem.cli.streams import write_out
 from massmem.cli.team import load_team, read_dotenv
 from massmem.config.models import TeamConfig
 from massmem.errors import InputError, LimitReached, TurnError
-from massmem.events import Event, TurnCompleted, TurnFailed, TurnInterrupted, TurnResumed, TurnStarted
+from massmem.events import (
+    Event,
+    TurnAbandoned,
+    TurnCompleted,
+    TurnFailed,
+    TurnInterrupted,
+    TurnResumed,
+    TurnStarted,
+    TurnWaiting,
+)
 from massmem.messages import clean_text
 from massmem.render.base import Renderer
 from massmem.render.board import Board
@@ -32,7 +41,15 @@ from massmem.render.result import turn_object
 from massmem.session import Session
 from massmem.session_ids import check_session_name
 
-log = logging.getLogger(__name__)
+EXIT_WAITING = 6
+
+_GIVEN_UP = {
+    "cancel": "what was asked is given up, as you said",
+    "reset": "what was asked is given up, and what you gave before is forgotten",
+    "change": "you asked something else",
+    "timeout": "nobody replied in time",
+    "gave_up": "it was asked for often enough",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +121,6 @@ async def _show_turn(plan: _Plan, session: Session) -> Board:
     try:
         async with aclosing(_events(plan, session)) as events:
             async for event in events:
-                log.debug("%s", event)
                 if isinstance(event, TurnStarted | TurnResumed) and board.end is not None:
                     _tell_earlier(board)
                 board.feed(event)
@@ -155,16 +171,14 @@ def _conclude(plan: _Plan, board: Board) -> int:
     """Write the answer, say how to go on, and find the exit code."""
     if plan.output is Output.JSON:
         write_out(json.dumps(turn_object(board), ensure_ascii=False) + "\n")
-    elif plan.output is not Output.JSONL and board.answer is not None:
-        _write_answer(plan, board.answer)
+    elif plan.output is not Output.JSONL and (text := board.answer or board.prompt) is not None:
+        _write_answer(plan, text)
     again = _command(plan, board.session_id)
     match board.end:
         case TurnCompleted() as end:
             if not plan.options.quiet:
                 _tell(f'{board.session_id}: {again} "next question"')
-            if end.limit is not None:
-                return LimitReached.exit_code
-            return TurnError.exit_code if plan.options.strict and board.failed_agents else 0
+            return LimitReached.exit_code if end.limit is not None else _strict(plan, board)
         case TurnFailed() as end:
             _tell(f"massmem: {printable(end.message)}")
             _tell(*([printable(end.hint)] if end.hint else []), f"try again with: {again}", indent="  ")
@@ -173,8 +187,18 @@ def _conclude(plan: _Plan, board: Board) -> int:
             _tell("massmem: stopped; what the agents have done is kept")
             _tell(f"finish this turn with: {again}", indent="  ")
             return 130 if end.by == "user" else 143
+        case TurnWaiting():
+            _tell(f'{board.session_id}: answer with: {again} "your answer"')
+            return EXIT_WAITING
+        case TurnAbandoned() as end:
+            _tell(f"massmem: {_GIVEN_UP[end.why]}", f'  ask again with: {again} "your question"')
+            return LimitReached.exit_code if end.why == "timeout" else 0
         case None:
             raise TurnError("the turn ended without a result", f"try again with: {again}")
+
+
+def _strict(plan: _Plan, board: Board) -> int:
+    return TurnError.exit_code if plan.options.strict and board.failed_agents else 0
 
 
 def _write_answer(plan: _Plan, answer: str) -> None:
@@ -193,6 +217,8 @@ def _tell_earlier(board: Board) -> None:
             _tell(f"the earlier question, {one_line(board.question, 80)!r}, is answered:", printable(answer), "")
         case TurnFailed(message=message):
             _tell(f"the earlier question, {one_line(board.question, 80)!r}, failed again: {printable(message)}")
+        case TurnAbandoned(why=why):
+            _tell(f"the earlier question is given up: {_GIVEN_UP[why]}")
         case _:
             pass
 

@@ -25,7 +25,7 @@ from massmem.errors import (
     StreamInterrupted,
 )
 from massmem.messages import ChatRequest, Purpose, ToolCall, Usage
-from massmem.prompts import parse_candidates
+from massmem.prompts import parse_candidates, parse_given
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
 from massmem.replies import Chunk, FinishChunk, ReasoningChunk, TextChunk, ToolCallChunk
 
@@ -71,6 +71,10 @@ class ScriptedReply(BaseModel):
     """The reason of the vote or of the new answer."""
     new_answer: str | None = None
     """A better answer instead of a vote."""
+    ask: str | None = None
+    """Ask the user for this param while that is offered, then say `text`; {NAME} in it stands for what was given."""
+    ask_prompt: str = "What is it?"
+    """The question to the user."""
     raw: str | None = None
     """Sent unchanged as the text, or with `vote` or `new_answer` as that tool's arguments: for malformed replies."""
     error: ErrorName | None = None
@@ -210,7 +214,7 @@ def _said(reply: ScriptedReply, request: ChatRequest) -> tuple[str, ToolCall | N
     """The text and the tool call of a reply, in the form that the request asks for."""
     action = _action(reply, request)
     if action is None:
-        return reply.raw if reply.raw is not None else reply.text or "", None
+        return reply.raw if reply.raw is not None else _filled(reply.text or "", request), None
     name, arguments = action
     if request.tools:
         raw = reply.raw if reply.raw is not None else _json(arguments)
@@ -220,6 +224,8 @@ def _said(reply: ScriptedReply, request: ChatRequest) -> tuple[str, ToolCall | N
 
 
 def _action(reply: ScriptedReply, request: ChatRequest) -> tuple[str, dict[str, str]] | None:
+    if reply.ask is not None and _may_ask(reply.ask, request):
+        return "ask_user", {"param": reply.ask, "prompt": reply.ask_prompt}
     if not request.tools and request.schema is None:
         return None
     if reply.new_answer is not None:
@@ -227,6 +233,24 @@ def _action(reply: ScriptedReply, request: ChatRequest) -> tuple[str, dict[str, 
     if reply.vote is not None or reply.vote_for is not None:
         return "vote", {"reason": reply.reason, "choice": _choice(reply, request)}
     return None
+
+
+def _may_ask(param: str, request: ChatRequest) -> bool:
+    """The request offers to ask the user for it: by the tool, or in words."""
+    if request.tools:
+        offered = next(
+            (tool.parameters["properties"]["param"] for tool in request.tools if tool.name == "ask_user"), None
+        )
+        return offered is not None and param in offered.get("enum", (param,))
+    said = next((m.content for m in reversed(request.messages) if '"ask_user"' in m.content), "")
+    names = said.rpartition("names: ")[2]
+    return f"{param} (" in names or names.startswith("a short name")
+
+
+def _filled(text: str, request: ChatRequest) -> str:
+    for name, value in parse_given(request.messages[-1].content if request.messages else "").items():
+        text = text.replace(f"{{{name}}}", value)
+    return text
 
 
 def _choice(reply: ScriptedReply, request: ChatRequest) -> str:

@@ -1,9 +1,9 @@
-"""What the log file says about context windows: numbers only, never what was said."""
+"""What the log file says about a turn: names and numbers only, never what was said."""
 
 import logging
 from typing import TYPE_CHECKING
 
-from massmem.events import ContextCompressed, ContextMeasured, Event
+from massmem.events import AgentDelta, ContextCompressed, ContextMeasured, Event
 from massmem.render.board import Board
 from massmem.render.context import log_lines, near_limit
 
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from massmem.render.base import Renderer
 
 _log = logging.getLogger(__name__)
+
+_SAID = {"question", "content", "text", "reasoning", "reason", "partial", "answer", "prompt", "summary", "metadata"}
+_LEFT_OUT = {"type", "at", "schema_version"}
 
 
 class LogRenderer:
@@ -21,6 +24,8 @@ class LogRenderer:
 
     def feed(self, event: Event) -> None:
         if not isinstance(event, ContextMeasured | ContextCompressed):
+            if not isinstance(event, AgentDelta):
+                _log.debug("%s", outline(event))
             return
         usual = isinstance(event, ContextMeasured) and not near_limit(event)
         for line in log_lines(event, self._board.turn):
@@ -28,6 +33,18 @@ class LogRenderer:
 
     def close(self) -> None:
         pass
+
+
+def outline(event: Event) -> str:
+    """The event in one line; of what anybody said only its length, since it may hold what nobody else shall read."""
+    parts = [event.type]
+    for name in type(event).model_fields:
+        value = getattr(event, name)
+        if name in _SAID:
+            parts.append(f"{name}={len(str(value))} characters")
+        elif name not in _LEFT_OUT:
+            parts.append(f"{name}={value!r}")
+    return " ".join(parts)
 
 
 if TYPE_CHECKING:
