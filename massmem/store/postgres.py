@@ -1,8 +1,6 @@
 """What is peculiar to PostgreSQL: its connections, its locks, its clock, its search."""
 
 import asyncio
-import re
-import unicodedata
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
@@ -10,18 +8,17 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.dialects.postgresql import TSQUERY, TSVECTOR, insert
+from sqlalchemy.dialects.postgresql import TSVECTOR, insert
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from massmem.errors import InputError
 from massmem.store.dialect import Dialect
+from massmem.store.postgres_search import search, vector
 from massmem.store.postgres_server import address, check, name_of, store_error, upgrade
-from massmem.store.recordings import MOST_WORDS
 from massmem.store.schema import (
     REVISIONS,
     SESSION,
     UtcDateTime,
-    chat_messages,
     chat_sessions,
     message_search,
     metadata,
@@ -50,13 +47,7 @@ SELECT set_config('TimeZone', 'UTC', false), set_config('lock_timeout', '{LOCK_T
                   WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)
 """
 
-_MOST_BYTES = 900_000
-"""Of one message's words: a tsvector takes a megabyte. What comes later in the message is not found."""
-
-_MOST_POSITIONS, _LAST_POSITION, _LONGEST_WORD = 255, 16_383, 500
 _SOUGHT = ("user", "assistant", "tool_call")
-_ACCENTS = re.compile("[\u0300-\u036f]+")
-_WORD = re.compile(r"[^\W_]+")
 
 # Others may still refer to the row; two that append wait for each other.
 _LOCK = (
@@ -107,46 +98,13 @@ def dialect(name: str) -> Dialect:
         moment=_moment,
         lock=_lock,
         index=_index,
-        search=_search,
+        search=search,
         erase=_erase,
         is_duplicate=partial(_has_code, codes=("23505",)),
         is_missing_parent=partial(_has_code, codes=("23503",)),
         is_conflict=partial(_has_code, codes=("40001", "40P01")),
         error=partial(store_error, name=name),
     )
-
-
-def vector(text: str) -> str:
-    """The words of a text with their positions, as PostgreSQL reads a tsvector.
-
-    Made here, because how the server cuts and folds words depends on how it was set up: words are runs of letters
-    and digits, without case and accents, as SQLite's index has them.
-    """
-    places: dict[str, list[int]] = {}
-    size = 0
-    for place, word in enumerate(_words(text), 1):
-        found = places.get(word)
-        if found is None:
-            size += len(word.encode()) + 8
-            if size > _MOST_BYTES:
-                break
-            found = places[word] = []
-        if len(found) < _MOST_POSITIONS and place <= _LAST_POSITION:
-            found.append(place)
-            size += 2
-    return " ".join(f"'{word}':{','.join(map(str, at))}" if at else f"'{word}'" for word, at in places.items())
-
-
-def any_word(query: str) -> str:
-    """A tsquery for any word of the query; parts of one word (snake_case) stand side by side. Empty: no words."""
-    parts = [_words(word) for word in re.findall(r"\w+", query)]
-    phrases = dict.fromkeys(" <-> ".join(f"'{part}'" for part in word) for word in parts if word)
-    return " | ".join(list(phrases)[:MOST_WORDS])
-
-
-def _words(text: str) -> list[str]:
-    folded = text if text.isascii() else _ACCENTS.sub("", unicodedata.normalize("NFD", text))
-    return [word[:_LONGEST_WORD] for word in _WORD.findall(folded.casefold())]
 
 
 def _configure(connection: Any, _record: Any) -> None:
@@ -173,26 +131,6 @@ def _index(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
     ]
     if new:
         connection.execute(_INDEX, new)
-
-
-def _search(
-    columns: sa.Select[*tuple[Any, ...]], query: str, session_ids: Sequence[str] | None, limit: int
-) -> sa.Select[*tuple[Any, ...]] | None:
-    text = any_word(query)
-    if not text:
-        return None
-    wanted = sa.cast(sa.literal(text), TSQUERY)
-    # 1: a longer message counts for less.
-    rank = sa.func.ts_rank(message_search.c.words, wanted, 1).label("rank")
-    found = sa.select(message_search.c.session_id, message_search.c.seq, rank).where(
-        message_search.c.words.op("@@")(wanted)
-    )
-    if session_ids is not None:
-        found = found.where(message_search.c.session_id.in_(session_ids))
-    best = found.order_by(rank.desc(), message_search.c.session_id, message_search.c.seq).limit(limit).subquery()
-    m = chat_messages.c
-    there = sa.and_(m.session_id == best.c.session_id, m.seq == best.c.seq)
-    return columns.join_from(chat_messages, best, there).order_by(best.c.rank.desc(), m.row_id)
 
 
 async def _erase(engine: AsyncEngine) -> bool:

@@ -8,15 +8,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from massmem.errors import StoreError
-from massmem.messages import clean_text
 from massmem.store import open_store
-from massmem.store.postgres import any_word, vector
 from massmem.store.sql import SqlStore
-from tests.contract.test_session_store import done, session
+from tests.contract.test_session_store import session
 from tests.support.postgres_server import PostgresServer
 from tests.support.sample_turn import answer, begin
 
@@ -122,48 +118,6 @@ async def test_a_step_that_was_undone_for_another_runs_again(
     with pytest.raises(StoreError, match="again and again"):
         await store.append("session_a", 1, [answer(1, "ann", "three")])
     assert await answers(store) == ["one", "two"]
-
-
-async def test_a_long_message_with_many_words(store: SqlStore) -> None:
-    words = " ".join(f"word{n}" for n in range(300_000))
-    await store.append("session_a", 1, [answer(1, "ann", f"firstly {words} " + "x" * 5_000_000), done(text="ok")])
-    (found,) = await store.search_text("firstly")
-    assert found.content.startswith("firstly word0 ")
-    assert await store.search_text("x" * 5_000_000) == []
-
-
-async def test_words_are_found_as_in_sqlite(store: SqlStore, tmp_path: Path) -> None:
-    texts = [
-        "Café ÜBER naïve Ångström",
-        "snake_case and kebab-case",
-        "it's e-mail@example.org",
-        "版本控制 система",
-        "3.14 v2 0x1F",
-    ]
-    lite = await open_store(f"sqlite:///{tmp_path / 'm.db'}", tmp_path)
-    await lite.create_session(session())
-    await lite.append("session_a", 1, [begin("ann")])
-    for text in texts:
-        for each in (store, lite):
-            await each.append("session_a", 1, [answer(1, "ann", text)])
-    queries = ("cafe", "uber", "NAIVE", "angstrom", "snake_case", "snake", "case_snake", "kebab-case", "case")
-    queries += ("it's", "e-mail", "example.org", "版本控制", "版本", "СИСТЕМА", "3.14", "14", "0x1f", "v", "- _ -")
-    for query in queries:
-        ours = {m.content for m in await store.search_text(query)}
-        assert ours == {m.content for m in await lite.search_text(query)}, query
-    await lite.close()
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(text=st.text(max_size=300))
-def test_the_server_reads_any_text_and_any_query(postgres: PostgresServer, text: str) -> None:
-    text = clean_text(text)
-    with postgres.connect() as connection:
-        row = connection.execute(
-            "SELECT %s::tsvector, %s::tsvector @@ %s::tsquery", [*[vector(text)] * 2, any_word(text)]
-        )
-        (_, matches) = row.fetchone() or (None, None)
-        assert matches is bool(any_word(text))
 
 
 def test_the_package_is_missing(home: Path) -> None:
