@@ -45,7 +45,7 @@ class Place:
 class Deleted:
     """busy: sessions that were left alone, because a process runs a turn of them.
 
-    erased: False when bytes stay in the database file until another process that reads it has ended.
+    erased: False when bytes may stay in the database file: it is very large, or another process reads it.
     """
 
     sessions: tuple[str, ...]

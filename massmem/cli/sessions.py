@@ -282,7 +282,7 @@ def _report(deleted: Deleted, *, as_json: bool) -> int:
     for busy in deleted.busy:
         say(f"{busy} was not deleted: a process runs a turn of it; stop it, or wait until it ends")
     if not deleted.erased:
-        say("another process reads the database: some bytes stay in its files until it has ended")
+        say("parts of it may stay in the free space of the database: it is very large, or another process reads it")
     return SessionBusyError.exit_code if deleted.busy else 0
 
 

@@ -37,9 +37,10 @@ def without_secrets(said: Exchange) -> Exchange:
         m.model_copy(update={"content": redact(m.content), "metadata": redact_values(m.metadata)})
         for m in said.messages
     ]
-    answer = said.record.answer
-    texts = {"question": redact(said.record.question), "answer": None if answer is None else redact(answer)}
-    return exchange(said.record.model_copy(update=texts), messages)
+    record = said.record
+    question = next((m.content for m in messages if m.kind == "user"), redact(record.question))
+    answer = next((m.content for m in messages if m.final), None)
+    return exchange(record.model_copy(update={"question": question, "answer": answer}), messages)
 
 
 def session_without_secrets(session: SessionRecord) -> SessionRecord:

@@ -61,7 +61,7 @@ class SessionStore(Protocol):
         ...
 
     async def erase(self) -> bool:
-        """Leave nothing on the disk of what was deleted. False: another process reads, so that some of it stays."""
+        """Leave nothing of what was deleted in the files of the store. False: some of it may stay; see the store."""
         ...
 
     async def turns(self, session_id: str, after: int = 0, limit: int = 100) -> list[TurnRecord]:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from massmem.errors import InputError, StoreVersionError
 from massmem.events import now
@@ -29,6 +30,9 @@ SETTINGS = ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON")
 _READERS = 2
 _MERGED_AT_ONCE = 2_000
 """Pages of the search index that one transaction writes anew; others write between two of them."""
+
+_WRITTEN_ANEW = 2**30
+"""Bytes of the largest database that is written anew when a session is deleted: it takes 20 s, others wait for 30."""
 
 
 async def open_sqlite(url: str, home: Path) -> SqlStore:
@@ -81,7 +85,7 @@ def dialect(path: Path) -> Dialect:
         lock=_lock,
         index=_index,
         search=_search,
-        erase=_erase,
+        erase=partial(_erase, path=path),
         is_duplicate=_is_duplicate,
         is_missing_parent=_is_missing_parent,
         is_conflict=_is_conflict,
@@ -153,20 +157,39 @@ def _search(
     return found if session_ids is None else found.where(chat_messages.c.session_id.in_(session_ids))
 
 
-async def _erase(engine: AsyncEngine) -> bool:
-    """Rows are overwritten as they are deleted (secure_delete); their words stay in the search index until its parts
-    are merged, and all of it in the write-ahead log until that is emptied."""
-    merge = "INSERT INTO message_search(message_search, rank) VALUES ('merge', {})"
+async def _erase(engine: AsyncEngine, path: Path) -> bool:
+    """Rows are overwritten as they are deleted (secure_delete), but not wherever SQLite had moved them before: the
+    file is written anew. Their words stay in the search index until its parts are merged, and all of it in the
+    write-ahead log until that is emptied.
+    """
     async with engine.connect() as connection:
-        pages, before = -_MERGED_AT_ONCE, -1
-        while True:
-            await connection.exec_driver_sql(merge.format(pages))
-            changes = (await connection.exec_driver_sql("SELECT total_changes()")).scalar_one()
-            if pages > 0 and changes - before < 2:  # as SQLite's documentation tells when all is merged
-                break
-            pages, before = _MERGED_AT_ONCE, changes
+        await _merge_search_index(connection)
+        anew = await _has_room(connection, path)
+        if anew:
+            await connection.exec_driver_sql("VACUUM")
         busy = (await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")).scalar_one()
-    return not busy
+    return anew and not busy
+
+
+async def _merge_search_index(connection: AsyncConnection) -> None:
+    merge = "INSERT INTO message_search(message_search, rank) VALUES ('merge', {})"
+    pages, before = -_MERGED_AT_ONCE, 0
+    while True:
+        await connection.exec_driver_sql(merge.format(pages))
+        changes = (await connection.exec_driver_sql("SELECT total_changes()")).scalar_one()
+        if pages > 0 and changes - before < 2:  # as SQLite's documentation tells when all is merged
+            return
+        pages, before = _MERGED_AT_ONCE, changes
+
+
+async def _has_room(connection: AsyncConnection, path: Path) -> bool:
+    """Whether the file can be written anew, before others that wait for it give up."""
+    pages, free, size = [
+        (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one()
+        for name in ("page_count", "freelist_count", "page_size")
+    ]
+    needed = (pages - free) * size
+    return needed <= _WRITTEN_ANEW and (await asyncio.to_thread(disk_usage, path)).free > 2 * needed
 
 
 def _is_missing_parent(error: BaseException | None) -> bool:

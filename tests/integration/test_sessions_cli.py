@@ -1,0 +1,307 @@
+"""`massmem sessions` on a real store and a real index."""
+
+import asyncio
+import json
+import re
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+from filelock import FileLock
+
+from massmem.cli.main import main
+from massmem.events import now
+from massmem.memory.index.embedded import EmbeddedIndex
+from massmem.memory.memories import Selection
+from massmem.registry import Registry, entry_of
+from massmem.store import open_store
+from massmem.store.base import SessionStore
+from tests.contract.test_session_store import done, session
+from tests.support.sample_turn import begin, whole_turn
+
+CONFIG = """
+agents: [{id: ann, backend: {type: scripted, script: {answer: "Hello."}}}]
+memory: {persistent_memory: {embedding: {model: none}}}
+"""
+TRIP, SKY = "session_20251028_143000", "session_20251029_090000"
+SECRET = "sk-" + "a1B2" * 8
+
+
+@pytest.fixture
+async def home_of_two(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two sessions: of one turn with everything in it, and of one turn with an unmistakable word."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "team.yaml").write_text(CONFIG)
+    folder = home / ".massmem"
+    store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
+    for name, at, events in (
+        (SKY, 0, whole_turn()),
+        (TRIP, 60, [begin("ann", at=60, question=f"Plan Xanadustadt, key {SECRET}"), done(61, "By Xanadustadt rail.")]),
+    ):
+        await store.create_session(session(name, at).model_copy(update={"description": ""}))
+        await store.append(name, 1, events)
+        record = await store.get_session(name)
+        assert record is not None
+        Registry(folder).upsert(entry_of(record, "sqlite:///~/.massmem/massmem.db"))
+    await store.close()
+    return folder
+
+
+class Command:
+    """Runs `massmem sessions` in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *line: str, code: int = 0, group: str = "sessions") -> tuple[str, str]:
+        """stdout and stderr; the exit code must be `code`."""
+        self._capsys.readouterr()
+        ended = main([group, *line, "--config", "team.yaml"])
+        out, err = self._capsys.readouterr()
+        assert (ended, "Traceback" in err) == (code, False), err
+        return out, err
+
+    def json(self, *line: str) -> Any:
+        return json.loads(self(*line, "--json")[0])
+
+    def ids(self, *line: str) -> list[str]:
+        return [each["session_id"] for each in self.json("list", *line)["sessions"]]
+
+
+@pytest.fixture
+def sessions(home_of_two: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+def in_store(folder: Path, change: Callable[[SessionStore], Awaitable[object]]) -> None:
+    """Do something to the store beside the commands, which run event loops of their own."""
+
+    async def run() -> None:
+        store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
+        await change(store)
+        await store.close()
+
+    asyncio.run(run())
+
+
+def holding(folder: Path, *texts: str) -> list[Path]:
+    """Files that have one of the texts in their name or their bytes, in any case."""
+    found: list[Path] = []
+    for path in folder.rglob("*"):
+        data = path.read_bytes().lower() if path.is_file() else b""
+        if any(text.lower() in path.name.lower() or text.lower().encode() in data for text in texts):
+            found.append(path)
+    return found
+
+
+def test_list(sessions: Command) -> None:
+    out, err = sessions("list")
+    assert [line.split()[0] for line in out.splitlines()] == ["ID", TRIP, SKY]
+    assert err == ""
+    assert sessions.ids() == [TRIP, SKY]
+    assert sessions.ids("--text", "blue") == [SKY]
+    assert sessions.ids("--since", "24h") == []
+    assert sessions.ids("--since", "2025-10-28") == [TRIP, SKY]
+    assert sessions.ids("--status", "failed") == []
+    assert sessions.ids("--limit", "1", "--offset", "1") == [SKY]
+    assert "1 more" in sessions("list", "--limit", "1")[1]
+    assert "no session matches" in sessions("list", "--text", "nowhere")[1]
+    assert "is no time" in sessions("list", "--since", "soon", code=2)[1]
+
+
+def test_show(sessions: Command) -> None:
+    out, _ = sessions("show", SKY)
+    assert "You:\n  Why is the sky blue?" in out
+    assert "ann:\n  The sky is blue because of Rayleigh scattering." in out
+    assert "2 of 2 votes, 3 rounds" in out
+    assert "Blue light scatters more." not in out
+    out, _ = sessions("show", "20251029", "--all")
+    assert "bob:\n  Blue light scatters more." in out
+    assert "bob votes for bob, void since a new answer came in:" in out
+    assert "bob votes for ann:\n  names the cause" in out
+    assert sessions.json("show", SKY)["turns"][0]["votes"] == {"ann": 2}
+    assert "no turn 2" in sessions("show", SKY, "--turn", "2", code=2)[1]
+    assert "did you mean" in sessions("show", SKY[:-1] + "9", code=5)[1]
+    assert "any of 2 sessions" in sessions("show", "session_2025", code=2)[1]
+    assert "cannot be a session id or name" in sessions("show", "../x", code=2)[1]
+
+
+def test_search_shows_where(sessions: Command) -> None:
+    out, _ = sessions("search", "xanadustadt")
+    assert re.search(rf"{TRIP}  turn 1  you  .*\n  Plan Xanadustadt", out)
+    assert sessions.json("search", "rayleigh scattering")["messages"][0]["session_id"] == SKY
+    assert sessions.json("search", "xanadustadt", "--session-id", SKY)["messages"] == []
+    assert "names the cause" in sessions("search", "cause")[0]  # a ballot's reason
+    assert "nothing that was said" in sessions("search", "zebra")[1]
+    assert sessions("search", "?!")[0] == ""
+
+
+def test_rename_and_go_on_by_name(sessions: Command, capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    sessions("rename", SKY, "  the   sky ")
+    assert sessions.json("show", "THE SKY")["title"] == "the sky"
+    assert [e.description for e in Registry(home / ".massmem").entries() if e.session_id == SKY] == ["the sky"]
+    assert f"another session is called 'The sky': {SKY}" in sessions("rename", TRIP, "The sky", code=2)[1]
+    assert "another session" in sessions("rename", TRIP, SKY, code=2)[1]
+    assert "cannot be" in sessions("rename", TRIP, "a/b", code=2)[1]
+    sessions("rename", SKY, "The sky")
+    assert main(["--config", "team.yaml", "--session-id", "the sky", "--json", "And sunsets?"]) == 0
+    answered = json.loads(capsys.readouterr().out)
+    assert (answered["session_id"], answered["turn"]) == (SKY, 2)
+
+
+def test_continue_takes_the_session_used_last(sessions: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config", "team.yaml", "--continue", "--json", "When?"]) == 0
+    assert json.loads(capsys.readouterr().out)["session_id"] == TRIP
+    assert main(["--config", "team.yaml", "-c", "--session-id", SKY, "When?"]) == 2
+    assert "exclude each other" in capsys.readouterr().err
+
+
+def test_nothing_to_continue(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "team.yaml").write_text(CONFIG)
+    assert main(["--config", str(tmp_path / "team.yaml"), "--continue", "When?"]) == 5
+    assert "there is no session yet to go on with" in capsys.readouterr().err
+
+
+def test_export_to_stdout_and_to_files(sessions: Command, tmp_path: Path) -> None:
+    assert json.loads(sessions("export", TRIP)[0])["session"]["session_id"] == TRIP
+    assert sessions("export", SKY, "--format", "text")[0].startswith("Why is the sky blue?\nsession_20251029_090000 ·")
+    for name, start in (("a.md", "# Plan"), ("a.html", "<!DOCTYPE html>"), ("a.txt", "Plan"), ("a.json", "{")):
+        _, err = sessions("export", TRIP, "--output", name)
+        written = tmp_path / name
+        assert written.read_text().startswith(start)
+        assert "By Xanadustadt rail." in written.read_text()
+        assert SECRET not in written.read_text()
+        assert written.stat().st_mode & 0o777 == 0o600
+        assert f"{TRIP} was written to {name}" in err
+    assert "cannot be written" in sessions("export", TRIP, "--output", "no/such/folder.md", code=2)[1]
+    assert list(tmp_path.glob(".*part")) == []
+
+
+def test_a_failed_export_leaves_what_was_there(sessions: Command, tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("mine")
+    sessions("export", "nobody", "--output", "a.md", code=5)
+    assert (tmp_path / "a.md").read_text() == "mine"
+    assert list(tmp_path.glob(".*part")) == []
+
+
+def test_insights_and_stats(sessions: Command) -> None:
+    found = sessions.json("insights", SKY)
+    assert (found["session_id"], found["message_count"], found["agents"]["ann"]["win_rate"]) == (SKY, 8, 1.0)
+    assert sessions.json("insights")["sessions"] == 2
+    assert "not known" in sessions("insights")[0]
+    stats = sessions.json("stats")
+    assert {k: stats[k] for k in list(stats)[:7]} == {
+        "total_sessions": 2,
+        "total_messages": 10,
+        "avg_messages_per_session": 5.0,
+        "activeConversations": 2,
+        "totalMessages": 10,
+        "averageMessagesPerConversation": 5,
+        "usingRedis": False,
+    }
+    assert "sqlite" in sessions("stats")[0]
+
+
+def test_after_deletion_nothing_is_left(sessions: Command, home: Path, tmp_path: Path) -> None:
+    sessions("record", group="memory")
+    run = tmp_path / ".massmem" / "massmem_logs" / "log_20251028_143000"
+    memory_debug = run / "attempt_1" / "memory_debug" / "ann"
+    memory_debug.mkdir(parents=True)
+    (memory_debug / "turn_1.json").write_text(json.dumps({"session_id": TRIP, "x": "Xanadustadt"}))
+    (run / "massmem.log").write_text("DEBUG Xanadustadt")
+    other_run = run.with_name("log_20251029_090000")
+    other_run.mkdir()
+    (other_run / "massmem.log").write_text(f"DEBUG {SKY}")
+    folder = home / ".massmem"
+    (folder / "locks").mkdir(exist_ok=True)
+    (folder / "locks" / f"{TRIP}.lock").touch()
+    (folder / "logs").mkdir(exist_ok=True)
+    (folder / "logs" / "massmem.log").write_text(f"WARNING of {SKY}\nWARNING of {TRIP}\n")
+    (folder / "sessions.json.damaged-1").write_text(f"{TRIP} Xanadustadt")
+    (folder / "massmem.db.bak-0001").write_text(f"{TRIP} Xanadustadt")
+    old_index = folder / "memory" / "other-0" / "shard.damaged-1"
+    old_index.mkdir(parents=True)
+    (old_index / "page").write_text("Xanadustadt")
+    assert len(holding(tmp_path, TRIP, "xanadustadt")) > 8
+    _, err = sessions("delete", TRIP, "--yes")
+    assert "deleted 1 session: 2 messages, 2 passages and facts" in err
+    assert holding(tmp_path, TRIP, "xanadustadt") == []
+    assert sessions.ids() == [SKY]
+    assert [e.session_id for e in Registry(folder).entries()] == [SKY]
+    assert (other_run / "massmem.log").exists()
+    assert (folder / "logs" / "massmem.log").read_text() == f"WARNING of {SKY}\n"
+    assert sessions.json("search", "Rayleigh")["messages"]
+    assert json.loads(sessions("stats", "--json", group="memory")[0])["episodes"] == 8
+    assert "no session" in sessions("delete", TRIP, "--yes", code=5)[1]
+
+
+def test_indexes_of_other_embedders_are_emptied_too(sessions: Command, home: Path) -> None:
+    sessions("record", group="memory")
+    folder = home / ".massmem" / "memory"
+    (folder / "words").rename(folder / "elsewhere")  # a name that says no size of vectors, as `words` does
+    sessions("delete", TRIP, "--yes")
+    index = EmbeddedIndex(folder / "elsewhere", 0)
+    assert index.count(Selection(session_id=TRIP)) == 0
+    assert index.count(Selection(session_id=SKY)) == 8
+    index.close()
+
+
+def test_a_memory_that_is_in_use_stops_the_deletion_before_it_begins(sessions: Command, home: Path) -> None:
+    sessions("record", group="memory")
+    with FileLock(home / ".massmem" / "memory" / "words" / "lock"):
+        assert "in use by another process" in sessions("delete", TRIP, "--yes", code=3)[1]
+    assert sessions.json("show", TRIP)["turns"][0]["answer"] == "By Xanadustadt rail."
+    assert json.loads(sessions("stats", "--json", group="memory")[0])["recordings"]["done"] > 0
+
+
+def test_a_session_in_use_is_left(sessions: Command, home: Path) -> None:
+    (home / ".massmem" / "locks").mkdir(exist_ok=True)
+    with FileLock(home / ".massmem" / "locks" / f"{TRIP}.lock"):
+        out, err = sessions("delete", TRIP, SKY, "--yes", "--json", code=3)
+    assert json.loads(out)["deleted"] == [SKY]
+    assert json.loads(out)["busy"] == [TRIP]
+    assert "a process runs a turn of it" in err
+    assert sessions.ids() == [TRIP]
+
+
+def test_a_deletion_that_was_cut_off_is_shown_refused_and_finished(
+    sessions: Command, home_of_two: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_store(home_of_two, lambda store: store.delete_session(TRIP, 0))
+    assert f"the deletion of {TRIP} was cut off" in sessions("list")[1]
+    assert "is being deleted" in sessions("show", TRIP, code=5)[1]
+    assert main(["--config", "team.yaml", "--session-id", TRIP, "Go on"]) == 5
+    assert "is being deleted" in capsys.readouterr().err
+    sessions("delete", SKY, "--yes")
+    assert holding(home_of_two, "xanadustadt", TRIP) == []
+    assert sessions.ids() == []
+
+
+def test_deletion_asks(sessions: Command, tmp_path: Path) -> None:
+    assert "add --yes" in sessions("delete", TRIP, code=2)[1]
+    line = ["-m", "massmem", "sessions", "delete", TRIP, "--config", "team.yaml"]
+    for answer, left in (("n", [TRIP, SKY]), ("y", [SKY])):
+        child = pexpect.spawn(sys.executable, line, cwd=str(tmp_path), encoding="utf-8", timeout=30)
+        child.expect("2 messages, last used 2025-10-28")
+        child.expect("Delete it for good")
+        child.sendline(answer)
+        child.expect(pexpect.EOF)
+        child.close()
+        assert child.exitstatus == 0
+        assert sessions.ids() == left
+
+
+def test_cleanup_shows_asks_and_deletes_what_is_old(sessions: Command, home_of_two: Path) -> None:
+    new = session("session_new").model_copy(update={"updated_at": now() - timedelta(hours=1)})
+    in_store(home_of_two, lambda store: store.create_session(new))
+    assert "is no length of time" in sessions("cleanup", "--older-than", "yesterday", code=2)[1]
+    assert "add --yes" in sessions("cleanup", "--older-than", "24h", code=2)[1]
+    assert sessions.json("cleanup", "--older-than", "24h", "--dry-run") == {"would_delete": [TRIP, SKY]}
+    assert sessions.ids() == ["session_new", TRIP, SKY]
+    assert sessions.json("cleanup", "--older-than", "24h", "--yes")["deleted"] == [TRIP, SKY]
+    assert sessions.ids() == ["session_new"]
+    assert "0 sessions not used for 24h" in sessions("cleanup", "--older-than", "24h", "--yes")[1]
