@@ -118,7 +118,7 @@ class Finder:
         for first, last in search.question.days:
             others.append(np.array(self._index.told_between(first, last, search.visible, _ON_A_DAY), np.int64))
         if search.vector is not None and len(ids) < _FEW:
-            near = self._index.semantic(search.vector, search.visible, _FEW, None)
+            near = self._index.semantic(search.vector, search.visible, _FEW)
             others.append(np.array([point_id for point_id, _ in near], np.int64))
         return others
 
@@ -136,7 +136,7 @@ class Finder:
     def _cosines(self, search: _Search, keys: Ints) -> Floats:
         assert search.vector is not None
         ids = keys.tolist()
-        of = dict(self._index.semantic(search.vector, search.visible, len(ids), ids))
+        of = dict(self._index.semantic(search.vector, None, len(ids), ids))  # the rows said who may be seen
         return np.array([of.get(key, 0.0) for key in ids])
 
     def _checked(self, search: _Search, found: Candidates, scores: Floats) -> _Shown:

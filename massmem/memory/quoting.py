@@ -45,9 +45,11 @@ def _plain(text: str) -> bool:
     return (
         text.isascii()
         and text.isprintable()
-        and not any(sign in text for sign in ("  ", "[", "<"))
-        and "relevant" not in text.lower()
+        and "  " not in text
+        and "[" not in text
+        and "<" not in text
         and text == text.strip()
+        and "relevant" not in text.lower()
     )
 
 

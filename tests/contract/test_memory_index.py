@@ -102,6 +102,7 @@ def test_meaning_is_ranked_by_cosine(index: Index) -> None:
     assert [score for _, score in found] == pytest.approx([1.0, 0.7071], abs=1e-3)
     assert [number for number, _ in index.semantic([1.0, 0, 0], EVERYWHERE, 10, [2, 3, 99])] == [2]
     assert index.semantic([1.0, 0, 0], EVERYWHERE, 10, []) == []
+    assert index.semantic([1.0, 0, 0], None, 10, [2, 3, 99]) == index.semantic([1.0, 0, 0], EVERYWHERE, 10, [2, 3, 99])
 
 
 def test_without_an_embedder_words_are_found(kind: str, tmp_path: Path, stub: QdrantStub | None) -> None:

@@ -20,6 +20,7 @@ from massmem.memory.index.visible import (
     Point,
     Span,
     Visible,
+    nearest_among,
     of_turn,
     possible,
     seen_by,
@@ -80,17 +81,19 @@ class EmbeddedIndex:
         if not terms or limit < 1:
             return []
         query = edge.Query.Nearest(edge.SparseVector(list(terms), list(terms.values())), using=WORDS)
-        return self._query(query, visible.condition(), limit)
+        return self._query(query, _condition(visible), limit)
 
     def semantic(
-        self, vector: Sequence[float], visible: Visible, limit: int, among: Collection[int] | None = None
+        self, vector: Sequence[float], visible: Visible | None, limit: int, among: Collection[int] | None = None
     ) -> list[tuple[int, float]]:
-        """Points nearest in meaning: id and cosine, best first. among: of these ids only."""
+        """Points nearest in meaning: id and cosine, best first. among: of these ids only.
+
+        visible None: of `among` whoever may see them, for one who has asked that already.
+        """
         if not self._dims or limit < 1 or (among is not None and not among):
             return []
-        more = () if among is None else (possible(among),)
         query = edge.Query.Nearest(list(vector), using=MEANING)
-        return self._query(query, visible.condition(*more), limit)
+        return self._query(query, nearest_among(visible, among), limit)
 
     def visible_ids(self, visible: Visible, among: Collection[int]) -> set[int]:
         """Which of these ids exist and may be seen."""
@@ -104,7 +107,7 @@ class EmbeddedIndex:
         """Payloads by id, of those that there are."""
         with self._shard.reading() as shard:
             records = shard.retrieve(list(possible(ids).ids), True, False)
-            return {_id(record): record.payload or {} for record in records}
+            return {record.id: record.payload or {} for record in records if isinstance(record.id, int)}
 
     def set_won(self, session_id: str, turn: int, agent_id: str) -> None:
         """What this agent said in this turn may be seen by the others from now on."""
@@ -185,7 +188,7 @@ class EmbeddedIndex:
     def _query(self, query: edge.Query, condition: All, limit: int) -> list[tuple[int, float]]:
         with self._shard.reading() as shard:
             hits = shard.query(edge.QueryRequest(limit=limit, query=query, filter=_filter(condition)))
-            return [(_id(hit), hit.score) for hit in hits]
+            return [(hit.id, hit.score) for hit in hits if isinstance(hit.id, int)]  # none other is ever stored
 
     def _ids(self, condition: All, limit: int) -> list[int]:
         request = edge.ScrollRequest(limit=limit, filter=_filter(condition), with_payload=False)
@@ -207,6 +210,11 @@ class EmbeddedIndex:
 def _id(point: edge.Record | edge.ScoredPoint) -> int:
     assert isinstance(point.id, int)  # none other is ever stored
     return point.id
+
+
+@lru_cache(256)
+def _condition(visible: Visible) -> All:
+    return visible.condition()
 
 
 def _filter(condition: All) -> edge.Filter:

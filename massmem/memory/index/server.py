@@ -22,6 +22,7 @@ from massmem.memory.index.visible import (
     Point,
     Span,
     Visible,
+    nearest_among,
     of_turn,
     possible,
     seen_by,
@@ -87,12 +88,11 @@ class ServerIndex:
         return self._query(vector, WORDS, visible.condition(), limit)
 
     def semantic(
-        self, vector: Sequence[float], visible: Visible, limit: int, among: Collection[int] | None = None
+        self, vector: Sequence[float], visible: Visible | None, limit: int, among: Collection[int] | None = None
     ) -> list[tuple[int, float]]:
         if not self._dims or limit < 1 or (among is not None and not among):
             return []
-        more = () if among is None else (possible(among),)
-        return self._query(list(vector), MEANING, visible.condition(*more), limit)
+        return self._query(list(vector), MEANING, nearest_among(visible, among), limit)
 
     def visible_ids(self, visible: Visible, among: Collection[int]) -> set[int]:
         return set(self._ids(visible.condition(possible(among)), len(among))) if among else set()

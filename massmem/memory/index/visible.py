@@ -95,6 +95,12 @@ class Visible:
         return All((seen, *more), (later, of_others_now))
 
 
+def nearest_among(visible: Visible | None, among: Iterable[int] | None) -> All:
+    """What `semantic` of an index looks at."""
+    more = () if among is None else (possible(among),)
+    return All(more) if visible is None else visible.condition(*more)
+
+
 def selected(selection: Selection) -> All:
     """All that matches every given field; everything when none is given. An id that is no number matches nothing."""
     conditions: list[Condition] = [

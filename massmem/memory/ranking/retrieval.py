@@ -198,11 +198,12 @@ def coverage(c: Candidates) -> Floats:
 def _by_words(c: Candidates, tokens: int) -> Ints:
     """The best by their own words alone, in so many tokens; of those that match the same words equally well, one."""
     own = coverage(c)
+    order = np.argsort(-own, kind="stable")[: np.count_nonzero(own > 0)]
     chosen: list[int] = []
     seen: set[float] = set()
-    for i in np.argsort(-own, kind="stable").tolist():
-        cost, alike = int(c.tokens[i] + c.label[i]), round(float(c.bm25[i]), 2)
-        if own[i] > 0 and alike not in seen and cost <= tokens:
+    columns = (order, c.bm25[order].round(2), c.tokens[order] + c.label[order])
+    for i, alike, cost in zip(*(column.tolist() for column in columns), strict=True):
+        if cost <= tokens and alike not in seen:
             seen.add(alike)
             chosen.append(i)
             tokens -= cost
