@@ -5,6 +5,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -57,6 +58,88 @@ def test_kill_minus_9(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.full
 def test_kill_minus_9_often(folder: Path, tmp_path: Path) -> None:
     killed(folder, tmp_path / "notes", 200)
+
+
+PAGE = 4096
+
+
+def after_power_loss(folder: Path, flushed: Path, rng: random.Random, place: Path) -> Path:
+    """A folder as a disk may hold it: the log of writes as it was synced, and of the rest any pages since `flushed`."""
+    shutil.copytree(flushed, place, ignore=shutil.ignore_patterns("lock*", "wal"))
+    shutil.copytree(folder / "shard" / "wal", place / "shard" / "wal")
+    for path in (folder / "shard" / "segments").rglob("*"):
+        old = place / path.relative_to(folder)
+        if not path.is_file() or rng.random() < 0.3:
+            continue
+        if not old.exists() or old.stat().st_size != path.stat().st_size:
+            old.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, old)
+            continue
+        with path.open("rb") as new, old.open("r+b") as file:
+            for start in range(0, min(path.stat().st_size, 256 * PAGE), PAGE):
+                if rng.random() < 0.5:
+                    new.seek(start)
+                    file.seek(start)
+                    file.write(new.read(PAGE))
+    return place
+
+
+def lost_power(tmp_path: Path, times: int) -> None:
+    rng = random.Random(3)
+    acknowledged = 0
+    for number in range(times):
+        place = tmp_path / str(number)
+        index = EmbeddedIndex(place / "index", DIMS)
+        index.upsert([point(n) for n in range(rng.randint(1, 200))])
+        index.flush()
+        shutil.copytree(place / "index", place / "flushed")
+        for _ in range(rng.randint(1, 30)):
+            there = index.count(Selection())
+            index.upsert([point(there + n) for n in range(rng.randint(1, 20))])
+        index.sync()
+        there = index.count(Selection())
+        left = after_power_loss(place / "index", place / "flushed", rng, place / "left")
+        index.close()
+        assert sorted(found_in(left)) == list(range(there))
+        acknowledged += there
+        shutil.rmtree(place)
+    print(f"losses of power {times} acknowledged {acknowledged} lost 0")
+
+
+def test_power_lost_after_a_sync(tmp_path: Path) -> None:
+    lost_power(tmp_path, 4)
+
+
+@pytest.mark.full
+def test_power_lost_after_a_sync_often(tmp_path: Path) -> None:
+    lost_power(tmp_path, 100)
+
+
+_SYNC = """
+import os, sys
+from pathlib import Path
+from massmem.memory.index.embedded import EmbeddedIndex
+from tests.support.index_writer import DIMS, point
+index = EmbeddedIndex(Path(sys.argv[1]), DIMS)
+index.upsert([point(1)])
+os.write(1, b"before\\n")
+index.sync()
+os.write(1, b"after\\n")
+os._exit(0)
+"""
+
+
+def test_a_sync_reaches_the_disk(folder: Path, tmp_path: Path) -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("there is no strace")
+    trace = tmp_path / "trace"
+    calls = ["strace", "-f", "--seccomp-bpf", "-y", "-e", "trace=fsync,write", "-o", str(trace)]
+    subprocess.run([*calls, sys.executable, "-c", _SYNC, str(folder)], check=True, timeout=60, stdout=subprocess.PIPE)
+    text = trace.read_text()
+    between = text[text.index("before") : text.index("after")]
+    synced = {Path(line.split("<")[1].split(">")[0]) for line in between.splitlines() if " fsync(" in line}
+    assert synced >= {path for path in (folder / "shard" / "wal").iterdir() if path.name.startswith("open")}
+    assert folder in synced
 
 
 def test_processes_take_turns(folder: Path, tmp_path: Path) -> None:
