@@ -8,16 +8,15 @@ from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
-from pydantic_core import PydanticSerializationError
 from sqlalchemy import exc
 
-from massmem.errors import SessionBusyError, StoreError
+from massmem.errors import SessionBusyError
 from massmem.events import EVENT, Event
-from massmem.messages import clean_text
 from massmem.records import LogEntry
 from massmem.store import projection
 from massmem.store.dialect import Dialect
 from massmem.store.recordings import LAST_POSITION, QUEUE_EXTRACTION, queue_row
+from massmem.store.rows import Payload, missing
 from massmem.store.schema import (
     SESSION,
     TURN,
@@ -76,23 +75,8 @@ BEGUN = sa.select(sa.func.max(events.c.at)).where(
 )
 """When the turn was begun, or last taken up."""
 
-Payload = tuple[Event, str]
-"""An event and its JSON."""
-
 Numbered = tuple[int, Event, str]
-"""The same with its place in the log."""
-
-
-def payload(event: Event) -> Payload:
-    """The event as it is stored: without characters that a database refuses."""
-    try:
-        text = event.model_dump_json()
-    except PydanticSerializationError:  # a lone surrogate
-        text = ""
-    if text and "\\u0000" not in text:
-        return event, text
-    event = EVENT.validate_python(clean(event.model_dump()))
-    return event, event.model_dump_json()
+"""An event with its place in the log and its JSON."""
 
 
 def append(
@@ -125,27 +109,6 @@ def restore(connection: sa.Connection, dialect: Dialect, session_id: str, entrie
     rows = [queue_row(row) for entry in entries for row in entry.recordings]
     if rows:
         connection.execute(INSERTS["recordings"], rows)
-
-
-def missing(session_id: str) -> StoreError:
-    """The error for a row that belongs to an unknown session."""
-    return StoreError(
-        f"session {session_id!r} is not in the store: it was deleted meanwhile, or never created",
-        "see the sessions with: massmem --list-sessions",
-    )
-
-
-def clean(value: Any) -> Any:
-    """The value, of JSON, without characters that a database refuses."""
-    match value:
-        case str():
-            return clean_text(value)
-        case dict():
-            return {clean(key): clean(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
-        case list() | tuple():
-            return [clean(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-        case _:
-            return value
 
 
 def _operations(session_id: str, turn: int, numbered: Iterable[Numbered]) -> list[projection.RowOp]:

@@ -1,13 +1,11 @@
 """Statements that take a session out of one store and put it, whole or not at all, into another."""
 
-from bisect import bisect_left
-from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from massmem.messages import clean_text
-from massmem.records import LogEntry, RecordingRecord, SessionCopy, SessionRecord
+from massmem.records import SessionCopy, SessionRecord
 from massmem.store import append, state
 from massmem.store.dialect import Dialect
 from massmem.store.schema import SESSION, chat_sessions, events, recordings, turns
@@ -37,15 +35,6 @@ _OF_SESSION = chat_sessions.c.session_id == SESSION
 
 def session_row(session: SessionRecord) -> dict[str, Any]:
     return {name: clean_text(v) if isinstance(v, str) else v for name, v in session.model_dump().items()}
-
-
-def entries(log: Sequence[dict[str, Any]], queue: Sequence[RecordingRecord]) -> list[LogEntry]:
-    """The page of the log with the rows of the queue, each at its event or, when that has gone, at the next one."""
-    seqs = [row["seq"] for row in log]
-    caused: list[list[RecordingRecord]] = [[] for _ in log]
-    for recording in queue:
-        caused[bisect_left(seqs, recording.seq)].append(recording)
-    return [LogEntry(**row, recordings=tuple(rows)) for row, rows in zip(log, caused, strict=True)]
 
 
 def begin(connection: sa.Connection, dialect: Dialect, copy: SessionCopy) -> None:

@@ -6,23 +6,19 @@ ranks every row that matches: so the statement weighs words by their rarity, as 
 very many messages, its rarer words choose those that are ranked.
 """
 
-import re
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from massmem.store.recordings import MOST_WORDS
 from massmem.store.schema import chat_messages
+from massmem.store.words import sought, words
 
 _MOST_BYTES = 900_000
 """Of one message's words: a tsvector takes a megabyte. What comes later in the message is not found."""
 
-_MOST_POSITIONS, _LAST_POSITION, _LONGEST_WORD = 255, 16_383, 500
-_ACCENTS = re.compile("[\u0300-\u036f]+")
-_WORD = re.compile(r"[^\W_]+")
+_MOST_POSITIONS, _LAST_POSITION = 255, 16_383
 
 _RANKED = 5_000
 """Messages that are ranked, about: rarer words come first until they match so many together."""
@@ -67,7 +63,7 @@ def vector(text: str) -> str:
     """The words of a text with their positions, as PostgreSQL reads a tsvector."""
     places: dict[str, list[int]] = {}
     size = 0
-    for place, word in enumerate(_words(text), 1):
+    for place, word in enumerate(words(text), 1):
         found = places.get(word)
         if found is None:
             size += len(word.encode()) + 8
@@ -85,9 +81,7 @@ def terms(query: str) -> dict[str, str]:
 
     Parts of one word (snake_case) stand side by side, and the longest tells.
     """
-    parts = [_words(word) for word in re.findall(r"\w+", query)]
-    found = {" <-> ".join(f"'{part}'" for part in word): max(word, key=len) for word in parts if word}
-    return dict(list(found.items())[:MOST_WORDS])
+    return {" <-> ".join(f"'{part}'" for part in word): max(word, key=len) for word in sought(query)}
 
 
 def search(
@@ -112,8 +106,3 @@ def search(
     best = statement.bindparams(*binds).columns(m.session_id, m.seq, sa.column("score", sa.Float)).subquery()
     there = sa.and_(m.session_id == best.c.session_id, m.seq == best.c.seq)
     return columns.join_from(chat_messages, best, there).order_by(best.c.score.desc(), m.row_id)
-
-
-def _words(text: str) -> list[str]:
-    folded = text if text.isascii() else _ACCENTS.sub("", unicodedata.normalize("NFD", text))
-    return [word[:_LONGEST_WORD] for word in _WORD.findall(folded.casefold())]

@@ -11,9 +11,6 @@ from massmem.records import RecordingCounts, RecordingRecord
 from massmem.store.projection import message_id
 from massmem.store.schema import PENDING, SESSION, TURN, answers, chat_messages, recordings, turns
 
-MOST_WORDS = 64
-"""Words of a query that are searched for."""
-
 _r = recordings.c
 
 LAST_POSITION = (

@@ -33,8 +33,9 @@ from massmem.records import (
 )
 from massmem.store import copying, sessions, state
 from massmem.store import recordings as queue
-from massmem.store.append import UPDATE_TURN, append, missing, payload, restore
+from massmem.store.append import UPDATE_TURN, append, restore
 from massmem.store.dialect import Dialect
+from massmem.store.rows import entries, missing, payload
 from massmem.store.schema import (
     CONVERSATION,
     SESSION,
@@ -304,7 +305,7 @@ class SqlStore:
         if not found:
             return []
         rows = await self._read(copying.QUEUE, **where, until=found[-1]["seq"])
-        return copying.entries(found, [queue.record(row) for row in rows])
+        return entries(found, [queue.record(row) for row in rows])
 
     async def import_session(self, copy: SessionCopy, log: AsyncIterable[Sequence[LogEntry]]) -> None:
         session_id = clean_text(copy.session.session_id)

@@ -19,10 +19,10 @@ from massmem.errors import InputError, StoreVersionError
 from massmem.events import now
 from massmem.home import make_file, make_folder, make_home
 from massmem.store.dialect import Dialect
-from massmem.store.recordings import MOST_WORDS
 from massmem.store.schema import REVISIONS, UtcDateTime, chat_messages
 from massmem.store.sql import WRITES, SqlStore
 from massmem.store.sqlite_file import BUSY_TIMEOUT, revision, store_error, upgrade
+from massmem.store.words import MOST_WORDS
 
 SETTINGS = ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON")
 """PRAGMAs of every connection; the journal mode (WAL) is kept in the file."""

@@ -5,8 +5,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from massmem.records import SessionState
-from massmem.store.append import clean
 from massmem.store.dialect import Dialect
+from massmem.store.rows import clean
 from massmem.store.schema import SESSION, leases, session_state
 
 GET_STATE = sa.select(session_state).where(session_state.c.session_id == SESSION)

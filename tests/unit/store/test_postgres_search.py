@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from massmem.messages import clean_text
 from massmem.store import open_store
 from massmem.store.postgres_search import terms, vector
-from massmem.store.recordings import MOST_WORDS
 from massmem.store.sql import SqlStore
+from massmem.store.words import MOST_WORDS
 from tests.contract.test_session_store import done, session
 from tests.support.postgres_server import PostgresServer
 from tests.support.sample_turn import answer, begin

@@ -16,7 +16,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from massmem.errors import HomeError, InputError, StoreError
 from massmem.messages import clean_text
-from massmem.store import append, open_store, sqlite
+from massmem.store import open_store, sqlite
+from massmem.store.rows import payload as storable
 from massmem.store.sql import SqlStore
 from tests.contract.test_session_store import done, session
 from tests.support.sample_turn import START, answer, ballot, begin, whole_turn
@@ -230,6 +231,6 @@ async def test_the_url_of_a_folder(home: Path) -> None:
 
 @given(st.text(st.characters(codec=None, exclude_categories=())))
 def test_any_text_can_be_stored(text: str) -> None:
-    stored, payload = append.payload(begin("ann", question=text))
+    stored, payload = storable(begin("ann", question=text))
     payload.encode()
     assert getattr(stored, "question") == clean_text(text)  # noqa: B009  an Event is a union

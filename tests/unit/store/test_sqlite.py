@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from massmem.errors import InputError
 from massmem.store import sqlite
-from massmem.store.recordings import MOST_WORDS
 from massmem.store.schema import chat_messages
+from massmem.store.words import MOST_WORDS
 
 
 def test_urls_and_their_files(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
