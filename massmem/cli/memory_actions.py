@@ -14,6 +14,7 @@ from massmem.config.models import MemoryConfig
 from massmem.errors import IndexDamaged, InputError, MemoryUnavailable, UnknownSessionError
 from massmem.extractor import open_extractor
 from massmem.memory import index_folder, open_memory, remove_set_aside, set_aside
+from massmem.memory.erasing import erase_elsewhere
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.memories import USER, Memory, MemoryStats, Recalled, Selection, Wanted
 from massmem.memory.persistent import Scope
@@ -122,16 +123,18 @@ async def forgotten(at: Prepared, selection: Selection) -> int:
     """
     _check(selection)
     async with _store(at) as store, _memory(at) as memory:
+        named = await memory.list(selection, _ALL) if selection.ids else ()
         # The queue first: whoever records beside this finds nothing to record any more.
         if selection.ids:
-            named = await memory.list(selection, _ALL)
             for missing in set(selection.ids) - {each.id for each in named}:
                 raise _unknown(missing)
             for each in named:
                 await _never_again(store, each)
         else:
             await store.forget_recordings(selection)
-        return await memory.forget(selection)
+        forgotten = await memory.forget(selection)
+    await erase_elsewhere(at.config.memory, at.home, selection, named)
+    return forgotten
 
 
 def _unknown(memory_id: str) -> InputError:

@@ -1,4 +1,4 @@
-"""Erases what the searchable memory holds of a session, also where it is no longer used."""
+"""Erases memories also where they are no longer used: in the indexes of earlier embedders, and in damaged copies."""
 
 import asyncio
 import shutil
@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from massmem.config.models import MemoryConfig
-from massmem.memory import open_memory
-from massmem.memory.memories import Selection
+from massmem.memory import index_folder, open_memory
+from massmem.memory.memories import Memory, Selection
 from massmem.memory.persistent import PersistentMemory
 
 if TYPE_CHECKING:
     from massmem.memory.index.embedded import EmbeddedIndex
+
+_ALL = 1_000_000_000
 
 Erase = Callable[[Sequence[str]], Awaitable[int]]
 """Deletes the memories of these sessions, and returns how many they were."""
@@ -40,14 +42,36 @@ async def opened_for_erasing(config: MemoryConfig, home: Path, environ: Mapping[
         return
     indexes = _Indexes()
     try:
-        await asyncio.to_thread(indexes.open, settings.qdrant.path, home)
-        yield partial(asyncio.to_thread, indexes.erase)
+        await asyncio.to_thread(indexes.open, index_folder(config, home))
+        yield partial(asyncio.to_thread, indexes.erase_sessions)
     finally:
         await asyncio.to_thread(indexes.close)
 
 
 async def _forget(memory: PersistentMemory, session_ids: Sequence[str]) -> int:
-    return sum([await memory.forget(Selection(session_id=each)) for each in session_ids])
+    return await memory.forget(Selection(session_ids=tuple(session_ids))) if session_ids else 0
+
+
+async def erase_elsewhere(config: MemoryConfig, home: Path, selection: Selection, named: Sequence[Memory]) -> None:
+    """Erase what was just forgotten in the index of the configured embedder wherever else it is.
+
+    named: the memories of the selection's ids, which may have other ids elsewhere.
+
+    Raises:
+        MemoryUnavailable: an index is in use by another process, or damaged: it may still hold them.
+    """
+    folder = index_folder(config, home)
+    if config.persistent_memory.qdrant.mode == "server" or len([*folder.glob("*/shard*/")]) < 2:
+        return
+    indexes = _Indexes()
+    try:
+        await asyncio.to_thread(indexes.open, folder)
+        if selection.ids:
+            await asyncio.to_thread(indexes.erase_like, named)
+        else:
+            await asyncio.to_thread(indexes.erase, selection)
+    finally:
+        await asyncio.to_thread(indexes.close)
 
 
 class _Indexes:
@@ -60,25 +84,41 @@ class _Indexes:
         self._open: list[EmbeddedIndex] = []
         self._damaged: list[Path] = []
 
-    def open(self, path: str | None, home: Path) -> None:
-        folder = Path(path).expanduser() if path else home / "memory"
+    def open(self, folder: Path) -> None:
         self._damaged = sorted(folder.glob("*/shard.damaged-*"))
         for shard in sorted(folder.glob("*/shard")):
             # The folder's name ends with the size of its vectors (see folder_name).
             size = shard.parent.name.rpartition("-")[2]
             self._open.append(self._index(shard.parent, int(size) if size.isdecimal() else 0))
 
-    def erase(self, session_ids: Sequence[str]) -> int:
+    def erase_sessions(self, session_ids: Sequence[str]) -> int:
+        return self.erase(Selection(session_ids=tuple(session_ids))) if session_ids else 0
+
+    def erase(self, selection: Selection) -> int:
+        self._remove_damaged()
+        return sum(index.delete(selection) for index in self._open)
+
+    def erase_like(self, memories: Sequence[Memory]) -> None:
+        """What says the same of the same messages."""
+        self._remove_damaged()
+        for index in self._open:
+            ids = [str(point_id) for memory in memories for point_id in _like(index, memory)]
+            if ids:
+                index.delete(Selection(ids=tuple(ids)))
+
+    def _remove_damaged(self) -> None:
         for copy in self._damaged:  # nobody can tell what is in it, and it can be made again from the log
             shutil.rmtree(copy, ignore_errors=True)
-        return sum(_erase(index, [Selection(session_id=each) for each in session_ids]) for index in self._open)
 
     def close(self) -> None:
         for index in self._open:
             index.close()
 
 
-def _erase(index: "EmbeddedIndex", selections: Sequence[Selection]) -> int:
-    there = [selection for selection in selections if index.count(selection)]
-    # The index is written anew once, after the last.
-    return sum(index.delete(selection, erase=selection is there[-1]) for selection in there)
+def _like(index: "EmbeddedIndex", memory: Memory) -> list[int]:
+    of_agent = Selection(memory.session_id, memory.agent_id, kind=memory.kind)
+    return [
+        point_id
+        for point_id, payload in index.page(of_agent, _ALL)
+        if payload["data"] == memory.text and not set(memory.message_ids).isdisjoint(payload["message_ids"])
+    ]

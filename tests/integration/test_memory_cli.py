@@ -255,6 +255,30 @@ def test_another_embedder_is_said_to_need_a_rebuild(memory: Command, tmp_path: P
     assert len(memory.ids()) == SAID
 
 
+@pytest.mark.parametrize("by_id", [True, False])
+def test_what_is_forgotten_is_also_gone_from_the_indexes_of_earlier_embedders_and_damaged_copies(
+    memory: Command, home: Path, tmp_path: Path, by_id: bool
+) -> None:
+    text = "Why is the sky blue?"
+    kept = home / ".massmem" / "memory" / "words" / "shard.damaged-20250101T000000"
+    kept.mkdir()
+    (kept / "page").write_text(text)
+    (tmp_path / "team.yaml").write_text(CONFIG.replace("embedding: {model: none}", "on_disk: true"))
+    memory("list")
+    assert len([*(home / ".massmem" / "memory").glob("*/shard")]) == 2
+    (tmp_path / "team.yaml").write_text(CONFIG)
+    memory("forget", *([memory.ids()[text]] if by_id else ["--agent", "user"]), "--yes")
+    (tmp_path / "team.yaml").write_text(CONFIG.replace("embedding: {model: none}", "on_disk: true"))
+    memory("rebuild")
+    assert text not in memory.ids()
+    assert "Blue light scatters more." in memory.ids()
+    memory("forget", memory.ids()["Blue light scatters more."], "--yes")
+    for gone in (text, "Blue light scatters more."):
+        assert holds(home / ".massmem" / "memory", gone) == []
+    (tmp_path / "team.yaml").write_text(CONFIG)
+    assert len(memory.ids()) == SAID - 2
+
+
 def test_what_is_kept_can_be_looked_at_and_forgotten_when_nothing_is_kept_any_more(
     memory: Command, tmp_path: Path
 ) -> None:
