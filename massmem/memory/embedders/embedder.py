@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -53,9 +54,10 @@ class Embedder:
             raise self._unusable("nothing" if vector is None else "something that is no vector of numbers")
         if len(numbers) != self.dims:
             raise self._unusable(f"a vector of {len(numbers)} numbers, not of {self.dims}")
-        if not np.isfinite(numbers).all():
+        square = float(numbers @ numbers)
+        if not isfinite(square):
             raise self._unusable("a vector with numbers that are none (NaN or infinite)")
-        if not numbers.any():
+        if not square:
             raise self._unusable("a vector of zeros")
         return numbers.tolist()
 

@@ -41,25 +41,25 @@ class WordVectors:
             raise InputError("the local embedder needs the package wordllama, which is not installed", _INSTALL)
         folder = Path(spec.submodule_search_locations[0])
         try:
-            tokenizer = Tokenizer.from_str((folder / _TOKENS).read_text(encoding="utf-8"))
+            self._tokenizer = Tokenizer.from_str((folder / _TOKENS).read_text(encoding="utf-8"))
             weights: Any = safe_open(folder / _WEIGHTS, framework="np")
             self._vectors: NDArray[np.float16] = weights.get_tensor("embedding.weight")
         except (OSError, SafetensorError) as e:
             raise InputError(f"the package wordllama in {folder} is damaged: {e}", _INSTALL) from e
 
-        @lru_cache(_WORDS_KEPT)
-        def ids(word: str) -> Sequence[int]:
-            # One by one: a batch would start threads, about which every later fork is warned on stderr.
-            return tokenizer.encode(word, add_special_tokens=False).ids
-
-        self._ids = ids
+        self._ids = lru_cache(_WORDS_KEPT)(self._tokens)
 
     def __call__(self, texts: Sequence[str]) -> Sequence[Floats]:
         """A vector of length 1 for each text; of length 0 for a text without a token."""
         return [self._vector(text) for text in texts]
 
+    def _tokens(self, text: str) -> Sequence[int]:
+        # One by one: a batch would start threads, about which every later fork is warned on stderr.
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
     def _vector(self, text: str) -> Floats:
-        # No token crosses a space, and most words are known already: an eighth of the time that the whole text takes.
-        ids = [i for word in text.split(" ") for i in self._ids(word)]
+        # No token crosses a single space, and most words are known: an eighth of the time that the whole text takes.
+        known = "  " not in text and text == text.strip(" ")
+        ids = [i for word in text.split(" ") for i in self._ids(word)] if known else self._tokens(text)
         summed: Floats = self._vectors[ids].sum(axis=0, dtype=np.float32)
         return summed / (float(np.linalg.norm(summed)) or 1.0)
