@@ -155,39 +155,15 @@ class Board:
     notices: list[str] = field(default_factory=list[str])
 
     def feed(self, event: Event) -> None:
-        match event:
-            case (
-                TurnStarted()
-                | TurnResumed()
-                | RoundStarted()
-                | BallotsVoided()
-                | WinnerDecided()
-                | TurnCompleted()
-                | TurnFailed()
-                | TurnInterrupted()
-                | TurnWaiting()
-                | TurnAbandoned()
-                | Notice()
-            ):
-                self._turn_event(event)
-            case (
-                AgentStarted()
-                | AgentDelta()
-                | AgentRetrying()
-                | AnswerSubmitted()
-                | BallotCast()
-                | ParamRequested()
-                | AgentFailed()
-            ):
-                self._agent(event.agent_id).feed(event)
-            case ContextMeasured() | ContextCompressed():
-                self._agent(event.agent_id).feed_context(event)
-            case ToolReturned():
-                pass  # it is between two requests of its agent, which shows as working
-            case UserReplied() | ParamProvided() | ParamCleared() | MessageAdded():
-                pass  # the user knows what the user said
-            case _:
-                assert_never(event)
+        if isinstance(event, TurnEvent):
+            self._turn_event(event)
+        elif isinstance(event, AgentEvent):
+            self._agent(event.agent_id).feed(event)
+        elif isinstance(event, ContextEvent):
+            self._agent(event.agent_id).feed_context(event)
+        else:
+            # A tool runs between two requests of its agent, which shows as working; the user knows what the user said.
+            _: ToolReturned | UserEvent = event
 
     def _agent(self, agent_id: str) -> AgentState:
         return self.agents.setdefault(agent_id, AgentState(agent_id))

@@ -10,8 +10,6 @@ from massmem.events import (
     AnswerSubmitted,
     BallotCast,
     BallotsVoided,
-    ContextCompressed,
-    ContextMeasured,
     Event,
     MessageAdded,
     Notice,
@@ -30,7 +28,7 @@ from massmem.events import (
     UserReplied,
     WinnerDecided,
 )
-from massmem.render.board import AgentEvent, Board, TurnEvent, UserEvent
+from massmem.render.board import AgentEvent, Board, ContextEvent, TurnEvent, UserEvent
 from massmem.render.context import short_line
 from massmem.render.figures import count, duration, failure, plural, printable_id, summary, verdict
 from massmem.render.printable import one_line
@@ -63,39 +61,17 @@ class PlainRenderer:
 
 def describe(event: Event, board: Board) -> str | None:
     """What to say about `event`, one line, or None when it is not worth one."""
-    match event:
-        case (
-            TurnStarted()
-            | TurnResumed()
-            | RoundStarted()
-            | BallotsVoided()
-            | WinnerDecided()
-            | TurnCompleted()
-            | TurnFailed()
-            | TurnInterrupted()
-            | TurnWaiting()
-            | TurnAbandoned()
-            | Notice()
-        ):
-            return _turn_line(event, board)
-        case (
-            AgentStarted()
-            | AgentDelta()
-            | AgentRetrying()
-            | AnswerSubmitted()
-            | BallotCast()
-            | ParamRequested()
-            | AgentFailed()
-        ):
-            return _agent_line(event, board)
-        case UserReplied() | ParamProvided() | ParamCleared() | MessageAdded():
-            return _user_line(event)
-        case ContextMeasured() | ContextCompressed():
-            return short_line(event, board.turn)
-        case ToolReturned():
-            return f"{printable_id(event.agent_id)} used {one_line(event.name, _EXCERPT)}"
-        case _:
-            assert_never(event)
+    if isinstance(event, TurnEvent):
+        text = _turn_line(event, board)
+    elif isinstance(event, AgentEvent):
+        text = _agent_line(event, board)
+    elif isinstance(event, ContextEvent):
+        text = short_line(event, board.turn)
+    elif isinstance(event, ToolReturned):
+        text = f"{printable_id(event.agent_id)} used {one_line(event.name, _EXCERPT)}"
+    else:
+        text = _user_line(event)
+    return text
 
 
 def _turn_line(event: TurnEvent, board: Board) -> str | None:
