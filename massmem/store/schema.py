@@ -55,6 +55,25 @@ def _of_session(*, primary_key: bool = False) -> sa.Column[str]:
     return sa.Column("session_id", KEY, session, primary_key=primary_key, nullable=False)
 
 
+def _seq() -> sa.Column[int]:
+    return sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False)
+
+
+def _step() -> tuple[sa.Column[Any], ...]:
+    """What an agent did, and when in the session."""
+    return (
+        _of_session(primary_key=True),
+        _seq(),
+        sa.Column("turn", sa.Integer, nullable=False),
+        sa.Column("round", sa.Integer, nullable=False),
+        sa.Column("agent_id", sa.Text, nullable=False),
+    )
+
+
+def _partial_index(name: str, *columns: str, where: str) -> sa.Index:
+    return sa.Index(name, *columns, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
+
+
 def _of_message() -> sa.ForeignKeyConstraint:
     return sa.ForeignKeyConstraint(
         ["session_id", "seq"], ["chat_messages.session_id", "chat_messages.seq"], ondelete="CASCADE"
@@ -102,21 +121,8 @@ chat_messages = sa.Table(
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.UniqueConstraint("id", name="uq_chat_messages_id"),
     sa.UniqueConstraint("session_id", "seq", name="uq_chat_messages_seq"),
-    sa.Index(
-        "ix_chat_messages_conversation",
-        "session_id",
-        "seq",
-        sqlite_where=sa.text(CONVERSATION),
-        postgresql_where=sa.text(CONVERSATION),
-    ),
-    sa.Index(
-        "ix_chat_messages_summaries",
-        "session_id",
-        "agent_id",
-        "seq",
-        sqlite_where=sa.text(SUMMARIES),
-        postgresql_where=sa.text(SUMMARIES),
-    ),
+    _partial_index("ix_chat_messages_conversation", "session_id", "seq", where=CONVERSATION),
+    _partial_index("ix_chat_messages_summaries", "session_id", "agent_id", "seq", where=SUMMARIES),
 )
 
 turns = sa.Table(
@@ -136,11 +142,7 @@ turns = sa.Table(
 answers = sa.Table(
     "answers",
     metadata,
-    _of_session(primary_key=True),
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("turn", sa.Integer, nullable=False),
-    sa.Column("round", sa.Integer, nullable=False),
-    sa.Column("agent_id", sa.Text, nullable=False),
+    *_step(),
     sa.Column("number", sa.Integer, nullable=False),
     _of_message(),
     sa.Index("ix_answers_turn", "session_id", "turn"),
@@ -149,11 +151,7 @@ answers = sa.Table(
 ballots = sa.Table(
     "ballots",
     metadata,
-    _of_session(primary_key=True),
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("turn", sa.Integer, nullable=False),
-    sa.Column("round", sa.Integer, nullable=False),
-    sa.Column("agent_id", sa.Text, nullable=False),
+    *_step(),
     sa.Column("choice", sa.Text, nullable=False),
     sa.Column("void", sa.Boolean, nullable=False),
     _of_message(),
@@ -187,7 +185,7 @@ recordings = sa.Table(
     "recordings",
     metadata,
     _of_session(primary_key=True),
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    _seq(),
     sa.Column("kind", KEY, primary_key=True),
     sa.Column("agent_id", KEY, primary_key=True),
     sa.Column("turn", sa.Integer, nullable=False),
@@ -201,15 +199,7 @@ recordings = sa.Table(
     sa.Column("forgotten", sa.JSON(none_as_null=True)),
     sa.CheckConstraint("kind IN ('episode', 'complete', 'extract')", name="ck_recordings_kind"),
     sa.CheckConstraint("status IN ('pending', 'done', 'failed', 'forgotten')", name="ck_recordings_status"),
-    sa.Index(
-        "ix_recordings_pending",
-        "kind",
-        "created_at",
-        "session_id",
-        "seq",
-        sqlite_where=sa.text(PENDING),
-        postgresql_where=sa.text(PENDING),
-    ),
+    _partial_index("ix_recordings_pending", "kind", "created_at", "session_id", "seq", where=PENDING),
     sqlite_with_rowid=False,
 )
 
@@ -217,19 +207,12 @@ events = sa.Table(
     "events",
     metadata,
     _of_session(primary_key=True),
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    _seq(),
     sa.Column("turn", sa.Integer, nullable=False),
     sa.Column("type", sa.Text, nullable=False),
     sa.Column("payload", sa.Text, nullable=False),
     sa.Column("at", UtcDateTime, nullable=False),
-    sa.Index(
-        "ix_events_turn",
-        "session_id",
-        "turn",
-        "seq",
-        sqlite_where=sa.text(WITHOUT_DELTAS),
-        postgresql_where=sa.text(WITHOUT_DELTAS),
-    ),
+    _partial_index("ix_events_turn", "session_id", "turn", "seq", where=WITHOUT_DELTAS),
 )
 
 # The index holds no second copy of the text (external content); the triggers keep it whole also when a deleted
@@ -253,7 +236,7 @@ message_search = sa.Table(
     "message_search",
     sa.MetaData(),
     sa.Column("session_id", KEY, primary_key=True),
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    _seq(),
     sa.Column("words", postgresql.TSVECTOR, nullable=False),
     sa.ForeignKeyConstraint(
         ["session_id", "seq"], [chat_messages.c.session_id, chat_messages.c.seq], ondelete="CASCADE"
