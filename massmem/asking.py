@@ -116,6 +116,15 @@ class Params:
         limit, last = self._config.coordination.waiting_timeout, self.waiting.last
         return limit is not None and last is not None and (now() - last.at).total_seconds() > limit
 
+    def opening(self, question: str) -> list[Event]:
+        """News for a new turn whose question has the value that a program waits for (`SessionHandle.set_waiting`)."""
+        name = self.state.waiting_for_param
+        value = None if name is None else params.found(name, self._spec(name), question)
+        if name is None or value is None:
+            return []
+        self._given = {name: value}
+        return [ParamProvided(param=name)]
+
     def known(self) -> list[Event]:
         """News for a turn that waits for something that was given meanwhile, by another way."""
         return [ParamProvided(param=name) for name in self.waiting.params if name in self.state.params]

@@ -43,7 +43,7 @@ Act = AsyncGenerator[Event, None]
 class Turn:
     """What a turn needs: its place in the session, the question, and what the log holds of it already (`past`).
 
-    news: what the user has said to it since. params: what agents may ask for, as far as it is configured.
+    news: what the user has said to it beside the question. params: what agents may ask for, as far as it is configured.
     """
 
     session_id: str
@@ -87,12 +87,12 @@ async def _opening(run: _Run) -> AsyncGenerator[Event, None]:
     turn, ids = run.turn, tuple(run.agents)
     if turn.past:
         yield TurnResumed(session_id=turn.session_id, turn=turn.number, question=turn.question, agents=ids)
-        for event in turn.news:
-            yield event
     else:
         yield TurnStarted(
             session_id=turn.session_id, turn=turn.number, question=turn.question, agents=ids, seed=turn.seed
         )
+    for event in turn.news:
+        yield event
 
 
 async def _rounds(run: _Run) -> AsyncGenerator[Event, None]:

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 
 from massmem.config.models import EmbeddingConfig, MemoryConfig, QdrantConfig
 from massmem.errors import InputError
+from massmem.memory.session_handle import ConversationMemory, Message, SessionHandle
 from massmem.redact import redact
 
 if TYPE_CHECKING:
     from massmem.memory.embedders.embedder import Embedder
     from massmem.memory.indexed import IndexedMemory
     from massmem.memory.places import Index
+
+__all__ = ["ConversationMemory", "Message", "SessionHandle", "open_memory"]
 
 log = logging.getLogger(__name__)
 
