@@ -14,23 +14,22 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, Self
 
-from filelock import FileLock, Timeout
-
 from massmem.agent import Agent
 from massmem.asking import Params, Reading
 from massmem.batches import batches
 from massmem.config.load import resolve_agents
 from massmem.config.models import TeamConfig
 from massmem.coordinator import Turn, run_turn
-from massmem.errors import HomeError, InputError, SessionBusyError, SessionExistsError, StoreError
+from massmem.errors import HomeError, InputError, SessionExistsError, StoreError
 from massmem.events import Event, Notice, ToolReturned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting, now
-from massmem.home import make_folder, make_home
+from massmem.home import make_home
+from massmem.listing import Listing
 from massmem.messages import clean_text
+from massmem.ownership import Ownership, owned
 from massmem.providers import Providers, check_key
 from massmem.providers.base import ChatProvider
 from massmem.recall import SessionMemory
-from massmem.records import SessionRecord, SessionStatus, TurnRecord
-from massmem.registry import Registry, RegistryDamaged, entry_of
+from massmem.records import SessionRecord, TurnRecord
 from massmem.session_ids import check_session_name
 from massmem.store import open_store
 from massmem.store.base import SessionStore
@@ -60,6 +59,8 @@ class Session:
     ) -> None:
         self.resumed = record is not None
         self.unfinished: TurnRecord | None = None
+        self.wait = 0.0
+        """Seconds that a question waits for another process to end its turn of this session."""
         self._config = config
         self._home = home
         self._store = store
@@ -72,6 +73,8 @@ class Session:
         self._stop = asyncio.Event()
         self._stopped_by: StopReason = "user"
         self._params = Params(config)
+        self._listing = Listing(store, home, config.store.url)
+        self._ownership: Ownership | None = None
 
     @classmethod
     async def open(
@@ -153,8 +156,10 @@ class Session:
                         yield event
                 if message.used or self._stop.is_set():
                     return
-            turn = Turn(self.id, 1 if last is None else last.turn + 1, question, secrets.randbits(32))
-            self._params.begin(turn.number, (), await self._store.state(self.id))
+            number = 1 if last is None else last.turn + 1
+            self._params.begin(number, (), await self._store.state(self.id))
+            news, wanted = self._params.opening(question), self._config.params
+            turn = Turn(self.id, number, question, secrets.randbits(32), (), news, wanted)
             async with aclosing(self._run(turn)) as events:
                 async for event in events:
                     yield event
@@ -176,6 +181,12 @@ class Session:
             async with aclosing(ending) as events:
                 async for event in events:
                     yield event
+
+    async def _append(self, turn: int, events: Sequence[Event]) -> None:
+        """Store what happened, with the values of params that came in; only as long as the session is ours."""
+        if self._ownership is not None:
+            self._ownership.check()
+        await self._store.append(self.id, turn, events, self._params.stored(events))
 
     async def add_tool_result(self, agent_id: str, name: str, text: str) -> None:
         """Keep what a tool gave back outside a turn (in an editor, a pipeline); the agent recalls it later.
@@ -226,45 +237,20 @@ class Session:
 
     @asynccontextmanager
     async def _owned(self) -> AsyncGenerator[None, None]:
-        """Hold the session's lock, which the system releases also after a kill; keep its entry in the index right."""
-        folder = self._home / "locks"
-        make_folder(folder)
-        lock = FileLock(folder / f"{self.id}.lock", mode=0o600)
-        try:
-            lock.acquire(blocking=False)
-        except Timeout as e:
-            raise SessionBusyError(
-                f"another process is running a turn of {self.id}", "run this again when it has finished"
-            ) from e
-        self._stop.clear()
-        # Beside the turn: with thousands of sessions the index takes longer to write than a turn should wait.
-        entering = asyncio.create_task(self._index("active"))
-        try:
-            await existing_session(self._store, self.id)  # it may have been deleted since it was opened
-            yield
-        finally:
+        """Run turns of the session alone; keep its entry in the list right."""
+        async with owned(self._store, self._home, self.id, wait=self.wait, on_loss=self._stop.set) as self._ownership:
+            self._stop.clear()
+            # Beside the turn: with thousands of sessions the list takes longer to write than a turn should wait.
+            entering = asyncio.create_task(self._listing.enter(self.id, "active"))
             try:
-                await entering
-                await self._index()
-            except (HomeError, StoreError) as e:  # the turn is in the store, the index can be made again from it
-                log.warning("the list of sessions was not updated: %s", e.message)
+                await existing_session(self._store, self.id)  # it may have been deleted since it was opened
+                yield
             finally:
-                lock.release()
-
-    async def _index(self, status: SessionStatus | None = None) -> None:
-        """Enter the session in the registry, as the store has it or with `status`; a damaged registry is made anew."""
-        record = await self._store.get_session(self.id)
-        if record is None or record.status == "deleting":
-            return
-        if status is not None:
-            record = record.model_copy(update={"status": status})
-        registry, url = Registry(self._home), self._config.store.url
-        try:
-            await asyncio.to_thread(registry.upsert, entry_of(record, url))
-        except RegistryDamaged as e:
-            log.warning("%s; it is made again from the store. %s", e.message, e.hint)
-            entries = [entry_of(r, url) for r in await self._store.list_sessions()]
-            await asyncio.to_thread(registry.rebuild, entries)
+                try:
+                    await entering
+                    await self._listing.enter(self.id)
+                except (HomeError, StoreError) as e:  # the turn is in the store, the list can be made again from it
+                    log.warning("the list of sessions was not updated: %s", e.message)
 
     async def _last_turn(self) -> TurnRecord | None:
         return None if self._record is None else await self._store.last_turn(self.id)
@@ -300,7 +286,7 @@ class Session:
             case None:
                 message.used = True
                 stopped = TurnInterrupted(by=self._stopped_by)
-                await self._store.append(self.id, pending.turn, [stopped])
+                await self._append(pending.turn, [stopped])
                 yield stopped
                 return
             case Reading("answer"):
@@ -315,7 +301,7 @@ class Session:
 
     async def _abandon(self, pending: TurnRecord, reading: Reading, text: str) -> AsyncGenerator[Event, None]:
         events = self._params.abandoned(pending, reading, text)
-        await self._store.append(self.id, pending.turn, events, self._params.stored(events))
+        await self._append(pending.turn, events)
         for event in events:
             yield event
 
@@ -340,7 +326,7 @@ class Session:
                 async for batch in gathered:
                     batch[:0] = [Notice(message=text) for text in self._memory.take_notices()]
                     batch = [self._params.masked(event) for event in batch]
-                    await self._store.append(self.id, turn.number, batch, self._params.stored(batch))
+                    await self._append(turn.number, batch)
                     self._memory.wake()
                     ended = isinstance(batch[-1], TurnCompleted | TurnFailed | TurnWaiting)
                     if isinstance(batch[-1], TurnCompleted):
@@ -349,12 +335,12 @@ class Session:
                         yield event
             if not ended:
                 stopped, ended = TurnInterrupted(by=self._stopped_by), True
-                await self._store.append(self.id, turn.number, [stopped])
+                await self._append(turn.number, [stopped])
                 yield stopped
         finally:
             if not ended:
                 with suppress(StoreError):  # a store that just failed has raised its error already
-                    await self._store.append(self.id, turn.number, [TurnInterrupted(by=self._stopped_by)])
+                    await self._append(turn.number, [TurnInterrupted(by=self._stopped_by)])
 
     async def _council(self, turn: Turn) -> dict[str, Agent]:
         contexts = await self._views.contexts(Place(turn.session_id, turn.number, turn.question), self._chat)

@@ -34,6 +34,7 @@ class RunOptions:
     debug: bool = False
     quiet: bool = False
     strict: bool = False
+    wait: bool = False
 
 
 app = typer.Typer(
@@ -87,6 +88,9 @@ def ask(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when any agent failed.")] = False,
     timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time limit of the turn.")] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for another process that runs a turn of the session.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Write a log to .massmem/massmem_logs/.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> RunOptions:
@@ -105,7 +109,7 @@ def ask(
     if context.args:
         raise _loose_words([question or "", *context.args])
     return RunOptions(
-        question, config, session_id, newest, output, timeout, list_sessions, as_json, debug, quiet, strict
+        question, config, session_id, newest, output, timeout, list_sessions, as_json, debug, quiet, strict, wait
     )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import math
 import shlex
 import signal
 import sys
@@ -19,7 +20,7 @@ from massmem.cli.signals import Stopper
 from massmem.cli.streams import write_out
 from massmem.cli.team import load_team, read_dotenv
 from massmem.config.models import TeamConfig
-from massmem.errors import InputError, LimitReached, TurnError
+from massmem.errors import InputError, LimitReached, SessionBusyError, TurnError
 from massmem.events import (
     Event,
     TurnAbandoned,
@@ -132,7 +133,26 @@ async def _show_turn(plan: _Plan, session: Session) -> Board:
     return board
 
 
-def _events(plan: _Plan, session: Session) -> AsyncGenerator[Event, None]:
+async def _events(plan: _Plan, session: Session) -> AsyncGenerator[Event, None]:
+    """The turn's events; with --wait as soon as no other process runs a turn of the session."""
+    begun = False
+    try:
+        async with aclosing(_asked(plan, session)) as events:
+            async for event in events:
+                begun = True
+                yield event
+        return
+    except SessionBusyError as e:
+        if begun or not plan.options.wait:
+            raise
+        _tell(f"{e.message}; waiting for it to end")
+    session.wait = math.inf
+    async with aclosing(_asked(plan, session)) as events:
+        async for event in events:
+            yield event
+
+
+def _asked(plan: _Plan, session: Session) -> AsyncGenerator[Event, None]:
     if plan.question is not None:
         return session.ask(plan.question)
     if session.unfinished is None:

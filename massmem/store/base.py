@@ -198,6 +198,10 @@ class SessionStore(Protocol):
         """
         ...
 
+    async def lease_owner(self, session_id: str) -> str | None:
+        """Who took the lease last and has not let go of it, expired or not."""
+        ...
+
     async def renew_lease(self, session_id: str, owner: str, seconds: float) -> bool:
         """Hold it for so many seconds from now. False: it expired and somebody else has taken it, or it was let go."""
         ...

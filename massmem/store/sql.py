@@ -283,6 +283,10 @@ class SqlStore:
         change = state.acquire(self._dialect, clean_text(session_id), clean_text(owner), seconds)
         return await self._change_of(session_id, change) == 1
 
+    async def lease_owner(self, session_id: str) -> str | None:
+        found = await self._read(state.OWNER, of_session=clean_text(session_id))
+        return found[0]["owner"] if found else None
+
     async def renew_lease(self, session_id: str, owner: str, seconds: float) -> bool:
         where = {"of_session": clean_text(session_id), "of_owner": clean_text(owner)}
         return await self._change_of(session_id, state.renew(self._dialect, seconds), where) == 1

@@ -10,6 +10,7 @@ from massmem.store.rows import clean
 from massmem.store.schema import SESSION, leases, session_state
 
 GET_STATE = sa.select(session_state).where(session_state.c.session_id == SESSION)
+OWNER = sa.select(leases.c.owner).where(leases.c.session_id == SESSION)
 _OWNER = sa.bindparam("of_owner", type_=sa.Text)
 _OWNED = (leases.c.session_id == SESSION, leases.c.owner == _OWNER)
 RELEASE = sa.delete(leases).where(*_OWNED)

@@ -82,6 +82,7 @@ async def test_a_lease_has_one_owner(store: SessionStore) -> None:
     assert await store.acquire_lease("a", "one", 60)
     assert await store.acquire_lease("a", "one", 60)
     assert not await store.acquire_lease("a", "two", 60)
+    assert await store.lease_owner("a") == "one"
     assert await store.acquire_lease("b", "two", 60)
     assert await store.renew_lease("a", "one", 60)
     assert not await store.renew_lease("a", "two", 60)
