@@ -90,6 +90,18 @@ class _Models:
         return await self._summarizers[model].summarise(text)
 
 
+def failing(error: MassmemError) -> Extractor:
+    """For a model that could not be opened: what is to be extracted waits, and each attempt says why."""
+
+    async def extract(messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
+        raise error
+
+    async def summarise(text: str, model: str | None) -> str:
+        raise error
+
+    return Extractor(extract, summarise)
+
+
 def with_debug_files(extractor: Extractor, folder: Path) -> Extractor:
     """The same, and each extraction is written to a debug file."""
 

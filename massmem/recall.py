@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from massmem.config.models import AgentConfig, MemoryConfig, RetrievalConfig
 from massmem.errors import MassmemError, MemoryUnavailable
-from massmem.extractor import Extractor, open_extractor, with_debug_files
+from massmem.extractor import Extractor, failing, open_extractor, with_debug_files
 from massmem.memory import open_memory
 from massmem.memory.memories import USER, Memory, Recalled, Wanted
 from massmem.memory.persistent import PersistentMemory, Scope
@@ -122,13 +122,17 @@ class SessionMemory:
     async def _open(self) -> PersistentMemory | None:
         try:
             memory = await open_memory(self._config, self._home, os.environ)
-            opening = open_extractor(self._config.persistent_memory.llm, self._home, memory.known())
-            extractor = await self._stack.enter_async_context(opening)
         except MassmemError as e:
             self._say(f"{e.message}; what is said now is remembered by a later run")
             return None
         if memory.note:
             self._say(memory.note)
+        opening = open_extractor(self._config.persistent_memory.llm, self._home, memory.known())
+        try:
+            extractor = await self._stack.enter_async_context(opening)
+        except MassmemError as e:
+            self._say(f"{e.message}; until then messages are remembered word for word, and no facts")
+            extractor = failing(e)
         if extractor is not None and self._debug is not None:
             extractor = with_debug_files(extractor, self._debug)
         self._recorder = recorder(self._store, memory, extractor, self._agents)

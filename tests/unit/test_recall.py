@@ -77,6 +77,7 @@ async def test_an_answer_that_was_shown_as_it_is_is_not_recalled_beside_itself(s
     shown = [m.id for m in await store.conversation("session_a", None, 9)]
     assert len(shown) == 2
     async with opened(configured(), folder, store) as memory:
+        await caught_up(store)
         assert "Cobham" in await recalled(memory, "ann", "Where do kites nest?")
         assert "Cobham" not in await recalled(memory, "ann", "Where do kites nest?", shown)
         assert "Cobham" not in await recalled(memory, "bob", "Where do kites nest?", shown)
@@ -89,6 +90,8 @@ async def test_a_ballot_is_recalled_by_who_cast_it_alone(store: SessionStore, fo
     if not index:
         (folder / "memory").write_text("in the way")
     async with opened(configured(), folder, store) as memory:
+        if index:
+            await caught_up(store)
         for agent, own, others in (("ann", "are named", "are found"), ("bob", "are found", "are named")):
             text = await recalled(memory, agent, "kites")
             assert "Cobham" in text
@@ -123,6 +126,13 @@ async def test_the_extractor_is_shown_what_is_known(store: SessionStore, folder:
     assert SECOND in text
 
 
+async def caught_up(store: SessionStore) -> None:
+    """Everything that was said is searchable; a question waits for that only for a while."""
+    async with asyncio.timeout(20):
+        while await store.due_recordings("episode", 1) or await store.due_recordings("complete", 1):
+            await asyncio.sleep(0.02)
+
+
 async def settled(store: SessionStore) -> None:
     async with asyncio.timeout(20):
         while (await store.recording_counts()).pending:
@@ -143,6 +153,22 @@ async def test_debug_files_stand_under_the_last_round_of_the_turn(
     assert files == {("attempt_3", "memory_debug", "ann"), ("attempt_1", "memory_debug", "bob")}
 
 
+async def test_a_model_that_cannot_be_opened_costs_the_facts_alone(
+    store: SessionStore, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path / "none"))
+    await store.append("session_a", 1, turn_one())
+    async with opened(configured(llm={"provider": "local"}), folder, store) as memory:
+        await caught_up(store)
+        assert "Cobham" in await recalled(memory, "ann", "kites")
+        (notice,) = memory.take_notices()
+        assert "no facts" in notice
+    counts = await store.recording_counts()
+    assert (counts.pending, counts.failed) == (2, 0)
+    assert counts.reason
+    assert counts.reason in notice
+
+
 async def test_a_changed_embedder_is_said_once_in_each_run(store: SessionStore, folder: Path):
     await store.append("session_a", 1, turn_one())
     async with opened(MemoryConfig(), folder, store) as memory:
@@ -159,10 +185,11 @@ async def test_a_changed_embedder_is_said_once_in_each_run(store: SessionStore, 
 async def test_memories_of_one_run_are_made_again_by_one_that_keeps_them(store: SessionStore, folder: Path):
     await store.append("session_a", 1, turn_one())
     async with opened(configured(on_disk=False), folder, store) as memory:
+        await caught_up(store)
         assert "Cobham" in await recalled(memory, "ann", "kites")
     assert not (folder / "memory").exists()
     for _ in range(2):
         async with opened(configured(), folder, store) as memory:
-            assert "Cobham" in await recalled(memory, "ann", "kites")
             await settled(store)
+            assert "Cobham" in await recalled(memory, "ann", "kites")
     assert len(await everything(store)) == 6
