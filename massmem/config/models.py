@@ -131,7 +131,7 @@ class PersistentMemoryConfig(Section):
     enabled: bool = True
     """Keep searchable facts."""
     on_disk: bool = True
-    """Keep them between runs."""
+    """Keep them between runs; false: they last for one run, and the next run that keeps them makes them again."""
     session_name: str | None = None
     """Left out: this session only; null: all sessions of the user; a name: that one, for all runs that name it."""
     llm: MemoryLlmConfig | None = None
