@@ -1,5 +1,6 @@
 """Memory: what a search and a recording cost, what leaks, and with conversations at hand how much is recalled."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,12 +12,15 @@ from typing import Any
 from scripts.benches.memory_adapter import massmem, massmem_words
 from scripts.benches.memory_leaks import mistakes_found, of_massmem
 from scripts.benches.memory_recall import measure
+from scripts.benches.memory_turn import AGENTS, first_requests
 from scripts.benches.process import PYTHON, BenchError, environment
 from scripts.benches.rows import ROOT, Row, at_least, at_most, exactly, reported
 
 MOST_MS = {1_000: 2.0, 10_000: 3.0, 100_000: 6.0}
 LEAST_PER_S = 1_000
 MOST_OPEN_S, MOST_MB = 0.3, 300
+MOST_ADDED_MS = 50
+SEARCHED_IN_TURNS = 10_000
 LARGEST = max(MOST_MS)
 
 BOUNDS = {
@@ -37,10 +41,13 @@ _LIMIT = 1200
 
 def run() -> list[Row]:
     rows: list[Row] = []
+    turns = (0.0, 0.0)
     for count in MOST_MS:
         with tempfile.TemporaryDirectory(prefix="massmem-bench-") as folder:
             rows += _at_scale(count, _apart("fill", folder, count), _apart("open", folder, count))
-    return rows + _leaks()
+            if count == SEARCHED_IN_TURNS:
+                turns = asyncio.run(first_requests(Path(folder)))
+    return [*rows, _added(*turns), *_leaks()]
 
 
 def run_on(data: Path) -> tuple[list[Row], dict[str, Any]]:
@@ -54,20 +61,31 @@ def run_on(data: Path) -> tuple[list[Row], dict[str, Any]]:
 def _at_scale(count: int, filled: Mapping[str, float], opened: Mapping[str, float]) -> list[Row]:
     of = f"{count:,} memories"
     note = f"p95 {opened['search_p95_ms']:.1f}; {opened['new_ms']:.1f} for questions that no one has asked before"
+    speed = f"{filled['per_cpu_s']:,.0f} per second of CPU"
     rows = [
         at_most(f"search among {of}: CPU p50", opened["search_ms"], "ms", MOST_MS[count], note),
-        at_least(f"recording {of}: per second, embedded", filled["per_s"], "", LEAST_PER_S),
-        reported(f"recording one more among {of}: CPU", filled["one_ms"], "ms"),
+        at_least(f"recording {of}: per second, embedded", filled["per_s"], "", LEAST_PER_S, speed),
+        reported(f"recording one more among {of}: CPU p50", filled["one_ms"], "ms", "no other is indexed again"),
     ]
     if count == LARGEST:
         note = f"{opened['files_mb']:.0f} MB of it pages of files; {opened['before_mb']:.0f} MB before it was opened"
+        opening, cpu = (
+            f"opening {of}: index and embedder, their libraries loaded",
+            f"{opened['open_cpu_s']:.2g} s of CPU",
+        )
         rows += [
-            at_most(f"opening {of}: index and embedder, their libraries loaded", opened["open_s"], "s", MOST_OPEN_S),
+            at_most(opening, opened["open_s"], "s", MOST_OPEN_S, cpu),
             reported(f"first search among {of} in a new process", opened["first_ms"], "ms"),
             at_most(f"resident memory with {of}", opened["rss_mb"], "MB", MOST_MB, note),
             reported("resident memory of the process that recorded them all", filled["rss_mb"], "MB"),
         ]
     return rows
+
+
+def _added(with_memory: float, without: float) -> Row:
+    what = f"memory adds before the first request of a turn: {AGENTS} agents, {SEARCHED_IN_TURNS:,} memories"
+    note = f"{1000 * without:.0f} ms without, {1000 * with_memory:.0f} ms with it; warm"
+    return at_most(what, 1000 * (with_memory - without), "ms", MOST_ADDED_MS, note)
 
 
 def _leaks() -> list[Row]:

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from scripts.benches import main as bench
-from scripts.benches.memory_adapter import Adapter, massmem, massmem_words
+from scripts.benches.memory_adapter import Adapter, Team, massmem, massmem_words
 from scripts.benches.memory_leaks import Found, Mistaken, mistakes_found, of_massmem, right, walk
 from scripts.benches.memory_recall import measure
+from scripts.benches.memory_scale import fill
+from scripts.benches.memory_turn import first_requests
 from scripts.benches.process import BenchError
 from scripts.benches.rows import as_table, at_least
 
@@ -120,6 +122,26 @@ def test_the_adapter_is_one_for_other_harnesses(tmp_path: Path):
     text, claimed = memory.context("kites", 1000)
     assert (text.splitlines()[1], claimed) == ("User: Kites are red.", {"m", "n"})
     memory.close()
+
+
+def test_the_adapter_of_a_team_is_one_for_other_leak_suites(tmp_path: Path):
+    team = Team(str(tmp_path))
+    team.record("a1", 1, "We decided on kites.")
+    team.record("a2", 1, "We decided on oaks.")
+    assert "kites" in team.context("a1", 1, "What did we decide?")
+    assert "oaks" not in team.context("a1", 1, "What did we decide?")
+    team.complete(1, "a2")
+    team.complete(2, None)
+    assert "oaks" in team.context("a1", 2, "What did we decide?")
+    assert "kites" not in team.context("a2", 2, "What did we decide?")
+    team.close()
+
+
+async def test_what_memory_adds_to_a_turn_is_measured(tmp_path: Path):
+    await fill(tmp_path, 20)
+    with_memory, without = await first_requests(tmp_path)
+    assert 0 < without < 5
+    assert 0 < with_memory < 5
 
 
 async def test_the_leak_protocol_is_kept_by_the_rule_and_finds_every_classic_mistake():

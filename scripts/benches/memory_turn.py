@@ -1,0 +1,59 @@
+"""How much later the first request of a turn leaves because there is a memory, once everything is loaded."""
+
+import asyncio
+import time
+from contextlib import aclosing
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+from massmem.config.models import TeamConfig
+from massmem.events import AgentDelta, Notice
+from massmem.session import Session
+from scripts.benches import teams
+from scripts.benches.memory_scale import query, sentences
+from scripts.benches.process import BenchError
+
+AGENTS = 3
+TURNS = 12
+WARM = 2
+"""Turns that are not counted: libraries are loaded beside them."""
+
+
+async def first_requests(home: Path) -> tuple[float, float]:
+    """Seconds from a question until the first model has begun to answer, with memory and without: medians of turns.
+
+    home: its memory is searched, all sessions of it. The turns alternate, so that a busy machine slows both.
+    """
+    sessions = [await Session.open(_team(home, memory=memory), home=home) for memory in (True, False)]
+    random, pool = Random(5), sentences()
+    spent: list[list[float]] = []
+    try:
+        for _ in range(TURNS):
+            asked = query(random, pool)
+            spent.append([await _first(session, asked) for session in sessions])
+    finally:
+        for session in sessions:
+            await session.close()
+    with_memory, without = zip(*spent[WARM:], strict=True)
+    return median(with_memory), median(without)
+
+
+def _team(home: Path, *, memory: bool) -> TeamConfig:
+    team: dict[str, Any] = teams.scripted(AGENTS, home, 0)
+    team["memory"] = {"persistent_memory": {"enabled": memory, "session_name": None}}
+    return teams.config(team)
+
+
+async def _first(session: Session, question: str) -> float:
+    """The scripted agents answer at once: the first word of one of them comes when its request was sent."""
+    start, first = time.perf_counter(), 0.0
+    async with aclosing(session.ask(question)) as events:
+        async for event in events:
+            if not first and isinstance(event, AgentDelta):
+                first = time.perf_counter() - start
+            if isinstance(event, Notice):
+                raise BenchError(f"the memory could not be used: {event.message}")
+    await asyncio.sleep(0.2)  # a user reads
+    return first
