@@ -24,6 +24,9 @@ Recall = Callable[[str, frozenset[str], int], Awaitable[str]]
 """From the question, the ids of messages that are shown anyway and the most tokens to the lines that the agent's
 memory has on it, "" for none. Never fails: it says so elsewhere."""
 
+SMALLEST_WINDOW = 512
+"""Tokens that any model reads."""
+
 _AIM = 0.75
 """Of the threshold, after a compression: the next messages shall not bring another one."""
 _NEARLY_FULL = 0.93
@@ -54,9 +57,9 @@ class Meter:
 
     def learn(self, estimated: int, overflow: ContextOverflow) -> None:
         """The server refused a prompt that we took for `estimated` tokens."""
-        size = overflow.prompt_tokens or estimated
+        size = overflow.prompt_tokens or max(estimated, self.buffer.tokens)
         # Without a number all that is known is that less must be sent.
-        self.window = overflow.window or min(self.window, int(0.9 * size))
+        self.window = overflow.window or max(SMALLEST_WINDOW, min(self.window, int(0.9 * size)))
         self.assumed = False
         if overflow.prompt_tokens or estimated <= self.window:
             self.buffer.calibrate(estimated, overflow.prompt_tokens or int(1.1 * self.window))
@@ -142,8 +145,10 @@ class Context:
         Raises:
             DoesNotFit: it cannot be made smaller, or not small enough.
         """
+        filled = max(self._sent, self._meter.buffer.tokens)
         self._meter.learn(self._sent, error)
         event = await self._compress(task, round_, "overflow", _work(reply, error.partial))
+        event = event.model_copy(update={"before": max(filled, event.before)})
         if event.after > self._limit or event.after >= event.before:
             raise self.too_large(task) from error
         return event

@@ -32,8 +32,8 @@ _DECISION = re.compile(
 _SHORTEST_LINE = 3
 """Tokens below which no line fits."""
 
-_SAME_WORDS = 4
-"""Content words from which two sentences that differ in their values only speak of the same thing."""
+_SAME_WORDS = 5
+"""Words from which two sentences that differ in their values only speak of the same thing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,9 @@ def split(text: str, most: int, count: Count) -> list[str]:
     while start < len(text):
         end = min(len(text), start + size)
         if end < len(text):
-            at = max(text.rfind("\n", start + size // 2, end), text.rfind(" ", start + size // 2, end))
-            end = at + 1 if at > start else end
+            half = start + size // 2
+            at = next((found for sign in "\n " if (found := text.rfind(sign, half, end)) >= 0), -1)
+            end = at + 1 if at >= 0 else end
         pieces.append(text[start:end])
         start = end
     return pieces
@@ -183,14 +184,21 @@ def _sentences(texts: Sequence[Said]) -> list[_Sentence]:
 
 
 def _current(sentences: Sequence[_Sentence]) -> list[_Sentence]:
-    """Without those that are said again later, word for word or with another value."""
-    latest: dict[tuple[str, ...], int] = {}
-    frames: list[tuple[str, ...]] = []
-    for sentence in sentences:
-        frame = tuple(_WORD.findall(_VALUE.sub(" ", _unnamed(sentence)).lower()))
-        frames.append(frame if len(frame) >= _SAME_WORDS else tuple(sentence.words))
-        latest[frames[-1]] = sentence.order
-    return [s for s, frame in zip(sentences, frames, strict=True) if latest[frame] == s.order]
+    """Without those that are said again later, word for word or with another last value."""
+    topics = [_topic(sentence) for sentence in sentences]
+    latest = {topic: sentence.order for topic, sentence in zip(topics, sentences, strict=True)}
+    return [s for topic, s in zip(topics, sentences, strict=True) if latest[topic] == s.order]
+
+
+def _topic(sentence: _Sentence) -> tuple[str, ...]:
+    """What a sentence is about: all of it but its last value, which is mostly what it tells ("the code is AB-1").
+
+    Earlier values tell what it is about ("item 7 costs 5 euros").
+    """
+    text = _unnamed(sentence)
+    values = _VALUE.findall(text)
+    words = _WORD.findall(_VALUE.sub(" ", text).lower())
+    return (*words, *values[:-1]) if len(words) >= _SAME_WORDS else tuple(sentence.words)
 
 
 def _unnamed(sentence: _Sentence) -> str:

@@ -81,9 +81,17 @@ class _Server:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 body = await reader.readexactly(_length(head))
-                writer.write(self._seen() if head.startswith("GET ") else await self._reply(body))
+                writer.write(await self._answer(head, body))
                 await writer.drain()
         writer.close()
+
+    async def _answer(self, head: str, body: bytes) -> bytes:
+        """What is no chat is a question about the server (how large is the window?), which this one does not answer."""
+        if head.startswith("GET /seen"):
+            return self._seen()
+        if head.startswith("POST ") and head.split(" ", 2)[1].endswith("/chat/completions"):
+            return await self._reply(body)
+        return b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
 
     async def _reply(self, body: bytes) -> bytes:
         self.bodies.append(body)
@@ -103,7 +111,7 @@ def characters_sent(body: bytes) -> int:
     data = json.loads(body)
     extras = (data[name] for name in ("tools", "response_format") if name in data)
     compact = sum(len(json.dumps(extra, ensure_ascii=False, separators=(",", ":"))) for extra in extras)
-    return compact + sum(len(message["content"] or "") for message in data["messages"])
+    return compact + sum(len(message["content"] or "") for message in data.get("messages", ()))
 
 
 def _answer_pieces() -> list[dict[str, Any]]:

@@ -87,7 +87,9 @@ def test_each_preset_is_a_limit_that_other_keys_change():
 
 
 def test_the_brief_preset_cuts_answers_and_leaves_questions_whole():
-    kept = window(Budget(1_000, 6, answer=5), [record(1, "user", "a long question"), record(2, "assistant", "a long answer")])
+    kept = window(
+        Budget(1_000, 6, answer=5), [record(1, "user", "a long question"), record(2, "assistant", "a long answer")]
+    )
     assert [shown.message.content for shown in kept.view().shown] == ["a long question", "a lon..."]
 
 
