@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.stores import kind, new_place, postgres  # noqa: F401  fixtures for whoever names them
+from tests.support.stores import _databases, kind, new_place, postgres  # noqa: F401  fixtures for whoever names them
 
 _KEY_SUFFIXES = ("_API_KEY", "_API_TOKEN")
 _LOOPBACK = {"127.0.0.1", "::1", "localhost", ""}

@@ -8,7 +8,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from sqlalchemy import make_url
 
 from massmem.store import postgres_server
 from tests.support.postgres_server import PostgresServer, binary
@@ -17,7 +16,29 @@ NewPlace = Callable[[], str]
 """Makes an empty place for a store and returns its URL."""
 
 KINDS = ("sqlite", "postgres")
-_TEMPLATE = "template_massmem"
+
+
+class _Databases:
+    """Databases with massmem's tables, emptied and used again: to make one takes longer than a test."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+        self._template = server.new_database()
+        postgres_server.upgrade(postgres_server.address(server.url(self._template)))
+        self._free: list[str] = []
+        self._used: list[str] = []
+
+    def take(self) -> str:
+        if not self._free:
+            self._free.append(self._server.new_database(f"TEMPLATE {self._template}"))
+        self._used.append(self._free.pop())
+        return self._server.url(self._used[-1])
+
+    def give_back(self) -> None:
+        for name in self._used:
+            self._server.execute("DELETE FROM chat_sessions", name)
+        self._free += self._used
+        self._used.clear()
 
 
 @pytest.fixture(scope="session")
@@ -26,12 +47,14 @@ def postgres() -> Iterator[PostgresServer]:
         pytest.skip("there is no PostgreSQL on this machine: apt-get install postgresql")
     server = PostgresServer()
     try:
-        # Its tables are copied, which takes less time than making them for every test.
-        server.execute(f"CREATE DATABASE {_TEMPLATE}")
-        postgres_server.upgrade(make_url(server.url(_TEMPLATE)).set(drivername="postgresql+psycopg"))
         yield server
     finally:
         server.remove()
+
+
+@pytest.fixture(scope="session")
+def _databases(postgres: PostgresServer) -> _Databases:
+    return _Databases(postgres)
 
 
 @pytest.fixture(params=KINDS)
@@ -40,13 +63,14 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def new_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> NewPlace:
+def new_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewPlace]:
     match kind:
         case "sqlite":
             numbers = count()
-            return lambda: f"sqlite:///{tmp_path / f'store{next(numbers)}.db'}"
+            yield lambda: f"sqlite:///{tmp_path / f'store{next(numbers)}.db'}"
         case "postgres":
-            server: PostgresServer = request.getfixturevalue("postgres")
-            return lambda: server.url(server.new_database(f"TEMPLATE {_TEMPLATE}"))
+            databases: _Databases = request.getfixturevalue("_databases")
+            yield databases.take
+            databases.give_back()
         case _:
             raise AssertionError(kind)
