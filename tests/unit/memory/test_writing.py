@@ -14,7 +14,7 @@ from massmem.memory.index.visible import Point
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.memories import Selection, Wanted
 from massmem.memory.places import Places
-from tests.support.memories import asks, count, fact, indexed, said
+from tests.support.memories import asks, count, fact, indexed, letters, said
 
 
 def memory_with(folder: Path, encode: Callable[[Sequence[str]], Sequence[Any]]) -> IndexedMemory:
@@ -128,4 +128,38 @@ async def test_a_session_whose_place_is_taken_goes_elsewhere_and_overwrites_noth
     await memory.record([said("Mine.")])
     assert index.payloads([session_base("s", 0)])[session_base("s", 0)]["data"] == "Theirs."
     assert [m.text for m in await memory.list(Selection("s"))] == ["Mine."]
+    await memory.close()
+
+
+class Counting(EmbeddedIndex):
+    """Counts the points that are written."""
+
+    written = 0
+
+    def upsert(self, points: Sequence[Point]) -> None:
+        self.written += len(points)
+        super().upsert(points)
+
+
+@pytest.mark.parametrize("there", [10, 300])
+async def test_adding_one_memory_touches_no_other(tmp_path: Path, there: int):
+    """However many there are: one text is embedded, one point is written, and all others stay what they are."""
+    embedded: list[str] = []
+    by_letters = letters()
+
+    def encode(texts: Sequence[str]) -> Sequence[Any]:
+        embedded.extend(texts)
+        return by_letters.embed(texts)
+
+    index = Counting(tmp_path / "index", by_letters.dims)
+    memory = IndexedMemory(index, Embedder("letters", by_letters.dims, encode), count, "")
+    await memory.record([said(f"Kites number {i} are red.", i) for i in range(there)])
+    before = dict(point for part in index.everything() for point in part)
+    embedded.clear()
+    index.written = 0
+    await memory.record([said("Kites are red and oaks are old.", there)])
+    after = dict(point for part in index.everything() for point in part)
+    assert embedded == ["user: Kites are red and oaks are old."]
+    assert index.written == len(after) - len(before) == 1
+    assert {key: after[key] for key in before} == before
     await memory.close()
