@@ -1,12 +1,14 @@
 """A real PostgreSQL server of this machine, in a folder of its own: started, killed, restarted and stopped by pid."""
 
 import contextlib
+import ctypes
 import os
 import pwd
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -64,6 +66,7 @@ class PostgresServer:
                 self._process = subprocess.Popen(
                     [*arguments, *(part for setting in settings for part in ("-c", setting))],
                     stdout=log, stderr=log, user=self._user, group=_group(self._user), start_new_session=True,
+                    preexec_fn=_end_with_parent,
                 )  # fmt: skip
             while self._process.poll() is None:
                 if self._answers():
@@ -135,6 +138,12 @@ class PostgresServer:
             group=_group(self._user), cwd=self.folder, env={**os.environ, "HOME": str(self.folder), "LC_ALL": "C"},
         )  # fmt: skip
         assert result.returncode == 0, result.stderr
+
+
+def _end_with_parent() -> None:
+    """Linux ends the server also when the tests are killed and can clean up nothing (PR_SET_PDEATHSIG is 1)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGQUIT)
 
 
 def _unprivileged() -> str | None:
