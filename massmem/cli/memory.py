@@ -44,14 +44,15 @@ def search_command(
     """Find memories by meaning and words, best first: what the user said, what winners said, and the agent's own."""
     at = prepared(config)
     found, unavailable = asyncio.run(actions.search(at, query, session_id, agent, (limit, tokens)))
+    memories = found.memories[:limit]  # an agent is shown so many messages; here each of their passages has its line
     if as_json:
-        rows = [memory_row(m) | {"score": round(m.score, 4)} for m in found.memories]
+        rows = [memory_row(m) | {"score": round(m.score, 4)} for m in memories]
         how = {"lexical_only": found.lexical_only, "unavailable": unavailable or None}
         _print_json({"query": query, "memories": rows, "tokens": found.tokens} | how)
         return
     if unavailable:
         say(f"{unavailable}: the log was searched by words instead")
-    _print_list(found.memories)
+    _print_list(memories)
 
 
 @app.command("list")
