@@ -15,6 +15,7 @@ from massmem.memory import open_memory
 from massmem.memory.memories import USER, Memory, Recalled, Wanted
 from massmem.memory.persistent import PersistentMemory, Scope
 from massmem.memory.quoting import Quote, render
+from massmem.memory.recording.private import without_values
 from massmem.memory.recording.recorded import is_ballot, spoken
 from massmem.memory.recording.worker import Recorder
 from massmem.memory.tokens import estimate_tokens
@@ -167,7 +168,7 @@ async def by_words(store: "SessionStore", query: str, scope: Scope, wanted: Want
         StoreError: the log cannot be read.
     """
     sessions = None if scope.everywhere else [scope.session_id]
-    messages = await store.search_text(query, sessions, _BY_WORDS)
+    messages = await without_values(store, await store.search_text(query, sessions, _BY_WORDS))
     won = await store.winners(list({m.session_id for m in messages}))
     chosen: list[Memory] = []
     left = wanted.tokens

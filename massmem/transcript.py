@@ -23,16 +23,22 @@ class Ballot:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One turn. messages: all of it, in order, question and final answer included."""
+    """One turn. messages: all of it, in order, question and final answer included. plan: what is still to be done."""
 
     record: TurnRecord
     messages: tuple[MessageRecord, ...]
     ballots: tuple[Ballot, ...]
+    plan: tuple[str, ...] = ()
 
     @property
     def final(self) -> MessageRecord | None:
         """The answer that the user was given."""
-        return next((m for m in self.messages if m.final), None)
+        return next((m for m in self.messages if m.final and "waiting_for" not in m.metadata), None)
+
+    @property
+    def dialogue(self) -> list[tuple[str, str]]:
+        """What the user was asked meanwhile, and replied: the agent, "" for the user, and the words."""
+        return [(m.agent_id or "", m.content) for m in self.messages if {"waiting_for", "param"} & m.metadata.keys()]
 
     @property
     def answers(self) -> list[MessageRecord]:

@@ -63,8 +63,9 @@ def conversation(said: Exchange, *, everything: bool) -> str:
     parts = [_styled(rule + "─" * max(min(_width(), 80) - len(rule), 0), _DIM), _speech("You", record.question)]
     if everything:
         parts += _steps(said)
+    parts += [_speech(who or "You", text) for who, text in said.dialogue]
     if final is None:
-        parts.append(_styled(f"No answer: the turn is {record.status}.", _DIM))
+        parts += [_styled(line, _DIM) for line in (f"No answer: the turn is {record.status}.", *said.plan)]
     else:
         parts.append(_speech(final.agent_id or "assistant", final.content))
         parts.append(_styled(how_decided(said), _DIM))

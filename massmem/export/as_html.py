@@ -34,6 +34,8 @@ def turn(said: Exchange, first: bool, detailed: bool) -> str:
     parts.append(_said("User", record.question, "user"))
     if detailed:
         parts += [_step(m) for m in said.messages if m.kind != "user" and not m.final]
+    for who, text in said.dialogue:
+        parts.append(_said(f"Assistant ({who})" if who else "User", text, "final" if who else "user"))
     if final is None:
         parts.append(f'<p class="how">No answer: the turn is {escape(record.status)}.</p>')
     else:

@@ -30,6 +30,8 @@ def turn_object(said: Exchange) -> dict[str, Any]:
         "status": record.status,
         "question": record.question,
         "answer": None if final is None else final.content,
+        "asked": [{"agent": who or None, "content": text} for who, text in said.dialogue],
+        "plan": list(said.plan),
         "winner": record.winner,
         "confidence": None if final is None else final.confidence,
         "escalated": final is not None and final.escalated,

@@ -18,6 +18,7 @@ def turn(said: Exchange, first: bool, detailed: bool) -> str:
     parts = [f"\n## Turn {record.turn}, {moment(record.started_at)}\n", f"**User**: {record.question}\n"]
     if detailed:
         parts += _steps(said)
+    parts += [f"**{f'Assistant** ({_plain(who)})' if who else 'User**'}: {text}\n" for who, text in said.dialogue]
     if final is None:
         parts.append(f"*No answer: the turn is {record.status}.*\n")
     else:

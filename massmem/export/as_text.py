@@ -15,6 +15,7 @@ def turn(said: Exchange, first: bool, detailed: bool) -> str:
     parts = [f"\n--- Turn {record.turn}, {moment(record.started_at)} ---", f"User: {record.question}"]
     if detailed:
         parts += _steps(said)
+    parts += [f"{f'Assistant ({who})' if who else 'User'}: {text}" for who, text in said.dialogue]
     if final is None:
         parts.append(f"(no answer: the turn is {record.status})")
     else:

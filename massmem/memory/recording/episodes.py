@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from massmem.errors import EmbeddingError
 from massmem.memory.persistent import PersistentMemory
 from massmem.memory.recording.attempts import BAD_ROW, NOT_THE_ROW, Counts, failed, finished
+from massmem.memory.recording.private import without_values
 from massmem.memory.recording.recorded import episodes_of
 from massmem.records import RecordingKind, RecordingRecord
 
@@ -74,7 +75,8 @@ class EpisodeWriter:
 
     async def _write_episodes(self, rows: Sequence[RecordingRecord]) -> None:
         sessions = list(dict.fromkeys(row.session_id for row in rows))
-        messages = {m.id: m for m in await self._store.messages_by_id([row.message_id for row in rows])}
+        found = await self._store.messages_by_id([row.message_id for row in rows])
+        messages = {m.id: m for m in await without_values(self._store, found)}
         groups = {session_id: await group_of(self._store, session_id) for session_id in sessions}
         episodes = episodes_of(rows, messages, await self._store.winners(sessions), groups)
         if episodes:

@@ -21,6 +21,7 @@ from massmem.memory.persistent import PersistentMemory
 from massmem.memory.recording.attempts import BAD_ROW, NOT_THE_ROW, Counts, failed, finished
 from massmem.memory.recording.episodes import group_of
 from massmem.memory.recording.forgotten import is_forgotten
+from massmem.memory.recording.private import without_values
 from massmem.memory.recording.recorded import Conversation, conversation_of
 from massmem.memory.recording.results import Summarise, shortened
 from massmem.records import RecordingRecord
@@ -134,7 +135,7 @@ class FactWriter:
         self._kept.pop((row.session_id, row.seq, row.agent_id), None)
 
     async def _conversation(self, row: RecordingRecord, kept: _Kept) -> Conversation | None:
-        turn = await self._store.turn_messages(row.session_id, row.turn)
+        turn = await without_values(self._store, await self._store.turn_messages(row.session_id, row.turn))
         settings = self._settings.get(row.agent_id or "", RecordingConfig())
         turn, kept.note = await shortened(turn, row, settings, self._summarise, kept.summaries)
         winners = await self._store.winners([row.session_id])
