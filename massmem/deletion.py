@@ -4,17 +4,17 @@ What is only marked when the process dies is finished by the next deletion; unti
 """
 
 import asyncio
-import secrets
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from platform import node
 
 from filelock import FileLock, Timeout
 
 from massmem.config.models import TeamConfig
-from massmem.home import make_folder, unwritable
+from massmem.home import make_file, make_folder, unwritable
 from massmem.memory.erasing import Erase, opened_for_erasing
 from massmem.memory.memories import Selection
 from massmem.records import SessionFilter, SessionRecord
@@ -28,6 +28,7 @@ _EVENTS = 5_000
 """Events that one transaction deletes: others write between two of them."""
 
 _LEASE = 60.0
+_NOTES = "deleting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,33 +63,42 @@ async def delete_sessions(at: Place, sessions: Sequence[SessionRecord], progress
         MemoryUnavailable: the memory is in use by another process; nothing was deleted.
         StoreError: what was deleted is gone; the next deletion goes on.
     """
-    begun = await at.store.find_sessions(SessionFilter(status="deleting"))
-    wanted = {session.session_id: session for session in (*sessions, *(each.session for each in begun))}
+    marked = await at.store.find_sessions(SessionFilter(status="deleting"))
+    wanted = {session.session_id: session for session in (*sessions, *(each.session for each in marked))}
+    gone = [name for name in begun(at.home) if await at.store.get_session(name) is None]
     async with opened_for_erasing(at.config.memory, at.home, at.environ) as erase:
         with ExitStack() as locks:
             mine = [each for each in wanted.values() if await _hold(at, each.session_id, locks)]
             memories = await _delete(at, mine, erase, progress)
             erased = await at.store.erase()
-            ids = tuple(each.session_id for each in mine)
+            ids = (*(each.session_id for each in mine), *gone)
             await asyncio.to_thread(_forget_files, at, ids)
             await _unlist(at, ids)
-    await asyncio.to_thread(_forget_locks, at.home, ids)
+    await asyncio.to_thread(_forget_notes, at.home, ids)
     busy = tuple(name for name in wanted if name not in ids)
     return Deleted(ids, busy, sum(each.message_count for each in mine), memories, erased)
 
 
+def begun(home: Path) -> list[str]:
+    """Ids of sessions whose deletion was begun here, and has not ended: a file each, until all is erased."""
+    return sorted(path.name for path in (home / _NOTES).glob("*"))
+
+
 async def _hold(at: Place, session_id: str, locks: ExitStack) -> bool:
     """Whether no turn of the session is under way; from now on none begins."""
-    folder = at.home / "locks"
+    folder, notes = at.home / "locks", at.home / _NOTES
     make_folder(folder)
+    make_folder(notes)
     lock = FileLock(folder / f"{session_id}.lock", mode=0o600)
     try:
         lock.acquire(blocking=False)
     except Timeout:
         return False
     locks.callback(lock.release)
-    if not await at.store.acquire_lease(session_id, f"deletion-{secrets.token_hex(8)}", _LEASE):
+    # The lock keeps other processes of this home away: what holds the lease under this name is a deletion that died.
+    if not await at.store.acquire_lease(session_id, f"deletion {node()} {at.home}", _LEASE):
         return False
+    make_file(notes / session_id)
     await at.store.delete_session(session_id, 0)
     return True
 
@@ -143,9 +153,10 @@ def _mentions(path: Path, names: Sequence[bytes]) -> bool:
     return False
 
 
-def _forget_locks(home: Path, session_ids: Sequence[str]) -> None:
+def _forget_notes(home: Path, session_ids: Sequence[str]) -> None:
     for session_id in session_ids:
         (home / "locks" / f"{session_id}.lock").unlink(missing_ok=True)
+        (home / _NOTES / session_id).unlink(missing_ok=True)
 
 
 async def _unlist(at: Place, session_ids: Sequence[str]) -> None:

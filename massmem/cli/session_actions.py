@@ -4,18 +4,19 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from massmem.cli.progress import Progress
 from massmem.cli.team import Prepared
-from massmem.deletion import Deleted, Place, delete_sessions
+from massmem.deletion import Deleted, Place, begun, delete_sessions
 from massmem.errors import InputError
 from massmem.events import now
 from massmem.export import Format, session_without_secrets, without_secrets
 from massmem.insights import Insights
+from massmem.plan import plan_of
 from massmem.records import ListedSession, MessageRecord, SessionCounts, SessionFilter, SessionRecord
 from massmem.registry import Registry, RegistryDamaged, entry_of, without_password
 from massmem.session_ids import check_session_name
@@ -27,10 +28,11 @@ from massmem.transcript import Exchange
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One page of a list; counts: of all that match."""
+    """One page of a list. counts: of all that match. cut_off: ids of sessions whose deletion was."""
 
     sessions: list[ListedSession]
     counts: SessionCounts
+    cut_off: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,10 @@ class Found:
 
 async def listed(at: Prepared, wanted: SessionFilter, limit: int | None, offset: int = 0) -> Listing:
     async with _store(at) as store:
-        return Listing(await store.find_sessions(wanted, limit, offset), await store.session_counts(wanted))
+        found = await store.find_sessions(wanted, limit, offset)
+        marked = [each.session.session_id for each in found if each.session.status == "deleting"]
+        cut_off = sorted({*marked, *begun(at.home)})
+        return Listing(found, await store.session_counts(wanted), cut_off)
 
 
 async def read(
@@ -53,12 +58,20 @@ async def read(
         if turn is not None:
             one = await one_exchange(store, session.session_id, turn)
             head(session)
-            each(one)
+            each(await _with_plan(store, one))
             return
         head(session)
         async with aclosing(exchanges(store, session.session_id)) as turns:
             async for said in turns:
-                each(said)
+                each(await _with_plan(store, said))
+
+
+async def _with_plan(store: SessionStore, said: Exchange) -> Exchange:
+    """The turn with what is still to be done in it, when it is not over."""
+    if said.record.status in ("completed", "abandoned"):
+        return said
+    plan = plan_of(await store.turn_events(said.record.session_id, said.record.turn))
+    return replace(said, plan=tuple(plan.lines()))
 
 
 async def found(at: Prepared, query: str, name: str | None, limit: int) -> list[Found]:
@@ -93,11 +106,13 @@ async def renamed(at: Prepared, name: str, title: str) -> SessionRecord:
 
 
 async def to_delete(at: Prepared, names: Sequence[str]) -> list[SessionRecord]:
-    """The sessions that are meant, also such as are being deleted already."""
+    """The sessions that are meant, also such as are being deleted; not those of which only traces are left."""
     async with _store(at) as store:
         meant: dict[str, SessionRecord] = {}
         for name in names:
             exact = await store.get_session(check_session_name(name))
+            if exact is None and name in begun(at.home):
+                continue
             session = exact or await find_session(store, name)
             meant[session.session_id] = session
         return list(meant.values())
@@ -121,11 +136,12 @@ async def exported(
     """Write a session piece by piece, without secrets."""
     async with _store(at) as store:
         session = await find_session(store, check_session_name(name))
-        write(form.head(session_without_secrets(session)))
+        values = (await store.state(session.session_id)).params
+        write(form.head(session_without_secrets(session, values)))
         first, done = True, 0
         async with aclosing(exchanges(store, session.session_id)) as turns:
             async for said in turns:
-                write(form.turn(without_secrets(said), first, detailed))
+                write(form.turn(without_secrets(said, values), first, detailed))
                 first, done = False, done + len(said.messages)
                 progress(done, max(done, session.message_count))
         write(form.tail())

@@ -69,15 +69,14 @@ def list_command(
         counts = {"total": found.counts.sessions, "limit": limit, "offset": offset}
         _print_json({"sessions": [_listed_row(each) for each in found.sessions], **counts})
         return
-    if not found.sessions:
+    if found.sessions:
+        write_out(view.table(found.sessions))
+    else:
         say("no session matches" if found.counts.sessions or wanted != SessionFilter() else "there is no session yet")
-        return
-    write_out(view.table(found.sessions))
     if (rest := found.counts.sessions - len(found.sessions) - offset) > 0:
         say(f"{rest:,} more; see them with --limit 0, or fewer with --text, --status and --since")
-    for each in found.sessions:
-        if each.session.status == "deleting":
-            say(f"the deletion of {each.session.session_id} was cut off; delete it again to finish it")
+    for name in found.cut_off:
+        say(f"the deletion of {name} was cut off, or is under way; to finish it: massmem sessions delete {name}")
 
 
 @app.command("show")
@@ -153,7 +152,7 @@ def delete_command(
     _check_terminal(yes)
     at = prepared(config)
     sessions = asyncio.run(actions.to_delete(at, names))
-    if not (yes or _confirmed([_told(session) for session in sessions])):
+    if sessions and not (yes or _confirmed([_told(session) for session in sessions])):
         return 0
     return _report(_delete(at, sessions), as_json=as_json)
 

@@ -281,6 +281,17 @@ def test_a_deletion_that_was_cut_off_is_shown_refused_and_finished(
     assert sessions.ids() == []
 
 
+def test_traces_of_a_deletion_that_was_cut_off_at_its_end(sessions: Command, home_of_two: Path) -> None:
+    (home_of_two / "deleting").mkdir()
+    (home_of_two / "deleting" / TRIP).touch()
+    in_store(home_of_two, lambda store: store.delete_session(TRIP, 1000))
+    assert f"the deletion of {TRIP} was cut off" in sessions("list")[1]
+    assert TRIP in [entry.session_id for entry in Registry(home_of_two).entries()]
+    assert f'deleted": ["{TRIP}"]' in sessions("delete", TRIP, "--yes", "--json")[0]
+    assert holding(home_of_two, "xanadustadt", TRIP) == []
+    assert sessions.ids() == [SKY]
+
+
 def test_deletion_asks(sessions: Command, tmp_path: Path) -> None:
     assert "add --yes" in sessions("delete", TRIP, code=2)[1]
     line = ["-m", "massmem", "sessions", "delete", TRIP, "--config", "team.yaml"]
