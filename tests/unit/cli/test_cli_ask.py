@@ -29,6 +29,8 @@ def parse(*arguments: str) -> object:
         (["--quiet", "--", "-5 + 3?"], RunOptions("-5 + 3?", quiet=True)),
         (["--session-id", "s", "--timeout", "2.5"], RunOptions(session_id="s", timeout=2.5)),
         (["--output", "jsonl", "--strict", "x"], RunOptions("x", output=Output.JSONL, strict=True)),
+        (["--continue", "and then?"], RunOptions("and then?", newest=True)),
+        (["-c"], RunOptions(newest=True)),
         (["--list-sessions", "--json"], RunOptions(list_sessions=True, as_json=True)),
         (["--json", "x"], RunOptions("x", output=Output.JSON, as_json=True)),
         (["--debug", ""], RunOptions("", debug=True)),

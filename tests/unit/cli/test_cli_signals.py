@@ -9,21 +9,22 @@ from massmem.cli.signals import Stopper
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_the_first_signal_asks_the_second_cancels(signum: signal.Signals, code: int):
-    stopper, asked = Stopper(), asyncio.Event()
+    stopper, watched, asked = Stopper(), asyncio.Event(), asyncio.Event()
 
     async def turn() -> int:
         task = asyncio.current_task()
         assert task is not None
         with stopper.watching(task):
             stopper.on_first(lambda _: asked.set())
-            await asyncio.sleep(10)
+            watched.set()
+            await asyncio.sleep(60)
         return 0
 
     before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
     task = asyncio.create_task(turn())
-    await asyncio.sleep(0.01)
+    await watched.wait()
     os.kill(os.getpid(), signum)
-    await asyncio.wait_for(asked.wait(), 2)
+    await asyncio.wait_for(asked.wait(), 10)
     assert not task.done()
     os.kill(os.getpid(), signum)
     with pytest.raises(asyncio.CancelledError):
