@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -126,6 +126,11 @@ class Session:
     def id(self) -> str:
         """The session's id; empty until a new session has stored its first question."""
         return "" if self._record is None else self._record.session_id
+
+    @property
+    def hidden(self) -> Mapping[str, object]:
+        """What the user gave when asked, by name: no log may show it."""
+        return self._params.hidden
 
     async def ask(self, question: str) -> AsyncGenerator[Event, None]:
         """Run a turn and yield its events, each after it was stored.

@@ -1,22 +1,29 @@
 """Log files. Without one, Python would print warnings and tracebacks between the lines of the user's terminal."""
 
 import logging
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
 from massmem.home import make_file, make_folder
-from massmem.redact import redact
+from massmem.redact import masked, redact
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class _RedactingFormatter(logging.Formatter):
+    def __init__(self, hidden: Callable[[], Mapping[str, object]]) -> None:
+        super().__init__(_FORMAT)
+        self._hidden = hidden
+
     def format(self, record: logging.LogRecord) -> str:
-        return redact(super().format(record))
+        return redact(masked(super().format(record), self._hidden()))
 
 
-def log_to_file(path: Path, level: int) -> None:
+def log_to_file(path: Path, level: int, hidden: Callable[[], Mapping[str, object]] = dict) -> None:
     """Send what massmem logs at `level` or above, and any library's warnings, to `path` (made 0600 when missing).
+
+    hidden: the values, by name, that must not be in it now.
 
     Raises:
         HomeError, StoreError: the file cannot be made.
@@ -25,7 +32,7 @@ def log_to_file(path: Path, level: int) -> None:
     make_file(path)
     logging.raiseExceptions = False
     handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace", delay=True)
-    handler.setFormatter(_RedactingFormatter(_FORMAT))
+    handler.setFormatter(_RedactingFormatter(hidden))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.WARNING)

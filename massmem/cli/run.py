@@ -98,7 +98,7 @@ async def _run(plan: _Plan, stopper: Stopper) -> int:
             plan.config, home=plan.home, session_id=options.session_id, newest=options.newest, debug=debug
         )
         try:
-            _start_logging(plan)
+            _start_logging(plan, session)
             stopper.on_first(lambda signum: session.stop("user" if signum == signal.SIGINT else "signal"))
             # The answer is shown before the session is closed: what is still to be remembered must not delay it.
             return _conclude(plan, await _show_turn(plan, session))
@@ -106,11 +106,11 @@ async def _run(plan: _Plan, stopper: Stopper) -> int:
             await session.close()
 
 
-def _start_logging(plan: _Plan) -> None:
+def _start_logging(plan: _Plan, session: Session) -> None:
     if plan.debug_log is None:
-        log_to_file(plan.home / "logs" / "massmem.log", logging.WARNING)
+        log_to_file(plan.home / "logs" / "massmem.log", logging.WARNING, lambda: session.hidden)
         return
-    log_to_file(plan.debug_log, logging.DEBUG)
+    log_to_file(plan.debug_log, logging.DEBUG, lambda: session.hidden)
     if not plan.options.quiet:
         _tell(f"debug log: {plan.debug_log}")
 
