@@ -149,7 +149,7 @@ class Tally:
 
     def remaining(self) -> tuple[str, ...]:
         """Who can and still has to act in the round that is under way."""
-        done = self.acted | self.missed | self.out | set(self.waiting.agents)
+        done = self.acted | self.missed | self.out | self.waiting.held(self.round)
         return tuple(a for a in self.acting if a not in done)
 
     def next_actors(self) -> tuple[str, ...]:

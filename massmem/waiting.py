@@ -20,10 +20,11 @@ from massmem.events import (
 class Waiting:
     """open: requests without a value yet, in the order in which they were made. replies: messages that did not bring
     it, by param. given_up: params that the user was asked for often enough. last: what the user was shown last.
-    paused: nothing has happened in the turn since.
+    paused: nothing has happened in the turn since. rounds: the round in which an agent last asked.
     """
 
     open: list[ParamRequested] = field(default_factory=list[ParamRequested])
+    rounds: dict[str, int] = field(default_factory=dict[str, int])
     replies: Counter[str] = field(default_factory=Counter[str])
     given_up: set[str] = field(default_factory=set[str])
     last: TurnWaiting | None = None
@@ -34,6 +35,7 @@ class Waiting:
         match event:
             case ParamRequested():
                 self.open.append(event)
+                self.rounds[event.agent_id] = event.round
             case UserReplied(param=param):
                 self.replies[param] += 1
             case ParamProvided(param=param):
@@ -70,6 +72,10 @@ class Waiting:
     def agents(self) -> tuple[str, ...]:
         """Who cannot go on yet."""
         return tuple(dict.fromkeys(request.agent_id for request in self.open))
+
+    def held(self, round_: int) -> set[str]:
+        """Who does not act in this round now: the user is asked for everything first, without a wait in between."""
+        return {agent for agent, asked in self.rounds.items() if asked == round_} if self.open else set()
 
     def needing(self, param: str) -> tuple[str, ...]:
         return tuple(request.agent_id for request in self.open if request.param == param)

@@ -18,17 +18,20 @@ from massmem.events import (
     BallotsVoided,
     Event,
     Notice,
+    ParamRequested,
     RoundStarted,
     TurnCompleted,
     TurnFailed,
     TurnResumed,
     TurnStarted,
+    TurnWaiting,
     WinnerDecided,
 )
 from massmem.memory.buffer import Buffer
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
+from massmem.tools.ask_user import Asking
 
 Scripts = Mapping[str, dict[str, Any]]
 
@@ -39,16 +42,16 @@ def config_of(name: str, script: dict[str, Any], *, tools: bool = True) -> Agent
     return AgentConfig(id=name, backend=backend, system_message="", memory=MemoryConfig(), mcp_servers=())
 
 
-def agent_of(config: AgentConfig, provider: ChatProvider) -> Agent:
+def agent_of(config: AgentConfig, provider: ChatProvider, asking: Asking | None = None) -> Agent:
     """An agent without history and memory."""
-    return Agent(config, provider, Context(config, provider, Meter(128_000, Buffer(estimate_tokens))))
+    return Agent(config, provider, Context(config, provider, Meter(128_000, Buffer(estimate_tokens))), asking)
 
 
-async def agents_of(scripts: Scripts, *, tools: bool = True) -> dict[str, Agent]:
+async def agents_of(scripts: Scripts, *, tools: bool = True, asking: Asking | None = None) -> dict[str, Agent]:
     """One scripted agent per entry."""
     providers = Providers()
     configs = [config_of(name, script, tools=tools) for name, script in scripts.items()]
-    return {c.id: agent_of(c, await providers.open(c.backend)) for c in configs}
+    return {c.id: agent_of(c, await providers.open(c.backend), asking) for c in configs}
 
 
 async def play(scripts: Scripts, past: Sequence[Event] = (), *, tools: bool = True, **settings: Any) -> list[Event]:
@@ -67,9 +70,9 @@ def check_order(events: Sequence[Event]) -> None:
     """Assert what the docstring of massmem.events promises of one uncut turn."""
     steps = [e for e in events if not isinstance(e, Notice)]
     assert isinstance(steps[0], TurnStarted | TurnResumed)
-    assert isinstance(steps[-1], TurnCompleted | TurnFailed)
+    assert isinstance(steps[-1], TurnCompleted | TurnFailed | TurnWaiting)
     assert len(only(steps, TurnStarted) + only(steps, TurnResumed)) == 1
-    assert len(only(steps, TurnCompleted) + only(steps, TurnFailed)) == 1
+    assert len(only(steps, TurnCompleted) + only(steps, TurnFailed) + only(steps, TurnWaiting)) == 1
     busy: set[str] = set()
     expected: set[str] = set()
     for event in steps:
@@ -83,7 +86,12 @@ def check_order(events: Sequence[Event]) -> None:
                 busy.add(agent)
             case AgentDelta(agent_id=agent) | AgentRetrying(agent_id=agent):
                 assert agent in busy
-            case AnswerSubmitted(agent_id=agent) | BallotCast(agent_id=agent) | AgentFailed(agent_id=agent):
+            case (
+                AnswerSubmitted(agent_id=agent)
+                | BallotCast(agent_id=agent)
+                | ParamRequested(agent_id=agent)
+                | AgentFailed(agent_id=agent)
+            ):
                 busy.remove(agent)
                 expected.discard(agent)
             case BallotsVoided() | WinnerDecided():

@@ -1,0 +1,104 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from massmem.config.models import ParamConfig
+from massmem.messages import ToolCall
+from massmem.replies import Reply
+from massmem.tools.ask_user import AskError, Asking, AskUser, ask_schema, ask_tool, read_request
+
+PARAMS = {
+    "order_id": ParamConfig(description="The order's number", mapping=("order number",)),
+    "zip": ParamConfig(),
+}
+ASKING = Asking(PARAMS)
+REQUEST = {"action": "ask_user", "param": "order_id", "prompt": "Which order?"}
+
+
+def call(**arguments: object) -> Reply:
+    return Reply(tool_calls=[ToolCall("1", "ask_user", json.dumps(arguments))])
+
+
+def test_a_request_by_tool_call():
+    assert read_request(call(param="order_id", prompt=" Which\norder? "), ASKING) == AskUser("order_id", "Which order?")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(REQUEST),
+        f"```json\n{json.dumps(REQUEST, indent=2)}\n```",
+        f"I need to know that first.\n{json.dumps(REQUEST)}",
+        json.dumps({"name": "ask_user", "arguments": {"param": "order_id", "prompt": "Which order?"}}),
+        json.dumps({**REQUEST, "param": "Order Number"}),
+        json.dumps({**REQUEST, "param": "ORDER ID"}),
+    ],
+)
+def test_a_request_in_the_text_of_a_model_without_tools(text: str):
+    assert read_request(Reply(text=text), ASKING) == AskUser("order_id", "Which order?")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Paris.",
+        '{"capital": "Paris"}',
+        "{",
+        '{"action": "vote", "choice": "A"}',
+        f"{json.dumps(REQUEST)} is how an agent asks. " + "It is a small protocol. " * 40,
+        "[1, 2]",
+    ],
+)
+def test_an_answer_is_no_request(text: str):
+    assert read_request(Reply(text=text), ASKING) is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        (call(param="shoe size", prompt="?"), "`param` must be one of: order_id, zip"),
+        (call(prompt="?"), "`param` must be one of"),
+        (call(param="zip", prompt="  "), "`prompt` must be your question"),
+        (call(param="zip"), "`prompt` must be your question"),
+        (Reply(tool_calls=[ToolCall("1", "ask_user", "no json")]), "`param` must be one of"),
+    ],
+)
+def test_what_cannot_be_used_is_named(reply: Reply, problem: str):
+    with pytest.raises(AskError, match=problem):
+        read_request(reply, ASKING)
+
+
+def test_what_is_known_or_was_asked_in_vain_is_not_offered():
+    asking = Asking(PARAMS, known={"zip": "12345"})
+    assert asking.names == ("order_id",)
+    assert ask_tool(asking).parameters["properties"]["param"]["enum"] == ["order_id"]
+    assert not Asking(PARAMS, known={"zip": "1"}, given_up=frozenset({"order_id"})).offered
+    assert not Asking().offered
+    assert "12345" not in repr(asking)
+
+
+def test_in_vain_is_said():
+    with pytest.raises(AskError, match="did not give it"):
+        read_request(call(param="zip", prompt="?"), Asking(PARAMS, given_up=frozenset({"zip"})))
+
+
+def test_free_names_are_made_plain():
+    free = Asking(free=True)
+    assert read_request(call(param="Shoe size", prompt="Which?"), free) == AskUser("shoe_size", "Which?")
+    with pytest.raises(AskError, match="a short name of your own"):
+        read_request(call(param="../../etc", prompt="?"), free)
+    assert "enum" not in ask_schema(free)["properties"]["param"]
+
+
+def test_descriptions_reach_the_model():
+    assert "order_id: The order's number; zip: zip" in json.dumps(ask_tool(ASKING).parameters)
+
+
+@given(st.text())
+def test_no_text_raises_anything_but_ask_error(text: str):
+    try:
+        read_request(Reply(text=text), ASKING)
+    except AskError as e:
+        assert str(e)
