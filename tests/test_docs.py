@@ -22,7 +22,7 @@ NOT_RUN = {
     "scripts/test": "it is this test run",
     "@examples/mixed": "it needs keys",
     "@examples/ollama": "it needs a running Ollama",
-    "export ": "it sets a variable only",
+    "export OPENAI": "it sets a variable only",
 }
 
 

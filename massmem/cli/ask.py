@@ -68,11 +68,7 @@ def ask(
     ] = None,
     session_id: Annotated[
         str | None,
-        typer.Option(
-            metavar="ID",
-            help="Go on with a session: its id, the beginning of its id, or its name; without a question: finish its "
-            "last turn.",
-        ),
+        typer.Option(metavar="ID", help="Go on with this session (id, beginning of it, or name), or finish its turn."),
     ] = None,
     newest: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the session used last.")] = False,
     list_sessions: Annotated[bool, typer.Option("--list-sessions", help="List the sessions, newest first.")] = False,
