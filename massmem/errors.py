@@ -8,6 +8,7 @@ MassmemError                      one message, one hint, one exit code
 │   └── HomeError                 ~/.massmem cannot be created or written
 ├── UnknownSessionError       5
 ├── StoreError                3   the session store cannot be used now
+│   ├── StoreUnavailable          its server cannot be reached
 │   ├── StoreVersionError     2   written by a newer massmem
 │   ├── StoreDamagedError     2   the database file is not readable as one
 │   ├── SessionExistsError        an id is taken (the caller picks another)
@@ -81,6 +82,10 @@ class UnknownSessionError(MassmemError):
 
 class StoreError(MassmemError):
     exit_code: ClassVar[int] = 3
+
+
+class StoreUnavailable(StoreError):
+    pass
 
 
 class StoreVersionError(StoreError):

@@ -6,9 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.stores import _databases, kind, new_place, postgres  # noqa: F401  fixtures for whoever names them
+from tests.support.stores import (  # noqa: F401  fixtures for whoever names them
+    _databases,
+    kind,
+    new_place,
+    postgres,
+    redis_server,
+)
 
-_KEY_SUFFIXES = ("_API_KEY", "_API_TOKEN")
+_KEY_SUFFIXES = ("_API_KEY", "_API_TOKEN", "REDIS_PASSWORD")
 _LOOPBACK = {"127.0.0.1", "::1", "localhost", ""}
 
 # Model files are large and belong to the machine, not to a test.

@@ -3,21 +3,23 @@
 from pathlib import Path
 
 from massmem.errors import InputError
-from massmem.store.base import SessionStore
+from massmem.store.base import Retention, SessionStore
 
-_HINT = "use sqlite:///~/.massmem/massmem.db or postgresql://USER@HOST/DATABASE"
+_HINT = "use sqlite:///~/.massmem/massmem.db, postgresql://USER@HOST/DATABASE or redis://HOST"
+_REDIS = ("redis", "rediss", "unix")
 
 
-async def open_store(url: str, home: Path) -> SessionStore:
+async def open_store(url: str, home: Path, retention: Retention = Retention()) -> SessionStore:  # noqa: B008 - frozen
     """Open the store that `url` names and bring its schema up to date; the file and its folder are made when missing.
 
-    home: massmem's folder (~/.massmem), made with mode 0700.
+    home: massmem's folder (~/.massmem), made with mode 0700. retention: what Redis keeps.
 
     Raises:
         InputError: the URL is of no known kind, names no file or database, or its kind is not installed.
         HomeError: home or the folder of the database cannot be written.
         StoreVersionError: the database was written by a newer massmem; it is left as it is.
         StoreDamagedError: the database is not one of massmem.
+        StoreUnavailable: there is no server at the other end; SQLite has none.
         StoreError: anything else that keeps it from being used.
     """
     match url.partition(":")[0]:
@@ -29,7 +31,11 @@ async def open_store(url: str, home: Path) -> SessionStore:
             from massmem.store.postgres import open_postgres
 
             return await open_postgres(url)
-        case "redis" | "rediss":
-            raise InputError("store.url: redis is not available in this version", _HINT)
+        case scheme if scheme in _REDIS:
+            try:
+                from massmem.store.redis import open_redis
+            except ModuleNotFoundError as e:
+                raise InputError("store.url: Redis needs the package redis", "pip install 'massmem[redis]'") from e
+            return await open_redis(url, retention)
         case scheme:
             raise InputError(f"store.url: {scheme!r} is no kind of store that massmem knows", _HINT)

@@ -1,6 +1,7 @@
 """The port to where sessions live."""
 
 from collections.abc import AsyncIterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -22,6 +23,30 @@ from massmem.records import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What a store that keeps sessions for a time keeps of them; the others keep everything.
+
+    seconds: after their last use, None for ever. messages: the newest of each.
+    """
+
+    seconds: float | None = 86_400.0
+    messages: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """What the user should know of a store.
+
+    durable False: what it holds ends with this process. always: to be said with every answer. once: when it is opened.
+    """
+
+    kind: str
+    durable: bool = True
+    always: str = ""
+    once: tuple[str, ...] = ()
+
+
 class SessionStore(Protocol):
     """An append-only log of events per session, with the tables that are derived from it.
 
@@ -29,6 +54,9 @@ class SessionStore(Protocol):
 
     Raises (all methods): StoreError and its subclasses.
     """
+
+    @property
+    def info(self) -> StoreInfo: ...
 
     async def create_session(self, session: SessionRecord) -> None:
         """Raises SessionExistsError when the id is taken."""

@@ -12,6 +12,7 @@ from sqlalchemy.dialects.postgresql import TSVECTOR, insert
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from massmem.errors import InputError
+from massmem.store.base import StoreInfo
 from massmem.store.dialect import Dialect
 from massmem.store.postgres_search import search, vector
 from massmem.store.postgres_server import address, check, name_of, store_error, upgrade
@@ -79,7 +80,7 @@ async def open_postgres(url: str) -> SqlStore:
     except ImportError as e:
         raise InputError("store.url: PostgreSQL needs the package psycopg", "pip install 'massmem[postgres]'") from e
     event.listen(engine.sync_engine, "connect", _configure)
-    store = SqlStore(engine, dialect(name))
+    store = SqlStore(engine, dialect(name), StoreInfo("postgresql"))
     try:
         if await store.look(partial(check, name=name)) != REVISIONS[-1]:
             await asyncio.to_thread(upgrade, target)

@@ -34,6 +34,7 @@ from massmem.records import (
 from massmem.store import copying, sessions, state
 from massmem.store import recordings as queue
 from massmem.store.append import UPDATE_TURN, append, restore
+from massmem.store.base import StoreInfo
 from massmem.store.dialect import Dialect
 from massmem.store.rows import entries, missing, payload
 from massmem.store.schema import (
@@ -103,7 +104,8 @@ _LAST_TURN = _TURNS.order_by(turns.c.turn.desc()).limit(1)
 class SqlStore:
     """SessionStore over an engine. Reads run beside writes, on connections of their own."""
 
-    def __init__(self, engine: AsyncEngine, dialect: Dialect) -> None:
+    def __init__(self, engine: AsyncEngine, dialect: Dialect, info: StoreInfo) -> None:
+        self.info = info
         self._engine = engine
         self._writer = engine.execution_options(**{WRITES: True})
         self._reader = engine.execution_options(**dialect.reading)

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from massmem.errors import InputError, StoreVersionError
 from massmem.events import now
 from massmem.home import make_file, make_folder, make_home
+from massmem.store.base import StoreInfo
 from massmem.store.dialect import Dialect
 from massmem.store.schema import REVISIONS, UtcDateTime, chat_messages
 from massmem.store.sql import WRITES, SqlStore
@@ -50,7 +51,7 @@ async def open_sqlite(url: str, home: Path) -> SqlStore:
     )
     event.listen(engine.sync_engine, "connect", _configure)
     event.listen(engine.sync_engine, "begin", _begin)
-    store = SqlStore(engine, dialect(path))
+    store = SqlStore(engine, dialect(path), StoreInfo("sqlite"))
     try:
         # Connects now, so that what is wrong with the file shows here and the first question does not wait for it.
         await store.list_sessions(limit=1)

@@ -11,11 +11,12 @@ import pytest
 
 from massmem.store import postgres_server
 from tests.support.postgres_server import PostgresServer, binary
+from tests.support.redis_server import RedisServer, redis_binary
 
 NewPlace = Callable[[], str]
 """Makes an empty place for a store and returns its URL."""
 
-KINDS = ("sqlite", "postgres")
+KINDS = ("sqlite", "postgres", "redis")
 
 
 class _Databases:
@@ -57,6 +58,17 @@ def _databases(postgres: PostgresServer) -> _Databases:
     return _Databases(postgres)
 
 
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    if not redis_binary():
+        pytest.skip("there is no Redis on this machine: apt-get install redis-server")
+    server = RedisServer()
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return request.param
@@ -72,5 +84,8 @@ def new_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iter
             databases: _Databases = request.getfixturevalue("_databases")
             yield databases.take
             databases.give_back()
+        case "redis":
+            redis: RedisServer = request.getfixturevalue("redis_server")
+            yield redis.new_url
         case _:
             raise AssertionError(kind)

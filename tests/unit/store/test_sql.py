@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from massmem.errors import HomeError, InputError, StoreError
 from massmem.messages import clean_text
 from massmem.store import open_store, sqlite
+from massmem.store.base import StoreInfo
 from massmem.store.rows import payload as storable
 from massmem.store.sql import SqlStore
 from tests.contract.test_session_store import done, session
@@ -161,7 +162,7 @@ async def test_a_lock_that_is_never_released_is_an_error(store: SqlStore, databa
         f"sqlite+aiosqlite:///{database}", connect_args={"timeout": 0.05, "isolation_level": None}
     )
     event.listen(hurried.sync_engine, "begin", lambda c: c.exec_driver_sql("BEGIN IMMEDIATE"))
-    impatient = SqlStore(hurried, sqlite.dialect(database))
+    impatient = SqlStore(hurried, sqlite.dialect(database), StoreInfo("sqlite"))
     with closing(sqlite3.connect(database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked: another process"):
