@@ -75,8 +75,8 @@ class Finder:
         scores = retrieval.score(search.question, found)
         # Only now: what the conversation shows anyway still says where its neighbours stand.
         new = np.flatnonzero(~_of_messages(found, wanted.without))
-        covering = retrieval.shortlist(retrieval.coverage(found.take(new)), _COVERING)
-        best = np.union1d(new[retrieval.shortlist(scores[new])], new[covering])
+        covering = retrieval.shortlist(retrieval.coverage(found)[new], _COVERING)
+        best = new[np.union1d(retrieval.shortlist(scores[new]), covering)]
         found, scores = found.take(best), scores[best]
         if vector is not None and len(scores):
             scores = retrieval.with_meaning(scores, self._cosines(search, found.key))
@@ -145,7 +145,8 @@ class Finder:
         left = np.arange(len(scores))
         shown = _Shown([], {}, 0)
         for _ in range(_MOST_ROUNDS):
-            picked, tokens = retrieval.select(search.question, found.take(left), scores[left], room)
+            rest = found if len(left) == len(scores) else found.take(left)
+            picked, tokens = retrieval.select(search.question, rest, scores[left], room)
             chosen = left[picked].tolist()
             memories = self._memories(search.scope, found.key[chosen].tolist(), scores[chosen].tolist())
             shown = _fitting(chosen, memories, search.wanted.without, tokens)

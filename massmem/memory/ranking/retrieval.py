@@ -123,15 +123,15 @@ def _scaled(values: Floats) -> Floats:
 
 
 def around(key: Ints, bm25: Floats, w: Weights) -> Floats:
-    """Own score plus the faded scores of the neighbours; `key` is sorted."""
+    """Own score plus the faded scores of the neighbours; `key` ascends, and none is there twice."""
+    steps = np.arange(w.reach + 2)
+    before, after = w.before**steps, w.after**steps
+    before[-1] = after[-1] = 0.0
     total = bm25.copy()
-    for step in range(1, w.reach + 1):
-        at = np.searchsorted(key, key + step)
-        at[at == len(key)] = 0
-        first = np.flatnonzero(key[at] == key + step)
-        second = at[first]
-        total[first] += w.before**step * bm25[second]
-        total[second] += w.after**step * bm25[first]
+    for offset in range(1, w.reach + 1):  # who is `reach` keys away is at most so many places away
+        gap = np.minimum(key[offset:] - key[:-offset], w.reach + 1)
+        total[:-offset] += before[gap] * bm25[offset:]
+        total[offset:] += after[gap] * bm25[:-offset]
     return total
 
 
@@ -155,7 +155,9 @@ def _said_by_whom(question: Question, c: Candidates) -> Flags:
 
 def shortlist(scores: Floats, size: int = SHORTLIST) -> Ints:
     """Indexes of the best candidates, ascending."""
-    return np.sort(np.argsort(-scores, kind="stable")[:size])
+    if len(scores) <= size:
+        return np.arange(len(scores))
+    return np.sort(np.argpartition(-scores, size)[:size])
 
 
 def with_meaning(scores: Floats, cosines: Floats, w: Weights = DEFAULT_WEIGHTS) -> Floats:
@@ -185,8 +187,15 @@ def select(
         scores = _spread(scores, c.message, w.repeat)
     first = _by_words(c, min(BY_WORDS, room.tokens // 2))
     order = np.argsort(-scores, kind="stable")
-    chosen, used = _fill(c, np.concatenate([first, order[~np.isin(order, first)]]), room)
-    return order[np.isin(order, chosen)].tolist(), used
+    chosen, used = _fill(c, np.concatenate([first, order[~_among(first, order)]]), room)
+    return order[_among(chosen, order)].tolist(), used
+
+
+def _among(these: Sequence[int] | Ints, order: Ints) -> Flags:
+    """Which of the indexes in `order`, which has them all, are these."""
+    flags = np.zeros(len(order), np.bool_)
+    flags[np.asarray(these, np.int64)] = True
+    return flags[order]
 
 
 def coverage(c: Candidates) -> Floats:
