@@ -21,8 +21,8 @@ Flags = NDArray[np.bool_]
 SHORTLIST = 100
 """Candidates that the embedder is asked about: budgets up to 2,000 tokens show fewer; 120 and 250 recall the same."""
 
-BY_WORDS = 125
-"""Tokens, of half the room at most, for the best by their own words: what was said once, and to nobody in particular,
+BY_WORDS = 200
+"""Tokens, of four fifths of the room at most, for the best by their own words: what was said once, and to nobody in particular,
 has no neighbours and no speaker to speak for it. More costs recall of conversations, less loses codes and names."""
 
 _TOKENS_PER_TERM = 2.0
@@ -185,7 +185,7 @@ def select(
     """
     if question.about_user or named(question, c.speakers):
         scores = _spread(scores, c.message, w.repeat)
-    first = _by_words(c, min(BY_WORDS, room.tokens // 2))
+    first = _by_words(c, min(BY_WORDS, room.tokens * 4 // 5))
     order = np.argsort(-scores, kind="stable")
     chosen, used = _fill(c, np.concatenate([first, order[~_among(first, order)]]), room)
     return order[_among(chosen, order)].tolist(), used
