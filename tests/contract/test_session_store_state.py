@@ -13,7 +13,7 @@ from massmem.records import LogEntry, SessionState
 from massmem.store import open_store
 from massmem.store.base import SessionStore
 from tests.contract.test_session_store import Opener, done, everything, queue, session
-from tests.support.sample_turn import START, answer, begin, event, other_ends, whole_turn
+from tests.support.sample_turn import SECRET, START, answer, begin, event, other_ends, waiting_turn, whole_turn
 from tests.support.stores import NewPlace
 
 
@@ -238,3 +238,41 @@ async def test_how_long_an_answer_took_is_kept(store: SessionStore) -> None:
     await store.append("session_a", 2, [done(101.5)])
     finals = [m for m in await everything(store) if m.final]
     assert [m.metadata["response_time"] for m in finals] == [5.0, 1.5]
+
+
+async def test_a_state_is_stored_with_the_events_that_it_follows_from(opener: Opener) -> None:
+    store = await opener()
+    await store.create_session(session())
+    await store.append("session_a", 1, [begin("ann")], STATE)
+    with pytest.raises(StoreError):
+        await store.append("session_b", 1, [begin("ann")], STATE)
+    await store.close()
+    again = await opener()
+    assert (await again.state("session_a")).params["order_id"] == "O-12345"
+    assert (await again.state("session_a")).updated_at is not None
+    await again.append("session_a", 1, [answer(1, "ann", "A")])
+    assert (await again.state("session_a")).waiting_for_param == "street", "events alone leave it as it is"
+    await again.close()
+
+
+async def test_a_batch_that_is_refused_leaves_the_state_as_it_was(store: SessionStore) -> None:
+    await store.create_session(session())
+    await store.append("session_a", 1, [begin("ann")], SessionState(params={"a": 1}))
+    with pytest.raises(StoreError):
+        await store.append("session_a", 1, [begin("ann")], STATE)
+    assert (await store.state("session_a")).params == {"a": 1}
+
+
+async def test_a_turn_that_waits_is_unfinished_and_in_the_conversation(store: SessionStore) -> None:
+    await store.create_session(session())
+    await store.append("session_a", 1, waiting_turn()[:-3])
+    turn = await store.last_turn("session_a")
+    assert turn is not None and turn.status == "waiting"
+    said = [m.content for m in reversed(await store.conversation("session_a", None, 10))]
+    assert said == ["Why is the sky blue?", "What is the order_id?", SECRET, "What is the zip?"]
+    found = await store.get_session("session_a")
+    assert found is not None and found.status == "waiting"
+    await store.append("session_a", 1, waiting_turn()[-3:])
+    turn = await store.last_turn("session_a")
+    assert turn is not None and turn.status == "abandoned"
+    assert await queue(store, "session_a") is not None

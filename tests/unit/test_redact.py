@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.redact import REDACTED, is_secret_key, redact, redact_values
+from massmem.redact import REDACTED, is_secret_key, masked, masked_values, redact, redact_values
 
 SECRETS = [
     "sk-abcdefghijklmnop1234",
@@ -120,3 +120,17 @@ def test_deep_nesting_ends() -> None:
 @given(st.text(), st.sampled_from(SECRETS))
 def test_never_fails_and_keeps_no_key(text: str, secret: str) -> None:
     assert secret not in redact(f"{text} {secret}")
+
+
+def test_values_are_replaced_by_their_names() -> None:
+    values = {"order_id": "O-12345", "order": "O-123", "size": 7, "sure": True, "empty": " "}
+    assert (
+        masked("O-12345, O-123 of size 7, not 17; True", values) == "[order_id], [order] of size [size], not 17; True"
+    )
+    assert masked("XO-12345", values) == "XO-12345"
+    assert masked_values({"said": ["O-12345", 7]}, values) == {"said": ["[order_id]", 7]}
+
+
+@given(st.text(), st.from_regex(r"[A-Z]-[0-9]{4,9}", fullmatch=True))
+def test_a_masked_value_is_nowhere_as_a_word(text: str, value: str) -> None:
+    assert value not in masked(f"{text} {value} ", {"x": value}).split()

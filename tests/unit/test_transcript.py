@@ -44,3 +44,13 @@ def test_what_it_cost_and_how_long_it_took():
 
 def _without_metadata(m: MessageRecord) -> MessageRecord:
     return m.model_copy(update={"metadata": {}})
+
+
+def test_what_the_user_was_asked_is_no_answer():
+    asked = message(2, "assistant", "Which order?", agent="ann", final=True, metadata={"waiting_for": "order_id"})
+    reply = message(3, "user", "O-98765", metadata={"param": "order_id"})
+    waiting = exchange(turn_record(), [message(1, "user", "Why?"), asked, reply])
+    assert (waiting.final, waiting.answers) == (None, [])
+    assert waiting.dialogue == [("ann", "Which order?"), ("", "O-98765")]
+    answered = exchange(waiting.record, [*waiting.messages, message(4, "assistant", "So.", agent="ann", final=True)])
+    assert answered.final is not None and answered.final.content == "So."

@@ -8,11 +8,12 @@ def test_logs_go_to_a_private_redacted_file_and_never_to_stderr(tmp_path: Path):
     code = f"""
 import logging, pathlib
 from massmem.cli.logs import log_to_file
-log_to_file(pathlib.Path({str(path)!r}), logging.WARNING)
+log_to_file(pathlib.Path({str(path)!r}), logging.WARNING, lambda: {{"order_id": "O-98765"}})
 try:
     1 / 0
 except ZeroDivisionError as e:
     logging.getLogger("massmem.coordinator").error("key %s", "sk-abcdefghijklmnopqrstuvwxyz0123", exc_info=e)
+logging.getLogger("some.library").error("400 bad prompt: O-98765")
 logging.getLogger("massmem.coordinator").debug("too fine")
 logging.getLogger("some.library").info("too fine")
 logging.getLogger("some.library").warning("lone \\ud800")
@@ -22,6 +23,7 @@ logging.getLogger("some.library").warning("lone \\ud800")
     text = path.read_text()
     assert "key [redacted]" in text
     assert "ZeroDivisionError" in text
+    assert "bad prompt: [order_id]" in text
     assert "lone" in text
     assert "too fine" not in text
     assert path.stat().st_mode & 0o077 == 0

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.export import FORMATS, session_without_secrets, without_secrets
-from massmem.transcript import Exchange
-from tests.support.sessions_said import said, session_record
+from massmem.transcript import Exchange, exchange
+from tests.support.sessions_said import message, said, session_record, turn_record
 
 SECRET = "sk-" + "a1B2" * 8
 
@@ -107,3 +107,19 @@ def test_markdown_keeps_names_from_being_markup():
     assert r"**Assistant** (a\_b\*c\*): The final answer." in exported(
         "markdown", Exchange(turn.record, tuple(odd), turn.ballots)
     )
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("detailed", [True, False])
+def test_values_that_the_user_gave_are_left_out(form: str, detailed: bool):
+    asked = message(2, "assistant", "Which order?", agent="ann", final=True, metadata={"waiting_for": "order_id"})
+    reply = message(3, "user", "the one of May, O-98765", metadata={"param": "order_id"})
+    final = message(4, "assistant", "O-98765 is on its way.", agent="ann", final=True)
+    turn = exchange(turn_record(), [message(1, "user", "Where is O-98765?"), asked, reply, final])
+    clean = without_secrets(turn, {"order_id": "O-98765"})
+    text = FORMATS[form].turn(clean, True, detailed)
+    assert "O-98765" not in text and "May" not in text
+    for part in ("Which order?", "[order_id]", "[order_id] is on its way.", "Where is [order_id]?"):
+        assert part in text, part
+    head = session_without_secrets(session_record(title="Where is O-98765?"), {"order_id": "O-98765"})
+    assert head.title == "Where is [order_id]?"
