@@ -26,6 +26,8 @@ _EMAIL = re.compile(r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]
 _NUMBER = re.compile(r"(?<![\w.,+-])[-+]?\d{1,18}(?:\.\d{1,18})?(?![\w,]|[.-]\d)")
 _ISO_DATE = re.compile(r"(?<![\d-])\d{4}-\d{2}-\d{2}(?![\d-])")
 _DOTTED_DATE = re.compile(r"(?<![\d.])(\d{1,2})\.\s?(\d{1,2})\.\s?(\d{4})(?!\d)")
+_ENDS_JOINED = re.compile(r"\w[-./@]?\Z")
+_STARTS_JOINED = re.compile(r"[-./@]?\w")
 _WORD = re.compile(r"[^\W_]+")
 _YES = frozenset({"yes", "y", "true", "on", "yeah", "yep", "sure", "ok", "okay"})
 _NO = frozenset({"no", "n", "false", "off", "nope", "nah"})
@@ -188,10 +190,10 @@ def _listed(values: Iterable[str], text: str) -> Iterator[str]:
 
 
 def _matching(pattern: str, text: str) -> Iterator[str]:
-    """Whole words that match: O-12345 is not found in NO-123456."""
+    """Whole words that match: neither O-12345 nor 12345 is found in NO-12345-6."""
     for match in re.finditer(pattern, text):
-        before, after = text[: match.start()][-1:], text[match.end() :][:1]
-        if match.group() and not (before.isalnum() or after.isalnum()):
+        joined = _ENDS_JOINED.search(text[: match.start()][-2:]) or _STARTS_JOINED.match(text[match.end() :][:2])
+        if match.group() and not joined:
             yield match.group()
 
 
