@@ -230,7 +230,7 @@ class Context:
 
     @property
     def _most_memories(self) -> int:
-        return int(_MEMORIES_SHARE * self._meter.window)
+        return min(self._config.memory.retrieval.max_tokens, int(_MEMORIES_SHARE * self._meter.window))
 
     def _system(self, memories: str) -> str:
         return prompts.system_prompt(self._config.system_message, memories)

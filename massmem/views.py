@@ -47,6 +47,7 @@ class Views:
         self._meters: asyncio.Task[dict[str, Meter]] | None = None
         self._preparing: asyncio.Task[None] | None = None
         self._prepared: list[ContextCompressed] = []
+        self._asked = ""
 
     def start(self) -> None:
         """Begin to ask the servers for their windows and to load the vocabulary; returns at once."""
@@ -59,6 +60,7 @@ class Views:
             StoreError: the log cannot be read.
         """
         await self._settle()
+        self._asked = place.question
         return await self._build(place, chat)
 
     def prepare(self, session_id: str, turn: int, chat: Mapping[str, ChatProvider]) -> None:
@@ -161,8 +163,10 @@ class Views:
     async def _prepare(self, place: Place, chat: Mapping[str, ChatProvider]) -> None:
         try:
             await self._ask_again()
+            # The next question is not known yet; it is mostly about as long as this one.
+            usual = Task("answer", "", lambda _: self._asked)
             for context in (await self._build(place, chat)).values():
-                if event := await context.ahead(_USUAL):
+                if event := await context.ahead(usual):
                     await self._store.append(place.session_id, place.turn - 1, [event])
                     self._prepared.append(event)
         except StoreError as e:
@@ -180,7 +184,6 @@ class Views:
                 meter.window, meter.assumed = window.tokens, window.source == "assumed"
 
 
-_USUAL = Task("answer", "", lambda _: "")
 _LOAD_LATE = ("ollama", "lmstudio")
 
 
