@@ -5,6 +5,7 @@ from calendar import monthrange
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import MAXYEAR, date
+from functools import lru_cache
 
 from massmem.memory.ranking import text as analysis
 
@@ -16,8 +17,8 @@ TOLD_WITHIN = 7
 class Question:
     """What the question's wording tells, without looking at any memory.
 
-    terms: stems of its content words. words: all of its words, to find names in. about_user: it says "my", "I" or "the
-    user". wants_time: it asks when or how long. days: ranges of dates that it names, as ordinals.
+    terms: stems of its content words. words: all of its words, without "'s", to find names in. about_user: it says
+    "my", "I" or "the user". wants_time: it asks when or how long. days: ranges of dates that it names, as ordinals.
     """
 
     terms: tuple[str, ...]
@@ -48,7 +49,8 @@ def analyse(question: str) -> Question:
     text, users = _THE_USER.subn(" ", question.replace("’", "'"))
     about_user = users > 0 or _FIRST_PERSON.search(text) is not None
     terms = tuple(analysis.query_terms(text))
-    return Question(terms, frozenset(analysis.words(text)), about_user, _WHEN.search(text) is not None, days(text))
+    words = frozenset(word.removesuffix("'s") for word in analysis.words(text))
+    return Question(terms, words, about_user, _WHEN.search(text) is not None, days(text))
 
 
 def days(text: str) -> tuple[tuple[int, int], ...]:
@@ -71,12 +73,13 @@ def _range(year: int, month: int, day: int) -> tuple[int, int] | None:
 
 def named(question: Question, speakers: Iterable[str]) -> frozenset[str]:
     """Speakers called by their name in the question; roles such as "user" are no names."""
-    said = {word.removesuffix("'s") for word in question.words}
-    return frozenset(
-        name
-        for name in speakers
-        if name.lower() not in _ROLES and (parts := analysis.words(name)) and said.issuperset(parts)
-    )
+    return frozenset(name for name in speakers if (parts := _name(name)) and question.words.issuperset(parts))
+
+
+@lru_cache(1000)
+def _name(speaker: str) -> tuple[str, ...]:
+    """The words of a name; none for a role."""
+    return () if speaker.lower() in _ROLES else tuple(analysis.words(speaker))
 
 
 def query_terms(question: Question, names: Iterable[str]) -> list[str]:
