@@ -1,0 +1,124 @@
+"""SIGKILL at random moments of a turn that asks the user: value, wait and what was paid for survive together."""
+
+import json
+import random
+import sqlite3
+import subprocess
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from massmem.events import EVENT, AnswerSubmitted, BallotCast, Event, ParamProvided, ParamRequested, TurnCompleted
+from massmem.waiting import waiting_of
+from tests.support.cli import massmem, start, write_team
+
+SECRET = "O-98765"
+NOTHING = dict.fromkeys(("lost", "ghost", "lie", "paid twice", "unanswered", "state"), 0)
+
+
+def team(folder: Path) -> str:
+    asks = {"ask": "order_id", "text": "order {order_id}"}
+    script = {"chunk_size": 4, "chunk_delay": 0.01, "vote": [{"vote": "A"}]}
+    return write_team(
+        folder,
+        {**script, "answer": asks},
+        {**script, "answer": "an answer that takes its time"},
+        {**script, "answer": {"ask": "order_id", "text": "and {order_id} too", "delay": 0.1}},
+        params={"order_id": {"pattern": r"O-\d{5}"}},
+        memory={"persistent_memory": {"enabled": False}},
+    )
+
+
+def logged(home: Path) -> list[Event]:
+    database = home / ".massmem" / "massmem.db"
+    if not database.exists():
+        return []
+    with closing(sqlite3.connect(database)) as db:
+        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchone():
+            return []
+        return [EVENT.validate_json(row[0]) for row in db.execute("SELECT payload FROM events ORDER BY seq")]
+
+
+def saved(home: Path) -> tuple[dict[str, Any], str | None]:
+    with closing(sqlite3.connect(home / ".massmem" / "massmem.db")) as db:
+        row = db.execute("SELECT params_json, waiting_for_param FROM session_state").fetchone()
+    return (json.loads(row[0]), row[1]) if row else ({}, None)
+
+
+def killed(home: Path, config: str, lines: int, *arguments: str) -> list[Event]:
+    """Run, kill after so many events, and return those that were shown."""
+    child = start("--config", config, "--output", "jsonl", *arguments, stderr=subprocess.DEVNULL)
+    assert child.stdout is not None
+    shown = [line for _, line in zip(range(lines), child.stdout, strict=False)]
+    time.sleep(random.random() * 0.02)
+    child.kill()
+    shown += child.stdout.readlines()
+    child.stdout.close()
+    child.wait()
+    return [EVENT.validate_json(line) for line in shown if line.endswith(b"\n")]
+
+
+def check_state(home: Path, counts: Counter[str]) -> None:
+    """The value stands in the state exactly when the log says that it was given."""
+    events = logged(home)
+    params, waiting_for = saved(home) if events else ({}, None)
+    given = any(isinstance(event, ParamProvided) for event in events)
+    waits = waiting_for is not None
+    counts["state"] += int((params == {"order_id": SECRET}) != given or (waits and not waiting_of(events).open))
+
+
+def one(home: Path, config: str) -> Counter[str]:
+    counts = Counter(kills=2)
+    shown = killed(home, config, random.randint(1, 14), "Where is my order?")
+    before = logged(home)
+    counts["lie"] += sum(event not in before for event in shown)
+    check_state(home, counts)
+    if not before:
+        return counts
+    session = json.loads(before[0].model_dump_json())["session_id"]
+    shown = killed(home, config, random.randint(1, 24), "--session-id", session, SECRET)
+    check_state(home, counts)
+    middle = logged(home)
+    counts["lost"] += sum(event not in middle for event in before)
+    done = any(isinstance(event, TurnCompleted) for event in middle)
+    while not done:
+        waits = waiting_of(logged(home)).open
+        ran = massmem("--config", config, "--session-id", session, *([SECRET] if waits else []))
+        counts["unanswered"] += int(ran.returncode not in (0, 6))
+        done = ran.returncode != 6
+    check_state(home, counts)
+    after = logged(home)
+    counts["lost"] += sum(event not in after for event in middle)
+    counts["ghost"] += len([e for e in after if isinstance(e, TurnCompleted)]) - 1
+    results = Counter((e.agent_id, e.round, type(e)) for e in after if isinstance(e, _RESULTS))
+    counts["paid twice"] += sum(number - 1 for number in results.values())
+    return counts
+
+
+_RESULTS = AnswerSubmitted | BallotCast | ParamRequested
+
+
+def loop(folder: Path, times: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    total: Counter[str] = Counter(NOTHING)
+    for number in range(times):
+        home = folder / f"home{number}"
+        home.mkdir()
+        monkeypatch.setenv("HOME", str(home))
+        total.update(one(home, team(folder)))
+    print(dict(total))
+    return total
+
+
+def test_a_killed_turn_that_waits_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    total = loop(tmp_path, 3, monkeypatch)
+    assert {name: total[name] for name in NOTHING} == NOTHING
+
+
+@pytest.mark.full
+def test_a_killed_turn_that_waits_loses_nothing_100_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    total = loop(tmp_path, 100, monkeypatch)
+    assert {name: total[name] for name in NOTHING} == NOTHING
