@@ -169,13 +169,14 @@ async def insights(at: Prepared, name: str | None, wanted: SessionFilter, progre
 
 
 async def stats(at: Prepared) -> dict[str, Any]:
-    """Totals under the names that clients of older systems know, and where the sessions live."""
+    """Totals under the names that clients of older systems know, and where the sessions live.
+
+    store.durable is false for a store in memory, which stands in for a server that was down.
+    """
     async with _store(at) as store:
         counts = await store.session_counts(SessionFilter())
-        queue = await store.recording_counts()
+        queue, info = await store.recording_counts(), store.info
     average = counts.messages / counts.sessions if counts.sessions else 0.0
-    url = at.config.store.url
-    kind = url.partition(":")[0]
     return {
         "total_sessions": counts.sessions,
         "total_messages": counts.messages,
@@ -183,10 +184,10 @@ async def stats(at: Prepared) -> dict[str, Any]:
         "activeConversations": counts.active,
         "totalMessages": counts.messages,
         "averageMessagesPerConversation": round(average),
-        "usingRedis": kind in {"redis", "rediss"},
+        "usingRedis": info.kind == "redis",
         "by_status": counts.by_status,
         "recordings": queue.model_dump(),
-        "store": {"kind": kind, "url": without_password(url)},
+        "store": {"kind": info.kind, "durable": info.durable, "url": without_password(at.config.store.url)},
     }
 
 

@@ -179,12 +179,12 @@ def _agents(agents: dict[str, dict[str, Any]]) -> str:
 
 def stats(found: dict[str, Any]) -> str:
     states = ", ".join(f"{number:,} {status}" for status, number in found["by_status"].items())
-    queue = found["recordings"]
+    queue, store = found["recordings"], found["store"]
     rows = [
         ("sessions", f"{found['total_sessions']:,}{f' ({states})' if states else ''}"),
         ("messages", f"{found['total_messages']:,}, {found['avg_messages_per_session']:,.1f} per session"),
         ("recording", f"{queue['pending']:,} pending, {queue['done']:,} done, {queue['failed']:,} failed"),
-        ("store", f"{found['store']['kind']}, {printable(found['store']['url'])}"),
+        ("store", f"{store['kind']}{'' if store['durable'] else ', not kept'}, {printable(store['url'])}"),
     ]
     return "".join(f"{_styled(f'{name:<10}', _DIM)}  {value}\n" for name, value in rows)
 
