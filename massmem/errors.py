@@ -5,7 +5,8 @@ MassmemError                      one message, one hint, one exit code
 │   ├── ConfigError               all problems of a configuration file at once
 │   ├── MissingKeyError           no API key for the chosen provider
 │   ├── MissingModelError         model weights that are not on this machine, or are damaged
-│   └── HomeError                 ~/.massmem cannot be created or written
+│   ├── HomeError                 ~/.massmem cannot be created or written
+│   └── AskedBeforeError          a question under a name that the log knows: it is never asked twice
 ├── UnknownSessionError       5
 ├── StoreError                3   the session store cannot be used now
 │   ├── StoreUnavailable          its server cannot be reached
@@ -74,6 +75,14 @@ class MissingModelError(InputError):
 
 class HomeError(InputError):
     pass
+
+
+class AskedBeforeError(InputError):
+    """turn: what the question has become."""
+
+    def __init__(self, turn: int) -> None:
+        super().__init__(f"this was asked before: it is turn {turn}", "read what became of it in the session")
+        self.turn = turn
 
 
 class UnknownSessionError(MassmemError):

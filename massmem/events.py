@@ -47,7 +47,10 @@ class _Event(BaseModel):
 
 
 class TurnStarted(_Event):
-    """seed fixes every shuffle of the turn. agents: ids in configuration order."""
+    """seed fixes every shuffle of the turn. agents: ids in configuration order.
+
+    request: the name under which this was asked and is never asked again, "" for none; also of what follows.
+    """
 
     type: Literal["turn_started"] = "turn_started"
     schema_version: int = SCHEMA_VERSION
@@ -56,6 +59,7 @@ class TurnStarted(_Event):
     question: str
     agents: tuple[str, ...]
     seed: int
+    request: str = ""
 
 
 class TurnResumed(_Event):
@@ -66,6 +70,7 @@ class TurnResumed(_Event):
     turn: int
     question: str
     agents: tuple[str, ...]
+    request: str = ""
 
 
 class RoundStarted(_Event):
@@ -234,6 +239,7 @@ class UserReplied(_Event):
     param: str
     text: str = Field(repr=False)
     usage: Usage = Usage()
+    request: str = ""
 
 
 class ParamProvided(_Event):
@@ -272,7 +278,7 @@ class MessageAdded(_Event):
     """A message that a program put into the conversation, outside of any turn."""
 
     type: Literal["message_added"] = "message_added"
-    role: Literal["user", "agent", "tool"]
+    role: Literal["user", "agent", "tool", "system"]
     text: str
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
 

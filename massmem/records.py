@@ -43,6 +43,8 @@ class SessionFilter(_Record):
 
     text: stands in the id, the title or the last message, in any case. title: is the whole title, in any case.
     prefix: the id begins so. since, before: last used at or after the one, and before the other.
+    owner: whose; None: everybody's.
+    cut_off: of any owner, the last turn may have been cut off (status active or interrupted).
     """
 
     status: SessionStatus | None = None
@@ -51,13 +53,19 @@ class SessionFilter(_Record):
     prefix: str = ""
     since: datetime | None = None
     before: datetime | None = None
+    owner: str | None = None
+    cut_off: bool = False
 
 
 class ListedSession(_Record):
-    """A session with what a list shows beside it. confidence, escalated: of its last answer."""
+    """A session with what a list shows beside it. confidence, escalated: of its last answer.
+
+    said: how many messages the conversation has: what the user said, and final answers.
+    """
 
     session: SessionRecord
     turns: int
+    said: int = 0
     confidence: float | None = None
     escalated: bool = False
 

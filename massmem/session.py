@@ -5,76 +5,78 @@ It composes store, registry, providers, agents and coordinator; nothing else doe
 
 import asyncio
 import logging
-import os
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Literal, Self
 
 from massmem.agent import Agent
 from massmem.asking import Params, Reading
 from massmem.batches import batches
-from massmem.config.load import resolve_agents
 from massmem.config.models import TeamConfig
 from massmem.coordinator import Turn, run_turn
-from massmem.errors import HomeError, InputError, SessionExistsError, StoreError
-from massmem.events import Event, Notice, ToolReturned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting, now
-from massmem.home import make_home
+from massmem.errors import AskedBeforeError, HomeError, InputError, StoreError, UnknownSessionError
+from massmem.events import (
+    Event,
+    Notice,
+    ToolReturned,
+    TurnCompleted,
+    TurnFailed,
+    TurnInterrupted,
+    TurnResumed,
+    TurnStarted,
+    TurnWaiting,
+    UserReplied,
+)
 from massmem.listing import Listing
 from massmem.messages import clean_text
+from massmem.new_session import NewSession, agents_of, stored_session
 from massmem.ownership import Ownership, owned
-from massmem.providers import Providers, check_key
-from massmem.providers.base import ChatProvider
-from massmem.recall import SessionMemory
 from massmem.records import SessionRecord, TurnRecord
 from massmem.session_ids import check_session_name
-from massmem.store import open_store
 from massmem.store.base import SessionStore
 from massmem.store.reading import existing_session, find_session, newest_session
+from massmem.team import Team
+from massmem.unfinished import unfinished, was_cut_off
 from massmem.views import Place, Views
 
 log = logging.getLogger(__name__)
 
-RECORD_AT_EXIT = 3.0
-"""Seconds for which closing a session waits for its memories; what is left then is recorded by the next run."""
-
 StopReason = Literal["user", "signal"]
-
-_UNFINISHED = {"running", "interrupted", "failed", "waiting"}
 
 
 class Session:
-    """Made by `Session.open`; ask it questions; close it. One question at a time, also over processes."""
+    """One question at a time, also over processes.
 
-    def __init__(
-        self,
-        config: TeamConfig,
-        home: Path,
-        store: SessionStore,
-        record: SessionRecord | None,
-        debug: Path | None = None,
-    ) -> None:
+    Made by `Session.open`, for a session alone, or by `Session.of`, one of many on the same team; to be closed.
+    """
+
+    def __init__(self, team: Team, record: SessionRecord | None, new: NewSession = NewSession()) -> None:  # noqa: B008 - frozen
+        """record None: it is made with its first question, as `new` says."""
         self.resumed = record is not None
         self.unfinished: TurnRecord | None = None
         self.wait = 0.0
         """Seconds that a question waits for another process to end its turn of this session."""
-        self._config = config
-        self._home = home
-        self._store = store
+        self.seq = 0
+        """Where the event that was yielded last stands in the log."""
+        self._team = team
+        self._config = team.config
+        self._store = team.store
         self._record = record
-        self._agents = resolve_agents(config, os.environ)
-        self._providers = Providers()
-        self._memory = SessionMemory(config.memory, home, store, self._agents, debug)
-        self._views = Views(store, self._memory, self._agents)
-        self._chat: dict[str, ChatProvider] = {}
+        self._new = new
+        self._agents = agents_of(team.agents, new.owner)
+        self._memory = team.memory
+        self._views = Views(team.store, team.memory, self._agents, team.windows)
         self._stop = asyncio.Event()
         self._stopped_by: StopReason = "user"
-        self._params = Params(config)
-        self._listing = Listing(store, home, config.store.url)
+        self._params = Params(team.config)
+        # The list is of the sessions of this machine's user.
+        self._listing = Listing(team.store, team.home, team.config.store.url) if new.owner is None else None
         self._ownership: Ownership | None = None
+        self._alone = False
+        self._request = ("", "")
 
     @classmethod
     async def open(
@@ -101,25 +103,30 @@ class Session:
         wanted = session_id or (None if newest else config.session_id)
         if wanted is not None:
             check_session_name(wanted)
-        for agent in config.agents:
-            check_key(agent.backend, os.environ)
-        make_home(home)
-        store = await open_store(config.store.url, home)
+        team = await Team.open(config, home=home, debug=debug)
         try:
-            record = await _wanted(store, wanted, newest=newest)
-            session = cls(config, home, store, record, debug)
+            session = cls(team, await _wanted(team.store, wanted, newest=newest))
+            session._alone = True
+            session.unfinished = unfinished(await session._last_turn())
+            await team.start()
         except BaseException:
-            await store.close()
+            await team.close()
             raise
-        try:
-            session.unfinished = _unfinished(await session._last_turn())
-            for agent in session._agents:
-                session._chat[agent.id] = await session._providers.open(agent.backend)
-        except BaseException:
-            await session.close()
-            raise
-        session._memory.start()
-        session._views.start()
+        return session
+
+    @classmethod
+    async def of(cls, team: Team, session_id: str, owner: str) -> Self:
+        """The session with exactly this id, on a team that was started, to be made for `owner` when there is none.
+
+        Raises:
+            UnknownSessionError: it is somebody else's, or it is being deleted.
+            StoreError: the store cannot be read.
+        """
+        record = await team.store.get_session(session_id)
+        if record is not None and (record.user_id != owner or record.status == "deleting"):
+            raise UnknownSessionError(f"there is no session {session_id!r}")
+        session = cls(team, record, NewSession(session_id, owner))
+        session.unfinished = unfinished(await session._last_turn())
         return session
 
     @property
@@ -132,8 +139,10 @@ class Session:
         """What the user gave when asked, by name: no log may show it."""
         return self._params.hidden
 
-    async def ask(self, question: str) -> AsyncGenerator[Event, None]:
+    async def ask(self, question: str, request: str = "") -> AsyncGenerator[Event, None]:
         """Run a turn and yield its events, each after it was stored.
+
+        request: a name that only this question has in the session; under it, it is never asked a second time.
 
         An unfinished turn comes first: it is taken up when it was cut off by a kill or asks the same question, and
         given up when the user stopped it or saw it fail and asks something else now. To a turn that waits for the user
@@ -141,6 +150,7 @@ class Session:
 
         Raises:
             InputError: the question is empty.
+            AskedBeforeError: what has this name is in the log already; nothing was done.
             ProviderError: the reply could not be read; the turn still waits.
             SessionBusyError: another process runs a turn of this session.
             StoreError: the log cannot be written; what was yielded before is safe.
@@ -148,13 +158,13 @@ class Session:
         question = clean_text(question)
         if not question.strip():
             raise InputError("the question is empty", 'ask like this: massmem "your question"')
-        if self._record is None:
-            self._record = await self._create()
-            if name := self._config.memory.persistent_memory.session_name:
-                await self._store.set_memory_group(self.id, name)
+        await self._exist()
         async with self._owned():
+            self._request = (request, question)
+            if request and (turn := await self._store.request_turn(self.id, request)) is not None:
+                raise AskedBeforeError(turn)
             last = await self._last_turn()
-            if (pending := _unfinished(last)) is not None:
+            if (pending := unfinished(last)) is not None:
                 message = _Message(question)
                 async with aclosing(self._take_up(pending, message)) as events:
                     async for event in events:
@@ -177,7 +187,7 @@ class Session:
             SessionBusyError, StoreError: as `ask`.
         """
         async with self._owned():
-            pending = _unfinished(await self._last_turn())
+            pending = unfinished(await self._last_turn())
             if pending is None:
                 raise InputError("no turn of this session is unfinished", "ask a question")
             past = await self._load(pending)
@@ -187,11 +197,28 @@ class Session:
                 async for event in events:
                     yield event
 
-    async def _append(self, turn: int, events: Sequence[Event]) -> None:
+    async def _append(self, turn: int, events: Sequence[Event]) -> list[int]:
         """Store what happened, with the values of params that came in; only as long as the session is ours."""
         if self._ownership is not None:
             self._ownership.check()
-        await self._store.append(self.id, turn, events, self._params.stored(events))
+        return await self._store.append(self.id, turn, events, self._params.stored(events))
+
+    async def _tell(self, turn: int, events: Sequence[Event]) -> AsyncGenerator[Event, None]:
+        """Store, then yield."""
+        named = [self._with_request(event) for event in events]
+        numbers = await self._append(turn, named)
+        for number, event in zip(numbers, named, strict=True):
+            self.seq = number
+            yield event
+
+    def _with_request(self, event: Event) -> Event:
+        """What the question becomes in the log bears its name."""
+        name, question = self._request
+        match event:
+            case TurnStarted(question=text) | TurnResumed(question=text) | UserReplied(text=text) if text == question:
+                return event.model_copy(update={"request": name}) if name else event
+            case _:
+                return event
 
     async def add_tool_result(self, agent_id: str, name: str, text: str) -> None:
         """Keep what a tool gave back outside a turn (in an editor, a pipeline); the agent recalls it later.
@@ -200,8 +227,7 @@ class Session:
         """
         if agent_id not in {agent.id for agent in self._agents}:
             raise InputError(f"there is no agent {agent_id!r}", f"agents: {', '.join(a.id for a in self._agents)}")
-        if self._record is None:
-            self._record = await self._create()
+        await self._exist()
         last = await self._last_turn()
         event = ToolReturned(agent_id=agent_id, round=0, name=name, content=text)
         await self._store.append(self.id, 0 if last is None else last.turn, [event])
@@ -212,50 +238,47 @@ class Session:
         self._stopped_by = by
         self._stop.set()
 
-    async def close(self) -> None:
-        """Record for a moment what is still to be remembered, and let go of everything."""
-        await self._views.close()
-        await self._memory.close(RECORD_AT_EXIT)
-        await self._providers.close()
-        await self._store.close()
+    async def settle(self) -> None:
+        """Wait until what is done after a turn, for the next one, is done."""
+        await self._views.settle()
 
-    async def _create(self) -> SessionRecord:
-        """Store a new session under an id made from the clock, with a random suffix when that is taken."""
-        started = now()
-        base = f"session_{datetime.now().astimezone():%Y%m%d_%H%M%S}"
-        models = dict.fromkeys(a.backend.model or a.backend.type for a in self._config.agents)
-        suffix = ""
-        while True:
-            record = SessionRecord(
-                session_id=base + suffix,
-                model=", ".join(models),
-                config_path=self._config.source,
-                created_at=started,
-                updated_at=started,
-            )
-            try:
-                await self._store.create_session(record)
-            except SessionExistsError:
-                suffix = f"_{secrets.token_hex(2)}"
-                continue
-            return record
+    async def close(self) -> None:
+        """Record for a moment what is still to be remembered, and let go of everything that is this session's."""
+        await self._views.close()
+        if self._alone:
+            await self._team.close()
+
+    async def _exist(self) -> None:
+        if self._record is None:
+            self._record = await stored_session(self._store, self._config, self._new)
 
     @asynccontextmanager
     async def _owned(self) -> AsyncGenerator[None, None]:
-        """Run turns of the session alone; keep its entry in the list right."""
-        async with owned(self._store, self._home, self.id, wait=self.wait, on_loss=self._stop.set) as self._ownership:
+        """Run turns of the session alone."""
+        async with owned(
+            self._store, self._team.home, self.id, wait=self.wait, on_loss=self._stop.set
+        ) as self._ownership:
             self._stop.clear()
-            # Beside the turn: with thousands of sessions the list takes longer to write than a turn should wait.
-            entering = asyncio.create_task(self._listing.enter(self.id, "active"))
-            try:
+            async with self._listed():
                 await existing_session(self._store, self.id)  # it may have been deleted since it was opened
                 yield
-            finally:
-                try:
-                    await entering
-                    await self._listing.enter(self.id)
-                except (HomeError, StoreError) as e:  # the turn is in the store, the list can be made again from it
-                    log.warning("the list of sessions was not updated: %s", e.message)
+
+    @asynccontextmanager
+    async def _listed(self) -> AsyncGenerator[None, None]:
+        """Keep the session's entry in the list right."""
+        if self._listing is None:
+            yield
+            return
+        # Beside the turn: with thousands of sessions the list takes longer to write than a turn should wait.
+        entering = asyncio.create_task(self._listing.enter(self.id, "active"))
+        try:
+            yield
+        finally:
+            try:
+                await entering
+                await self._listing.enter(self.id)
+            except (HomeError, StoreError) as e:  # the turn is in the store, the list can be made again from it
+                log.warning("the list of sessions was not updated: %s", e.message)
 
     async def _last_turn(self) -> TurnRecord | None:
         return None if self._record is None else await self._store.last_turn(self.id)
@@ -270,7 +293,7 @@ class Session:
         """Go on with the unfinished turn, as far as that is what the message asks for, or give it up."""
         past = await self._load(pending)
         message.used = message.text == pending.question
-        if message.used or (not self._params.waits and _was_cut_off(past)):
+        if message.used or (not self._params.waits and was_cut_off(past)):
             async with aclosing(self._resume(pending, past)) as events:
                 async for event in events:
                     yield event
@@ -286,14 +309,11 @@ class Session:
 
     async def _reply(self, pending: TurnRecord, past: list[Event], message: "_Message") -> AsyncGenerator[Event, None]:
         """Read the message as the reply that the turn waits for, and go on with the turn, or give it up."""
-        reading = await self._params.read(pending.question, message.text, self._chat, self._stop)
+        reading = await self._params.read(pending.question, message.text, self._team.chat, self._stop)
         match reading:
             case None:
                 message.used = True
-                stopped = TurnInterrupted(by=self._stopped_by)
-                await self._append(pending.turn, [stopped])
-                yield stopped
-                return
+                ending = self._tell(pending.turn, [TurnInterrupted(by=self._stopped_by)])
             case Reading("answer"):
                 message.used = True
                 ending = self._resume(pending, past, self._params.news(reading, message.text))
@@ -304,11 +324,8 @@ class Session:
             async for event in events:
                 yield event
 
-    async def _abandon(self, pending: TurnRecord, reading: Reading, text: str) -> AsyncGenerator[Event, None]:
-        events = self._params.abandoned(pending, reading, text)
-        await self._append(pending.turn, events)
-        for event in events:
-            yield event
+    def _abandon(self, pending: TurnRecord, reading: Reading, text: str) -> AsyncGenerator[Event, None]:
+        return self._tell(pending.turn, self._params.abandoned(pending, reading, text))
 
     async def _resume(
         self, pending: TurnRecord, past: list[Event], news: Sequence[Event] = ()
@@ -330,27 +347,28 @@ class Session:
             async with aclosing(batches(source, self._stop)) as gathered:
                 async for batch in gathered:
                     batch[:0] = [Notice(message=text) for text in self._memory.take_notices()]
-                    batch = [self._params.masked(event) for event in batch]
-                    await self._append(turn.number, batch)
+                    batch = [self._with_request(self._params.masked(event)) for event in batch]
+                    numbers = await self._append(turn.number, batch)
                     self._memory.wake()
                     ended = isinstance(batch[-1], TurnCompleted | TurnFailed | TurnWaiting)
                     if isinstance(batch[-1], TurnCompleted):
-                        self._views.prepare(self.id, turn.number, self._chat)
-                    for event in batch:
+                        self._views.prepare(self.id, turn.number, self._team.chat)
+                    for number, event in zip(numbers, batch, strict=True):
+                        self.seq = number
                         yield event
             if not ended:
-                stopped, ended = TurnInterrupted(by=self._stopped_by), True
-                await self._append(turn.number, [stopped])
-                yield stopped
+                ended = True
+                async for event in self._tell(turn.number, [TurnInterrupted(by=self._stopped_by)]):
+                    yield event
         finally:
             if not ended:
                 with suppress(StoreError):  # a store that just failed has raised its error already
                     await self._append(turn.number, [TurnInterrupted(by=self._stopped_by)])
 
     async def _council(self, turn: Turn) -> dict[str, Agent]:
-        contexts = await self._views.contexts(Place(turn.session_id, turn.number, turn.question), self._chat)
+        contexts = await self._views.contexts(Place(turn.session_id, turn.number, turn.question), self._team.chat)
         asking = self._params.asking(turn.news)
-        return {a.id: Agent(a, self._chat[a.id], contexts[a.id], asking) for a in self._agents}
+        return {a.id: Agent(a, self._team.chat[a.id], contexts[a.id], asking) for a in self._agents}
 
 
 @dataclass(slots=True)
@@ -359,20 +377,6 @@ class _Message:
 
     text: str
     used: bool = False
-
-
-def _was_cut_off(past: Sequence[Event]) -> bool:
-    """The turn ended by a kill, so its user still waits for it; not by the user's hand or a failure they saw."""
-    match past[-1:]:
-        case [TurnInterrupted(by="user")] | [TurnFailed()]:
-            return False
-        case _:
-            return True
-
-
-def _unfinished(turn: TurnRecord | None) -> TurnRecord | None:
-    """The turn, when it has no final answer and was not given up."""
-    return turn if turn is not None and turn.status in _UNFINISHED else None
 
 
 async def _wanted(store: SessionStore, name: str | None, *, newest: bool) -> SessionRecord | None:

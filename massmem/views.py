@@ -2,23 +2,21 @@
 
 import asyncio
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from massmem.config.models import AgentConfig, BackendConfig
+from massmem.config.models import AgentConfig
 from massmem.context import Context, Meter, Recall, Task
 from massmem.errors import StoreError
 from massmem.events import ContextCompressed
 from massmem.memory import tokens
-from massmem.memory.buffer import Buffer
 from massmem.memory.conversation import View, Window, history_budget
 from massmem.providers.base import ChatProvider
-from massmem.providers.windows import ContextWindow, context_window
 from massmem.recall import SessionMemory
 from massmem.records import MessageRecord
 from massmem.store.base import SessionStore
+from massmem.windows import Windows
 
 log = logging.getLogger(__name__)
 
@@ -40,18 +38,17 @@ class Place:
 class Views:
     """The contexts of a session's agents. What is learnt of their models (window, counting) is kept for the session."""
 
-    def __init__(self, store: SessionStore, memory: SessionMemory, agents: Sequence[AgentConfig]) -> None:
+    def __init__(
+        self, store: SessionStore, memory: SessionMemory, agents: Sequence[AgentConfig], windows: Windows
+    ) -> None:
         self._store = store
         self._memory = memory
         self._agents = tuple(agents)
-        self._meters: asyncio.Task[dict[str, Meter]] | None = None
+        self._windows = windows
+        self._meters: dict[str, Meter] = {}
         self._preparing: asyncio.Task[None] | None = None
         self._prepared: list[ContextCompressed] = []
         self._asked = ""
-
-    def start(self) -> None:
-        """Begin to ask the servers for their windows and to load the vocabulary; returns at once."""
-        self._meters = asyncio.create_task(self._measured())
 
     async def contexts(self, place: Place, chat: Mapping[str, ChatProvider]) -> dict[str, Context]:
         """A context for each agent, by its id, for this turn. chat: the agents' models.
@@ -59,7 +56,7 @@ class Views:
         Raises:
             StoreError: the log cannot be read.
         """
-        await self._settle()
+        await self.settle()
         self._asked = place.question
         return await self._build(place, chat)
 
@@ -74,30 +71,19 @@ class Views:
 
     async def close(self) -> None:
         """End what still runs: what was not prepared is done by the next turn."""
-        for task in (self._meters, self._preparing):
-            if task is not None:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+        if self._preparing is not None:
+            self._preparing.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._preparing
 
-    async def _measured(self) -> dict[str, Meter]:
-        """Agents with the same model at the same place have the same window, which is asked for once."""
-        places = {_served_by(agent.backend): agent.backend for agent in self._agents}
-        asked = asyncio.gather(*(context_window(backend, os.environ) for backend in places.values()))
-        found, _ = await asyncio.gather(asked, tokens.load(places.values()))
-        windows = dict(zip(places, found, strict=True))
-        return {agent.id: _meter(agent.backend, windows[_served_by(agent.backend)]) for agent in self._agents}
-
-    async def _settle(self) -> None:
+    async def settle(self) -> None:
+        """Wait until what `prepare` began is done, or has failed."""
         preparing, self._preparing = self._preparing, None
         if preparing is not None:
             await asyncio.gather(preparing, return_exceptions=True)
 
     async def _build(self, place: Place, chat: Mapping[str, ChatProvider]) -> dict[str, Context]:
-        if self._meters is None:
-            self.start()
-        assert self._meters is not None  # made by start
-        meters = await asyncio.shield(self._meters)
+        meters = self._meters = self._meters or await self._windows.meters()
         views = await self._views(place, meters)
         return {
             agent.id: Context(agent, chat[agent.id], meters[agent.id], view, self._recall(agent, place))
@@ -162,7 +148,7 @@ class Views:
 
     async def _prepare(self, place: Place, chat: Mapping[str, ChatProvider]) -> None:
         try:
-            await self._ask_again()
+            await self._windows.ask_again(self._meters)
             # The next question is not known yet; it is mostly about as long as this one.
             usual = Task("answer", "", lambda _: self._asked)
             for context in (await self._build(place, chat)).values():
@@ -172,28 +158,8 @@ class Views:
         except StoreError as e:
             log.warning("nothing was compressed ahead of the next turn: %s", e.message)
 
-    async def _ask_again(self) -> None:
-        """A server that had not loaded its model before the first turn can say now how much that reads."""
-        if self._meters is None:
-            return
-        meters = await asyncio.shield(self._meters)
-        for agent in self._agents:
-            meter = meters[agent.id]
-            if meter.assumed and agent.backend.type in _LOAD_LATE:
-                window = await context_window(agent.backend, os.environ)
-                meter.window, meter.assumed = window.tokens, window.source == "assumed"
 
-
-_LOAD_LATE = ("ollama", "lmstudio")
-
-
-def _served_by(backend: BackendConfig) -> tuple[object, ...]:
-    script = (backend.script or {}).get("context_window")
-    return backend.type, backend.model, backend.base_url, backend.context_window, script
-
-
-def _meter(backend: BackendConfig, window: ContextWindow) -> Meter:
-    return Meter(window.tokens, Buffer(tokens.counter_for(backend)), assumed=window.source == "assumed")
+_USUAL = Task("answer", "", lambda _: "")
 
 
 def _until(summary: MessageRecord) -> int:

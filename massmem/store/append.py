@@ -27,6 +27,7 @@ from massmem.store.schema import (
     chat_sessions,
     events,
     recordings,
+    requests,
     turns,
 )
 
@@ -43,6 +44,7 @@ INSERTS = {  # in this order: answers, ballots and turns refer to messages
     "answers": sa.insert(answers),
     "ballots": sa.insert(ballots),
     "recordings": sa.insert(recordings),
+    "requests": sa.insert(requests),
 }
 UPDATE_TURN = sa.update(turns).where(turns.c.session_id == SESSION, turns.c.turn == TURN)
 VOID_BALLOTS = (

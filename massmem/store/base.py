@@ -76,6 +76,14 @@ class SessionStore(Protocol):
 
     async def session_counts(self, wanted: SessionFilter) -> SessionCounts: ...
 
+    async def count_said(self, wanted: SessionFilter) -> int:
+        """How many messages the conversations of these sessions have, see `conversation`."""
+        ...
+
+    async def request_turn(self, session_id: str, request: str) -> int | None:
+        """The turn that was begun, or went on, by what was asked under this name; None: nothing was."""
+        ...
+
     async def rename_session(self, session_id: str, title: str) -> None:
         """Raises StoreError for an unknown session, and for one that is being deleted."""
         ...

@@ -19,7 +19,7 @@ from massmem.records import MessageKind, RecordingKind, SessionStatus
 TITLE_LENGTH = 80
 LAST_MESSAGE_LENGTH = 200
 
-Table = Literal["chat_messages", "turns", "answers", "ballots", "recordings"]
+Table = Literal["chat_messages", "turns", "answers", "ballots", "recordings", "requests"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,8 @@ def _of_turn(place: _Place, event: _TurnEvent) -> list[RowOp]:
         case ev.TurnStarted():
             return _turn_started(place, event)
         case ev.TurnResumed():
-            return [SetTurn({"status": "running", "ended_at": None}), SetSession(status="active")]
+            going_on = [SetTurn({"status": "running", "ended_at": None}), SetSession(status="active")]
+            return [*_request(place, event.request), *going_on]
         case ev.TurnCompleted():
             return _turn_completed(place, event)
         case ev.TurnFailed():
@@ -135,7 +136,8 @@ def _of_user(place: _Place, event: _UserEvent) -> list[RowOp]:
             return _turn_waiting(place, event)
         case ev.UserReplied():
             # Not queued to be remembered: it may be a value, which stays in the session.
-            return [_message(place, "user", event.text, metadata={"param": event.param})]
+            said = _message(place, "user", event.text, metadata={"param": event.param})
+            return [said, *_request(place, event.request)]
         case ev.TurnAbandoned():
             return _turn_ended(place, "abandoned")
         case ev.MessageAdded():
@@ -192,7 +194,7 @@ def _message(
         "turn": place.turn,
         "round": round_,
         "kind": kind,
-        "role": "user" if kind == "user" else "assistant",
+        "role": kind if kind in ("user", "system") else "assistant",
         "agent_id": agent_id,
         "content": content,
         "final": final,
@@ -236,12 +238,19 @@ def _turn_started(place: _Place, event: ev.TurnStarted) -> list[RowOp]:
         _message(place, "user", event.question),
         *_episode(place, None, event.question),
         Insert("turns", row),
+        *_request(place, event.request),
         SetSession(
             title=_one_line(event.question, TITLE_LENGTH),
             last_message=_one_line(event.question, LAST_MESSAGE_LENGTH),
             status="active",
         ),
     ]
+
+
+def _request(place: _Place, name: str) -> list[RowOp]:
+    if not name:
+        return []
+    return [Insert("requests", {"session_id": place.session_id, "name": name, "turn": place.turn, "seq": place.seq})]
 
 
 def _answer_submitted(place: _Place, event: ev.AnswerSubmitted) -> list[RowOp]:
@@ -339,6 +348,8 @@ def _turn_waiting(place: _Place, event: ev.TurnWaiting) -> list[RowOp]:
 
 def _message_added(place: _Place, event: ev.MessageAdded) -> list[RowOp]:
     """It belongs to the conversation as if it had been said there; nobody has asked to have it remembered."""
+    if event.role == "system":
+        return [_message(place, "system", event.text, metadata=event.metadata)]
     if event.role == "tool":
         return [_message(place, "tool_result", event.text, agent=("", 0), metadata=event.metadata)]
     agent = ("", 0) if event.role == "agent" else None

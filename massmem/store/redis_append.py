@@ -95,6 +95,9 @@ class Adding:
                     self._begin(entry.turn, values)
                 case projection.Insert("recordings", values) if queueing:
                     self._queue(values)
+                case projection.Insert("requests", values):
+                    self.turns[entry.turn].requests.append(values["name"])
+                    self._changed.add(entry.turn)
                 case projection.SetTurn(values) if row is not None:
                     self.turns[entry.turn] = row = row.model_copy(update=values)
                     self._changed.add(entry.turn)
@@ -115,6 +118,7 @@ class Adding:
         message = MessageRecord(**values)
         self._messages.append(message)
         self._set_session(message_count=self.head.session.message_count + 1)
+        self.head.said += message.kind == "user" or message.final
         if message.kind in _KEPT:
             self.head.pinned += 1
         elif not loose and message.turn >= self.head.turns:

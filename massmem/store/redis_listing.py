@@ -80,6 +80,10 @@ async def counted(sessions: Sessions, wanted: SessionFilter) -> SessionCounts:
     )
 
 
+async def count_said(sessions: Sessions, wanted: SessionFilter) -> int:
+    return sum([head.said async for head in heads(sessions, "used", wanted) if matches(head.session, wanted)])
+
+
 def matches(session: SessionRecord, wanted: SessionFilter) -> bool:
     text = clean_text(wanted.text).casefold()
     texts = (session.session_id, session.title, session.last_message, session.description)
@@ -90,13 +94,19 @@ def matches(session: SessionRecord, wanted: SessionFilter) -> bool:
         and session.session_id.startswith(clean_text(wanted.prefix))
         and (wanted.since is None or session.updated_at >= wanted.since)
         and (wanted.before is None or session.updated_at < wanted.before)
+        and (wanted.owner is None or session.user_id == clean_text(wanted.owner))
+        and (not wanted.cut_off or (session.user_id is not None and session.status in ("active", "interrupted")))
     )
 
 
 def _listed(head: Head) -> ListedSession:
     return ListedSession(
-        session=head.session, turns=head.turns, confidence=head.confidence, escalated=head.escalated
-    )  # fmt: skip
+        session=head.session,
+        turns=head.turns,
+        said=head.said,
+        confidence=head.confidence,
+        escalated=head.escalated,
+    )
 
 
 def _statuses(sessions: Iterable[SessionRecord]) -> dict[str, int]:

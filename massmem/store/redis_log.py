@@ -14,15 +14,16 @@ from massmem.store import projection
 class Head(BaseModel):
     """What is known of a session without its log.
 
-    seq, position: the last that were given. turns: number of the last turn. newest: messages of that turn, and
-    pinned: of the others that are never trimmed. confidence, escalated: of the last answer. pending, done, failed:
-    rows of the queue.
+    seq, position: the last that were given. turns: number of the last turn. said: messages of the conversation.
+    newest: messages of the last turn, and pinned: of the others that are never trimmed. confidence, escalated: of the
+    last answer. pending, done, failed: rows of the queue.
     """
 
     session: SessionRecord
     seq: int = 0
     position: int = -1
     turns: int = 0
+    said: int = 0
     newest: int = 0
     pinned: int = 0
     confidence: float | None = None
@@ -36,7 +37,7 @@ class TurnRow(BaseModel):
     """A row of turns, with what the next events of the turn are read by.
 
     begun: when it was begun or last taken up. spoke: seq of each agent's last message. extracted: up to which seq
-    the extraction of facts was queued.
+    the extraction of facts was queued. requests: names under which the turn was asked for.
     """
 
     status: TurnStatus
@@ -49,6 +50,7 @@ class TurnRow(BaseModel):
     begun: datetime | None = None
     spoke: dict[str, int] = {}
     extracted: int | None = None
+    requests: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)

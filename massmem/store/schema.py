@@ -14,13 +14,15 @@ from sqlalchemy import event
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import Dialect
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 """Every revision ever released, oldest first. The last one is what this program reads and writes."""
 
 CONVERSATION = "kind = 'user' OR final"
 WITHOUT_DELTAS = "type <> 'agent_delta'"
 PENDING = "status = 'pending'"
 SUMMARIES = "kind = 'injection'"
+OWNED = "user_id IS NOT NULL"
+CUT_OFF = "status IN ('active', 'interrupted')"
 # They are literal SQL because SQLite uses a partial index only when the query repeats its condition word for word.
 
 
@@ -97,6 +99,8 @@ chat_sessions = sa.Table(
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Column("updated_at", UtcDateTime, nullable=False),
     sa.Index("ix_chat_sessions_created", "created_at", "session_id"),
+    _partial_index("ix_chat_sessions_owner", "user_id", "updated_at", where=OWNED),
+    _partial_index("ix_chat_sessions_cut_off", "updated_at", where=f"{OWNED} AND {CUT_OFF}"),
 )
 
 chat_messages = sa.Table(
@@ -177,6 +181,17 @@ leases = sa.Table(
     _of_session(primary_key=True),
     sa.Column("owner", sa.Text, nullable=False),
     sa.Column("expires_at", UtcDateTime, nullable=False),
+)
+
+# What the questions became that were asked under a name; rows come from the log alone.
+requests = sa.Table(
+    "requests",
+    metadata,
+    _of_session(primary_key=True),
+    sa.Column("name", KEY, primary_key=True),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("seq", sa.Integer, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 # Many small rows, one at least per message: no number of their own, and only what is still to do is in the index.

@@ -7,7 +7,17 @@ import sqlalchemy as sa
 from massmem.messages import clean_text
 from massmem.records import ListedSession, SessionCounts, SessionFilter, SessionRecord
 from massmem.store.dialect import Dialect
-from massmem.store.schema import CONVERSATION, SESSION, chat_messages, chat_sessions, events, recordings, turns
+from massmem.store.schema import (
+    CONVERSATION,
+    CUT_OFF,
+    OWNED,
+    SESSION,
+    chat_messages,
+    chat_sessions,
+    events,
+    recordings,
+    turns,
+)
 
 DELETING = "deleting"
 
@@ -28,9 +38,15 @@ def _of_last_answer(column: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
 
 
 _TURNS = sa.select(sa.func.max(turns.c.turn)).where(turns.c.session_id == _s.session_id).scalar_subquery()
+_SAID = (
+    sa.select(sa.func.count())
+    .where(chat_messages.c.session_id == _s.session_id, sa.text(f"({CONVERSATION})"))
+    .scalar_subquery()
+)
 _LISTED = sa.select(
     chat_sessions,
     sa.func.coalesce(_TURNS, 0).label("turns"),
+    _SAID.label("said"),
     _of_last_answer(chat_messages.c.confidence).label("confidence"),
     _of_last_answer(chat_messages.c.escalated).label("escalated"),
 ).order_by(_s.updated_at.desc(), _s.created_at.desc(), _s.session_id.desc())
@@ -52,8 +68,16 @@ def listed(wanted: SessionFilter, limit: int | None, offset: int) -> sa.Select[*
 def listed_session(row: dict[str, Any]) -> ListedSession:
     session = SessionRecord(**{name: row[name] for name in SessionRecord.model_fields})
     return ListedSession(
-        session=session, turns=row["turns"], confidence=row["confidence"], escalated=bool(row["escalated"])
+        session=session,
+        turns=row["turns"],
+        said=row["said"],
+        confidence=row["confidence"],
+        escalated=bool(row["escalated"]),
     )
+
+
+def said(wanted: SessionFilter) -> sa.Select[*tuple[Any, ...]]:
+    return sa.select(sa.func.sum(_SAID).label("said")).select_from(chat_sessions).where(*_conditions(wanted))
 
 
 def counts(wanted: SessionFilter) -> sa.Select[*tuple[Any, ...]]:
@@ -96,8 +120,8 @@ def delete_some(connection: sa.Connection, dialect: Dialect, session_id: str, li
     return connection.execute(_LEFT, where).scalar()
 
 
-def _conditions(wanted: SessionFilter) -> list[sa.ColumnElement[bool]]:
-    where: list[sa.ColumnElement[bool]] = []
+def _conditions(wanted: SessionFilter) -> list[sa.ColumnElement[bool] | sa.TextClause]:
+    where: list[sa.ColumnElement[bool] | sa.TextClause] = []
     if wanted.status is not None:
         where.append(_s.status == wanted.status)
     if wanted.text:
@@ -111,4 +135,9 @@ def _conditions(wanted: SessionFilter) -> list[sa.ColumnElement[bool]]:
         where.append(_s.updated_at >= wanted.since)
     if wanted.before is not None:
         where.append(_s.updated_at < wanted.before)
+    if wanted.owner is not None:
+        # The first condition says nothing new; the index has only rows for which it is true.
+        where.extend((sa.text(OWNED), _s.user_id == clean_text(wanted.owner)))
+    if wanted.cut_off:
+        where.extend((sa.text(OWNED), sa.text(CUT_OFF)))
     return where

@@ -31,9 +31,9 @@ from massmem.records import (
     SessionState,
     TurnRecord,
 )
-from massmem.store import copying, sessions, state
+from massmem.store import copying, sessions, state, turn_rows
 from massmem.store import recordings as queue
-from massmem.store.append import UPDATE_TURN, append, restore
+from massmem.store.append import append, restore
 from massmem.store.base import StoreInfo
 from massmem.store.dialect import Dialect
 from massmem.store.rows import entries, missing, payload
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_UNFINISHED = ("running", "failed", "interrupted", "waiting")
 _ATTEMPTS = 5
 WRITES = "massmem_writes"
 """The execution option of connections that write."""
@@ -79,26 +78,6 @@ _SUMMARY = (
     .order_by(chat_messages.c.seq.desc())
     .limit(1)
 )
-_ABANDON = UPDATE_TURN.where(turns.c.status.in_(_UNFINISHED)).values(status="abandoned")
-_question = chat_messages.alias("question")
-_answer = chat_messages.alias("answer")
-_TURNS = (
-    sa.select(
-        turns.c.session_id,
-        turns.c.turn,
-        _question.c.content.label("question"),
-        turns.c.status,
-        turns.c.winner,
-        _answer.c.content.label("answer"),
-        turns.c.seed,
-        turns.c.started_at,
-        turns.c.ended_at,
-    )
-    .join(_question, sa.and_(_question.c.session_id == turns.c.session_id, _question.c.seq == turns.c.question_seq))
-    .outerjoin(_answer, sa.and_(_answer.c.session_id == turns.c.session_id, _answer.c.seq == turns.c.answer_seq))
-    .where(turns.c.session_id == SESSION)
-)
-_LAST_TURN = _TURNS.order_by(turns.c.turn.desc()).limit(1)
 
 
 class SqlStore:
@@ -140,6 +119,13 @@ class SqlStore:
     async def session_counts(self, wanted: SessionFilter) -> SessionCounts:
         return sessions.counted(await self._read(sessions.counts(wanted)))
 
+    async def count_said(self, wanted: SessionFilter) -> int:
+        return int((await self._read(sessions.said(wanted)))[0]["said"] or 0)
+
+    async def request_turn(self, session_id: str, request: str) -> int | None:
+        found = await self._read(turn_rows.REQUEST, of_session=clean_text(session_id), of_request=clean_text(request))
+        return found[0]["turn"] if found else None
+
     async def rename_session(self, session_id: str, title: str) -> None:
         if not await self._change_of(session_id, sessions.rename(title), {"of_session": clean_text(session_id)}):
             raise missing(session_id)
@@ -177,16 +163,16 @@ class SqlStore:
         return [EVENT.validate_json(row["payload"]) for row in found]
 
     async def last_turn(self, session_id: str) -> TurnRecord | None:
-        found = await self._read(_LAST_TURN, of_session=clean_text(session_id))
+        found = await self._read(turn_rows.LAST, of_session=clean_text(session_id))
         return TurnRecord(**found[0]) if found else None
 
     async def turns(self, session_id: str, after: int = 0, limit: int = 100) -> list[TurnRecord]:
-        query = _TURNS.where(turns.c.turn > after).order_by(turns.c.turn).limit(limit)
+        query = turn_rows.TURNS.where(turns.c.turn > after).order_by(turns.c.turn).limit(limit)
         return [TurnRecord(**row) for row in await self._read(query, of_session=clean_text(session_id))]
 
     async def abandon_turn(self, session_id: str, turn: int) -> None:
         where = {"of_session": clean_text(session_id), "of_turn": turn}
-        await self._write(lambda connection: connection.execute(_ABANDON, where))
+        await self._write(lambda connection: connection.execute(turn_rows.ABANDON, where))
 
     async def conversation(self, session_id: str, before: int | None, limit: int) -> list[MessageRecord]:
         query = _CONVERSATION if before is None else _CONVERSATION.where(chat_messages.c.seq < before)

@@ -1,0 +1,32 @@
+"""Statements about turns: read with their texts, given up, found by the name under which they were asked."""
+
+import sqlalchemy as sa
+
+from massmem.store.append import UPDATE_TURN
+from massmem.store.schema import SESSION, chat_messages, requests, turns
+
+_UNFINISHED = ("running", "failed", "interrupted", "waiting")
+
+ABANDON = UPDATE_TURN.where(turns.c.status.in_(_UNFINISHED)).values(status="abandoned")
+REQUEST = sa.select(requests.c.turn).where(
+    requests.c.session_id == SESSION, requests.c.name == sa.bindparam("of_request", type_=sa.Text)
+)
+_question = chat_messages.alias("question")
+_answer = chat_messages.alias("answer")
+TURNS = (
+    sa.select(
+        turns.c.session_id,
+        turns.c.turn,
+        _question.c.content.label("question"),
+        turns.c.status,
+        turns.c.winner,
+        _answer.c.content.label("answer"),
+        turns.c.seed,
+        turns.c.started_at,
+        turns.c.ended_at,
+    )
+    .join(_question, sa.and_(_question.c.session_id == turns.c.session_id, _question.c.seq == turns.c.question_seq))
+    .outerjoin(_answer, sa.and_(_answer.c.session_id == turns.c.session_id, _answer.c.seq == turns.c.answer_seq))
+    .where(turns.c.session_id == SESSION)
+)
+LAST = TURNS.order_by(turns.c.turn.desc()).limit(1)
