@@ -22,6 +22,7 @@ NOT_RUN = {
     "scripts/test": "it is this test run",
     "@examples/mixed": "it needs keys",
     "@examples/ollama": "it needs a running Ollama",
+    '"It is O-12345"': "it replies to a turn that waits; tests/e2e/test_waiting_for_params.py has one",
     "export OPENAI": "it sets a variable only",
 }
 
