@@ -1,7 +1,9 @@
-"""What every test gets: its own HOME, no keys in the environment, and no network but loopback."""
+"""What every test gets: its own HOME, no keys in the environment, no network but loopback, logging as it was."""
 
+import logging
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,3 +49,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         if name.endswith(_KEY_SUFFIXES) or name.startswith("CONVERSATION_HISTORY_"):
             monkeypatch.delenv(name)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """The program logs to its file until it ends. When a test runs it in this process, that is here."""
+    root, ours = logging.getLogger(), logging.getLogger("massmem")
+    handlers, levels, raises = set(root.handlers), (root.level, ours.level), logging.raiseExceptions
+    yield
+    for handler in set(root.handlers) - handlers:
+        root.removeHandler(handler)
+        handler.close()
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])
+    logging.raiseExceptions = raises

@@ -54,7 +54,8 @@ class WireHarness:
     async def open(self, replies: Sequence[Say | Fail], **backend: Any) -> ChatProvider:
         self.stub.replies = [self.wire.stream(r) if isinstance(r, Say) else self._failure(r.name) for r in replies]
         fields = {"type": self.wire.type, "model": "m", "base_url": self.stub.url + self.wire.path, "api_key": KEY}
-        return await self.providers.open(BackendConfig.model_validate({**fields, "timeout": 0.3, **backend}))
+        patience = 0.5 if Fail("timeout") in replies else 30
+        return await self.providers.open(BackendConfig.model_validate({**fields, "timeout": patience, **backend}))
 
     def _failure(self, name: str) -> Http:
         answers = {

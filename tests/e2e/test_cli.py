@@ -187,7 +187,7 @@ def test_ten_megabytes_are_refused_with_the_limit(team: str):
     ran = massmem("--config", team, stdin=b"x" * 10_000_000)
     assert ran.returncode == 2
     assert f"more than {MAX_CHARACTERS:,} characters" in ran.stderr.decode()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_the_longest_question_is_taken(team: str):
@@ -234,7 +234,7 @@ def test_a_missing_key_names_the_variable_at_once(tmp_path: Path):
     path.write_text("agents: [{id: a, backend: {type: openai, model: gpt-5-mini}}]")
     began = time.monotonic()
     ran = massmem("--config", str(path), "Why?")
-    assert time.monotonic() - began < 5  # a second on an idle machine; the bench measures it
+    assert time.monotonic() - began < 20  # a second on an idle machine; the bench measures it
     assert ran.returncode == 2
     assert b"OPENAI_API_KEY" in ran.stderr
     assert b"Traceback" not in ran.stderr

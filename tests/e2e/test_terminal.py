@@ -75,7 +75,7 @@ def test_control_c_stops_the_turn_and_says_how_to_resume(tmp_path: Path):
     child.sendintr()
     text, code = ending(child)
     assert code == 130
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert text.rindex(SHOW) > text.rfind(HIDE)
     assert re.search(r"finish this turn with: massmem --session-id session_\d+_\d+", text)
     assert "Traceback" not in text

@@ -106,7 +106,7 @@ async def test_closing_the_stream_stops_the_model(model: Path, runtimes: LocalRu
     started = time.monotonic()
     for stream in streams:
         await stream.aclose()
-    assert time.monotonic() - started < 0.5
+    assert time.monotonic() - started < 5
     # All three slots are free at once: had they gone on, this would wait for thousands of tokens.
     await ask(provider, asking("Say hello.", max_tokens=1))
     assert time.monotonic() - started < max(10, 5 * forty_tokens)

@@ -141,12 +141,12 @@ async def test_a_redirect_is_not_followed(remote: Remote) -> None:
 
 
 async def test_a_hang_before_the_first_byte_is_a_timeout(remote: Remote) -> None:
-    provider = await remote.open(Http(head=False, parts=[5.0]), timeout=0.2)
+    provider = await remote.open(Http(head=False, parts=[60.0]), timeout=0.2)
     start = time.monotonic()
     error = await failure(provider)
     assert type(error) is errors.ProviderTimeout
     assert "0.2 s" in error.message
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 20
 
 
 async def test_a_hang_in_the_middle_is_a_timeout_that_keeps_the_text(remote: Remote) -> None:
@@ -157,8 +157,8 @@ async def test_a_hang_in_the_middle_is_a_timeout_that_keeps_the_text(remote: Rem
 
 
 async def test_a_slow_stream_that_keeps_coming_is_no_timeout(remote: Remote) -> None:
-    slow = [part for piece in remote.wire.stream(Say(list("Paris."))).parts for part in (piece, 0.05)]
-    provider = await remote.open(Http(parts=slow), timeout=0.2)
+    slow = [part for piece in remote.wire.stream(Say(list("Paris."))).parts for part in (piece, 0.1)]
+    provider = await remote.open(Http(parts=slow), timeout=0.6)
     reply = await ask(provider, ASK)
     assert reply.text == "Paris."
 
@@ -189,7 +189,7 @@ async def test_leaving_early_ends_the_request_at_the_server(remote: Remote) -> N
     provider = await remote.open(remote.wire.stream(Say(["Paris"], pause=30.0)))
     async with aclosing(provider.stream(ASK)) as chunks:
         assert await anext(chunks) == TextChunk("Paris")
-    await asyncio.wait_for(remote.stub.disconnected.wait(), 2)
+    await asyncio.wait_for(remote.stub.disconnected.wait(), 10)
 
 
 @pytest.mark.parametrize("head", [True, False], ids=["mid-stream", "before the first byte"])
@@ -202,7 +202,7 @@ async def test_cancelling_ends_the_request_at_the_server(remote: Remote, head: b
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.wait_for(remote.stub.disconnected.wait(), 2)
+    await asyncio.wait_for(remote.stub.disconnected.wait(), 10)
 
 
 async def test_agents_share_connections_and_reuse_them(remote: Remote) -> None:
@@ -254,7 +254,7 @@ async def test_no_connection_is_left_open(remote: Remote) -> None:
     await failure(provider)
     await collect(await remote.open(remote.wire.stream(OK)), ASK)
     await remote.providers.close()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(10):
         while remote.stub.open_connections:
             await asyncio.sleep(0.01)
 
@@ -298,8 +298,8 @@ def test_opening_and_the_first_request_do_not_stall_the_event_loop(kind: str, py
     """In a fresh process, where nothing is imported yet; the bounds and the repeats leave room for a busy machine."""
     command = [sys.executable, "-c", STALLS, kind, "-", str(pytestconfig.rootpath)]
     stalls: list[tuple[float, float]] = []
-    while len(stalls) < 4 and not any(opening < 0.1 and request < 0.06 for opening, request in stalls):
+    while not any(opening < 0.1 and request < 0.06 for opening, request in stalls):
+        assert len(stalls) < 10, stalls
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         opening, request = map(float, done.stdout.split())
         stalls.append((opening, request))
-    assert len(stalls) < 4, stalls

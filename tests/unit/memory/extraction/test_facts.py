@@ -77,7 +77,7 @@ def test_signs_that_carry_meaning_tell_facts_apart(one: str, other: str):
 
 
 def test_hostile_texts_are_cleaned_in_linear_time():
-    started = time.monotonic()
+    started = time.process_time()
     for text in ("[From " * 20_000, "<answer " * 20_000, "relevant memories of earlier work, quoted " * 5_000):
         clean_fact(text)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5

@@ -89,8 +89,8 @@ def test_an_error_shows_no_secret():
 
 
 def test_hostile_replies_are_read_in_linear_time():
-    started = time.monotonic()
+    started = time.process_time()
     for reply in ("<think>" * 20_000, "{" * 100_000, "```" + " " * 100_000, '{"memory":[' * 10_000):
         with pytest.raises(MalformedResponse):
             read_reply(reply)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5

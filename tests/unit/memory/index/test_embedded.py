@@ -60,7 +60,7 @@ def test_a_second_one_is_told_who_has_it(folder: Path) -> None:
     start = time.monotonic()
     with pytest.raises(MemoryUnavailable, match=rf"in use by another process \(pid {os.getpid()}\)") as caught:
         EmbeddedIndex(folder, 3, wait=0.2)
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 10
     assert "mode: server" in caught.value.hint
     first.upsert([point(1)])
     first.flush()  # the attempt has not broken it
