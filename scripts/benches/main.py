@@ -18,6 +18,7 @@ BENCHES: dict[str, str] = {
     "install": "packages, megabytes and seconds of a fresh install, and the first scripts/run",
     "offline": "startup and turns while outbound HTTPS hangs, and who is contacted at all",
     "session": "appending to a session of 100,000 messages, and going on with it",
+    "context": "what is left of conversations that overflow, prompts that stay flat, and building views",
     "memory": "searching and recording memories, who sees what, and with --data how much is recalled",
 }
 """Name and summary; each is a module beside this one with a `run() -> list[Row]`."""
