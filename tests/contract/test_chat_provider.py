@@ -13,11 +13,12 @@ from typing import Any, Protocol
 import pytest
 
 from massmem import errors
-from massmem.config.models import BackendConfig
+from massmem.config.models import BackendConfig, ParamConfig
 from massmem.messages import ChatMessage, ChatRequest
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
 from massmem.replies import FinishChunk, RetryChunk, TextChunk, ToolCallChunk
+from massmem.tools.ask_user import Asking, AskUser, ask_tool, read_request
 from massmem.tools.workflow import Vote, read_action, workflow_schema, workflow_tools
 from tests.support.provider_stub import (
     KEY,
@@ -89,7 +90,10 @@ class ScriptedHarness:
         out: dict[str, Any] = {"text": "".join(reply.texts), "reasoning": "".join(reply.reasoning)}
         for name, arguments in reply.calls:
             parsed = json.loads(arguments)
-            out |= {"vote": parsed["choice"], "reason": parsed["reason"]} if name == "vote" else {"new_answer": parsed}
+            if name == "ask_user":
+                out |= {"ask": parsed["param"], "ask_prompt": parsed["prompt"]}
+            else:
+                out |= {"vote": parsed["choice"], "reason": parsed["reason"]}
         if reply.pause:
             return {**out, "delay": reply.pause}
         if reply.cut:
@@ -144,6 +148,17 @@ async def test_a_tool_call_comes_whole_and_before_the_finish(harness: Harness) -
     assert json.loads(calls[0].arguments) == {"reason": "right", "choice": "B"}
     assert calls[0].id
     assert replied(chunks).finish == "tool_calls"
+
+
+@pytest.mark.parametrize("used", [True, False])
+async def test_tools_that_are_optional_may_be_used_or_not(harness: Harness, used: bool) -> None:
+    arguments = {"param": "order_id", "prompt": "Which order?"}
+    said = Say(calls=[("ask_user", json.dumps(arguments))]) if used else Say(["Par", "is."])
+    provider = await harness.open([said])
+    asking = Asking({"order_id": ParamConfig()})
+    reply = await ask(provider, ChatRequest(ASK, "answer", "a", tools=(ask_tool(asking),), optional=True))
+    assert read_request(reply, asking) == (AskUser(**arguments) if used else None)
+    assert reply.text == ("" if used else "Paris.")
 
 
 async def test_a_schema_gives_json_text(harness: Harness) -> None:

@@ -49,6 +49,11 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
         {},
         {**BASE, "tools": [WIRE_VOTE], "tool_choice": {"type": "any"}},
     ),
+    "tools that need not be used": (
+        ChatRequest(ASK, "answer", "a", tools=(VOTE,), optional=True),
+        {},
+        {**BASE, "tools": [WIRE_VOTE], "tool_choice": {"type": "auto"}},
+    ),
     "schema": (
         ChatRequest(ASK, "vote", "a", schema=SCHEMA),
         {},

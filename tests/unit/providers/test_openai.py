@@ -64,6 +64,20 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
             "tool_choice": "required",
         },
     ),
+    "tools that need not be used": (
+        ChatRequest(ASK, "answer", "a", tools=(ToolSpec("ask_user", "Ask.", {"type": "object"}),), optional=True),
+        {},
+        {
+            **BASE,
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {"name": "ask_user", "description": "Ask.", "parameters": {"type": "object"}},
+                }
+            ],
+            "tool_choice": "auto",
+        },
+    ),
     "schema": (
         ChatRequest(ASK, "vote", "a", schema=CLOSED),
         {},
