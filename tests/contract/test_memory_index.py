@@ -4,7 +4,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -17,29 +17,15 @@ from hypothesis import strategies as st
 from massmem.errors import InputError, MemoryUnavailable
 from massmem.memory.index.embedded import EmbeddedIndex
 from massmem.memory.index.server import ServerIndex
-from massmem.memory.index.visible import Point, Visible
+from massmem.memory.index.visible import Visible
 from massmem.memory.memories import Memory, Selection
 from massmem.memory.persistent import Scope
+from tests.support.points import EVERYWHERE, START, point
 from tests.support.qdrant_stub import QdrantStub
 
 Index = EmbeddedIndex | ServerIndex
 
-START = datetime(2026, 11, 21, 10, tzinfo=UTC)
 DAY = START.toordinal()
-EVERYWHERE = Visible("me", "none", 1, everywhere=True)
-
-
-def point(number: int, **given: Any) -> Point:
-    """A point with these fields of its payload; sparse and dense are taken out of them."""
-    when: datetime = given.pop("when", START + timedelta(seconds=number % 86_400))
-    dense, sparse = given.pop("dense", [1.0, 0.0, 0.0]), given.pop("sparse", {7: 1.0})
-    payload = {
-        "data": f"text {number}", "user_id": "massmem", "run_id": "s1", "agent_id": "user", "turn": 1, "group": "",
-        "won": False, "kind": "episode", "message_ids": [f"m{number}"], "created_at": when.isoformat(), "hash": "h",
-        "f": [number % 86_400, 0, 0, 2, 3, when.toordinal()],
-    }  # fmt: skip
-    assert given.keys() <= payload.keys()
-    return Point(number, dense, sparse, {**payload, **given})
 
 
 def server_url() -> str:
@@ -115,13 +101,13 @@ def test_without_an_embedder_words_are_found(kind: str, tmp_path: Path, stub: Qd
 
 def test_storing_again_stores_once(index: Index) -> None:
     for text in ("first", "second"):
-        index.upsert([point(1, data=text)])
+        index.upsert([point(1, text=text)])
     assert index.count(Selection()) == 1
     assert index.payloads([1])[1]["data"] == "second"
 
 
 def test_payloads_come_back_as_they_were(index: Index) -> None:
-    stored = point(2**63 - 1, data="é\u2028 \U0001f600", message_ids=["a", "b"], kind="fact")
+    stored = point(2**63 - 1, text="é\u2028 \U0001f600", message_ids=["a", "b"], kind="fact")
     index.upsert([stored])
     found = index.payloads([2**63 - 1, 5, -3, 2**64])
     assert found.keys() == {2**63 - 1}

@@ -17,7 +17,7 @@ from massmem.errors import MemoryUnavailable
 from massmem.memory.index.embedded import EmbeddedIndex
 from massmem.memory.index.shard import ROOM
 from massmem.memory.memories import Selection
-from tests.support.index_writer import AT_ONCE, DIMS, found_in, point, store_points, use
+from tests.support.index_writer import AT_ONCE, DIMS, crowded, found_in, store_points, use
 from tests.support.store_writer import finish, kill_at_work, lost_and_ghosts, noted, start
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "cleanup_qdrant_lock.sh"
@@ -90,12 +90,12 @@ def lost_power(tmp_path: Path, times: int) -> None:
     for number in range(times):
         place = tmp_path / str(number)
         index = EmbeddedIndex(place / "index", DIMS)
-        index.upsert([point(n) for n in range(rng.randint(1, 200))])
+        index.upsert([crowded(n) for n in range(rng.randint(1, 200))])
         index.flush()
         shutil.copytree(place / "index", place / "flushed")
         for _ in range(rng.randint(1, 30)):
             there = index.count(Selection())
-            index.upsert([point(there + n) for n in range(rng.randint(1, 20))])
+            index.upsert([crowded(there + n) for n in range(rng.randint(1, 20))])
         index.sync()
         there = index.count(Selection())
         left = after_power_loss(place / "index", place / "flushed", rng, place / "left")
@@ -119,9 +119,9 @@ _SYNC = """
 import os, sys
 from pathlib import Path
 from massmem.memory.index.embedded import EmbeddedIndex
-from tests.support.index_writer import DIMS, point
+from tests.support.index_writer import DIMS, crowded
 index = EmbeddedIndex(Path(sys.argv[1]), DIMS)
-index.upsert([point(1)])
+index.upsert([crowded(1)])
 os.write(1, b"before\\n")
 index.sync()
 os.write(1, b"after\\n")
@@ -155,11 +155,11 @@ def test_whoever_comes_second_does_not_disturb_the_first(folder: Path) -> None:
     intruders = [start(use, folder) for _ in range(3)]
     stored = 0
     while any(intruder.is_alive() for intruder in intruders):
-        index.upsert([point(stored)])
+        index.upsert([crowded(stored)])
         index.flush()
         stored += 1
     assert finish(intruders) == [3] * 3
-    index.upsert([point(stored)])
+    index.upsert([crowded(stored)])
     index.close()
     assert len(found_in(folder)) == stored + 1
 
@@ -181,7 +181,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk(small_disk: Path) -> None:
     index = EmbeddedIndex(small_disk / "index", DIMS)
-    index.upsert([point(n) for n in range(100)])
+    index.upsert([crowded(n) for n in range(100)])
     filler = small_disk / "filler"
     with filler.open("wb") as file:
         while shutil.disk_usage(small_disk).free > ROOM - 2**20:
@@ -190,7 +190,7 @@ def test_a_full_disk(small_disk: Path) -> None:
     stored = 100
     with pytest.raises(MemoryUnavailable, match="disk is full"):
         for number in range(1000, 100_000):
-            index.upsert([point(number, os.urandom(20_000).hex())])
+            index.upsert([crowded(number, os.urandom(20_000).hex())])
             stored += 1
     with pytest.raises(MemoryUnavailable, match="disk is full"):
         index.set_won("s1", 1, "user")
@@ -198,7 +198,7 @@ def test_a_full_disk(small_disk: Path) -> None:
         index.delete(Selection(session_id="s1"))
     assert index.count(Selection()) == stored
     filler.unlink()
-    index.upsert([point(5000)])
+    index.upsert([crowded(5000)])
     index.close()
     assert len(found_in(small_disk / "index")) == stored + 1
 
@@ -226,7 +226,7 @@ def damage(path: Path, how: str) -> None:
 def damaged(folder: Path, tmp_path: Path, cases: int) -> None:
     """Damage one file in one way at a time: the index works, or says that it cannot; no process dies of it."""
     index = EmbeddedIndex(folder, DIMS)
-    index.upsert([point(n) for n in range(1200)])
+    index.upsert([crowded(n) for n in range(1200)])
     index.close()
     names = sorted(path.relative_to(folder) for path in (folder / "shard").rglob("*") if path.is_file())
     every = [(name, how) for name in [*names, Path("shard.json")] for how in ("empty", "half", "gone", "junk")]

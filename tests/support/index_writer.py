@@ -1,27 +1,23 @@
 """Processes that write to an embedded index, to be started with `store_writer.start`, and what they leave."""
 
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 from massmem.errors import MemoryUnavailable
 from massmem.memory.index.embedded import EmbeddedIndex
-from massmem.memory.index.visible import Point, Visible
+from massmem.memory.index.visible import Point
 from massmem.memory.memories import Selection
+from tests.support.points import EVERYWHERE, point
 from tests.support.store_writer import Notes
 
 DIMS = 8
 AT_ONCE = 3
-EVERYWHERE = Visible("me", "none", 1, everywhere=True)
-NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-def point(number: int, text: str = "text") -> Point:
-    payload = {
-        "data": text, "run_id": f"s{number % 5}", "agent_id": "user", "turn": 1, "won": False, "kind": "episode",
-        "group": "", "created_at": NOW.isoformat(), "f": [number % 1000, 0, 0, 1, 1, NOW.toordinal()],
-    }  # fmt: skip
-    return Point(number, [1.0 + number % 7] * DIMS, {number % 50: 1.0, 1000: 1.0}, payload)
+def crowded(number: int, text: str = "text") -> Point:
+    """One of many points, in five sessions; each has a word that one in fifty has, and one that all have."""
+    words = {number % 50: 1.0, 1000: 1.0}
+    return point(number, text, run_id=f"s{number % 5}", dense=[1.0 + number % 7] * DIMS, sparse=words)
 
 
 def store_points(folder: Path, notes: Path, first: int, count: int, wait: float) -> None:
@@ -31,7 +27,7 @@ def store_points(folder: Path, notes: Path, first: int, count: int, wait: float)
     """
     index, book = EmbeddedIndex(folder, DIMS, wait), Notes(notes)
     for number in range(first, first + count, AT_ONCE):
-        index.upsert([point(n) for n in range(number, number + AT_ONCE)])
+        index.upsert([crowded(n) for n in range(number, number + AT_ONCE)])
         for stored in range(number, number + AT_ONCE):
             book.add(str(stored))
         if number % 7 == 0:
@@ -60,7 +56,7 @@ def use(folder: Path) -> None:
         index.lexical({1000: 1.0}, EVERYWHERE, 50)
         index.semantic([1.0] * DIMS, EVERYWHERE, 50)
         index.page(Selection(), 50)
-        index.upsert([point(1_000_000 + n) for n in range(10)])
+        index.upsert([crowded(1_000_000 + n) for n in range(10)])
         index.set_won("s1", 1, "user")
         index.delete(Selection(ids=("1000001",)))
         index.close()

@@ -4,9 +4,7 @@ import subprocess
 import sys
 import threading
 import time
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,19 +13,8 @@ from hypothesis import strategies as st
 from massmem.errors import MemoryUnavailable
 from massmem.memory.index.embedded import EmbeddedIndex, folder_name
 from massmem.memory.index.shard import set_aside
-from massmem.memory.index.visible import Point, Visible
 from massmem.memory.memories import Selection
-
-NOW = datetime(2026, 11, 21, tzinfo=UTC)
-EVERYWHERE = Visible("me", "none", 1, everywhere=True)
-
-
-def point(number: int, text: str = "text", **fields: Any) -> Point:
-    payload = {
-        "data": text, "run_id": "s1", "agent_id": "user", "turn": 1, "won": False, "kind": "episode", "group": "",
-        "created_at": NOW.isoformat(), "f": [number, 0, 0, 1, 1, NOW.toordinal()],
-    }  # fmt: skip
-    return Point(number, [1.0, 0.0, 0.0], {7: 1.0}, {**payload, **fields})
+from tests.support.points import EVERYWHERE, point
 
 
 def bytes_in(folder: Path) -> bytes:
