@@ -22,8 +22,9 @@ SHORTLIST = 100
 """Candidates that the embedder is asked about: budgets up to 2,000 tokens show fewer; 120 and 250 recall the same."""
 
 BY_WORDS = 200
-"""Tokens, of four fifths of the room at most, for the best by their own words: what was said once, and to nobody in particular,
-has no neighbours and no speaker to speak for it. More costs recall of conversations, less loses codes and names."""
+"""Tokens, of four fifths of the room at most, for the best by their own words: what was said once, and to nobody in
+particular, has no neighbours and no speaker to speak for it. More costs recall of conversations, less loses codes and
+names."""
 
 _TOKENS_PER_TERM = 2.0
 
