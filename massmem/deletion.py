@@ -6,17 +6,16 @@ What is only marked when the process dies is finished by the next deletion; unti
 import asyncio
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from platform import node
-
-from filelock import FileLock, Timeout
 
 from massmem.config.models import TeamConfig
+from massmem.errors import SessionBusyError
 from massmem.home import make_file, make_folder, unwritable
 from massmem.memory.erasing import Erase, opened_for_erasing
 from massmem.memory.memories import Selection
+from massmem.ownership import owned
 from massmem.records import SessionFilter, SessionRecord
 from massmem.registry import Registry, RegistryDamaged, entry_of
 from massmem.store.base import SessionStore
@@ -27,7 +26,6 @@ Progress = Callable[[int, int], None]
 _EVENTS = 5_000
 """Events that one transaction deletes: others write between two of them."""
 
-_LEASE = 60.0
 _NOTES = "deleting"
 
 
@@ -66,14 +64,13 @@ async def delete_sessions(at: Place, sessions: Sequence[SessionRecord], progress
     marked = await at.store.find_sessions(SessionFilter(status="deleting"))
     wanted = {session.session_id: session for session in (*sessions, *(each.session for each in marked))}
     gone = [name for name in begun(at.home) if await at.store.get_session(name) is None]
-    async with opened_for_erasing(at.config.memory, at.home, at.environ) as erase:
-        with ExitStack() as locks:
-            mine = [each for each in wanted.values() if await _hold(at, each.session_id, locks)]
-            memories = await _delete(at, mine, erase, progress)
-            erased = await at.store.erase()
-            ids = (*(each.session_id for each in mine), *gone)
-            await asyncio.to_thread(_forget_files, at, ids)
-            await _unlist(at, ids)
+    async with opened_for_erasing(at.config.memory, at.home, at.environ) as erase, AsyncExitStack() as held:
+        mine = [each for each in wanted.values() if await _hold(at, each.session_id, held)]
+        memories = await _delete(at, mine, erase, progress)
+        erased = await at.store.erase()
+        ids = (*(each.session_id for each in mine), *gone)
+        await asyncio.to_thread(_forget_files, at, ids)
+        await _unlist(at, ids)
     await asyncio.to_thread(_forget_notes, at.home, ids)
     busy = tuple(name for name in wanted if name not in ids)
     return Deleted(ids, busy, sum(each.message_count for each in mine), memories, erased)
@@ -84,20 +81,14 @@ def begun(home: Path) -> list[str]:
     return sorted(path.name for path in (home / _NOTES).glob("*"))
 
 
-async def _hold(at: Place, session_id: str, locks: ExitStack) -> bool:
+async def _hold(at: Place, session_id: str, held: AsyncExitStack) -> bool:
     """Whether no turn of the session is under way; from now on none begins."""
-    folder, notes = at.home / "locks", at.home / _NOTES
-    make_folder(folder)
-    make_folder(notes)
-    lock = FileLock(folder / f"{session_id}.lock", mode=0o600)
     try:
-        lock.acquire(blocking=False)
-    except Timeout:
+        await held.enter_async_context(owned(at.store, at.home, session_id))
+    except SessionBusyError:
         return False
-    locks.callback(lock.release)
-    # The lock keeps other processes of this home away: what holds the lease under this name is a deletion that died.
-    if not await at.store.acquire_lease(session_id, f"deletion {node()} {at.home}", _LEASE):
-        return False
+    notes = at.home / _NOTES
+    make_folder(notes)
     make_file(notes / session_id)
     await at.store.delete_session(session_id, 0)
     return True
