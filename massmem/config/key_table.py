@@ -11,7 +11,8 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from massmem.config import models
+from massmem.config import models, service
+from massmem.config.section import Section
 
 _WORDS: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false", SecretStr: "secret"}
 _BOUNDS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
@@ -34,9 +35,7 @@ def _row(cells: tuple[str, ...]) -> str:
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
-def _rows(
-    section: type[models.Section], prefix: str, meanings: dict[tuple[str, str], str]
-) -> Iterator[tuple[str, ...]]:
+def _rows(section: type[Section], prefix: str, meanings: dict[tuple[str, str], str]) -> Iterator[tuple[str, ...]]:
     for name, info in section.model_fields.items():
         if name in _HIDDEN:
             continue
@@ -49,10 +48,10 @@ def _rows(
             yield from _rows(inner, key + ".", meanings)
 
 
-def _section_in(annotation: Any) -> tuple[type[models.Section] | None, str]:
+def _section_in(annotation: Any) -> tuple[type[Section] | None, str]:
     """The section inside a type, and how a key says that there may be several."""
     for part in (annotation, *get_args(annotation)):
-        if isinstance(part, type) and issubclass(part, models.Section):
+        if isinstance(part, type) and issubclass(part, Section):
             return part, _MARKS.get(get_origin(annotation), "")
     return None, ""
 
@@ -88,7 +87,7 @@ def _default(info: FieldInfo) -> str:
     default = info.get_default(call_default_factory=True, validated_data={})
     if default is PydanticUndefined:
         return "required"
-    if isinstance(default, models.Section) or default in (None, "", (), {}):
+    if isinstance(default, Section) or default in (None, "", (), {}):
         return ""
     return f"`{json.dumps(default)}`" if not isinstance(default, str) else f"`{default}`"
 
@@ -99,7 +98,8 @@ def _docstrings() -> dict[tuple[str, str], str]:
     Read from the source when asked for: pydantic's use_attribute_docstrings does it at import, for 0.1 s of each start.
     """
     found: dict[tuple[str, str], str] = {}
-    for node in ast.parse(inspect.getsource(models)).body:
+    source = inspect.getsource(service) + inspect.getsource(models)
+    for node in ast.parse(source).body:
         if not isinstance(node, ast.ClassDef):
             continue
         for field, doc in zip(node.body, node.body[1:], strict=False):

@@ -1,12 +1,12 @@
 """The configuration as validated values. One line under each field: it becomes the README reference."""
 
 import re
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
-from massmem.redact import redact_values
+from massmem.config.section import Secret, Section
+from massmem.config.service import ServerConfig
 
 BackendType = Literal[
     "openai", "anthropic", "local", "scripted",
@@ -20,32 +20,6 @@ ParamType = Literal["string", "integer", "number", "boolean", "date", "email"]
 
 MAX_SERVERS = 100
 PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-
-Secret = Annotated[SecretStr, Field(min_length=1)]
-"""A value that no repr, error or dump shows; empty is a mistake, never a key."""
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _as_written_in_yaml(cls, value: Any, info: ValidationInfo) -> Any:
-        """Two readings that YAML needs and pydantic does not have.
-
-        A section whose keys are all commented out is null: it means the defaults. And true is not the number 1.
-        """
-        annotation = cls.model_fields[str(info.field_name)].annotation
-        if value is None and isinstance(annotation, type) and issubclass(annotation, Section):
-            return {}
-        if isinstance(value, bool) and {int, float} & {annotation, *get_args(annotation)}:
-            raise ValueError("must be a number")
-        return value
-
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Also URLs and arguments may hold a password: what is shown of them is redacted."""
-        for name, value in super().__repr_args__():
-            yield name, value if isinstance(value, Section) else redact_values(value)
 
 
 class BackendConfig(Section):
@@ -304,33 +278,14 @@ class ParamConfig(Section):
 
 class StoreConfig(Section):
     url: str = "sqlite:///~/.massmem/massmem.db"
-    """Where sessions live: sqlite:///PATH, postgresql://..., redis://..."""
+    """Where sessions live: sqlite:///PATH, postgresql://..., redis://... (rediss:// with TLS, unix:///SOCKET)"""
     on_unavailable: Literal["memory", "fail"] = "memory"
-    """Redis only: what to do when it is down at start."""
-
-
-class JwtConfig(Section):
-    algorithm: Literal["HS256", "RS256", "ES256"] = "HS256"
-    """The only algorithm accepted."""
-    secret: Secret | None = None
-    """HS256 key, 32 bytes at least."""
-    jwks_file: str | None = None
-    """Public keys for RS256 and ES256."""
-    audience: str | None = None
-    """Required audience."""
-    issuer: str | None = None
-    """Required issuer."""
-    max_lifetime: int = Field(default=86_400, ge=60)
-    """Longest lifetime of a token, seconds."""
-
-
-class ServerConfig(Section):
-    host: str = "127.0.0.1"
-    """Address to listen on."""
-    port: int = Field(default=4000, ge=0, le=65535)
-    """Port to listen on."""
-    jwt: JwtConfig = JwtConfig()
-    """How tokens are checked."""
+    """Redis only, when it is down at start. memory: a new conversation is held in this process alone, and every answer
+    says so; fail: no answer."""
+    ttl: float | None = Field(default=86_400, gt=0, le=315_360_000)
+    """Redis only: seconds that a session lives after its last use; null: for ever."""
+    max_messages: int = Field(default=50, ge=1, le=10_000)
+    """Redis only: messages that are kept of a session; the oldest turns go, the last one and system messages never."""
 
 
 class TelemetryConfig(Section):

@@ -7,8 +7,9 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import ValidationError
 
 from massmem.config.massgen import NO_BACKEND, SERVICES, TYPE_WORDS
-from massmem.config.models import Section, TeamConfig
+from massmem.config.models import TeamConfig
 from massmem.config.problems import MAX_SHOWN, KeyPath, Report, suggestion
+from massmem.config.section import Section
 
 # By the first word of pydantic's error types: int_type, int_parsing, int_from_float, ...
 _WANTED = {
