@@ -9,11 +9,11 @@ from pathlib import Path
 from statistics import mean, median
 
 from massmem.config.load import resolve_agents
-from massmem.memory import tokens
 from massmem.memory.tokens import count_tokens
 from massmem.providers import Providers
 from massmem.recall import SessionMemory
 from massmem.views import Place, Views
+from massmem.windows import Windows
 from scripts.benches import teams
 from scripts.benches.context_adapter import Massmem
 from scripts.benches.planted import conversation
@@ -32,6 +32,9 @@ MOST_WASTED = 20_000
 """Tokens of refused and summary requests, for each 60,000 tokens of conversation."""
 
 EARLY, LATE = 20, 200
+THRESHOLD = 0.75
+"""Default of memory.compression.trigger_threshold."""
+
 MOST_TIMES = 1.1
 MOST_CPU_MS = 20
 RUNS = 9
@@ -123,14 +126,13 @@ def _flat() -> list[Row]:
         finally:
             target.close()
     early, late = prompts[EARLY - 1], prompts[-1]
-    highest = f"highest of the last {EARLY} turns {max(prompts[-EARLY:]):,}, of the first {max(prompts[:EARLY]):,}"
+    shares = (
+        f"turns 1 to {EARLY} {mean(prompts[:EARLY]):,.0f} on average, the last {EARLY} {mean(prompts[-EARLY:]):,.0f}"
+    )
+    times = f"prompt of turn {len(prompts)} / of turn {EARLY}"
     return [
-        at_most(
-            f"prompt of turn {len(prompts)} / of turn {EARLY}", late / early, "x", MOST_TIMES, f"{late:,} / {early:,}"
-        ),
-        at_most(
-            "highest prompt, late / early", max(prompts[-EARLY:]) / max(prompts[:EARLY]), "x", MOST_TIMES, highest
-        ),
+        at_most(times, late / early, "x", MOST_TIMES, f"{late:,} / {early:,}; {shares}"),
+        at_most("highest prompt of all turns / window", max(prompts[EARLY:]) / LIMIT, "x", THRESHOLD),
         reported(f"prompt of turn {len(prompts)} / the whole history", late / whole, "x", f"history {whole:,} tokens"),
     ]
 
@@ -143,9 +145,8 @@ async def _building(home: Path) -> list[Row]:
     chat = {agent.id: await providers.open(agent.backend) for agent in agents}
     async with filled(home / "long", LONG) as store:
         last = await store.last_turn(ID)
-        views = Views(store, SessionMemory(config.memory, home, store, agents), agents)
-        views.start()
-        await tokens.load()
+        windows = Windows(agents)
+        views = Views(store, SessionMemory(config.memory, home, store, agents), agents, windows)
         place = Place(ID, (last.turn if last else 0) + 1, "What was decided?")
         await views.contexts(place, chat)
         spent: list[float] = []
@@ -154,4 +155,5 @@ async def _building(home: Path) -> list[Row]:
             await views.contexts(place, chat)
             spent.append(1000 * (time.process_time() - start))
         await views.close()
+        await windows.close()
     return [at_most(f"view of a session of {LONG:,} messages: CPU", median(spent), "ms", MOST_CPU_MS)]
