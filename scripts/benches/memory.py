@@ -12,7 +12,7 @@ from typing import Any
 from scripts.benches.memory_adapter import massmem, massmem_words
 from scripts.benches.memory_leaks import mistakes_found, of_massmem
 from scripts.benches.memory_recall import measure
-from scripts.benches.memory_turn import AGENTS, first_requests
+from scripts.benches.memory_turn import AGENTS, Spent, first_requests
 from scripts.benches.process import PYTHON, BenchError, environment
 from scripts.benches.rows import ROOT, Row, at_least, at_most, exactly, reported
 
@@ -41,7 +41,7 @@ _LIMIT = 1200
 
 def run() -> list[Row]:
     rows: list[Row] = []
-    turns = (0.0, 0.0)
+    turns = (Spent(0, 0), Spent(0, 0))
     for count in MOST_MS:
         with tempfile.TemporaryDirectory(prefix="massmem-bench-") as folder:
             rows += _at_scale(count, _apart("fill", folder, count), _apart("open", folder, count))
@@ -82,10 +82,11 @@ def _at_scale(count: int, filled: Mapping[str, float], opened: Mapping[str, floa
     return rows
 
 
-def _added(with_memory: float, without: float) -> Row:
+def _added(with_memory: Spent, without: Spent) -> Row:
     what = f"memory adds before the first request of a turn: {AGENTS} agents, {SEARCHED_IN_TURNS:,} memories"
-    note = f"{1000 * without:.0f} ms without, {1000 * with_memory:.0f} ms with it; warm"
-    return at_most(what, 1000 * (with_memory - without), "ms", MOST_ADDED_MS, note)
+    cpu = 1000 * (with_memory.cpu - without.cpu)
+    note = f"{1000 * without.wall:.0f} ms without it; {cpu:.0f} ms of CPU added; warm"
+    return at_most(what, 1000 * (with_memory.wall - without.wall), "ms", MOST_ADDED_MS, note)
 
 
 def _leaks() -> list[Row]:

@@ -2,7 +2,9 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -21,14 +23,22 @@ WARM = 2
 """Turns that are not counted: libraries are loaded beside them."""
 
 
-async def first_requests(home: Path) -> tuple[float, float]:
-    """Seconds from a question until the first model has begun to answer, with memory and without: medians of turns.
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds, and seconds of CPU of this process, from a question until the first model has begun to answer."""
+
+    wall: float
+    cpu: float
+
+
+async def first_requests(home: Path) -> tuple[Spent, Spent]:
+    """With memory and without: medians of turns.
 
     home: its memory is searched, all sessions of it. The turns alternate, so that a busy machine slows both.
     """
     sessions = [await Session.open(_team(home, memory=memory), home=home) for memory in (True, False)]
     random, pool = Random(5), sentences()
-    spent: list[list[float]] = []
+    spent: list[list[Spent]] = []
     try:
         for _ in range(TURNS):
             asked = query(random, pool)
@@ -37,7 +47,11 @@ async def first_requests(home: Path) -> tuple[float, float]:
         for session in sessions:
             await session.close()
     with_memory, without = zip(*spent[WARM:], strict=True)
-    return median(with_memory), median(without)
+    return _middle(with_memory), _middle(without)
+
+
+def _middle(spent: Sequence[Spent]) -> Spent:
+    return Spent(median(each.wall for each in spent), median(each.cpu for each in spent))
 
 
 def _team(home: Path, *, memory: bool) -> TeamConfig:
@@ -46,14 +60,15 @@ def _team(home: Path, *, memory: bool) -> TeamConfig:
     return teams.config(team)
 
 
-async def _first(session: Session, question: str) -> float:
+async def _first(session: Session, question: str) -> Spent:
     """The scripted agents answer at once: the first word of one of them comes when its request was sent."""
-    start, first = time.perf_counter(), 0.0
+    start, cpu, first = time.perf_counter(), time.process_time(), None
     async with aclosing(session.ask(question)) as events:
         async for event in events:
-            if not first and isinstance(event, AgentDelta):
-                first = time.perf_counter() - start
+            if first is None and isinstance(event, AgentDelta):
+                first = Spent(time.perf_counter() - start, time.process_time() - cpu)
             if isinstance(event, Notice):
                 raise BenchError(f"the memory could not be used: {event.message}")
     await asyncio.sleep(0.2)  # a user reads
+    assert first is not None
     return first
