@@ -73,7 +73,8 @@ class Session:
         self._stopped_by: StopReason = "user"
         self._params = Params(team.config)
         # The list is of the sessions of this machine's user.
-        self._listing = Listing(team.store, team.home, team.config.store.url) if new.owner is None else None
+        listed = new.owner is None and self.lasting
+        self._listing = Listing(team.store, team.home, team.config.store.url) if listed else None
         self._ownership: Ownership | None = None
         self._alone = False
         self._request = ("", "")
@@ -103,7 +104,8 @@ class Session:
         wanted = session_id or (None if newest else config.session_id)
         if wanted is not None:
             check_session_name(wanted)
-        team = await Team.open(config, home=home, debug=debug)
+        fallback = wanted is None and not newest
+        team = await Team.open(config, home=home, debug=debug, fallback=fallback)
         try:
             session = cls(team, await _wanted(team.store, wanted, newest=newest))
             session._alone = True
@@ -133,6 +135,11 @@ class Session:
     def id(self) -> str:
         """The session's id; empty until a new session has stored its first question."""
         return "" if self._record is None else self._record.session_id
+
+    @property
+    def lasting(self) -> bool:
+        """False: it is held in memory, because the store was away, and ends with this process."""
+        return self._store.info.durable
 
     @property
     def hidden(self) -> Mapping[str, object]:
@@ -342,11 +349,12 @@ class Session:
         for event in self._views.take_prepared():
             yield event
         source = run_turn(turn, agents, self._config.coordination)
-        ended = False
+        ended, warnings = False, self._team.warnings()
         try:
             async with aclosing(batches(source, self._stop)) as gathered:
                 async for batch in gathered:
-                    batch[:0] = [Notice(message=text) for text in self._memory.take_notices()]
+                    batch[:0] = [Notice(message=text) for text in (*warnings, *self._memory.take_notices())]
+                    warnings.clear()
                     batch = [self._with_request(self._params.masked(event)) for event in batch]
                     numbers = await self._append(turn.number, batch)
                     self._memory.wake()

@@ -10,7 +10,7 @@ from massmem.home import make_home
 from massmem.providers import Providers, check_key
 from massmem.providers.base import ChatProvider
 from massmem.recall import SessionMemory
-from massmem.store import open_store
+from massmem.store import open_configured
 from massmem.store.base import SessionStore
 from massmem.windows import Windows
 
@@ -34,12 +34,16 @@ class Team:
         self.windows = Windows(self.agents)
         self._providers = Providers()
         self._guest = False
+        self._told = False
 
     @classmethod
-    async def open(cls, config: TeamConfig, *, home: Path, debug: Path | None = None) -> Self:
+    async def open(
+        cls, config: TeamConfig, *, home: Path, debug: Path | None = None, fallback: bool = False
+    ) -> Self:  # fmt: skip
         """Check the keys and open the store. home: the folder for massmem's own files, made when missing.
 
-        debug: a folder for debug files of what is remembered; None: none are written.
+        debug: a folder for debug files of what is remembered; None: none are written. fallback: only new sessions are
+        wanted, so that they may be held in memory when Redis is down; nothing is remembered of them.
 
         Raises:
             MissingKeyError, HomeError, InputError: see there.
@@ -47,9 +51,10 @@ class Team:
         """
         _check_keys(config)
         make_home(home)
-        store = await open_store(config.store.url, home)
+        store = await open_configured(config.store, home, fallback=fallback)
         agents = resolve_agents(config, os.environ)
-        return cls(config, home, store, SessionMemory(config.memory, home, store, agents, debug))
+        memory = config.memory if store.info.durable else config.memory.model_copy(update={"enabled": False})
+        return cls(config, home, store, SessionMemory(memory, home, store, agents, debug))
 
     def beside(self, config: TeamConfig) -> Self:
         """Another team on the same store and memory, whose own settings for them do not count; closed before this one.
@@ -60,6 +65,12 @@ class Team:
         guest = type(self)(config, self.home, self.store, self.memory)
         guest._guest = True
         return guest
+
+    def warnings(self) -> list[str]:
+        """What is to be said of the store with this answer."""
+        info, told = self.store.info, self._told
+        self._told = True
+        return [*([info.always] if info.always else []), *(() if told else info.once)]
 
     async def start(self) -> None:
         """Open the models; begin to open the memory and to ask for windows.

@@ -23,7 +23,7 @@ from massmem.memory.recording.forgotten import word_numbers
 from massmem.recall import by_words, recorder
 from massmem.records import MessageRecord, RecordingCounts
 from massmem.session_ids import check_session_id
-from massmem.store import open_store
+from massmem.store import open_configured
 from massmem.store.base import SessionStore
 
 MakeRoom = Callable[[MemoryConfig, Path, Mapping[str, str]], Awaitable[None]]
@@ -221,7 +221,7 @@ async def _drained(
 
 @asynccontextmanager
 async def _store(at: Prepared) -> AsyncGenerator[SessionStore]:
-    store = await open_store(at.config.store.url, at.home)
+    store = await open_configured(at.config.store, at.home)
     try:
         yield store
     finally:

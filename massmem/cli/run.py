@@ -101,7 +101,7 @@ async def _run(plan: _Plan, stopper: Stopper) -> int:
             _start_logging(plan, session)
             stopper.on_first(lambda signum: session.stop("user" if signum == signal.SIGINT else "signal"))
             # The answer is shown before the session is closed: what is still to be remembered must not delay it.
-            return _conclude(plan, await _show_turn(plan, session))
+            return _conclude(plan, await _show_turn(plan, session), lasting=session.lasting)
         finally:
             await session.close()
 
@@ -187,34 +187,59 @@ def _renderer(plan: _Plan, board: Board) -> Renderer:
             return PlainRenderer(board, sys.stderr, failures_only=quiet)
 
 
-def _conclude(plan: _Plan, board: Board) -> int:
-    """Write the answer, say how to go on, and find the exit code."""
+def _conclude(plan: _Plan, board: Board, *, lasting: bool) -> int:
+    """Write the answer, say how to go on, and find the exit code. lasting False: there is no going on."""
     if plan.output is Output.JSON:
         write_out(json.dumps(turn_object(board), ensure_ascii=False) + "\n")
     elif plan.output is not Output.JSONL and (text := board.answer or board.prompt) is not None:
         _write_answer(plan, text)
-    again = _command(plan, board.session_id)
+    if lasting:
+        _tell_how_to_go_on(plan, board)
+    else:
+        _tell_it_is_gone(board)
     match board.end:
         case TurnCompleted() as end:
-            if not plan.options.quiet:
-                _tell(f'{board.session_id}: {again} "next question"')
             return LimitReached.exit_code if end.limit is not None else _strict(plan, board)
+        case TurnFailed() as end:
+            return end.exit_code
+        case TurnInterrupted() as end:
+            return 130 if end.by == "user" else 143
+        case TurnWaiting():
+            return EXIT_WAITING
+        case TurnAbandoned() as end:
+            return LimitReached.exit_code if end.why == "timeout" else 0
+        case None:
+            raise TurnError("the turn ended without a result", f"try again with: {_command(plan, board.session_id)}")
+
+
+def _tell_how_to_go_on(plan: _Plan, board: Board) -> None:
+    again = _command(plan, board.session_id)
+    match board.end:
+        case TurnCompleted() if plan.options.quiet:
+            pass
+        case TurnCompleted():
+            _tell(f'{board.session_id}: {again} "next question"')
         case TurnFailed() as end:
             _tell(f"massmem: {printable(end.message)}")
             _tell(*([printable(end.hint)] if end.hint else []), f"try again with: {again}", indent="  ")
-            return end.exit_code
-        case TurnInterrupted() as end:
+        case TurnInterrupted():
             _tell("massmem: stopped; what the agents have done is kept")
             _tell(f"finish this turn with: {again}", indent="  ")
-            return 130 if end.by == "user" else 143
         case TurnWaiting():
             _tell(f'{board.session_id}: answer with: {again} "your answer"')
-            return EXIT_WAITING
         case TurnAbandoned() as end:
             _tell(f"massmem: {_GIVEN_UP[end.why]}", f'  ask again with: {again} "your question"')
-            return LimitReached.exit_code if end.why == "timeout" else 0
         case None:
-            raise TurnError("the turn ended without a result", f"try again with: {again}")
+            pass
+
+
+def _tell_it_is_gone(board: Board) -> None:
+    if isinstance(board.end, TurnFailed):
+        _tell(f"massmem: {printable(board.end.message)}")
+    _tell(
+        *(f"massmem: {printable(notice)}" for notice in board.notices[:1]),
+        "  this conversation is gone now, and nothing of it is remembered; start the server before the next one",
+    )
 
 
 def _strict(plan: _Plan, board: Board) -> int:

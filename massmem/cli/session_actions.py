@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from massmem.cli.progress import Progress
+from massmem.cli.streams import say
 from massmem.cli.team import Prepared
 from massmem.deletion import Deleted, Place, begun, delete_sessions
 from massmem.errors import InputError
@@ -20,7 +21,7 @@ from massmem.plan import plan_of
 from massmem.records import ListedSession, MessageRecord, SessionCounts, SessionFilter, SessionRecord
 from massmem.registry import Registry, RegistryDamaged, entry_of, without_password
 from massmem.session_ids import check_session_name
-from massmem.store import open_store
+from massmem.store import open_configured
 from massmem.store.base import SessionStore
 from massmem.store.reading import exchanges, find_session, one_exchange
 from massmem.transcript import Exchange
@@ -171,9 +172,9 @@ async def insights(at: Prepared, name: str | None, wanted: SessionFilter, progre
 async def stats(at: Prepared) -> dict[str, Any]:
     """Totals under the names that clients of older systems know, and where the sessions live.
 
-    store.durable is false for a store in memory, which stands in for a server that was down.
+    durable is false for a store in memory, which stands in for a server that is down.
     """
-    async with _store(at) as store:
+    async with _store(at, fallback=True) as store:
         counts = await store.session_counts(SessionFilter())
         queue, info = await store.recording_counts(), store.info
     average = counts.messages / counts.sessions if counts.sessions else 0.0
@@ -185,6 +186,7 @@ async def stats(at: Prepared) -> dict[str, Any]:
         "totalMessages": counts.messages,
         "averageMessagesPerConversation": round(average),
         "usingRedis": info.kind == "redis",
+        "durable": info.durable,
         "by_status": counts.by_status,
         "recordings": queue.model_dump(),
         "store": {"kind": info.kind, "durable": info.durable, "url": without_password(at.config.store.url)},
@@ -192,8 +194,11 @@ async def stats(at: Prepared) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def _store(at: Prepared) -> AsyncGenerator[SessionStore]:
-    store = await open_store(at.config.store.url, at.home)
+async def _store(at: Prepared, *, fallback: bool = False) -> AsyncGenerator[SessionStore]:
+    """What the user should know of the store is said on stderr. fallback: as of `open_configured`."""
+    store = await open_configured(at.config.store, at.home, fallback=fallback)
+    for warning in filter(None, (store.info.always, *store.info.once)):
+        say(warning)
     try:
         yield store
     finally:

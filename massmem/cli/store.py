@@ -14,8 +14,9 @@ from massmem.cli.home import massmem_home
 from massmem.cli.progress import Progress, display
 from massmem.cli.streams import say, write_out
 from massmem.cli.team import load_team, read_dotenv
+from massmem.config.models import StoreConfig
 from massmem.errors import InputError, StoreError
-from massmem.store import open_store
+from massmem.store import open_configured, open_store
 from massmem.store.moving import Moved, Outcome, moved
 
 _SAID: dict[Outcome, str] = {
@@ -39,7 +40,7 @@ def _group() -> None:  # pyright: ignore[reportUnusedFunction]  - keeps `migrate
 
 @app.command("migrate")
 def migrate_command(
-    to: Annotated[str, typer.Option("--to", metavar="URL", help="postgresql://..., sqlite:///PATH")],
+    to: Annotated[str, typer.Option("--to", metavar="URL", help="postgresql://..., redis://..., sqlite:///PATH")],
     source: Annotated[
         str | None, typer.Option("--from", metavar="URL", help="[default: store.url of the team]")
     ] = None,
@@ -54,27 +55,35 @@ def migrate_command(
     """
     home = massmem_home()
     read_dotenv(Path(".env"))
-    source = _expanded(source) if source else load_team(config, home).store.url
-    to = _expanded(to)
+    # What Redis keeps is asked of the team, when there is one.
+    settings = StoreConfig() if source and config is None else load_team(config, home).store
+    source, to = _expanded(source or settings.url), _expanded(to)
     if source == to:
         raise InputError("both stores are the same", "name another one with --to")
     with display("sessions") as progress:
-        found = asyncio.run(_migrate(source, to, home, progress))
+        found, kind = asyncio.run(_migrate(source, settings.model_copy(update={"url": to}), home, progress))
+    if kind == "redis":
+        lives = "for ever" if settings.ttl is None else f"{settings.ttl / 3600:,.4g} h"
+        say(
+            f"Redis keeps a session {lives} after its last use, and its newest {settings.max_messages:,} messages once "
+            "it goes on there: store.ttl, store.max_messages"
+        )
     return _tell(found, as_json=as_json)
 
 
-async def _migrate(source: str, to: str, home: Path, progress: Progress) -> list[Moved]:
+async def _migrate(source: str, to: StoreConfig, home: Path, progress: Progress) -> tuple[list[Moved], str]:
+    """What became of the sessions, and the kind of the target."""
     async with AsyncExitStack() as opened:
         here = await open_store(source, home)
         opened.push_async_callback(here.close)
-        there = await open_store(to, home)
+        there = await open_configured(to, home)
         opened.push_async_callback(there.close)
         names = [session.session_id for session in reversed(await here.list_sessions())]
         found: list[Moved] = []
         async for each in moved(here, there, names):
             found.append(each)
             progress(len(found), len(names))
-        return found
+        return found, there.info.kind
 
 
 def _expanded(url: str) -> str:

@@ -12,7 +12,7 @@ from massmem.config.problems import KeyPath, Report, suggestion
 from massmem.errors import InputError
 from massmem.session_ids import check_session_id
 
-STORE_SCHEMES = ("sqlite", "postgresql", "redis")
+STORE_SCHEMES = ("sqlite", "postgresql", "redis", "rediss", "unix")
 MIN_JWT_SECRET = 32
 # As massmem.memory.memories.USER: an agent of that name would pass for the person who asks.
 RESERVED_ID = "user"

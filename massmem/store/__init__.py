@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from massmem.errors import InputError
-from massmem.store.base import Retention, SessionStore
+from massmem.config.models import StoreConfig
+from massmem.errors import InputError, StoreUnavailable
+from massmem.store.base import Retention, SessionStore, StoreInfo
 
 _HINT = "use sqlite:///~/.massmem/massmem.db, postgresql://USER@HOST/DATABASE or redis://HOST"
 _REDIS = ("redis", "rediss", "unix")
@@ -39,3 +40,22 @@ async def open_store(url: str, home: Path, retention: Retention = Retention()) -
             return await open_redis(url, retention)
         case scheme:
             raise InputError(f"store.url: {scheme!r} is no kind of store that massmem knows", _HINT)
+
+
+async def open_configured(store: StoreConfig, home: Path, *, fallback: bool = False) -> SessionStore:
+    """Open the store of a team, with what it keeps.
+
+    fallback: when it is Redis and is down, and the configuration allows that, open one in the memory of this process
+    instead, whose `info` says so. Only for whoever begins something new: what is in Redis is not there.
+
+    Raises: as `open_store`.
+    """
+    try:
+        return await open_store(store.url, home, Retention(store.ttl, store.max_messages))
+    except StoreUnavailable as e:
+        if not fallback or store.on_unavailable == "fail" or store.url.partition(":")[0] not in _REDIS:
+            raise
+        from massmem.store.sqlite import open_in_memory
+
+        told = f"{e.message.partition(': ')[0]}: what is said now is held in memory alone and ends with this process"
+        return await open_in_memory(StoreInfo("memory", durable=False, always=told))

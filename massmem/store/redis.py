@@ -4,7 +4,6 @@ A session is its log, some counters and an index of its words; messages, turns a
 projection that the other stores fill their tables with. Every change is one program that runs whole or not at all.
 """
 
-import logging
 from collections.abc import AsyncIterable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -47,8 +46,6 @@ from massmem.store.rows import missing, payload
 if TYPE_CHECKING:
     from massmem.store.base import SessionStore
 
-log = logging.getLogger(__name__)
-
 _UNFINISHED = ("running", "failed", "interrupted", "waiting")
 
 
@@ -61,10 +58,7 @@ async def open_redis(url: str, retention: Retention) -> "RedisStore":
     except BaseException:
         await client.close()
         raise
-    store = RedisStore(client, retention, warnings)
-    for warning in warnings:
-        log.warning("%s", warning)
-    return store
+    return RedisStore(client, retention, warnings)
 
 
 class RedisStore:

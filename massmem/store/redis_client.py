@@ -1,28 +1,37 @@
 """The connection to a Redis server: commands and programs in, replies or one of our errors out."""
 
+import asyncio
 import os
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import sha1
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
-from redis.backoff import ExponentialWithJitterBackoff
+from redis.backoff import NoBackoff
 
 from massmem.store.redis_keys import Command
 from massmem.store.redis_server import check_address, name_of, no_address, store_error
 
+T = TypeVar("T")
+
 _CONNECTIONS = 16
 _CONNECT_SECONDS, _REPLY_SECONDS = 5.0, 30.0
-_AGAIN, _PAUSE, _LONGEST_PAUSE = 4, 0.05, 0.5
-"""How often a command is sent again when its connection broke: a server that was restarted is found unnoticed."""
+_PAUSES = (0.02, 0.1, 0.3, 0.6)
+"""Seconds after which a command is sent again when its connection broke: a server that restarts fast is not noticed."""
+
+# Of the same kind as errors of the connection, but no second attempt goes better.
+_REFUSED = (exceptions.AuthenticationError, exceptions.MaxConnectionsError)
 
 
 class RedisClient:
-    """name: what the server is called in messages. All methods raise StoreError."""
+    """name: what the server is called in messages. All methods raise StoreError.
+
+    A command may reach the server twice, when its first reply was lost with the connection: whoever changes something
+    makes sure that this does no harm.
+    """
 
     def __init__(self, url: str, environ: Mapping[str, str] = os.environ) -> None:
         """Connects when it is first used. environ: REDIS_PASSWORD counts when the URL has no password.
@@ -35,43 +44,47 @@ class RedisClient:
         self.name = name_of(url)
 
     async def run(self, *command: str | float) -> Any:
-        with self._errors():
-            return await self._redis.execute_command(*command)
+        return await self._send(lambda: self._redis.execute_command(*command))
 
     async def many(self, commands: Sequence[Command]) -> list[Any]:
         """The replies to commands that are sent together. Others' may come between them."""
         if not commands:
             return []
-        with self._errors():
+
+        async def send() -> list[Any]:
             async with self._redis.pipeline(transaction=False) as pipeline:
                 for command in commands:
                     pipeline.execute_command(*command)
                 return await pipeline.execute()
 
-    async def program(self, text: str, *arguments: str | float) -> Any:
-        """Run one of `redis_scripts`: one step for everybody else.
+        return await self._send(send)
 
-        Sent again after a broken connection, which may run it twice: whoever changes something makes sure that
-        this does no harm.
-        """
-        with self._errors():
+    async def program(self, text: str, *arguments: str | float) -> Any:
+        """Run one of `redis_scripts`: one step for everybody else."""
+        digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+        async def send() -> Any:
             try:
-                digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
                 return await self._redis.execute_command("EVALSHA", digest, 0, *arguments)
             except exceptions.NoScriptError:
                 return await self._redis.execute_command("EVAL", text, 0, *arguments)
 
-    async def close(self) -> None:
-        with self._errors():
-            await self._redis.aclose()
-            await self._redis.connection_pool.disconnect()
+        return await self._send(send)
 
-    @contextmanager
-    def _errors(self) -> Generator[None]:
-        try:
-            yield
-        except (TimeoutError, exceptions.RedisError, OSError) as e:
-            raise store_error(e, self.name) from e
+    async def close(self) -> None:
+        await self._redis.aclose()
+        await self._redis.connection_pool.disconnect()
+
+    async def _send(self, send: Callable[[], Awaitable[T]]) -> T:
+        for pause in (*_PAUSES, None):
+            try:
+                return await send()
+            except (exceptions.RedisError, OSError) as e:
+                broken = isinstance(e, exceptions.ConnectionError) and not isinstance(e, _REFUSED)
+                if pause is None or not broken:
+                    raise store_error(e, self.name) from e
+                await asyncio.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
 
 
 def _pool(url: str, environ: Mapping[str, str]) -> Any:
@@ -88,7 +101,7 @@ def _pool(url: str, environ: Mapping[str, str]) -> Any:
             protocol=2,
             socket_connect_timeout=_CONNECT_SECONDS,
             socket_timeout=_REPLY_SECONDS,
-            retry=Retry(ExponentialWithJitterBackoff(_LONGEST_PAUSE, _PAUSE), _AGAIN, (exceptions.ConnectionError,)),
+            retry=Retry(NoBackoff(), 0),
             **login,
         )
     except (ValueError, TypeError) as e:

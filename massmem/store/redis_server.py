@@ -12,30 +12,36 @@ _OPTIONS: dict[str, set[str]] = {
     "unix": {"db"},
 }
 _AGAIN = "run the same command again when it is back"
+_SINGLE = "set store.url to a single server"
 _MEMORY = "raise its maxmemory, delete sessions, or lower store.ttl; nothing of this step was stored"
-# In this order; what a program in Redis reports starts with other words, so that the codes are looked for anywhere.
+# In this order. The code of an error may stand anywhere in its text, or in the name of its class alone.
 _PROBLEMS: tuple[tuple[str, type[StoreError], str, str], ...] = (
-    (r"\bOOM\b", StoreError, "{name} is out of memory", _MEMORY),
+    (r"\bOOM\b|OutOfMemory", StoreError, "{name} is out of memory", _MEMORY),
     (
         r"\bMISCONF\b",
         StoreError,
         "{name} cannot write to its disk and takes nothing more",
         "look into its log, free some space there and run the same command again; nothing of this step was stored",
     ),
-    (r"\bREADONLY\b", StoreError, "{name} is a read-only replica", "set store.url to the primary server"),
+    (r"\bREADONLY\b|ReadOnly", StoreError, "{name} is a read-only replica", "set store.url to the primary server"),
     (
-        r"\bNOPERM\b|no permissions",
+        r"\bNOPERM\b|NoPermission|no permissions",
         StoreError,
         "the user of {name} may not do that: {reason}",
         "it needs: ~massmem:* +@read +@write +@scripting +@connection +time, and +info +config|get to warn of risks",
     ),
     (
-        r"\bNOAUTH\b|\bWRONGPASS\b|Authentication required|invalid (username|password)|AUTH .*called without",
+        r"\bNOAUTH\b|\bWRONGPASS\b|Authentication(Error|WrongNumber| required)|AUTH .*called without",
         StoreError,
         "{name} does not let us in",
         "check user and password in store.url; REDIS_PASSWORD is read as well",
     ),
-    (r"\bMOVED\b|\bCROSSSLOT\b|\bCLUSTERDOWN\b", StoreError, "{name} is a cluster", "use a single server"),
+    (
+        r"\bMOVED\b|MovedError|\bCROSSSLOT\b|CrossSlot|\bCLUSTERDOWN\b|ClusterDown",
+        StoreError,
+        "{name} is a cluster",
+        "use a single server",
+    ),
     (r"DB index is out of range", StoreError, "{name} has no such database", "most servers have 0 to 15"),
     (
         r"\bWRONGTYPE\b",
@@ -43,7 +49,7 @@ _PROBLEMS: tuple[tuple[str, type[StoreError], str, str], ...] = (
         "{name} holds keys of another program whose names begin with massmem:",
         "give massmem a database of its own, as in redis://HOST/1",
     ),
-    (r"\bLOADING\b", StoreUnavailable, "{name} is starting", _AGAIN),
+    (r"\bLOADING\b|BusyLoading", StoreUnavailable, "{name} is starting", _AGAIN),
     (r"\bBUSY\b", StoreError, "{name} is busy with another program", "run the same command again later"),
 )
 _AWAY = ("ConnectionError", "TimeoutError", "OSError", "ConnectionRefusedError", "FileNotFoundError", "gaierror")
@@ -87,9 +93,9 @@ def name_of(url: str) -> str:
 
 def store_error(error: BaseException, name: str) -> StoreError:
     """The error to show for one of redis-py's."""
-    reason = " ".join(str(error).split())[:200]
+    reason = " ".join(str(error).split())[:200].rstrip(".")
     for pattern, kind, message, hint in _PROBLEMS:
-        if re.search(pattern, reason):
+        if re.search(pattern, f"{type(error).__name__} {reason}"):
             return kind(message.format(name=name, reason=reason), hint)
     if any(each.__name__ in _AWAY for each in type(error).__mro__):
         said = f": {reason}" if reason else ""

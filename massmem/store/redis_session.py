@@ -63,6 +63,7 @@ class Sessions:
         """None: there is no such session. Raises StoreError also when the server has lost what it acknowledged."""
         first, *replies = await self.client.many([("HMGET", key("session", session_id), "version", "head"), *more])
         if first[0] is None:
+            self.forget(session_id)
             return None
         head = Head.model_validate_json(first[1])
         self._check(head)

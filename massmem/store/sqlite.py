@@ -4,6 +4,7 @@ import asyncio
 import re
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from massmem.events import now
 from massmem.home import make_file, make_folder, make_home
 from massmem.store.base import StoreInfo
 from massmem.store.dialect import Dialect
-from massmem.store.schema import REVISIONS, UtcDateTime, chat_messages
+from massmem.store.schema import REVISIONS, UtcDateTime, chat_messages, metadata
 from massmem.store.sql import WRITES, SqlStore
 from massmem.store.sqlite_file import BUSY_TIMEOUT, revision, store_error, upgrade
 from massmem.store.words import MOST_WORDS
@@ -59,6 +60,24 @@ async def open_sqlite(url: str, home: Path) -> SqlStore:
         await store.close()
         raise
     return store
+
+
+async def open_in_memory(info: StoreInfo) -> SqlStore:
+    """A store that ends with this process; nothing of it reaches a disk."""
+    engine = create_async_engine(
+        "sqlite+aiosqlite://",
+        connect_args={"isolation_level": None},
+        # The database lives as long as its one connection.
+        pool_size=1,
+        max_overflow=0,
+        poolclass=sa.AsyncAdaptedQueuePool,
+        pool_reset_on_return=None,
+    )
+    event.listen(engine.sync_engine, "connect", _configure)
+    event.listen(engine.sync_engine, "begin", _begin)
+    async with engine.begin() as connection:
+        await connection.run_sync(metadata.create_all)
+    return SqlStore(engine, replace(dialect(Path("the memory of this process")), erase=_nothing_to_erase), info)
 
 
 def path_of(url: str) -> Path:
@@ -191,6 +210,10 @@ async def _has_room(connection: AsyncConnection, path: Path) -> bool:
     ]
     needed = (pages - free) * size
     return needed <= _WRITTEN_ANEW and (await asyncio.to_thread(disk_usage, path)).free > 2 * needed
+
+
+async def _nothing_to_erase(_engine: AsyncEngine) -> bool:
+    return True
 
 
 def _is_missing_parent(error: BaseException | None) -> bool:

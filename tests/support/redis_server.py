@@ -31,7 +31,7 @@ class RedisServer:
         # The path of a Unix socket is short: not pytest's folder.
         self.folder = Path(tempfile.mkdtemp(prefix="massmem-redis-"))
         self.port = _free_port()
-        self._durable = durable
+        self.durable = durable
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
         self._made = -1
@@ -42,8 +42,8 @@ class RedisServer:
         assert self._process is None
         program = redis_binary()
         assert program is not None
-        append = ["--appendonly", "no"] if self._durable == "no" else [
-            "--appendonly", "yes", "--appendfsync", self._durable
+        append = ["--appendonly", "no"] if self.durable == "no" else [
+            "--appendonly", "yes", "--appendfsync", self.durable
         ]  # fmt: skip
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -93,7 +93,9 @@ class RedisServer:
         with redis.Redis(port=self.port) as client:
             try:
                 return bool(client.ping())
-            except (redis.ConnectionError, redis.AuthenticationError):
+            except redis.AuthenticationError:
+                return True
+            except redis.ConnectionError:
                 return False
 
 

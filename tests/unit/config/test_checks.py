@@ -8,7 +8,7 @@ from massmem.config.models import BackendType
 from massmem.providers.presets import PRESETS
 from tests.support.configs import AGENT, load, problems
 
-STORES = "is no supported store; supported: sqlite://, postgresql://, redis://"
+STORES = "is no supported store; supported: sqlite://, postgresql://, redis://, rediss://, unix://"
 ADDRESS = "must be an address such as http://localhost:8080"
 TRANSPORT = "give either command (stdio) or url (HTTP)"
 
@@ -72,7 +72,7 @@ def test_backend(tmp_path: Path, backend: str, expected: str) -> None:
     assert problems(tmp_path, text) == [f"team.yaml:3: agent.backend.{expected}"]
 
 
-@pytest.mark.parametrize("url", ["sqlite:///x.db", "postgresql://h/x", "redis://h:6379/0"])
+@pytest.mark.parametrize("url", ["sqlite:///x.db", "postgresql://h/x", "redis://h:6379/0", "rediss://h", "unix:///run/redis.sock?db=1"])
 def test_supported_stores(tmp_path: Path, url: str) -> None:
     assert load(tmp_path, AGENT + f"store: {{url: '{url}'}}\n").store.url == url
 

@@ -1,0 +1,258 @@
+"""Redis under kills, of the server and of its clients: what was acknowledged is there, or its loss is told."""
+
+import json
+import random
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from massmem.errors import StoreError
+from massmem.records import SessionFilter
+from massmem.store import open_store
+from tests.contract.test_session_store import session
+from tests.support.cli import massmem, script, write_team
+from tests.support.cli import start as start_massmem
+from tests.support.redis_server import RedisServer, redis_binary
+from tests.support.sample_turn import answer, begin
+from tests.support.store_writer import (
+    append_answers,
+    append_patiently,
+    finish,
+    kill_at_work,
+    lost_and_ghosts,
+    noted,
+    start,
+    stored,
+)
+
+
+@pytest.fixture(autouse=True)
+def _there_is_redis() -> None:
+    if not redis_binary():
+        pytest.skip("there is no Redis on this machine: apt-get install redis-server")
+
+
+@pytest.fixture(params=["always", "everysec"])
+def durable(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
+    server = RedisServer(request.param)
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def forgetful() -> Iterator[RedisServer]:
+    server = RedisServer("no")
+    yield server
+    server.remove()
+
+
+async def server_killed(server: RedisServer, folder: Path, kills: int) -> None:
+    url, rng = server.new_url(), random.Random(1)
+    store = await open_store(url, folder / ".massmem")
+    for name in ("a", "b", "c"):
+        await store.create_session(session(name))
+        await store.append(name, 1, [begin("ann")])
+    await store.close()
+    books, enough = [folder / f"{number}.notes" for number in range(4)], folder / "enough"
+    writers = [start(append_patiently, url, book, "aabc"[n], f"w{n}", enough) for n, book in enumerate(books)]
+    for _ in range(kills):
+        before, begun = len(noted(folder)), time.monotonic()
+        while len(noted(folder)) < before + 40:
+            assert time.monotonic() < begun + 60
+            time.sleep(rng.uniform(0.01, 0.2))
+        server.kill()
+        time.sleep(rng.choice([0.0, 0.3, 1.5]))
+        server.start()
+    enough.touch()
+    assert finish(writers, 120) == [0] * 4
+    lines = noted(folder)
+    acknowledged = [line for line in lines if line != "!"]
+    found = Counter(await stored(url))
+    lost = len(set(acknowledged) - set(found))
+    doubled = sum(count - 1 for count in found.values())
+    failed = len(lines) - len(acknowledged)
+    print(
+        f"appendfsync {server.durable} server kills {kills} acknowledged {len(acknowledged)} failed {failed} "
+        f"lost {lost} doubled {doubled}"
+    )
+    assert len(acknowledged) == len(found) >= 40 * kills
+    assert (lost, doubled) == (0, 0)
+
+
+async def test_the_server_is_killed_in_mid_run(durable: RedisServer, tmp_path: Path) -> None:
+    await server_killed(durable, tmp_path, 3)
+
+
+@pytest.mark.full
+async def test_the_server_is_killed_often(durable: RedisServer, tmp_path: Path) -> None:
+    await server_killed(durable, tmp_path, 40)
+
+
+async def writers_killed(server: RedisServer, notes: Path, kills: int) -> None:
+    notes.mkdir()
+    url, rng, at_work = server.new_url(), random.Random(1), 0
+    for number in range(kills):
+        book = notes / f"{number}.notes"
+        writer = start(append_answers, url, book, f"s{number % 3}", f"w{number}", 100_000)
+        at_work += kill_at_work(writer, book, rng)
+    acknowledged, found = noted(notes), await stored(url)
+    lost, ghosts = lost_and_ghosts(acknowledged, found, in_flight=at_work)
+    print(f"kills {at_work} acknowledged {len(acknowledged)} lost {lost} ghosts {ghosts}")
+    assert at_work == kills
+    assert len(acknowledged) >= kills / 2
+    assert (lost, ghosts) == (0, 0)
+
+
+async def test_writers_are_killed(durable: RedisServer, tmp_path: Path) -> None:
+    await writers_killed(durable, tmp_path / "notes", 5)
+
+
+@pytest.mark.full
+async def test_writers_are_killed_often(durable: RedisServer, tmp_path: Path) -> None:
+    await writers_killed(durable, tmp_path / "notes", 100)
+
+
+@pytest.mark.parametrize("sessions", [8, 1], ids=["a session each", "one session"])
+async def test_eight_processes_on_an_empty_database(forgetful: RedisServer, tmp_path: Path, sessions: int) -> None:
+    url = forgetful.new_url()
+    writers = [start(append_answers, url, tmp_path / f"{n}.notes", f"s{n % sessions}", f"w{n}", 20) for n in range(8)]
+    assert finish(writers) == [0] * 8
+    acknowledged, found = noted(tmp_path), await stored(url)
+    lost, ghosts = lost_and_ghosts(acknowledged, found)
+    print(f"processes 8 acknowledged {len(acknowledged)} lost {lost} ghosts {ghosts}")
+    assert len(acknowledged) == 160
+    assert (lost, ghosts) == (0, 0)
+
+
+async def test_what_a_server_without_a_file_loses_is_told(forgetful: RedisServer, tmp_path: Path) -> None:
+    url, acknowledged, told = forgetful.new_url(), 0, 0
+    store = await open_store(url, tmp_path / ".massmem")
+    assert "append-only" in store.info.once[0]
+    await store.create_session(session())
+    await store.append("session_a", 1, [begin("ann")])
+    for number in range(60):
+        if number in (20, 40):
+            forgetful.kill()
+            forgetful.start()
+        try:
+            await store.append("session_a", 1, [answer(0, "ann", str(number))])
+            acknowledged += 1
+        except StoreError as e:
+            assert "not in the store" in e.message
+            told += 1
+            await store.create_session(session())
+            await store.append("session_a", 1, [begin("ann")])
+    kept = len(await store.messages("session_a")) - 1
+    print(f"restarts without a file 2 acknowledged {acknowledged} kept {kept} losses told {told}")
+    assert (acknowledged, kept, told) == (58, 19, 2)
+    await store.close()
+
+
+def ask(team: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return massmem("--config", team, *arguments, text=True)
+
+
+def test_a_run_without_its_server_says_so_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    server = RedisServer("always")
+    url = server.new_url()
+    team = write_team(tmp_path, script("first"), store={"url": url}, memory={"enabled": False})
+    first = ask(team, "--output", "json", "One?")
+    assert first.returncode == 0, first.stderr
+    assert "append-only" not in first.stderr
+    session_id = json.loads(first.stdout)["session_id"]
+    slow = write_team(tmp_path, script("second", latency=1.0), store={"url": url}, memory={"enabled": False})
+    running = start_massmem("--config", slow, "--session-id", session_id, "Two?", "--output", "jsonl", text=True)
+    assert running.stdout is not None
+    assert "turn_started" in running.stdout.readline()
+    server.kill()
+    _, stderr = running.communicate(timeout=30)
+    assert running.returncode == 3, stderr
+    assert "cannot be reached" in stderr
+    assert "Traceback" not in stderr
+    away = ask(slow, "--session-id", session_id)
+    assert away.returncode == 3
+    assert "cannot be reached" in away.stderr
+    server.start()
+    finished = ask(slow, "--session-id", session_id, "--output", "json")
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads(finished.stdout)["answer"] == "second"
+    server.remove()
+
+
+AWAY = "redis://:hush-hush@127.0.0.1:1/0"
+
+
+@pytest.mark.parametrize("output", ["plain", "json", "jsonl"])
+def test_without_a_server_a_conversation_is_held_in_memory_and_says_so(tmp_path: Path, home: Path, output: str) -> None:
+    team = write_team(tmp_path, script("an answer"), store={"url": AWAY})
+    asked = ask(team, "--quiet", "--output", output, "One?")
+    assert asked.returncode == 0, asked.stderr
+    assert "an answer" in asked.stdout
+    assert "redis://127.0.0.1:1/0 cannot be reached" in asked.stderr
+    assert "is gone now" in asked.stderr
+    assert "session-id" not in asked.stderr
+    if output == "json":
+        assert "held in memory" in json.loads(asked.stdout)["notices"][0]
+    if output == "jsonl":
+        events = [json.loads(line) for line in asked.stdout.splitlines()]
+        told = next(e["message"] for e in events if e["type"] == "notice")
+        assert told.startswith("redis://127.0.0.1:1/0 cannot be")
+    assert massmem("--list-sessions", text=True).stdout.startswith("No sessions yet")
+    written = b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
+    assert b"an answer" not in written
+    assert "hush" not in asked.stderr + asked.stdout + written.decode(errors="replace")
+
+
+def test_without_a_server_what_is_in_it_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    team = write_team(tmp_path, script("an answer"), store={"url": AWAY})
+    asked = ask(team, "--session-id", "session_a", "One?")
+    listed = massmem("sessions", "list", "--config", team, text=True)
+    for tried in (asked, listed):
+        assert (tried.returncode, tried.stdout) == (3, "")
+        assert "cannot be reached" in tried.stderr
+    counted = massmem("sessions", "stats", "--json", "--config", team, text=True)
+    assert counted.returncode == 0, counted.stderr
+    found = json.loads(counted.stdout)
+    assert (found["usingRedis"], found["durable"], found["total_sessions"]) == (False, False, 0)
+    assert "hush" not in counted.stdout + counted.stderr
+    assert "cannot be reached" in counted.stderr
+
+
+def test_no_answer_rather_than_one_that_is_not_kept(tmp_path: Path) -> None:
+    team = write_team(tmp_path, script("an answer"), store={"url": AWAY, "on_unavailable": "fail"})
+    asked = ask(team, "One?")
+    assert (asked.returncode, asked.stdout) == (3, "")
+    assert "cannot be reached" in asked.stderr
+
+
+async def test_commands_on_redis(forgetful: RedisServer, tmp_path: Path) -> None:
+    url = forgetful.new_url()
+    limits = {"url": url, "ttl": 100, "max_messages": 6}
+    team = write_team(tmp_path, script("an answer"), store=limits, memory={"persistent_memory": {"enabled": False}})
+    asked = ask(team, "One about penguins?")
+    assert asked.returncode == 0, asked.stderr
+    assert asked.stderr.count("keeps no append-only file") == 1
+    assert ask(team, "--continue", "Two?").returncode == 0
+    listed = json.loads(massmem("sessions", "list", "--json", "--config", team).stdout)
+    (one,) = listed["sessions"]
+    assert one["turns"] == 2
+    found = massmem("sessions", "search", "penguins", "--config", team, text=True)
+    assert "penguins" in found.stdout
+    stats = json.loads(massmem("sessions", "stats", "--json", "--config", team).stdout)
+    assert (stats["usingRedis"], stats["durable"], stats["total_sessions"]) == (True, True, 1)
+    assert ask(team, "--continue", "Three?").returncode == 0
+    store = await open_store(url, tmp_path / ".massmem")
+    (kept,) = await store.find_sessions(SessionFilter())
+    assert kept.session.message_count <= 6
+    assert kept.turns == 3
+    assert await store.search_text("penguins") == []
+    with forgetful.connect(url) as client:
+        assert 90_000 < client.pttl(f"massmem:log:{kept.session.session_id}") <= 100_000
+        deleted = massmem("sessions", "delete", kept.session.session_id, "--yes", "--config", team, text=True)
+        assert deleted.returncode == 0, deleted.stderr
+        assert client.keys("*") == []
+    await store.close()
