@@ -243,8 +243,8 @@ def _may_ask(param: str, request: ChatRequest) -> bool:
         )
         return offered is not None and param in offered.get("enum", (param,))
     said = next((m.content for m in reversed(request.messages) if '"ask_user"' in m.content), "")
-    names = said.rpartition("names: ")[2]
-    return f"{param} (" in names or names.startswith("a short name")
+    free = ("something that only this user knows", "if something is missing")
+    return f"{param} (" in said or any(words in said for words in free)
 
 
 def _filled(text: str, request: ChatRequest) -> str:
