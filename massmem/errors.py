@@ -78,11 +78,11 @@ class HomeError(InputError):
 
 
 class AskedBeforeError(InputError):
-    """turn: what the question has become."""
+    """seq: of the event that the question has become."""
 
-    def __init__(self, turn: int) -> None:
-        super().__init__(f"this was asked before: it is turn {turn}", "read what became of it in the session")
-        self.turn = turn
+    def __init__(self, seq: int) -> None:
+        super().__init__("this was asked before", "read what became of it in the session")
+        self.seq = seq
 
 
 class UnknownSessionError(MassmemError):

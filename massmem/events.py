@@ -378,3 +378,12 @@ EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 def shown(event: Event) -> Event:
     """The event as it may leave the store: without what the user replied, which may be a value."""
     return event.model_copy(update={"text": ""}) if isinstance(event, UserReplied) else event
+
+
+def named(event: Event, request: str, question: str) -> Event:
+    """The event with the name under which the question was asked, when it is what the question has become."""
+    match event:
+        case TurnStarted(question=text) | TurnResumed(question=text) | UserReplied(text=text) if text == question:
+            return event.model_copy(update={"request": request}) if request else event
+        case _:
+            return event

@@ -12,7 +12,7 @@ from massmem.config.models import AgentConfig, MemoryConfig, RetrievalConfig
 from massmem.errors import MassmemError, MemoryUnavailable
 from massmem.extractor import Extractor, failing, open_extractor, with_debug_files
 from massmem.memory import open_memory
-from massmem.memory.memories import USER, Memory, Recalled, Wanted
+from massmem.memory.memories import USER, Memory, Recalled, Selection, Wanted
 from massmem.memory.persistent import PersistentMemory, Scope
 from massmem.memory.quoting import Quote, render
 from massmem.memory.recording.private import without_values
@@ -85,6 +85,22 @@ class SessionMemory:
         except MassmemError as e:
             self._say(f"nothing could be recalled: {e.message}")
             return ""
+
+    async def forget(self, session_id: str) -> None:
+        """Delete what is remembered of a session. Raises MemoryUnavailable: it may still be there."""
+        if self._opening is None:
+            return
+        memory = await asyncio.shield(self._opening)
+        if memory is None:
+            raise MemoryUnavailable("the memory is not open in this process")
+        await memory.forget(Selection(session_id=session_id))
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing is remembered now, "" when it is, or when nothing is to be."""
+        if self._opening is None or not self._opening.done() or self._opening.result() is not None:
+            return ""
+        return "the memory could not be opened"
 
     def take_notices(self) -> list[str]:
         """What the user should be told, each once."""

@@ -17,7 +17,7 @@ from massmem.asking import Params, Reading
 from massmem.batches import batches
 from massmem.config.models import TeamConfig
 from massmem.coordinator import Turn, run_turn
-from massmem.errors import AskedBeforeError, HomeError, InputError, StoreError, UnknownSessionError
+from massmem.errors import AskedBeforeError, HomeError, InputError, SessionBusyError, StoreError, UnknownSessionError
 from massmem.events import (
     Event,
     Notice,
@@ -25,10 +25,8 @@ from massmem.events import (
     TurnCompleted,
     TurnFailed,
     TurnInterrupted,
-    TurnResumed,
-    TurnStarted,
     TurnWaiting,
-    UserReplied,
+    named,
 )
 from massmem.listing import Listing
 from massmem.messages import clean_text
@@ -37,7 +35,7 @@ from massmem.ownership import Ownership, owned
 from massmem.records import SessionRecord, TurnRecord
 from massmem.session_ids import check_session_name
 from massmem.store.base import SessionStore
-from massmem.store.reading import existing_session, find_session, newest_session
+from massmem.store.reading import existing_session, wanted_session
 from massmem.team import Team
 from massmem.unfinished import unfinished, was_cut_off
 from massmem.views import Place, Views
@@ -107,7 +105,7 @@ class Session:
         fallback = wanted is None and not newest
         team = await Team.open(config, home=home, debug=debug, fallback=fallback)
         try:
-            session = cls(team, await _wanted(team.store, wanted, newest=newest))
+            session = cls(team, await wanted_session(team.store, wanted, newest=newest))
             session._alone = True
             session.unfinished = unfinished(await session._last_turn())
             await team.start()
@@ -121,20 +119,28 @@ class Session:
         """The session with exactly this id, on a team that was started, to be made for `owner` when there is none.
 
         Raises:
-            UnknownSessionError: it is somebody else's, or it is being deleted.
+            UnknownSessionError: it is somebody else's.
+            SessionBusyError: it is being deleted.
             StoreError: the store cannot be read.
         """
         record = await team.store.get_session(session_id)
-        if record is not None and (record.user_id != owner or record.status == "deleting"):
-            raise UnknownSessionError(f"there is no session {session_id!r}")
+        if record is not None and record.user_id != owner:
+            raise UnknownSessionError("there is no such session")
+        if record is not None and record.status == "deleting":
+            raise SessionBusyError("the session is being deleted", "wait until it is gone, then ask again")
         session = cls(team, record, NewSession(session_id, owner))
         session.unfinished = unfinished(await session._last_turn())
         return session
 
     @property
     def id(self) -> str:
-        """The session's id; empty until a new session has stored its first question."""
-        return "" if self._record is None else self._record.session_id
+        """The session's id; empty until a new session has stored its first question, unless it has one before."""
+        return self._new.session_id if self._record is None else self._record.session_id
+
+    @property
+    def config_path(self) -> str:
+        """The file of the team that the session began with; empty for a new one."""
+        return "" if self._record is None else self._record.config_path
 
     @property
     def lasting(self) -> bool:
@@ -168,8 +174,8 @@ class Session:
         await self._exist()
         async with self._owned():
             self._request = (request, question)
-            if request and (turn := await self._store.request_turn(self.id, request)) is not None:
-                raise AskedBeforeError(turn)
+            if request and (seq := await self._store.asked(self.id, request)) is not None:
+                raise AskedBeforeError(seq)
             last = await self._last_turn()
             if (pending := unfinished(last)) is not None:
                 message = _Message(question)
@@ -212,20 +218,11 @@ class Session:
 
     async def _tell(self, turn: int, events: Sequence[Event]) -> AsyncGenerator[Event, None]:
         """Store, then yield."""
-        named = [self._with_request(event) for event in events]
-        numbers = await self._append(turn, named)
-        for number, event in zip(numbers, named, strict=True):
+        told = [named(event, *self._request) for event in events]
+        numbers = await self._append(turn, told)
+        for number, event in zip(numbers, told, strict=True):
             self.seq = number
             yield event
-
-    def _with_request(self, event: Event) -> Event:
-        """What the question becomes in the log bears its name."""
-        name, question = self._request
-        match event:
-            case TurnStarted(question=text) | TurnResumed(question=text) | UserReplied(text=text) if text == question:
-                return event.model_copy(update={"request": name}) if name else event
-            case _:
-                return event
 
     async def add_tool_result(self, agent_id: str, name: str, text: str) -> None:
         """Keep what a tool gave back outside a turn (in an editor, a pipeline); the agent recalls it later.
@@ -355,7 +352,7 @@ class Session:
                 async for batch in gathered:
                     batch[:0] = [Notice(message=text) for text in (*warnings, *self._memory.take_notices())]
                     warnings.clear()
-                    batch = [self._with_request(self._params.masked(event)) for event in batch]
+                    batch = [named(self._params.masked(event), *self._request) for event in batch]
                     numbers = await self._append(turn.number, batch)
                     self._memory.wake()
                     ended = isinstance(batch[-1], TurnCompleted | TurnFailed | TurnWaiting)
@@ -385,10 +382,3 @@ class _Message:
 
     text: str
     used: bool = False
-
-
-async def _wanted(store: SessionStore, name: str | None, *, newest: bool) -> SessionRecord | None:
-    """None: a new session."""
-    if name is not None:
-        return await find_session(store, name)
-    return await newest_session(store) if newest else None

@@ -27,6 +27,8 @@ COMMANDS: dict[str, Command] = {
     "sessions": Command("massmem.cli.sessions", "Find, read, name, export and delete conversations."),
     "models": Command("massmem.cli.models", "Show and fetch the models that run on this machine."),
     "store": Command("massmem.cli.store", "Move sessions to another database."),
+    "serve": Command("massmem.cli.serve", "Serve the team over HTTP."),
+    "token": Command("massmem.cli.token", "Make tokens for users of the HTTP service."),
 }
 
 

@@ -80,8 +80,8 @@ class SessionStore(Protocol):
         """How many messages the conversations of these sessions have, see `conversation`."""
         ...
 
-    async def request_turn(self, session_id: str, request: str) -> int | None:
-        """The turn that was begun, or went on, by what was asked under this name; None: nothing was."""
+    async def asked(self, session_id: str, request: str) -> int | None:
+        """The seq of the event that what was asked under this name became; None: nothing was."""
         ...
 
     async def rename_session(self, session_id: str, title: str) -> None:

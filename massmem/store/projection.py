@@ -250,7 +250,7 @@ def _turn_started(place: _Place, event: ev.TurnStarted) -> list[RowOp]:
 def _request(place: _Place, name: str) -> list[RowOp]:
     if not name:
         return []
-    return [Insert("requests", {"session_id": place.session_id, "name": name, "turn": place.turn, "seq": place.seq})]
+    return [Insert("requests", {"session_id": place.session_id, "name": name, "seq": place.seq})]
 
 
 def _answer_submitted(place: _Place, event: ev.AnswerSubmitted) -> list[RowOp]:

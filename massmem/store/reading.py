@@ -38,6 +38,13 @@ async def find_session(store: SessionStore, name: str) -> SessionRecord:
     raise await _unknown(store, name)
 
 
+async def wanted_session(store: SessionStore, name: str | None, *, newest: bool) -> SessionRecord | None:
+    """The one that is named, or the one that was used last; None: a new session. Raises as the two do."""
+    if name is not None:
+        return await find_session(store, name)
+    return await newest_session(store) if newest else None
+
+
 async def existing_session(store: SessionStore, session_id: str) -> SessionRecord:
     """Raises UnknownSessionError when there is none with this id, or it is being deleted."""
     found = await store.get_session(session_id)

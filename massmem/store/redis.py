@@ -98,8 +98,8 @@ class RedisStore:
     async def count_said(self, wanted: SessionFilter) -> int:
         return await listing.count_said(self._sessions, wanted)
 
-    async def request_turn(self, session_id: str, request: str) -> int | None:
-        return await self._reading.request_turn(clean_text(session_id), clean_text(request))
+    async def asked(self, session_id: str, request: str) -> int | None:
+        return await self._reading.asked(clean_text(session_id), clean_text(request))
 
     async def rename_session(self, session_id: str, title: str) -> None:
         name = clean_text(session_id)

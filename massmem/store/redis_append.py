@@ -96,7 +96,7 @@ class Adding:
                 case projection.Insert("recordings", values) if queueing:
                     self._queue(values)
                 case projection.Insert("requests", values):
-                    self.turns[entry.turn].requests.append(values["name"])
+                    self.turns[entry.turn].requests[values["name"]] = values["seq"]
                     self._changed.add(entry.turn)
                 case projection.SetTurn(values) if row is not None:
                     self.turns[entry.turn] = row = row.model_copy(update=values)

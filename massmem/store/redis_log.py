@@ -37,7 +37,8 @@ class TurnRow(BaseModel):
     """A row of turns, with what the next events of the turn are read by.
 
     begun: when it was begun or last taken up. spoke: seq of each agent's last message. extracted: up to which seq
-    the extraction of facts was queued. requests: names under which the turn was asked for.
+    the extraction of facts was queued. requests: seq of
+    what was asked, by the name under which it was.
     """
 
     status: TurnStatus
@@ -50,7 +51,7 @@ class TurnRow(BaseModel):
     begun: datetime | None = None
     spoke: dict[str, int] = {}
     extracted: int | None = None
-    requests: list[str] = []
+    requests: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,10 +69,10 @@ class Reading:
         found += [each for entry in log for each in said(session_id, entry)]
         return sorted(found, key=lambda each: each.message.seq)
 
-    async def request_turn(self, session_id: str, request: str) -> int | None:
+    async def asked(self, session_id: str, request: str) -> int | None:
         rows: dict[str, str] = await self._client.run("HGETALL", key("turns", session_id))
-        named = (int(turn) for turn, row in rows.items() if request in TurnRow.model_validate_json(row).requests)
-        return next(named, None)
+        named = (TurnRow.model_validate_json(row).requests.get(request) for row in rows.values())
+        return next((seq for seq in named if seq is not None), None)
 
     async def turn_events(self, session_id: str, turn: int) -> list[Event]:
         log, _ = await self._turn(session_id, turn)

@@ -189,7 +189,6 @@ requests = sa.Table(
     metadata,
     _of_session(primary_key=True),
     sa.Column("name", KEY, primary_key=True),
-    sa.Column("turn", sa.Integer, nullable=False),
     sa.Column("seq", sa.Integer, nullable=False),
     sqlite_with_rowid=False,
 )

@@ -122,9 +122,9 @@ class SqlStore:
     async def count_said(self, wanted: SessionFilter) -> int:
         return int((await self._read(sessions.said(wanted)))[0]["said"] or 0)
 
-    async def request_turn(self, session_id: str, request: str) -> int | None:
+    async def asked(self, session_id: str, request: str) -> int | None:
         found = await self._read(turn_rows.REQUEST, of_session=clean_text(session_id), of_request=clean_text(request))
-        return found[0]["turn"] if found else None
+        return found[0]["seq"] if found else None
 
     async def rename_session(self, session_id: str, title: str) -> None:
         if not await self._change_of(session_id, sessions.rename(title), {"of_session": clean_text(session_id)}):

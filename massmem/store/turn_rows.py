@@ -8,7 +8,7 @@ from massmem.store.schema import SESSION, chat_messages, requests, turns
 _UNFINISHED = ("running", "failed", "interrupted", "waiting")
 
 ABANDON = UPDATE_TURN.where(turns.c.status.in_(_UNFINISHED)).values(status="abandoned")
-REQUEST = sa.select(requests.c.turn).where(
+REQUEST = sa.select(requests.c.seq).where(
     requests.c.session_id == SESSION, requests.c.name == sa.bindparam("of_request", type_=sa.Text)
 )
 _question = chat_messages.alias("question")

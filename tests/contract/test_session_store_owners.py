@@ -53,15 +53,15 @@ async def test_turns_that_may_have_been_cut_off(store: SessionStore) -> None:
 async def test_what_was_asked_under_a_name(store: SessionStore) -> None:
     await owned(store, "a", "alice")
     await owned(store, "b", "alice")
-    assert await store.request_turn("a", "r1") is None
+    assert await store.asked("a", "r1") is None
     await store.append("a", 1, [begin("ann").model_copy(update={"request": "r1"})])
     await store.append("a", 1, [TurnResumed(session_id="a", turn=1, question="q", agents=("ann",), request="r2")])
     await store.append("a", 1, [UserReplied(param="p", text="x", request="r3"), done(1)])
     await store.append("a", 2, [begin("ann", at=2)])
-    assert [await store.request_turn("a", name) for name in ("r1", "r2", "r3", "", "r")] == [1, 1, 1, None, None]
-    assert await store.request_turn("b", "r1") is None
-    assert await store.request_turn("no such", "r1") is None
+    assert [await store.asked("a", name) for name in ("r1", "r2", "r3", "", "r")] == [1, 2, 3, None, None]
+    assert await store.asked("b", "r1") is None
+    assert await store.asked("no such", "r1") is None
     while await store.delete_session("a", 100) is not None:
         pass
     await owned(store, "a", "alice")
-    assert await store.request_turn("a", "r1") is None
+    assert await store.asked("a", "r1") is None

@@ -30,7 +30,6 @@ def upgrade() -> None:
         "requests",
         sa.Column("session_id", _KEY, sa.ForeignKey("chat_sessions.session_id", ondelete="CASCADE"), nullable=False),
         sa.Column("name", _KEY, nullable=False),
-        sa.Column("turn", sa.Integer, nullable=False),
         sa.Column("seq", sa.Integer, nullable=False),
         sa.PrimaryKeyConstraint("session_id", "name"),
         sqlite_with_rowid=False,

@@ -1,0 +1,90 @@
+"""How much one user, and all of them, may ask for: requests in a minute, questions and streams at the same time."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from limits import RateLimitItemPerMinute
+from limits.aio.storage import MemoryStorage, Storage
+from limits.aio.strategies import SlidingWindowCounterRateLimiter
+from limits.errors import ConfigurationError
+from limits.storage import storage_from_string
+
+from massmem.config.service import LimitsConfig
+from massmem.errors import InputError
+from massmem.new_session import owner_hash
+
+SOON = 1
+"""Seconds after which to try again what was refused because something else was under way."""
+
+
+class TooMuch(Exception):
+    """status: 429, the user asks for too much; 503, all of them do. retry_after: seconds."""
+
+    def __init__(self, status: int, message: str, retry_after: int = SOON) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.retry_after = retry_after
+
+
+class Limits:
+    def __init__(self, config: LimitsConfig) -> None:
+        """Raises InputError when there is no such place to count in."""
+        self._config = config
+        self._rate = SlidingWindowCounterRateLimiter(_storage(config.counted_in))
+        self._most = RateLimitItemPerMinute(config.requests)
+        self._turns: Counter[str] = Counter()
+        self._streams: Counter[str] = Counter()
+
+    async def request(self, sub: str) -> None:
+        """Count a request. Raises TooMuch."""
+        name = owner_hash(sub)
+        if not await self._rate.hit(self._most, name):
+            window = await self._rate.get_window_stats(self._most, name)
+            raise TooMuch(429, "too many requests", max(SOON, math.ceil(window.reset_time - time.time())))
+
+    @contextmanager
+    def turn(self, sub: str) -> Generator[None]:
+        """A question is under way in the block. Raises TooMuch."""
+        if self._turns[sub] >= self._config.turns_per_user:
+            raise TooMuch(429, "too many questions at the same time")
+        if self._turns.total() >= self._config.turns:
+            raise TooMuch(503, "the service is busy")
+        with _counted(self._turns, sub):
+            yield
+
+    def check_streams(self, sub: str) -> None:
+        """Raises TooMuch when the user may open no further event stream."""
+        if self._streams[sub] >= self._config.streams_per_user:
+            raise TooMuch(429, "too many open streams")
+
+    @contextmanager
+    def stream(self, sub: str) -> Generator[None]:
+        """An event stream is open in the block."""
+        with _counted(self._streams, sub):
+            yield
+
+
+@contextmanager
+def _counted(counter: Counter[str], name: str) -> Generator[None]:
+    counter[name] += 1
+    try:
+        yield
+    finally:
+        counter[name] -= 1
+        if not counter[name]:
+            del counter[name]
+
+
+def _storage(url: str | None) -> Storage:
+    if url is None:
+        return MemoryStorage()
+    try:
+        found = storage_from_string(f"async+{url}", implementation="redispy")
+    except ConfigurationError as e:
+        raise InputError("server.limits.counted_in names no place to count in", "use redis://HOST:PORT") from e
+    assert isinstance(found, Storage)  # it was asked for by "async+"
+    return found

@@ -1,0 +1,59 @@
+"""Turns as they are seen from outside: counted, and told to a tracer."""
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from massmem.events import (
+    AgentFailed,
+    ContextCompressed,
+    Event,
+    TurnAbandoned,
+    TurnCompleted,
+    TurnFailed,
+    TurnInterrupted,
+    TurnWaiting,
+)
+from massmem.server.metrics import Metrics
+from massmem.telemetry import Tracer, TurnTrace
+
+
+class Observer:
+    def __init__(self, metrics: Metrics, tracer: Tracer) -> None:
+        self._metrics = metrics
+        self._tracer = tracer
+
+    @contextmanager
+    def turn(self, session_id: str) -> "Generator[Seen]":
+        """A turn is under way in the block."""
+        with self._metrics.running.track_inprogress(), self._tracer.turn(session_id) as trace:
+            yield Seen(self._metrics, trace)
+
+
+class Seen:
+    """One turn; feed it every event."""
+
+    def __init__(self, metrics: Metrics, trace: TurnTrace) -> None:
+        self._metrics = metrics
+        self._trace = trace
+        self._begun = time.monotonic()
+
+    def feed(self, event: Event) -> None:
+        self._trace.feed(event)
+        match event:
+            case TurnCompleted(usage=usage):
+                self._metrics.turn_seconds.observe(time.monotonic() - self._begun)
+                self._metrics.used(usage)
+                self._metrics.turns.labels("completed").inc()
+            case TurnFailed(usage=usage) | TurnWaiting(usage=usage) | TurnAbandoned(usage=usage):
+                self._metrics.used(usage)
+                self._metrics.turns.labels(event.type.removeprefix("turn_")).inc()
+            case TurnInterrupted():
+                self._metrics.turns.labels("interrupted").inc()
+            case AgentFailed(error=error):
+                self._metrics.agent_failures.labels(error).inc()
+            case ContextCompressed(why=why, by=by, before=before, after=after):
+                self._metrics.compressions.labels(why, by).inc()
+                self._metrics.compressed.inc(max(0, before - after))
+            case _:
+                pass

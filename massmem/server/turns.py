@@ -1,0 +1,213 @@
+"""The turns of this process: asked for by requests, taken up when another process was killed, handed over at the end.
+
+A turn does not belong to a connection. Whoever has lost theirs asks again under the same name, or follows the log.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import ExitStack, aclosing
+from dataclasses import dataclass
+
+from massmem.errors import AskedBeforeError, InputError, MassmemError, SessionBusyError
+from massmem.events import EVENT, Event, TurnResumed, TurnStarted, UserReplied
+from massmem.server.limits import Limits, TooMuch
+from massmem.server.observed import Observer
+from massmem.server.running import Numbered, Running, ends
+from massmem.session import Session
+from massmem.team import Team
+
+log = logging.getLogger(__name__)
+
+LOOK = 0.25
+"""Seconds between two looks at the log of a turn that another process runs."""
+
+_PAGE = 500
+_HAND_OVER = 5.0
+"""Seconds for turns that were told to stop to say so in the log."""
+
+_PATIENCE = 900.0
+"""Seconds without any event after which a turn is not waited for any longer."""
+
+_LATER = 30
+_GOES_ON = ("running", "interrupted")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """session_id: as the store names it. request: the name under which it is asked once at most, "" for none.
+
+    team: None: the one that the session has had so far.
+    """
+
+    owner: str
+    session_id: str
+    text: str
+    request: str = ""
+    team: str | None = None
+
+
+class Turns:
+    def __init__(self, teams: Mapping[str, Team], limits: Limits, observer: Observer) -> None:
+        """teams: by name, "" for the configured one."""
+        self._teams = teams
+        self._store = teams[""].store
+        self._limits = limits
+        self._observer = observer
+        self._running: dict[str, tuple[Running, Session]] = {}
+        self._settling: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.stopping = False
+
+    def runs(self, session_id: str) -> bool:
+        return session_id in self._running
+
+    async def ask(self, question: Question) -> AsyncGenerator[Numbered, None]:
+        """Ask, unless this was asked before under its name, and follow what becomes of it.
+
+        Raises, also while it is followed:
+            TooMuch: the user, or all of them, ask for too much, or this process is about to end.
+            SessionBusyError: another question to the session is under way.
+            InputError: the name was used for another question; there is no such team.
+            MassmemError: as Session.ask.
+        """
+        session_id = question.session_id
+        try:
+            seq = await self._store.asked(session_id, question.request) if question.request else None
+            if seq is not None:
+                raise AskedBeforeError(seq)
+            running, _ = self._running.get(session_id, (None, None))
+            if running is None:
+                running = await self._begin(question)
+            elif not _same(running, question):
+                raise SessionBusyError("another question to this session is under way")
+            async with aclosing(running.follow()) as events:
+                async for each in events:
+                    yield each
+        except AskedBeforeError as e:
+            async with aclosing(self.follow(session_id, e.seq - 1, one=True)) as events:
+                async for seq, event in events:
+                    if seq == e.seq and _said(event) != question.text:
+                        raise InputError("this name was used for another question", "use a new one") from e
+                    yield seq, event
+
+    async def follow(self, session_id: str, after: int, *, one: bool = False) -> AsyncGenerator[Numbered, None]:
+        """The events of the session's log with a number > after, until no turn runs; one: until a turn ends.
+
+        Raises StoreError; TooMuch when nobody takes a turn up that was cut off.
+        """
+        seq, clock = after, asyncio.get_running_loop().time
+        until = clock() + _PATIENCE
+        while True:
+            last = await self._store.last_turn(session_id)
+            goes_on = last is not None and last.status in _GOES_ON
+            while page := await self._store.export_log(session_id, seq, _PAGE):
+                for entry in page:
+                    seq, event = entry.seq, EVENT.validate_json(entry.payload)
+                    yield seq, event
+                    until = clock() + _PATIENCE
+                    if one and ends(event):
+                        return
+            if not goes_on:
+                return
+            if clock() > until:
+                raise TooMuch(503, "the turn does not go on", _LATER)
+            await asyncio.sleep(LOOK)
+
+    def finish(self, session: Session) -> None:
+        """Take up the session's unfinished turn, in the background."""
+        self._start(Running(), session, ExitStack())
+
+    async def stop(self, grace: float) -> None:
+        """Begin no more turns; let those that run go on for `grace` seconds, then hand them over."""
+        self.stopping = True
+        await self._wait(grace)
+        for _, session in list(self._running.values()):
+            session.stop("signal")
+        await self._wait(_HAND_OVER)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _begin(self, question: Question) -> Running:
+        if self.stopping:
+            raise TooMuch(503, "this process is about to end")
+        session_id = question.session_id
+        with ExitStack() as until_done:
+            until_done.enter_context(self._limits.turn(question.owner))
+            if (earlier := self._settling.get(session_id)) is not None:
+                await asyncio.wait({earlier})
+            session = await self._session(question)
+            if session_id in self._running:
+                raise SessionBusyError("another question to this session is under way")
+            running = Running(question.request, question.text)
+            self._start(running, session, until_done.pop_all())
+        return running
+
+    async def _session(self, question: Question) -> Session:
+        if question.team is not None and question.team not in self._teams:
+            raise InputError(f"there is no team {question.team!r}", "see which are configured")
+        if question.team is not None:
+            return await Session.of(self._teams[question.team], question.session_id, question.owner)
+        return await self.session(question.session_id, question.owner)
+
+    async def session(self, session_id: str, owner: str) -> Session:
+        """The session on the team that it has had so far. Raises UnknownSessionError, StoreError."""
+        session = await Session.of(self._teams[""], session_id, owner)
+        for team in self._teams.values():
+            if team is not self._teams[""] and session.config_path == team.config.source:
+                await session.close()
+                return await Session.of(team, session_id, owner)
+        return session
+
+    def _start(self, running: Running, session: Session, until_done: ExitStack) -> None:
+        self._running[session.id] = running, session
+        task = asyncio.create_task(self._run(running, session, until_done))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, running: Running, session: Session, until_done: ExitStack) -> None:
+        source = session.finish_turn() if running.question is None else session.ask(running.question, running.request)
+        error: Exception | None = TooMuch(503, "this process is about to end")
+        with until_done, self._observer.turn(session.id) as seen:
+            try:
+                async with aclosing(source) as events:
+                    async for event in events:
+                        seen.feed(event)
+                        running.add(session.seq, event)
+                error = None
+            except MassmemError as e:
+                error = e
+            finally:
+                running.end(error)
+                del self._running[session.id]
+        await self._settle(session)
+
+    async def _settle(self, session: Session) -> None:
+        """What is done for the next turn, after the answer was given."""
+        task = asyncio.current_task()
+        assert task is not None  # this runs in one
+        self._settling[session.id] = task
+        try:
+            if not self.stopping:
+                await session.settle()
+            await session.close()
+        finally:
+            if self._settling.get(session.id) is task:
+                del self._settling[session.id]
+
+    async def _wait(self, seconds: float) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+
+
+def _same(running: Running, question: Question) -> bool:
+    return bool(question.request) and (running.request, running.question) == (question.request, question.text)
+
+
+def _said(event: Event) -> str | None:
+    match event:
+        case TurnStarted(question=text) | TurnResumed(question=text) | UserReplied(text=text):
+            return text
+        case _:
+            return None

@@ -1,0 +1,119 @@
+"""Spans of turns and of what their agents do, made from the events: OpenTelemetry, conventions for generative AI.
+
+One span per turn (`invoke_workflow`), and below it one per step of an agent (`chat MODEL`), with the attributes of
+https://opentelemetry.io/docs/specs/semconv/gen-ai/. They hold no word that was said, and ids of sessions are hashed.
+"""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from massmem.config.models import AgentConfig
+from massmem.events import (
+    AgentFailed,
+    AgentStarted,
+    AnswerSubmitted,
+    BallotCast,
+    Event,
+    ParamRequested,
+    TurnCompleted,
+    TurnFailed,
+)
+from massmem.messages import Usage
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+    from opentelemetry.trace import Tracer as OtelTracer
+
+_STEPS = AnswerSubmitted | BallotCast | ParamRequested | AgentFailed
+_PROVIDERS = {"gemini": "gcp.gemini", "grok": "x_ai", "mistral": "mistral_ai", "azure_openai": "azure.ai.openai"}
+"""Names that the conventions have for our backend types, where they are not the same."""
+
+
+class Tracer:
+    """otel None: nothing is traced."""
+
+    def __init__(self, agents: Mapping[str, AgentConfig], otel: "OtelTracer | None" = None) -> None:
+        self._agents = agents
+        self._otel = otel
+
+    @contextmanager
+    def turn(self, session_id: str) -> "Generator[TurnTrace]":
+        """A turn is under way in the block; what is left open of it at the end is closed."""
+        if self._otel is None:
+            yield TurnTrace(self._agents)
+            return
+        names = {"gen_ai.operation.name": "invoke_workflow", "gen_ai.conversation.id": hashed(session_id)}
+        with self._otel.start_as_current_span("invoke_workflow massmem", attributes=names) as span:
+            trace = TurnTrace(self._agents, self._otel, span)
+            try:
+                yield trace
+            finally:
+                trace.close()
+
+
+@dataclass(slots=True)
+class TurnTrace:
+    """The spans of one turn; feed it every event."""
+
+    agents: Mapping[str, AgentConfig]
+    otel: "OtelTracer | None" = None
+    span: "Span | None" = None
+    _open: "dict[str, Span]" = field(default_factory=lambda: {})
+
+    def feed(self, event: Event) -> None:
+        if self.otel is None or self.span is None:
+            return
+        match event:
+            case AgentStarted(agent_id=agent_id):
+                self._open[agent_id] = self._begin(self.otel, event)
+            case AnswerSubmitted() | BallotCast() | ParamRequested() | AgentFailed():
+                self._end(event)
+            case TurnCompleted(winner=winner, usage=usage):
+                if (presenting := self._open.pop(winner, None)) is not None:
+                    presenting.end()
+                _use(self.span, usage)
+            case TurnFailed(usage=usage):
+                self.span.set_attribute("error.type", "TurnFailed")
+                _use(self.span, usage)
+            case _:
+                pass
+
+    def close(self) -> None:
+        for span in self._open.values():
+            span.end()
+        self._open.clear()
+
+    def _begin(self, otel: "OtelTracer", event: AgentStarted) -> "Span":
+        agent = self.agents.get(event.agent_id)
+        model = "" if agent is None else agent.backend.model or agent.backend.type
+        attributes: dict[str, str | int] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.agent.name": event.agent_id,
+            "gen_ai.request.model": model,
+            "gen_ai.provider.name": "" if agent is None else _PROVIDERS.get(agent.backend.type, agent.backend.type),
+            "massmem.step": event.step,
+            "massmem.round": event.round,
+        }
+        return otel.start_span(f"chat {model}".rstrip(), attributes=attributes)
+
+    def _end(self, event: _STEPS) -> None:
+        span = self._open.pop(event.agent_id, None)
+        if span is None:
+            return
+        if isinstance(event, AgentFailed):
+            span.set_attribute("error.type", event.error)
+        _use(span, event.usage)
+        span.end()
+
+
+def hashed(name: str) -> str:
+    """16 hex digits that stand for a name in logs and spans."""
+    return sha256(name.encode()).hexdigest()[:16]
+
+
+def _use(span: "Span", usage: Usage) -> None:
+    span.set_attribute("gen_ai.usage.input_tokens", usage.prompt)
+    span.set_attribute("gen_ai.usage.output_tokens", usage.completion)
