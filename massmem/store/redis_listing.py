@@ -10,11 +10,11 @@ from massmem.store.redis_keys import Command, OfAll, all_key, key, microseconds
 from massmem.store.redis_log import Head
 from massmem.store.redis_session import Sessions
 
-_PAGE = 1_000
+_FIRST_PAGE, _PAGE = 50, 1_000
 
 
 async def heads(sessions: Sessions, order: OfAll, wanted: SessionFilter | None = None) -> AsyncGenerator[Head]:
-    """Sessions by a time, newest first, those of the same time by their ids; pages of a thousand.
+    """Sessions by a time, newest first, those of the same time by their ids; read in pages.
 
     wanted: only those last used between its times are read, when the order is that.
     """
@@ -23,9 +23,9 @@ async def heads(sessions: Sessions, order: OfAll, wanted: SessionFilter | None =
     if wanted is not None and order == "used":
         oldest = "-inf" if wanted.since is None else str(microseconds(wanted.since))
         newest = "+inf" if wanted.before is None else f"({microseconds(wanted.before)}"
-    start, seen, gone = 0, set[str](), list[str]()
+    start, size, seen, gone = 0, _FIRST_PAGE, set[str](), list[str]()
     while True:
-        page = ("ZREVRANGEBYSCORE", all_key(order), newest, oldest, "LIMIT", start, _PAGE)
+        page = ("ZREVRANGEBYSCORE", all_key(order), newest, oldest, "LIMIT", start, size)
         ids: list[str] = await sessions.client.run(*page)
         reads: list[Command] = [("HGET", key("session", session_id), "head") for session_id in ids]
         for session_id, text in zip(ids, await sessions.client.many(reads), strict=True):
@@ -34,9 +34,9 @@ async def heads(sessions: Sessions, order: OfAll, wanted: SessionFilter | None =
             elif session_id not in seen:  # one that is used meanwhile moves the others on
                 seen.add(session_id)
                 yield Head.model_validate_json(text)
-        if len(ids) < _PAGE:
+        if len(ids) < size:
             break
-        start += _PAGE
+        start, size = start + size, _PAGE
     if gone:
         await sessions.sweep(gone)
 

@@ -5,13 +5,19 @@ Each session has its own index, which expires with it: a search reads one hash o
 values that SQLite's FTS5 uses.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import log
 
 from massmem.records import MessageRecord
 from massmem.store.words import words
+
+Found = tuple[str, Sequence[str]]
+"""A session with the entries of `flat(query)` in its index, "" for none, and that of "" last."""
+
+_RANKED, _READ = 5_000, 10_000
+"""Messages that are ranked, about: rarer words come first until they match so many together; and at most."""
 
 _SOUGHT = ("user", "assistant", "tool_call")
 _K1, _B = 1.2, 0.75
@@ -24,6 +30,23 @@ class Hit:
     score: float
     session_id: str
     seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A word of the query. parts: where its entries are. messages: how many have it, at most."""
+
+    parts: list[int]
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A session with messages that are to be ranked. texts: the entries that were found in it."""
+
+    session_id: str
+    texts: Sequence[str]
+    seqs: set[int]
 
 
 def counted(message: MessageRecord) -> Counter[str]:
@@ -52,30 +75,33 @@ def cutting(messages: Iterable[MessageRecord]) -> list[str]:
     return found
 
 
-def ranked(query: Sequence[tuple[str, ...]], reply: Sequence[tuple[str, Sequence[str]]], sessions: int) -> list[Hit]:
-    """Messages with any word of the query, best first; a word of several parts counts where all of them stand.
+def ranked(query: Sequence[tuple[str, ...]], reply: Sequence[Found], sessions: int) -> list[Hit]:
+    """Messages with a word of the query, best first; a word of several parts counts where all of them stand.
 
-    reply: per session the entries of `flat(query)`, and that of "". sessions: how many were looked into.
+    reply: what was found in each session with any of the words. sessions: how many were looked into. Where very many
+    messages have a word, the rarer words choose those that are ranked.
     """
-    places = [(session_id, [_entry(text) for text in texts]) for session_id, texts in reply]
-    lengths = [number for _, entries in places for number in entries[-1].values()]
-    if not lengths:
+    if not reply:
         return []
-    average = sum(lengths) / len(lengths)
-    # What the other sessions hold is not known; as many messages each as those that were found.
-    total = len(lengths) * max(sessions, len(places)) / len(places)
     index = {part: i for i, part in enumerate(flat(query))}
-    scores: dict[tuple[str, int], float] = {}
-    for word in query:
-        found = {
-            (session_id, seq): (times, entries[-1].get(seq, 1))
-            for session_id, entries in places
-            for seq, times in _together([entries[index[part]] for part in word]).items()
-        }
-        weight = log(1 + (total - len(found) + 0.5) / (len(found) + 0.5))
-        for place, (times, length) in found.items():
-            value = weight * times * (_K1 + 1) / (times + _K1 * (1 - _B + _B * length / average))
-            scores[place] = scores.get(place, 0.0) + value
+    counts = [sum(texts[i].count(";") for _, texts in reply) for i in range(len(index) + 1)]
+    # What the other sessions hold is not known; as many messages each as those that were found.
+    total = counts[-1] * max(sessions, len(reply)) / len(reply)
+    terms = [_Term([index[part] for part in word], min(counts[index[part]] for part in word)) for word in query]
+    places = list(_first(_places(reply, _chosen([term for term in terms if term.messages]))))
+    lengths = {place.session_id: _entry(place.texts[-1]) for place in places}
+    measured = [number for of_session in lengths.values() for number in of_session.values()]
+    average = sum(measured) / max(len(measured), 1)
+    scores: defaultdict[tuple[str, int], float] = defaultdict(float)
+    for term in terms:
+        # BM25 with this many messages: how rare the word is, how often it is there, how long the message is.
+        weight = log(1 + (max(total - term.messages, 0.0) + 0.5) / (term.messages + 0.5)) * (_K1 + 1)
+        for place in places:
+            for seq, times in _together(place.texts, term).items():
+                if seq in place.seqs:
+                    length = lengths[place.session_id].get(seq, average) / average
+                    value = weight * times / (times + _K1 * (1 - _B + _B * length))
+                    scores[place.session_id, seq] += value
     hits = [Hit(score, *place) for place, score in scores.items()]
     return sorted(hits, key=lambda hit: (-hit.score, hit.session_id, hit.seq))
 
@@ -96,8 +122,38 @@ def _entry(text: str) -> dict[int, int]:
     return {int(seq): int(times) for seq, times in pairs}
 
 
-def _together(parts: Sequence[dict[int, int]]) -> dict[int, int]:
-    """The messages that have all parts, with how often at most."""
-    if len(parts) == 1:
-        return parts[0]
-    return {seq: min(part[seq] for part in parts) for seq in set(parts[0]).intersection(*parts[1:])}
+def _together(texts: Sequence[str], term: _Term) -> dict[int, int]:
+    """The messages of a session that have all parts of the word, with how often at most."""
+    first, *others = (_entry(texts[part]) for part in term.parts)
+    if not others:
+        return first
+    return {seq: min(part[seq] for part in (first, *others)) for seq in set(first).intersection(*others)}
+
+
+def _chosen(found: Sequence[_Term]) -> list[_Term]:
+    """The rarest word, and others as long as few messages have them."""
+    chosen: list[_Term] = []
+    together = 0
+    for term in sorted(found, key=lambda term: term.messages):
+        together += term.messages
+        if chosen and together > _RANKED:
+            break
+        chosen.append(term)
+    return chosen
+
+
+def _places(reply: Iterable[Found], chosen: Sequence[_Term]) -> Iterator[_Place]:
+    for session_id, texts in reply:
+        there = [term for term in chosen if all(texts[part] for part in term.parts)]
+        if seqs := {seq for term in there for seq in _together(texts, term)}:
+            yield _Place(session_id, texts, seqs)
+
+
+def _first(places: Iterable[_Place]) -> Iterator[_Place]:
+    """As many as may be ranked, for a query of nothing but common words."""
+    read = 0
+    for place in places:
+        yield place
+        read += len(place.seqs)
+        if read >= _READ:
+            return
