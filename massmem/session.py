@@ -34,7 +34,6 @@ from massmem.new_session import NewSession, agents_of, stored_session
 from massmem.ownership import Ownership, owned
 from massmem.records import SessionRecord, TurnRecord
 from massmem.session_ids import check_session_name
-from massmem.store.base import SessionStore
 from massmem.store.reading import existing_session, wanted_session
 from massmem.team import Team
 from massmem.unfinished import unfinished, was_cut_off
