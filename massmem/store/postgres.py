@@ -48,7 +48,7 @@ SELECT set_config('TimeZone', 'UTC', false), set_config('lock_timeout', '{LOCK_T
                   WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)
 """
 
-_SOUGHT = ("user", "assistant", "tool_call")
+_SOUGHT = ("user", "assistant", "tool_call", "tool_result")
 
 # Others may still refer to the row; two that append wait for each other.
 _LOCK = (

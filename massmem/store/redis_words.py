@@ -19,7 +19,7 @@ Found = tuple[str, Sequence[str]]
 _RANKED, _READ = 5_000, 10_000
 """Messages that are ranked, about: rarer words come first until they match so many together; and at most."""
 
-_SOUGHT = ("user", "assistant", "tool_call")
+_SOUGHT = ("user", "assistant", "tool_call", "tool_result")
 _K1, _B = 1.2, 0.75
 
 

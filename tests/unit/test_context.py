@@ -1,4 +1,3 @@
-import os
 from itertools import pairwise
 
 import pytest
@@ -157,22 +156,35 @@ TEXTS = st.tuples(st.sampled_from([5, 60, 400, 3_000]), st.integers(0, 9)).map(
 )
 
 
-@settings(
-    max_examples=400 if os.environ.get("MASSMEM_FULL") else 40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-@given(
-    window=st.sampled_from([512, 1_024, 4_096, 8_000, 32_000, 128_000, 1_000_000]),
-    wrong=st.sampled_from([0.5, 1, 3, 20]),
-    texts=st.lists(TEXTS, max_size=24),
-    ratio=st.floats(0.01, 0.9),
-    proactive=st.booleans(),
-    question=st.sampled_from(["why?", "What is the port? " * 30, "Please look at this: " + "data " * 3_000]),
-)
+RUNS = {
+    "window": st.sampled_from([512, 1_024, 4_096, 8_000, 32_000, 128_000, 1_000_000]),
+    "wrong": st.sampled_from([0.5, 1, 3, 20]),
+    "texts": st.lists(TEXTS, max_size=24),
+    "ratio": st.floats(0.01, 0.9),
+    "proactive": st.booleans(),
+    "question": st.sampled_from(["why?", "What is the port? " * 30, "Please look at this: " + "data " * 3_000]),
+}
+SLOW = [HealthCheck.too_slow]
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=SLOW)
+@given(**RUNS)
 async def test_every_run_ends_with_an_answer_or_the_part_that_does_not_fit(
     window: int, wrong: float, texts: list[str], ratio: float, proactive: bool, question: str
 ):
+    await run_once(window, wrong, texts, ratio, proactive, question)
+
+
+@pytest.mark.full
+@settings(max_examples=2_000, deadline=None, suppress_health_check=SLOW)
+@given(**RUNS)
+async def test_every_run_ends_at_full_length(
+    window: int, wrong: float, texts: list[str], ratio: float, proactive: bool, question: str
+):
+    await run_once(window, wrong, texts, ratio, proactive, question)
+
+
+async def run_once(window: int, wrong: float, texts: list[str], ratio: float, proactive: bool, question: str):
     view = history(*texts[: len(texts) // 2 * 2])
     agent, provider = await agent_with(
         window, view, believed=int(window * wrong), target_ratio=ratio, proactive=proactive

@@ -1,0 +1,52 @@
+"""What every SessionStore keeps of compressions and of what tools gave back."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from massmem.events import Event
+from massmem.records import SessionRecord
+from massmem.store import open_store
+from massmem.store.base import SessionStore
+from tests.support.sample_turn import START, begin, compressed, event
+from tests.support.stores import NewPlace
+
+ID = "session_a"
+
+
+@pytest.fixture
+async def store(new_place: NewPlace, tmp_path: Path) -> AsyncIterator[SessionStore]:
+    opened = await open_store(new_place(), tmp_path / "home" / ".massmem")
+    await opened.create_session(SessionRecord(session_id=ID, created_at=START, updated_at=START))
+    yield opened
+    await opened.close()
+
+
+def summary(at: float, agent: str, text: str, until: int | None) -> Event:
+    return compressed(at, agent=agent).model_copy(update={"summary": text, "until": until})
+
+
+async def test_the_newest_summary_of_an_agent_is_found(store: SessionStore) -> None:
+    assert await store.latest_summary(ID, "ann") is None
+    seqs = await store.append(ID, 1, [begin("ann"), summary(1, "ann", "first", 1), summary(2, "ann", "second", 2)])
+    await store.append(ID, 1, [summary(3, "bob", "of bob", 1), summary(4, "ann", "of a step alone", None)])
+    found = await store.latest_summary(ID, "ann")
+    assert found is not None
+    assert (found.content, found.seq, found.kind, found.agent_id) == ("second", seqs[2], "injection", "ann")
+    assert (found.metadata["summary"], found.metadata["until"]) == (True, 2)
+    assert await store.latest_summary("session_b", "ann") is None
+
+
+async def test_a_summary_is_no_part_of_the_conversation(store: SessionStore) -> None:
+    await store.append(ID, 1, [begin("ann"), summary(1, "ann", "so far", 1)])
+    assert [m.kind for m in await store.conversation(ID, None, 10)] == ["user"]
+
+
+async def test_what_a_tool_gave_back_is_kept_found_and_remembered(store: SessionStore) -> None:
+    await store.append(ID, 1, [begin("ann")])
+    result = event(1, "tool_returned", agent_id="ann", round=1, name="read", content="The pump stands in hall H-412.")
+    (seq,) = await store.append(ID, 1, [result])
+    (found,) = await store.search_text("pump", [ID])
+    assert (found.seq, found.kind, found.metadata) == (seq, "tool_result", {"tool": "read"})
+    assert seq in {row.seq for row in await store.due_recordings("episode", 10, ID)}
