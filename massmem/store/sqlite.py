@@ -1,7 +1,6 @@
 """What is peculiar to SQLite: its files, its settings, its search, its errors."""
 
 import asyncio
-import re
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,10 +20,10 @@ from massmem.events import now
 from massmem.home import make_file, make_folder, make_home
 from massmem.store.base import StoreInfo
 from massmem.store.dialect import Dialect
-from massmem.store.schema import REVISIONS, UtcDateTime, chat_messages, metadata
+from massmem.store.schema import REVISIONS, UtcDateTime, metadata
 from massmem.store.sql import WRITES, SqlStore
 from massmem.store.sqlite_file import BUSY_TIMEOUT, revision, store_error, upgrade
-from massmem.store.words import MOST_WORDS
+from massmem.store.sqlite_search import search
 
 SETTINGS = ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON")
 """PRAGMAs of every connection; the journal mode (WAL) is kept in the file."""
@@ -104,7 +103,7 @@ def dialect(path: Path) -> Dialect:
         moment=_moment,
         lock=_lock,
         index=_index,
-        search=_search,
+        search=search,
         erase=partial(_erase, path=path),
         is_duplicate=_is_duplicate,
         is_missing_parent=_is_missing_parent,
@@ -156,25 +155,6 @@ def _is_conflict(_error: BaseException | None) -> bool:
 def _moment(seconds: float) -> sa.ColumnElement[Any]:
     # A file has no clock but that of the machine.
     return sa.literal(now() + timedelta(seconds=seconds), UtcDateTime)
-
-
-def _search(
-    columns: sa.Select[*tuple[Any, ...]], query: str, session_ids: Sequence[str] | None, limit: int
-) -> sa.Select[*tuple[Any, ...]] | None:
-    # Each word is quoted: what FTS5 would read as an operator is a word like any other.
-    words = list(dict.fromkeys(re.findall(r"\w+", query)))[:MOST_WORDS]
-    if not words:
-        return None
-    match = " OR ".join(f'"{word}"' for word in words)
-    index = sa.table("message_search", sa.column("rowid", sa.Integer))
-    found = (
-        columns.join_from(chat_messages, index, index.c.rowid == chat_messages.c.row_id)
-        .where(sa.text("message_search MATCH :words").bindparams(words=match))
-        .where(chat_messages.c.kind.in_(("user", "assistant", "tool_call", "tool_result")))
-        .order_by(sa.text("bm25(message_search)"), chat_messages.c.row_id)
-        .limit(limit)
-    )
-    return found if session_ids is None else found.where(chat_messages.c.session_id.in_(session_ids))
 
 
 async def _erase(engine: AsyncEngine, path: Path) -> bool:

@@ -19,7 +19,9 @@ BENCHES: dict[str, str] = {
     "offline": "startup and turns while outbound HTTPS hangs, and who is contacted at all",
     "session": "appending to a session of 100,000 messages, and going on with it",
     "context": "what is left of conversations that overflow, prompts that stay flat, and building views",
+    "server": "the HTTP service against a bare FastAPI with PyJWT and SQLite: histories, questions, streams",
     "memory": "searching and recording memories, who sees what, and with --data how much is recalled",
+    "store": "commits of 8 processes against bare sqlite3, a store of 1,000,000 messages, histories in each store",
 }
 """Name and summary; each is a module beside this one with a `run() -> list[Row]`."""
 
@@ -32,12 +34,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("name", nargs="?", choices=[*BENCHES, ALL], help="the bench to run")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.add_argument("--data", metavar="DIR", type=Path, help="memory: conversations with questions, as *.json")
+    parser.add_argument("--sessions", metavar="N", type=int, help="store: of 100 messages each [default: 10000]")
+    parser.add_argument("--url", metavar="URL", action="append", help="store: another one that a history is read from")
     options = parser.parse_args(argv)
     if options.name is None:
         print(overview())
         return 0
     try:
-        report = _report(options.name, options.data)
+        report = _report(options)
     except BenchError as e:
         print(f"scripts/bench {options.name}: {e}", file=sys.stderr)
         return 1
@@ -45,12 +49,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _report(name: str, data: Path | None) -> dict[str, Any]:
+def _report(options: argparse.Namespace) -> dict[str, Any]:
+    name: str = options.name
+    data: Path | None = options.data
     if data is not None:
         if name != "memory":
             raise BenchError("--data is for the bench memory alone")
         rows, sets = import_module("scripts.benches.memory").run_on(data)
         return as_object(name, rows) | sets
+    if options.sessions is not None or options.url:
+        if name != "store":
+            raise BenchError("--sessions and --url are for the bench store alone")
+        bench = import_module("scripts.benches.store")
+        return as_object(name, bench.run_with(options.sessions or bench.SESSIONS, options.url or ()))
     return run_all() if name == ALL else as_object(name, run_one(name))
 
 

@@ -3,19 +3,17 @@
     python -m scripts.benches.memory_scale fill FOLDER COUNT
     python -m scripts.benches.memory_scale open FOLDER COUNT
 
-The texts are sentences of Python's own documentation, cut to the length of a remark in a conversation.
+The texts are sentences cut to the length of a remark in a conversation.
 """
 
 import asyncio
 import json
-import re
 import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
-from pydoc_data.topics import topics
 from random import Random
 from statistics import median
 
@@ -24,6 +22,7 @@ from massmem.memory import open_memory
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import USER, Episode, Scope, Wanted
 from massmem.memory.tokens import count_tokens
+from scripts.benches.sentences import query, sentences
 
 PER_SESSION = 1000
 PER_TURN = 10
@@ -38,11 +37,6 @@ AGENTS = (USER, "agent_a", "agent_b", "agent_c")
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _LENGTH = 200
-
-
-def sentences() -> list[str]:
-    found = (" ".join(part.split()) for text in topics.values() for part in re.split(r"(?<=\.)\s+|\n\n", text))
-    return [part for part in found if len(part.split()) >= 6 and part[0].isalpha()]
 
 
 def episode(i: int, random: Random, pool: Sequence[str], session: str = "") -> Episode:
@@ -120,12 +114,6 @@ async def searches(memory: IndexedMemory, pool: Sequence[str]) -> dict[str, floa
         await memory.recall(asked, scope, BUDGET)
         spent.append(1000 * (time.process_time() - start))
     return {"search_ms": median(spent), "search_p95_ms": sorted(spent)[int(0.95 * SEARCHES)]}
-
-
-def query(random: Random, pool: Sequence[str]) -> str:
-    """A question in some of the words of a sentence."""
-    words = random.choice(pool).split()
-    return f"What about {' '.join(random.sample(words, min(8, len(words))))}?"
 
 
 def resident() -> dict[str, float]:

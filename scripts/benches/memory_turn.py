@@ -14,8 +14,8 @@ from massmem.config.models import TeamConfig
 from massmem.events import AgentDelta, Notice
 from massmem.session import Session
 from scripts.benches import teams
-from scripts.benches.memory_scale import query, sentences
 from scripts.benches.process import BenchError
+from scripts.benches.sentences import query, sentences
 
 AGENTS = 3
 TURNS = 12

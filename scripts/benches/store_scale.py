@@ -1,0 +1,215 @@
+"""One process that fills a store with very many sessions, or uses it as a user does: what it cost, as JSON on stdout.
+
+    python -m scripts.benches.store_scale fill FOLDER SESSIONS
+    python -m scripts.benches.store_scale use FOLDER SESSIONS
+
+Each session has 100 messages: twelve turns of a council of three, and one of an agent alone.
+"""
+
+import asyncio
+import json
+import sqlite3
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing, closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+from massmem.events import (
+    AnswerSubmitted,
+    BallotCast,
+    Event,
+    RoundStarted,
+    TurnCompleted,
+    TurnStarted,
+    WinnerDecided,
+)
+from massmem.messages import Usage
+from massmem.records import LogEntry, SessionCopy, SessionFilter, SessionRecord, SessionState
+from massmem.session import Session
+from massmem.store import open_store
+from massmem.store.base import SessionStore
+from scripts.benches import teams
+from scripts.benches.played import QUESTION
+from scripts.benches.sentences import query, sentences
+
+PER_SESSION = 100
+COUNCIL = ("agent_1", "agent_2", "agent_3")
+TURNS = (*[COUNCIL] * 12, COUNCIL[:1])
+"""Who answers in each turn of a session; a turn has 2 + 2 messages per agent."""
+
+ORIGINALS = 500
+"""Sessions with texts of their own; more would take the bench minutes."""
+
+_COPIED: dict[str, dict[str, str]] = {
+    "chat_sessions": {},
+    "events": {"payload": "replace(payload, session_id, new_name(session_id))"},
+    "chat_messages": {"id": "lower(hex(randomblob(16)))"},
+    "turns": {},
+    "answers": {},
+    "ballots": {},
+}
+"""What is copied, with what is new in the copies beside the session's id."""
+
+LISTS, SEARCHES, RESUMES = 11, 200, 11
+PAGE = 20
+"""What `massmem sessions list` and `sessions search` show unless told otherwise."""
+
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+_USAGE = Usage(800, 120, requests=1)
+
+
+def session_id(number: int) -> str:
+    return f"session_{_START + timedelta(minutes=number):%Y%m%d_%H%M%S}"
+
+
+def url(folder: Path) -> str:
+    return f"sqlite:///{folder / 'massmem.db'}"
+
+
+async def fill(folder: Path, count: int) -> dict[str, float]:
+    """The first sessions through the store, as `massmem store migrate` writes; the rest are copies of their rows."""
+    start = time.perf_counter()
+    originals = min(count, ORIGINALS)
+    await _fill(folder, originals)
+    with closing(sqlite3.connect(folder / "massmem.db", isolation_level=None)) as connection:
+        connection.execute("PRAGMA foreign_keys=ON")
+        for shift in range(originals, count, originals):
+            _copy(connection, shift, min(originals, count - shift))
+    return {"fill_s": time.perf_counter() - start}
+
+
+def _copy(connection: sqlite3.Connection, shift: int, count: int) -> None:
+    """Copy the first `count` sessions to the numbers from `shift` on: all columns but ids; triggers index the texts."""
+    names = {session_id(number): session_id(number + shift) for number in range(count)}
+    connection.create_function("new_name", 1, names.get, deterministic=True)
+    connection.execute("BEGIN IMMEDIATE")
+    for table, changed in _COPIED.items():
+        columns: list[str] = [row[1] for row in connection.execute(f"PRAGMA table_info({table})") if row[1] != "row_id"]
+        values = [{"session_id": "new_name(session_id)", **changed}.get(column, column) for column in columns]
+        connection.execute(
+            f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)} FROM {table} "
+            f"WHERE session_id <= ? AND new_name(session_id) IS NOT NULL",
+            [session_id(count - 1)],
+        )
+    connection.execute("COMMIT")
+
+
+async def _fill(folder: Path, count: int) -> None:
+    store, random, pool = await open_store(url(folder), folder), Random(11), sentences()
+    for number in range(count):
+        created = _START + timedelta(minutes=number)
+        record = SessionRecord(
+            session_id=session_id(number), title=_text(random, pool, 1)[:80], last_message=_text(random, pool, 1)[:200],
+            message_count=PER_SESSION, created_at=created, updated_at=created + timedelta(seconds=len(TURNS)),
+        )  # fmt: skip
+        entries = _log(record.session_id, created, random, pool)
+        await store.import_session(SessionCopy(session=record, state=SessionState()), _one_page(entries))
+    await store.close()
+
+
+async def _one_page(entries: Sequence[LogEntry]) -> AsyncGenerator[Sequence[LogEntry]]:
+    yield entries
+
+
+def _log(name: str, created: datetime, random: Random, pool: Sequence[str]) -> list[LogEntry]:
+    entries: list[LogEntry] = []
+    for turn, agents in enumerate(TURNS, start=1):
+        at = created + timedelta(seconds=turn)
+        for event in _turn(name, turn, agents, random, pool):
+            text = event.model_copy(update={"at": at}).model_dump_json()
+            entries.append(LogEntry(seq=len(entries) + 1, turn=turn, payload=text))
+    return entries
+
+
+def _turn(name: str, turn: int, agents: Sequence[str], random: Random, pool: Sequence[str]) -> list[Event]:
+    winner = random.choice(agents)
+    return [
+        TurnStarted(session_id=name, turn=turn, question=_text(random, pool, 1), agents=tuple(agents), seed=turn),
+        RoundStarted(round=1, agents=tuple(agents)),
+        *(
+            AnswerSubmitted(agent_id=agent, round=1, number=i, content=_text(random, pool, 2), usage=_USAGE)
+            for i, agent in enumerate(agents, start=1)
+        ),
+        RoundStarted(round=2, agents=tuple(agents)),
+        *(
+            BallotCast(agent_id=agent, round=2, choice=winner, reason=_text(random, pool, 1)[:80], usage=_USAGE)
+            for agent in agents
+        ),
+        WinnerDecided(agent_id=winner, votes={winner: len(agents)}, by="consensus"),
+        TurnCompleted(winner=winner, answer=_text(random, pool, 3), presented=True, usage=_USAGE),
+    ]
+
+
+def _text(random: Random, pool: Sequence[str], count: int) -> str:
+    """Sentences, with a number that makes some messages findable alone."""
+    return " ".join([*random.choices(pool, k=count), f"#{random.randrange(10**7)}"])
+
+
+async def use(folder: Path, count: int) -> dict[str, float]:
+    """A list, searches and sessions that are gone on with. Milliseconds; MB: the most that this process ever held."""
+    random, pool = Random(13), sentences()
+    opened = time.perf_counter()
+    store = await open_store(url(folder), folder)
+    costs = {"open_ms": 1000 * (time.perf_counter() - opened), "messages": await _messages(store)}
+    pages = [await _timed(lambda: _page(store)) for _ in range(LISTS)]
+    whole = [await _timed(lambda: store.find_sessions(SessionFilter())) for _ in range(LISTS)]
+    costs |= {"list_ms": median(pages), "list_first_ms": pages[0], "list_all_ms": median(whole)}
+    searches: list[float] = []
+    spent: list[float] = []
+    for _ in range(SEARCHES):
+        asked, cpu = query(random, pool), time.process_time()
+        searches.append(await _timed(lambda asked=asked: store.search_text(asked, None, PAGE)))
+        spent.append(1000 * (time.process_time() - cpu))
+    last = int(0.99 * SEARCHES)
+    costs |= {"search_ms": median(searches), "search_p99_ms": sorted(searches)[last]}
+    costs |= {"search_cpu_p99_ms": sorted(spent)[last]}
+    await store.close()
+    names = [session_id(random.randrange(count)) for _ in range(RESUMES)]
+    resumes = [await _timed(lambda name=name: _resume(folder, name)) for name in names]
+    costs |= {"resume_ms": median(resumes), "resume_worst_ms": max(resumes)}
+    return costs | {"rss_mb": _most_resident()}
+
+
+async def _page(store: SessionStore) -> None:
+    """What `massmem sessions list` reads."""
+    await store.find_sessions(SessionFilter(), PAGE)
+    await store.session_counts(SessionFilter())
+
+
+async def _messages(store: SessionStore) -> int:
+    return (await store.session_counts(SessionFilter())).messages
+
+
+async def _resume(folder: Path, name: str) -> None:
+    """Open the session and go on until the first answer is there: all that its request needs has been read then."""
+    config = teams.config(teams.scripted(len(COUNCIL), folder, latency=0))
+    session = await Session.open(config, home=folder, session_id=name)
+    try:
+        async with aclosing(session.ask(QUESTION)) as events:
+            async for event in events:
+                if isinstance(event, AnswerSubmitted):
+                    break
+    finally:
+        await session.close()
+
+
+async def _timed(work: Callable[[], Awaitable[Any]]) -> float:
+    """Milliseconds."""
+    start = time.perf_counter()
+    await work()
+    return 1000 * (time.perf_counter() - start)
+
+
+def _most_resident() -> float:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+if __name__ == "__main__":
+    what, where, number = sys.argv[1:]
+    print(json.dumps(asyncio.run((fill if what == "fill" else use)(Path(where), int(number)))))
