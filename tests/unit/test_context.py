@@ -176,7 +176,7 @@ async def test_every_run_ends_with_an_answer_or_the_part_that_does_not_fit(
 
 
 @pytest.mark.full
-@settings(max_examples=2_000, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=500, deadline=None, suppress_health_check=SLOW)
 @given(**RUNS)
 async def test_every_run_ends_at_full_length(
     window: int, wrong: float, texts: list[str], ratio: float, proactive: bool, question: str
