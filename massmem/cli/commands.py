@@ -26,7 +26,7 @@ COMMANDS: dict[str, Command] = {
     "memory": Command("massmem.cli.memory", "Search, show, forget and rebuild what is remembered."),
     "sessions": Command("massmem.cli.sessions", "Find, read, name, export and delete conversations."),
     "models": Command("massmem.cli.models", "Show and fetch the models that run on this machine."),
-    "store": Command("massmem.cli.store", "Move sessions to another database."),
+    "store": Command("massmem.cli.store", "Move sessions to another database, or save them from a damaged one."),
     "serve": Command("massmem.cli.serve", "Serve the team over HTTP."),
     "token": Command("massmem.cli.token", "Make tokens for users of the HTTP service."),
 }

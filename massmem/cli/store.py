@@ -5,6 +5,7 @@ import json
 import os
 from collections import Counter
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +31,7 @@ _SAID: dict[Outcome, str] = {
 }
 _NAMED = 5
 
-app = typer.Typer(no_args_is_help=True, help="Move sessions to another database.")
+app = typer.Typer(no_args_is_help=True, help="Move sessions to another database, or save them from a damaged one.")
 
 
 @app.callback()
@@ -69,6 +70,29 @@ def migrate_command(
             "it goes on there: store.ttl, store.max_messages"
         )
     return _tell(found, as_json=as_json)
+
+
+@app.command("recover")
+def recover_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The damaged database; it is left as it is.")],
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder, one file for each session.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Save what can be read of a damaged SQLite database: the messages of each session, as JSON lines.
+
+    What is damaged is left out and counted. It takes as much room again as the database while it runs.
+    """
+    from massmem.store.recovery import recover  # SQLAlchemy and pydantic take time to import
+
+    found = recover(file.expanduser().absolute(), to.expanduser().absolute())
+    if as_json:
+        write_out(json.dumps(asdict(found)) + "\n")
+    say(f"{found.messages:,} messages of {found.sessions:,} sessions are in {to}")
+    if found.incomplete:
+        rest = len(found.incomplete) - _NAMED
+        more = f" and {rest:,} more" if rest > 0 else ""
+        say(f"{found.lost:,} messages are known to be lost; incomplete: {', '.join(found.incomplete[:_NAMED])}{more}")
+    return 0
 
 
 async def _migrate(source: str, to: StoreConfig, home: Path, progress: Progress) -> tuple[list[Moved], str]:

@@ -17,7 +17,10 @@ BUSY_TIMEOUT = 30.0
 LOCK_TIMEOUT = 60.0
 """Seconds to wait for another process that migrates the same file."""
 
-_RESTORE = "move it away and restore a copy, or start anew; `sqlite3 FILE .recover` saves what can be read"
+_RESTORE = (
+    "save what can be read with: massmem store recover FILE --to FOLDER; "
+    "then move the file away, and restore a copy or start anew"
+)
 _PROBLEMS: dict[int, tuple[type[StoreError], str, str]] = {
     sqlite3.SQLITE_FULL: (
         StoreError,

@@ -70,16 +70,24 @@ async def test_kill_minus_9_often(database: Path, tmp_path: Path) -> None:
     await killed(database, tmp_path / "notes", 200)
 
 
-@pytest.mark.parametrize("sessions", [8, 1], ids=["a session each", "one session"])
-async def test_eight_processes_on_a_fresh_home(database: Path, tmp_path: Path, sessions: int) -> None:
+FRESH = [
+    pytest.param(8, 8, id="8, a session each"),
+    pytest.param(8, 1, id="8 in one session"),
+    pytest.param(32, 8, id="32 in 8 sessions", marks=pytest.mark.full),
+]
+
+
+@pytest.mark.parametrize(("processes", "sessions"), FRESH)
+async def test_many_processes_on_a_fresh_home(database: Path, tmp_path: Path, processes: int, sessions: int) -> None:
     writers = [
-        start(append_answers, database, tmp_path / f"{n}.notes", f"s{n % sessions}", f"w{n}", 40) for n in range(8)
+        start(append_answers, database, tmp_path / f"{n}.notes", f"s{n % sessions}", f"w{n}", 40)
+        for n in range(processes)
     ]
-    assert finish(writers) == [0] * 8
+    assert finish(writers, 120) == [0] * processes
     acknowledged, found = noted(tmp_path), await stored(database)
     lost, ghosts = lost_and_ghosts(acknowledged, found)
-    print(f"processes 8 acknowledged {len(acknowledged)} lost {lost} ghosts {ghosts}")
-    assert len(acknowledged) == 320
+    print(f"processes {processes} acknowledged {len(acknowledged)} lost {lost} ghosts {ghosts}")
+    assert len(acknowledged) == 40 * processes
     assert (lost, ghosts) == (0, 0)
     assert integrity(database) == "ok"
     with closing(sqlite3.connect(database)) as connection:

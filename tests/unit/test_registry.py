@@ -74,6 +74,8 @@ DAMAGED = {
     "zeroed": "\0" * 64,
     "bad byte": GOOD.encode().replace(b"28T", b"\xff8T"),
     "two documents": GOOD + GOOD,
+    "two documents with marks": 2 * (b"\xef\xbb\xbf" + GOOD.encode()),
+    "a flipped bit": GOOD.replace('"session_id"', '"sessioo_id"'),
     "extra brace": GOOD + "}",
     "a list": "[]",
     "no list": '{"sessions": {}}',

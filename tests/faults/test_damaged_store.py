@@ -1,0 +1,131 @@
+"""Damaged pages of an SQLite store: told clearly, the file is left as it is, and what can be read of it is saved."""
+
+import json
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from massmem.errors import InputError, StoreDamagedError
+from massmem.store import open_store
+from massmem.store.recovery import recover
+from tests.contract.test_session_store import done, session
+from tests.support.cli import massmem
+from tests.support.sample_turn import answer, begin
+
+SESSIONS, TURNS = 12, 20
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> Path:
+    path = tmp_path / "massmem.db"
+    store = await open_store(f"sqlite:///{path}", tmp_path)
+    for number in range(SESSIONS):
+        name = f"session_{number}"
+        await store.create_session(session(name))
+        for turn in range(1, TURNS + 1):
+            said = answer(1, "ann", f"answer {turn} of {name} " + "word " * 60)
+            await store.append(name, turn, [begin("ann", question=f"question {turn} of {name}"), said, done()])
+    await store.close()
+    return path
+
+
+def said(path: Path) -> set[tuple[str, int, str]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return set(connection.execute("SELECT session_id, seq, content FROM chat_messages"))
+
+
+def saved(folder: Path) -> list[tuple[str, int, str]]:
+    lines = [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
+    return [(line["session_id"], line["seq"], line["content"]) for line in lines]
+
+
+def overwrite(path: Path, pages: list[int]) -> bytes:
+    """Fill these pages, counted from 1, with nonsense. Returns what the file is now."""
+    data = bytearray(path.read_bytes())
+    size = int.from_bytes(data[16:18], "big")
+    for page in pages:
+        data[(page - 1) * size : page * size] = b"\xa5" * size
+    path.write_bytes(data)
+    return bytes(data)
+
+
+def root(path: Path, table: str) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", [table]).fetchone()[0]
+
+
+@pytest.mark.parametrize("table", ["events", "chat_messages", "chat_sessions"])
+async def test_a_table_that_is_gone_costs_no_message(database: Path, tmp_path: Path, table: str) -> None:
+    before = said(database)
+    damaged = overwrite(database, [root(database, table)])
+    found = recover(database, tmp_path / "saved")
+    assert set(saved(tmp_path / "saved")) == before
+    assert (found.sessions, found.messages, found.lost) == (SESSIONS, len(before), 0)
+    assert database.read_bytes() == damaged
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "saved").iterdir()] == [0o600] * SESSIONS
+
+
+@pytest.mark.parametrize("times", [8, pytest.param(100, marks=pytest.mark.full)])
+async def test_random_pages(database: Path, tmp_path: Path, times: int) -> None:
+    before, whole = said(database), database.read_bytes()
+    pages = len(whole) // int.from_bytes(whole[16:18], "big")
+    rng, lost, ghosts, lies, refused = random.Random(5), 0, 0, 0, 0
+    for number in range(times):
+        database.write_bytes(whole)
+        damaged = overwrite(database, rng.sample(range(2, pages + 1), 6))
+        try:
+            found = recover(database, tmp_path / f"saved{number}")
+        except StoreDamagedError:  # one of the few pages that name the tables: nothing can be read, which is told
+            refused += 1
+            lies += database.read_bytes() != damaged
+            continue
+        have = saved(tmp_path / f"saved{number}")
+        ghosts += len(have) - len(set(have) & before)
+        missing = len(before - set(have))
+        lost += missing
+        lies += found.messages != len(have) or (missing > 0 and not found.incomplete)
+        lies += database.read_bytes() != damaged
+    counts = f"refused {refused}, unreadable {lost}, ghost {ghosts}, lie {lies}"
+    print(f"damaged {times} times, 6 of {pages} pages each: {counts}")
+    assert (ghosts, lies) == (0, 0)
+    assert refused < times / 2
+    assert lost < 0.2 * times * len(before)
+
+
+async def test_what_was_deleted_does_not_come_back(database: Path, tmp_path: Path) -> None:
+    store = await open_store(f"sqlite:///{database}", tmp_path)
+    await store.delete_session("session_3", 5)
+    await store.close()
+    recover(database, tmp_path / "saved")
+    assert "session_3.jsonl" not in {path.name for path in (tmp_path / "saved").iterdir()}
+
+
+def test_the_command(database: Path, tmp_path: Path) -> None:
+    overwrite(database, [root(database, "events")])
+    (tmp_path / "team.yaml").write_text(
+        "agents: [{id: ann, backend: {type: scripted, script: {answer: hi}}}]\n"
+        f"store: {{url: 'sqlite:///{database}'}}\nmemory: {{persistent_memory: {{enabled: false}}}}\n"
+    )
+    asked = massmem("--config", str(tmp_path / "team.yaml"), "--session-id", "session_1", "more?")
+    assert asked.returncode == 2, asked.stderr
+    assert b"is damaged" in asked.stderr
+    assert b"massmem store recover" in asked.stderr
+    assert b"Traceback" not in asked.stderr
+    saving = massmem("store", "recover", str(database), "--to", str(tmp_path / "saved"), "--json")
+    assert saving.returncode == 0, saving.stderr
+    assert json.loads(saving.stdout)["sessions"] == SESSIONS
+
+
+async def test_mistakes(database: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "a").touch()
+    with pytest.raises(InputError, match="is there already"):
+        recover(database, tmp_path / "full")
+    with pytest.raises(InputError, match="not a file"):
+        recover(tmp_path / "none.db", tmp_path / "saved")
+    overwrite(database, [1])
+    with pytest.raises(StoreDamagedError):
+        recover(database, tmp_path / "saved")
