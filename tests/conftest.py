@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.stores import (  # noqa: F401  fixtures for whoever names them
     _databases,
@@ -15,6 +16,10 @@ from tests.support.stores import (  # noqa: F401  fixtures for whoever names the
     postgres,
     redis_server,
 )
+
+# How long an example takes says more about the machine than about it.
+settings.register_profile("massmem", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("massmem")
 
 _KEY_SUFFIXES = ("_API_KEY", "_API_TOKEN", "REDIS_PASSWORD")
 _LOOPBACK = {"127.0.0.1", "::1", "localhost", ""}
