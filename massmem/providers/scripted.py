@@ -50,7 +50,7 @@ _ERRORS: Mapping[ErrorName, type[ProviderError]] = {
     "malformed": MalformedResponse,
 }
 
-_CHARACTERS_PER_TOKEN = 4
+_BYTES_PER_TOKEN = 4
 _OWN_ANSWER = re.compile(r"Answer ([A-Z]+) is yours")
 
 
@@ -321,7 +321,7 @@ def _content(chunk: Chunk) -> str:
 
 
 def _tokens(text: str) -> int:
-    return -(-len(text) // _CHARACTERS_PER_TOKEN)
+    return -(-len(text.encode("utf-8", "surrogatepass")) // _BYTES_PER_TOKEN)
 
 
 def _json(value: Mapping[str, Any]) -> str:
