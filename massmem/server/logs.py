@@ -34,6 +34,8 @@ def log_to_stderr() -> None:
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("massmem").setLevel(logging.INFO)
+    # It writes whole tracebacks; what fails is logged by app.py, and what keeps the service from starting is raised.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     logging.raiseExceptions = False
 
 

@@ -2,8 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from massmem.events import Event, TurnAbandoned, TurnCompleted, TurnFailed, TurnWaiting
+from massmem.server.limits import TooMuch
+from massmem.session import Session
 
 Ended = TurnCompleted | TurnFailed | TurnWaiting | TurnAbandoned
 
@@ -21,10 +24,30 @@ class Running:
         self._done = False
         self._error: Exception | None = None
         self._news = asyncio.Event()
+        self._session: Session | None = None
+        self._stopped = False
 
-    def add(self, seq: int, event: Event) -> None:
-        self._events.append((seq, event))
-        self._wake()
+    def asks(self, question: str, request: str) -> bool:
+        """Whether this is that very request; one without a name is never another one."""
+        return bool(request) and (self.request, self.question) == (request, question)
+
+    async def run(self, session: Session) -> AsyncGenerator[Event, None]:
+        """Run the turn; its events are kept for whoever follows, and yielded. Raises as the session does."""
+        self._session = session
+        if self._stopped:
+            raise TooMuch(503, "this process is about to end")
+        source = session.finish_turn() if self.question is None else session.ask(self.question, self.request)
+        async with aclosing(source) as events:
+            async for event in events:
+                self._events.append((session.seq, event))
+                self._wake()
+                yield event
+
+    def stop(self) -> None:
+        """End the turn where it is; another process goes on with it."""
+        self._stopped = True
+        if self._session is not None:
+            self._session.stop("signal")
 
     def end(self, error: Exception | None = None) -> None:
         """Nothing more comes. error: raised for whoever follows, after what came."""

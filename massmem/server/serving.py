@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import signal
 import socket
 import sys
 from dataclasses import dataclass
@@ -40,8 +41,10 @@ class _Server(uvicorn.Server):
         self._stopping = stopping
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A second Ctrl-C ends it at once. Told to end, it has done well: the signal is not raised again."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
         self._stopping.set()
-        super().handle_exit(sig, frame)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,11 @@ HEARTBEAT = 15.0
 """Seconds without an event after which a comment is sent: proxies cut silent connections."""
 
 MEDIA_TYPE = "text/event-stream"
+SCHEMA = {
+    "type": "object",
+    "description": "One event; data is JSON, of the form that its name says.",
+    "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
+}
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 _AGAIN = "retry: 1000\n\n"

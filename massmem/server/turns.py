@@ -5,7 +5,7 @@ A turn does not belong to a connection. Whoever has lost theirs asks again under
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 
@@ -54,7 +54,7 @@ class Turns:
         self._store = teams[""].store
         self._limits = limits
         self._observer = observer
-        self._running: dict[str, tuple[Running, Session]] = {}
+        self._running: dict[str, Running] = {}
         self._settling: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.stopping = False
@@ -76,20 +76,22 @@ class Turns:
             seq = await self._store.asked(session_id, question.request) if question.request else None
             if seq is not None:
                 raise AskedBeforeError(seq)
-            running, _ = self._running.get(session_id, (None, None))
+            running = self._running.get(session_id)
             if running is None:
-                running = await self._begin(question)
-            elif not _same(running, question):
+                running = self._begin(question)
+            elif not running.asks(question.text, question.request):
                 raise SessionBusyError("another question to this session is under way")
             async with aclosing(running.follow()) as events:
                 async for each in events:
                     yield each
         except AskedBeforeError as e:
-            async with aclosing(self.follow(session_id, e.seq - 1, one=True)) as events:
+            # A reply stands after the event that says which turn it belongs to.
+            async with aclosing(self.follow(session_id, e.seq - 2, one=True)) as events:
                 async for seq, event in events:
                     if seq == e.seq and _said(event) != question.text:
                         raise InputError("this name was used for another question", "use a new one") from e
-                    yield seq, event
+                    if seq >= e.seq or isinstance(event, TurnResumed):
+                        yield seq, event
 
     async def follow(self, session_id: str, after: int, *, one: bool = False) -> AsyncGenerator[Numbered, None]:
         """The events of the session's log with a number > after, until no turn runs; one: until a turn ends.
@@ -106,7 +108,7 @@ class Turns:
                     seq, event = entry.seq, EVENT.validate_json(entry.payload)
                     yield seq, event
                     until = clock() + _PATIENCE
-                    if one and ends(event):
+                    if one and seq > after + 1 and ends(event):
                         return
             if not goes_on:
                 return
@@ -116,40 +118,37 @@ class Turns:
 
     def finish(self, session: Session) -> None:
         """Take up the session's unfinished turn, in the background."""
-        self._start(Running(), session, ExitStack())
+        self._start(session.id, Running(), _opened(session), ExitStack())
 
     async def stop(self, grace: float) -> None:
         """Begin no more turns; let those that run go on for `grace` seconds, then hand them over."""
         self.stopping = True
         await self._wait(grace)
-        for _, session in list(self._running.values()):
-            session.stop("signal")
+        for running in self._running.values():
+            running.stop()
         await self._wait(_HAND_OVER)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _begin(self, question: Question) -> Running:
+    def _begin(self, question: Question) -> Running:
+        """Nothing is waited for here: of two requests for the same the second one finds the first."""
         if self.stopping:
             raise TooMuch(503, "this process is about to end")
-        session_id = question.session_id
         with ExitStack() as until_done:
             until_done.enter_context(self._limits.turn(question.owner))
-            if (earlier := self._settling.get(session_id)) is not None:
-                await asyncio.wait({earlier})
-            session = await self._session(question)
-            if session_id in self._running:
-                raise SessionBusyError("another question to this session is under way")
             running = Running(question.request, question.text)
-            self._start(running, session, until_done.pop_all())
+            self._start(question.session_id, running, self._session(question), until_done.pop_all())
         return running
 
     async def _session(self, question: Question) -> Session:
-        if question.team is not None and question.team not in self._teams:
-            raise InputError(f"there is no team {question.team!r}", "see which are configured")
-        if question.team is not None:
-            return await Session.of(self._teams[question.team], question.session_id, question.owner)
-        return await self.session(question.session_id, question.owner)
+        if (earlier := self._settling.get(question.session_id)) is not None:
+            await asyncio.wait({earlier})
+        if question.team is None:
+            return await self.session(question.session_id, question.owner)
+        if question.team not in self._teams:
+            raise InputError(f"there is no team {question.team[:100]!r}", "see which are configured")
+        return await Session.of(self._teams[question.team], question.session_id, question.owner)
 
     async def session(self, session_id: str, owner: str) -> Session:
         """The session on the team that it has had so far. Raises UnknownSessionError, StoreError."""
@@ -160,28 +159,33 @@ class Turns:
                 return await Session.of(team, session_id, owner)
         return session
 
-    def _start(self, running: Running, session: Session, until_done: ExitStack) -> None:
-        self._running[session.id] = running, session
-        task = asyncio.create_task(self._run(running, session, until_done))
+    def _start(
+        self, session_id: str, running: Running, session: Coroutine[None, None, Session], until_done: ExitStack
+    ) -> None:
+        self._running[session_id] = running
+        task = asyncio.create_task(self._run(session_id, running, session, until_done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, running: Running, session: Session, until_done: ExitStack) -> None:
-        source = session.finish_turn() if running.question is None else session.ask(running.question, running.request)
+    async def _run(
+        self, session_id: str, running: Running, opening: Coroutine[None, None, Session], until_done: ExitStack
+    ) -> None:
         error: Exception | None = TooMuch(503, "this process is about to end")
-        with until_done, self._observer.turn(session.id) as seen:
-            try:
-                async with aclosing(source) as events:
+        session: Session | None = None
+        try:
+            with until_done, self._observer.turn(session_id) as seen:
+                session = await opening
+                async with aclosing(running.run(session)) as events:
                     async for event in events:
                         seen.feed(event)
-                        running.add(session.seq, event)
-                error = None
-            except MassmemError as e:
-                error = e
-            finally:
-                running.end(error)
-                del self._running[session.id]
-        await self._settle(session)
+            error = None
+        except (MassmemError, TooMuch) as e:
+            error = e
+        finally:
+            running.end(error)
+            del self._running[session_id]
+        if session is not None:
+            await self._settle(session)
 
     async def _settle(self, session: Session) -> None:
         """What is done for the next turn, after the answer was given."""
@@ -201,8 +205,8 @@ class Turns:
             await asyncio.wait(self._tasks, timeout=seconds)
 
 
-def _same(running: Running, question: Question) -> bool:
-    return bool(question.request) and (running.request, running.question) == (question.request, question.text)
+async def _opened(session: Session) -> Session:
+    return session
 
 
 def _said(event: Event) -> str | None:

@@ -26,7 +26,7 @@ from massmem.server.turns import Question
 router = APIRouter(prefix="/api/v1/chat", tags=["chat"], responses=PROBLEMS)
 
 _STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"content": {sse.MEDIA_TYPE: {"schema": {"type": "string"}}}, "description": "Events of the turn"}
+    200: {"content": {sse.MEDIA_TYPE: {"schema": sse.SCHEMA}}, "description": "Events of the turn"}
 }
 
 
