@@ -31,9 +31,8 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
-def commands() -> list[str]:
-    lines = [line for block in blocks("bash") for line in block.splitlines()]
-    return [line.split("  #")[0].rstrip() for line in lines if line.strip()]
+def commands(block: str) -> list[str]:
+    return [line.split("  #")[0].rstrip() for line in block.splitlines() if line.strip()]
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +48,15 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-@pytest.mark.parametrize("command", commands())
-def test_every_command_runs(command: str, user: Path):
+@pytest.mark.parametrize("block", blocks("bash"), ids=lambda block: block.partition("\n")[0].split("  #")[0].strip())
+def test_every_command_runs(block: str, user: Path, subtests: pytest.Subtests):
+    # In order: a command may build on those above it in its block.
+    for command in commands(block):
+        with subtests.test(command):
+            run(command, user)
+
+
+def run(command: str, user: Path) -> None:
     for part, reason in NOT_RUN.items():
         if part in command:
             pytest.skip(f"{command}: {reason}")

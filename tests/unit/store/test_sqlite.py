@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,8 @@ def test_a_query_becomes_quoted_words_only(query: str) -> None:
     built = sqlite.dialect(Path("m.db")).search(sa.select(chat_messages), query, None, 5)
     if built is None:
         return
-    words = built.compile().params["words"]
-    for part in words.split(" OR "):
-        assert part[0] == part[-1] == '"'
-        assert part[1:-1].replace("_", "a").isalnum()
-    assert len(words.split(" OR ")) <= MOST_WORDS
+    words = json.loads(built.compile().params["words"])
+    for word in words:
+        assert word[0] == word[-1] == '"'
+        assert word[1:-1].replace("_", "a").isalnum()
+    assert 0 < len(words) <= MOST_WORDS
