@@ -1,4 +1,4 @@
-"""Programs that were written for older interfaces run as they are: Python with requests, JavaScript with axios, curl."""
+"""Programs written for older interfaces run as they are: Python with requests, JavaScript with axios, curl."""
 
 import json
 import os
