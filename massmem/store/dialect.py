@@ -1,13 +1,12 @@
 """What differs between relational databases, as one value: `sqlite.py` and `postgres.py` make it, the rest uses it."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from massmem.errors import StoreError
 
@@ -22,9 +21,10 @@ None when the query has no words. Reasoning is left out.
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """writers: transactions that write at the same time in one process. reading: options of connections that read."""
+    """writers, readers: transactions at the same time in one process. reading: options of connections that read."""
 
     writers: int
+    readers: int
     reading: Mapping[str, Any]
     insert: Callable[[sa.Table], sqlite.Insert | postgresql.Insert]
     """An INSERT that knows ON CONFLICT."""
@@ -35,7 +35,7 @@ class Dialect:
     index: Callable[[sa.Connection, Sequence[dict[str, Any]]], None]
     """Make new rows of chat_messages found by `search`."""
     search: Search
-    erase: Callable[[AsyncEngine], Awaitable[bool]]
+    erase: Callable[[sa.Engine], bool]
     """Leave nothing on the disk of what was deleted; False when others keep that from happening now."""
     is_duplicate: Callable[[BaseException | None], bool]
     """Whether a row was refused because there is one with the same key."""

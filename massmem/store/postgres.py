@@ -9,7 +9,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.dialects.postgresql import TSVECTOR, insert
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from massmem.errors import InputError
 from massmem.store.base import StoreInfo
@@ -69,7 +68,7 @@ async def open_postgres(url: str) -> SqlStore:
     target = given.set(query=_CONNECT | dict(given.query))
     name = name_of(target)
     try:
-        engine = create_async_engine(
+        engine = sa.create_engine(
             target,
             pool_size=WRITERS + READERS,
             max_overflow=0,
@@ -79,7 +78,7 @@ async def open_postgres(url: str) -> SqlStore:
         )
     except ImportError as e:
         raise InputError("store.url: PostgreSQL needs the package psycopg", "pip install 'massmem[postgres]'") from e
-    event.listen(engine.sync_engine, "connect", _configure)
+    event.listen(engine, "connect", _configure)
     store = SqlStore(engine, dialect(name), StoreInfo("postgresql"))
     try:
         if await store.look(partial(check, name=name)) != REVISIONS[-1]:
@@ -94,6 +93,7 @@ def dialect(name: str) -> Dialect:
     """name: what the database is called in error messages."""
     return Dialect(
         writers=WRITERS,
+        readers=READERS,
         reading={"isolation_level": "AUTOCOMMIT"},
         insert=insert,
         moment=_moment,
@@ -134,12 +134,12 @@ def _index(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
         connection.execute(_INDEX, new)
 
 
-async def _erase(engine: AsyncEngine) -> bool:
+def _erase(engine: sa.Engine) -> bool:
     """Rows that were deleted are cleared out; their bytes, and those in the write-ahead log, the server overwrites
     in its own time."""
     tables = ", ".join([*metadata.tables, message_search.name])
-    async with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
-        await connection.exec_driver_sql(f"VACUUM {tables}")
+    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.exec_driver_sql(f"VACUUM {tables}")
     return True
 
 

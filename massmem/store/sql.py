@@ -1,17 +1,17 @@
-"""The session store on a relational database: SQLAlchemy Core, async. The statements are the same for all.
+"""The session store on a relational database: SQLAlchemy Core, in threads. The statements are the same for all.
 
 What differs between databases is a `Dialect`, made by `sqlite.py` and `postgres.py`, which also open the store.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import exc
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from massmem.errors import SessionExistsError, StoreError
 from massmem.events import EVENT, Event, now
@@ -48,6 +48,7 @@ from massmem.store.schema import (
     events,
     turns,
 )
+from massmem.store.threads import Threads
 
 if TYPE_CHECKING:
     from massmem.store.base import SessionStore
@@ -72,7 +73,12 @@ _TURN_EVENTS = (
 _ANY_MESSAGES = sa.select(*[column for column in chat_messages.c if column.name != "row_id"])
 _MESSAGES = _ANY_MESSAGES.where(chat_messages.c.session_id == SESSION)
 _TURN_MESSAGES = _ANY_MESSAGES.where(queue.OF_TURN).order_by(chat_messages.c.seq)
-_CONVERSATION = _MESSAGES.where(sa.text(f"({CONVERSATION})")).order_by(chat_messages.c.seq.desc())
+_LAST = 2**31 - 1
+_CONVERSATION = (
+    _MESSAGES.where(sa.text(f"({CONVERSATION})"), chat_messages.c.seq < sa.bindparam("before", type_=sa.Integer))
+    .order_by(chat_messages.c.seq.desc())
+    .limit(sa.bindparam("most", type_=sa.Integer))
+)
 _SUMMARY = (
     _MESSAGES.where(sa.text(SUMMARIES), chat_messages.c.agent_id == sa.bindparam("of_agent", type_=sa.Text))
     .order_by(chat_messages.c.seq.desc())
@@ -83,9 +89,10 @@ _SUMMARY = (
 class SqlStore:
     """SessionStore over an engine. Reads run beside writes, on connections of their own."""
 
-    def __init__(self, engine: AsyncEngine, dialect: Dialect, info: StoreInfo) -> None:
+    def __init__(self, engine: sa.Engine, dialect: Dialect, info: StoreInfo) -> None:
         self.info = info
         self._engine = engine
+        self._threads = Threads(engine, dialect.writers + dialect.readers)
         self._writer = engine.execution_options(**{WRITES: True})
         self._reader = engine.execution_options(**dialect.reading)
         self._dialect = dialect
@@ -138,7 +145,7 @@ class SqlStore:
     async def erase(self) -> bool:
         async with self._writing:
             with self._errors():
-                return await self._dialect.erase(self._engine)
+                return await self._threads.erase(self._dialect.erase)
 
     async def append(
         self, session_id: str, turn: int, events: Sequence[Event], new: SessionState | None = None
@@ -175,8 +182,10 @@ class SqlStore:
         await self._write(lambda connection: connection.execute(turn_rows.ABANDON, where))
 
     async def conversation(self, session_id: str, before: int | None, limit: int) -> list[MessageRecord]:
-        query = _CONVERSATION if before is None else _CONVERSATION.where(chat_messages.c.seq < before)
-        return [MessageRecord(**row) for row in await self._read(query.limit(limit), of_session=clean_text(session_id))]
+        found = await self._read(
+            _CONVERSATION, of_session=clean_text(session_id), before=_LAST if before is None else before, most=limit
+        )
+        return [MessageRecord(**row) for row in found]
 
     async def latest_summary(self, session_id: str, agent_id: str) -> MessageRecord | None:
         found = await self._read(_SUMMARY, of_session=clean_text(session_id), of_agent=agent_id)
@@ -301,30 +310,33 @@ class SqlStore:
 
     async def import_session(self, copy: SessionCopy, log: AsyncIterable[Sequence[LogEntry]]) -> None:
         session_id = clean_text(copy.session.session_id)
-        async with self._transaction() as connection:
-            await connection.run_sync(copying.begin, self._dialect, copy)
-            async for entries in log:
-                await connection.run_sync(restore, self._dialect, session_id, entries)
-            await connection.run_sync(copying.finish, self._dialect, copy)
+        async with self._writing:
+            with self._errors():
+                async with self._threads.transaction(self._writer) as run:
+                    await run(partial(copying.begin, dialect=self._dialect, copy=copy))
+                    async for entries in log:
+                        await run(partial(restore, dialect=self._dialect, session_id=session_id, entries=entries))
+                    await run(partial(copying.finish, dialect=self._dialect, copy=copy))
 
     async def close(self) -> None:
         for _ in range(self._dialect.writers):
             await self._writing.acquire()
-        await self._engine.dispose()
+        await self._threads.close()
         for _ in range(self._dialect.writers):
             self._writing.release()
 
     async def look(self, read: Callable[[sa.Connection], T]) -> T:
         """Call `read` with a connection, for whoever opens the store."""
         with self._errors():
-            async with self._reader.connect() as connection:
-                return await connection.run_sync(read)
+            return await self._threads.read(self._reader, read)
 
     async def _read(self, query: sa.Select[*tuple[Any, ...]], **parameters: Any) -> list[dict[str, Any]]:
-        with self._errors():
-            async with self._reader.connect() as connection:
-                result = await connection.execute(query, parameters)
-                return [dict(row) for row in result.mappings()]
+        def read(connection: sa.Connection) -> list[dict[str, Any]]:
+            result = connection.execute(query, parameters)
+            names = tuple(result.keys())
+            return [dict(zip(names, row, strict=True)) for row in result]
+
+        return await self.look(read)
 
     async def _write(self, change: Callable[[sa.Connection], T]) -> T:
         """Run `change` in one transaction.
@@ -337,19 +349,13 @@ class SqlStore:
     async def _transact(self, change: Callable[[sa.Connection], T]) -> T:
         for attempt in range(_ATTEMPTS):
             try:
-                async with self._transaction() as connection:
-                    return await connection.run_sync(change)
+                async with self._writing:
+                    with self._errors():
+                        return await self._threads.write(self._writer, change)
             except StoreError as e:
                 if attempt == _ATTEMPTS - 1 or not _was_undone(e, self._dialect):
                     raise
         raise AssertionError("the last attempt returns or raises")
-
-    @asynccontextmanager
-    async def _transaction(self) -> AsyncGenerator[AsyncConnection]:
-        async with self._writing:
-            with self._errors():
-                async with self._writer.begin() as connection:
-                    yield connection
 
     async def _change_of(self, session_id: str, change: sa.Executable, parameters: dict[str, Any] | None = None) -> int:
         """Write something that belongs to a session; returns how many rows it changed."""

@@ -13,7 +13,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from massmem.errors import InputError, StoreVersionError
 from massmem.events import now
@@ -40,17 +39,17 @@ async def open_sqlite(url: str, home: Path) -> SqlStore:
     """Open, and when needed make or migrate, the database file. Raises as `massmem.store.open_store`."""
     path = path_of(url)
     await asyncio.to_thread(_make_ready, path, home)
-    engine = create_async_engine(
-        sa.URL.create("sqlite+aiosqlite", database=str(path)),
+    engine = sa.create_engine(
+        sa.URL.create("sqlite", database=str(path)),
         # Transactions are begun by _begin below and by nobody else.
-        connect_args={"timeout": BUSY_TIMEOUT, "isolation_level": None},
+        connect_args={"timeout": BUSY_TIMEOUT, "isolation_level": None, "check_same_thread": False},
         pool_size=1 + _READERS,
         max_overflow=0,
         pool_use_lifo=True,
         pool_reset_on_return=None,
     )
-    event.listen(engine.sync_engine, "connect", _configure)
-    event.listen(engine.sync_engine, "begin", _begin)
+    event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", _begin)
     store = SqlStore(engine, dialect(path), StoreInfo("sqlite"))
     try:
         # Connects now, so that what is wrong with the file shows here and the first question does not wait for it.
@@ -63,20 +62,20 @@ async def open_sqlite(url: str, home: Path) -> SqlStore:
 
 async def open_in_memory(info: StoreInfo) -> SqlStore:
     """A store that ends with this process; nothing of it reaches a disk."""
-    engine = create_async_engine(
-        "sqlite+aiosqlite://",
-        connect_args={"isolation_level": None},
+    engine = sa.create_engine(
+        "sqlite://",
+        connect_args={"isolation_level": None, "check_same_thread": False},
         # The database lives as long as its one connection.
         pool_size=1,
         max_overflow=0,
-        poolclass=sa.AsyncAdaptedQueuePool,
+        poolclass=sa.QueuePool,
         pool_reset_on_return=None,
     )
-    event.listen(engine.sync_engine, "connect", _configure)
-    event.listen(engine.sync_engine, "begin", _begin)
-    async with engine.begin() as connection:
-        await connection.run_sync(metadata.create_all)
-    return SqlStore(engine, replace(dialect(Path("the memory of this process")), erase=_nothing_to_erase), info)
+    event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", _begin)
+    await asyncio.to_thread(metadata.create_all, engine)
+    in_memory = replace(dialect(Path("the memory of this process")), readers=0, erase=_nothing_to_erase)
+    return SqlStore(engine, in_memory, info)
 
 
 def path_of(url: str) -> Path:
@@ -98,6 +97,7 @@ def dialect(path: Path) -> Dialect:
     """path: the database file, for error messages."""
     return Dialect(
         writers=1,
+        readers=_READERS,
         reading={},
         insert=insert,
         moment=_moment,
@@ -157,42 +157,42 @@ def _moment(seconds: float) -> sa.ColumnElement[Any]:
     return sa.literal(now() + timedelta(seconds=seconds), UtcDateTime)
 
 
-async def _erase(engine: AsyncEngine, path: Path) -> bool:
+def _erase(engine: sa.Engine, path: Path) -> bool:
     """Rows are overwritten as they are deleted (secure_delete), but not wherever SQLite had moved them before: the
     file is written anew. Their words stay in the search index until its parts are merged, and all of it in the
     write-ahead log until that is emptied.
     """
-    async with engine.connect() as connection:
-        await _merge_search_index(connection)
-        anew = await _has_room(connection, path)
+    with engine.connect() as connection:
+        _merge_search_index(connection)
+        anew = _has_room(connection, path)
         if anew:
-            await connection.exec_driver_sql("VACUUM")
-        busy = (await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")).scalar_one()
+            connection.exec_driver_sql("VACUUM")
+        busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one()
     return anew and not busy
 
 
-async def _merge_search_index(connection: AsyncConnection) -> None:
+def _merge_search_index(connection: sa.Connection) -> None:
     merge = "INSERT INTO message_search(message_search, rank) VALUES ('merge', {})"
     pages, before = -_MERGED_AT_ONCE, 0
     while True:
-        await connection.exec_driver_sql(merge.format(pages))
-        changes = (await connection.exec_driver_sql("SELECT total_changes()")).scalar_one()
+        connection.exec_driver_sql(merge.format(pages))
+        changes = connection.exec_driver_sql("SELECT total_changes()").scalar_one()
         if pages > 0 and changes - before < 2:  # as SQLite's documentation tells when all is merged
             return
         pages, before = _MERGED_AT_ONCE, changes
 
 
-async def _has_room(connection: AsyncConnection, path: Path) -> bool:
+def _has_room(connection: sa.Connection, path: Path) -> bool:
     """Whether the file can be written anew, before others that wait for it give up."""
     pages, free, size = [
-        (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one()
+        connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
         for name in ("page_count", "freelist_count", "page_size")
     ]
     needed = (pages - free) * size
-    return needed <= _WRITTEN_ANEW and (await asyncio.to_thread(disk_usage, path)).free > 2 * needed
+    return needed <= _WRITTEN_ANEW and disk_usage(path).free > 2 * needed
 
 
-async def _nothing_to_erase(_engine: AsyncEngine) -> bool:
+def _nothing_to_erase(_engine: sa.Engine) -> bool:
     return True
 
 

@@ -50,9 +50,9 @@ async def test_every_connection_is_durable_and_in_utc(postgres: PostgresServer, 
     store = await open_store(postgres.url(database), home)
     assert isinstance(store, SqlStore)
     for engine in (store._reader, store._writer):
-        async with engine.connect() as connection:
+        with engine.connect() as connection:
             for name, value in (("synchronous_commit", "on"), ("TimeZone", "UTC"), ("lock_timeout", "30s")):
-                assert (await connection.exec_driver_sql(f"SHOW {name}")).scalar() == value
+                assert connection.exec_driver_sql(f"SHOW {name}").scalar() == value
     await store.create_session(session())
     assert await store.get_session("session_a") == session()
     await store.close()

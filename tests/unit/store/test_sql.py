@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import event
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from massmem.errors import HomeError, InputError, StoreError
 from massmem.messages import clean_text
@@ -68,10 +68,10 @@ async def test_a_wide_open_home_is_closed(home: Path, database: Path) -> None:
 
 async def test_every_connection_is_durable_and_strict(store: SqlStore) -> None:
     expected = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "secure_delete": 1, "busy_timeout": 30_000}
-    async with store._engine.connect() as one, store._engine.connect() as two:
+    with store._engine.connect() as one, store._engine.connect() as two:
         for connection in (one, two):
             for name, value in expected.items():
-                assert (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar() == value, name
+                assert connection.exec_driver_sql(f"PRAGMA {name}").scalar() == value, name
 
 
 async def plans(store: SqlStore, database: Path) -> dict[str, list[str]]:
@@ -81,7 +81,7 @@ async def plans(store: SqlStore, database: Path) -> dict[str, list[str]]:
     def note(_c: object, _u: object, statement: str, parameters: Any, _x: object, many: bool) -> None:
         seen[statement] = parameters[0] if many else parameters
 
-    event.listen(store._engine.sync_engine, "before_cursor_execute", note)
+    event.listen(store._engine, "before_cursor_execute", note)
     thought = answer(1, "ann", "A").model_copy(update={"reasoning": "because"})
     await store.append("session_a", 1, [begin("ann"), thought, ballot(2, "ann", "ann")])
     await store.append("session_a", 1, [make_event(3, "ballots_voided", round=2, agents=("ann", "bob")), done()])
@@ -136,7 +136,7 @@ async def test_no_statement_reads_more_than_its_rows(store: SqlStore, database: 
 
 async def test_the_number_of_statements_does_not_grow_with_the_batch(store: SqlStore) -> None:
     counts: list[int] = []
-    event.listen(store._engine.sync_engine, "before_cursor_execute", lambda *_: counts.append(1))
+    event.listen(store._engine, "before_cursor_execute", lambda *_: counts.append(1))
     sizes: list[int] = []
     for events in ([answer(1, "ann", "A")], [answer(1, "ann", "A")] * 50):
         counts.clear()
@@ -158,10 +158,8 @@ async def test_reads_do_not_wait_for_a_writer(store: SqlStore, database: Path) -
 
 
 async def test_a_lock_that_is_never_released_is_an_error(store: SqlStore, database: Path) -> None:
-    hurried = create_async_engine(
-        f"sqlite+aiosqlite:///{database}", connect_args={"timeout": 0.05, "isolation_level": None}
-    )
-    event.listen(hurried.sync_engine, "begin", lambda c: c.exec_driver_sql("BEGIN IMMEDIATE"))
+    hurried = sa.create_engine(f"sqlite:///{database}", connect_args={"timeout": 0.05, "isolation_level": None})
+    event.listen(hurried, "begin", lambda c: c.exec_driver_sql("BEGIN IMMEDIATE"))
     impatient = SqlStore(hurried, sqlite.dialect(database), StoreInfo("sqlite"))
     with closing(sqlite3.connect(database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -174,7 +172,7 @@ async def test_a_lock_that_is_never_released_is_an_error(store: SqlStore, databa
 
 async def test_a_cancelled_write_does_not_cost_the_connection(store: SqlStore) -> None:
     connections: list[int] = []
-    event.listen(store._engine.sync_engine, "connect", lambda *_: connections.append(1))
+    event.listen(store._engine, "connect", lambda *_: connections.append(1))
     for turn in range(1, 9):
         writing = asyncio.create_task(store.append("session_a", turn, [begin("ann")]))
         await asyncio.sleep(0.0005 * turn)

@@ -1,0 +1,80 @@
+"""A database that is used in threads: each transaction is one task of a thread, from its beginning to its end.
+
+An async driver would send every statement, fetch and commit to a thread, or through the event loop, by itself: that
+costs ten times the statement.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+T = TypeVar("T")
+
+Work = Callable[[sa.Connection], T]
+Run = Callable[[Work[Any]], Awaitable[Any]]
+"""Runs its argument with the connection of the transaction."""
+
+
+class Threads:
+    """As many threads as connections: none ever waits for one."""
+
+    def __init__(self, engine: sa.Engine, connections: int) -> None:
+        self._engine = engine
+        self._connections = connections
+        self._threads: ThreadPoolExecutor | None = None
+
+    async def read(self, engine: sa.Engine, work: Work[T]) -> T:
+        """engine: with the options of the transaction. Raises what `work` does."""
+        return await self._in_thread(_read, engine, work)
+
+    async def write(self, engine: sa.Engine, work: Work[T]) -> T:
+        return await self._in_thread(_write, engine, work)
+
+    @asynccontextmanager
+    async def transaction(self, engine: sa.Engine) -> AsyncGenerator[Run]:
+        """A transaction whose parts come one by one; undone when the block raises."""
+        connection = await self._in_thread(engine.connect)
+        try:
+            transaction = await self._in_thread(connection.begin)
+            try:
+                yield partial(self._in_thread, _given, connection)
+            except BaseException:
+                await self._in_thread(transaction.rollback)
+                raise
+            await self._in_thread(transaction.commit)
+        finally:
+            await self._in_thread(connection.close)
+
+    async def erase(self, work: Callable[[sa.Engine], T]) -> T:
+        return await self._in_thread(work, self._engine)
+
+    async def close(self) -> None:
+        """Let go of everything; whoever uses it once more begins anew."""
+        await self._in_thread(self._engine.dispose)
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown(wait=False)
+
+    async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._connections, thread_name_prefix="massmem-store")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+
+def _read(engine: sa.Engine, work: Work[T]) -> T:
+    with engine.connect() as connection:
+        return work(connection)
+
+
+def _write(engine: sa.Engine, work: Work[T]) -> T:
+    with engine.begin() as connection:
+        return work(connection)
+
+
+def _given(connection: sa.Connection, work: Work[T]) -> T:
+    return work(connection)
