@@ -23,6 +23,10 @@ NOT_RUN = {
     "@examples/mixed": "it needs keys",
     "@examples/ollama": "it needs a running Ollama",
     '"It is O-12345"': "it replies to a turn that waits; tests/e2e/test_waiting_for_params.py has one",
+    "massmem serve": "it serves until it is stopped; tests/e2e/test_server_clients.py uses it",
+    "curl ": "it needs the service of the line before; tests/e2e/test_server_clients.py has curl",
+    "export MASSMEM": "it sets a variable only",
+    "export TOKEN": "it needs the secret; tests/e2e/test_server_clients.py makes tokens",
     "export OPENAI": "it sets a variable only",
 }
 

@@ -1,11 +1,13 @@
 """`massmem serve`: the HTTP service."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from massmem.cli.team import load_team, prepared
+from massmem.cli.token import with_secret
 from massmem.config.models import TeamConfig
 from massmem.errors import InputError
 
@@ -24,7 +26,7 @@ def serve_command(
     Every request but those for health needs a token: see `massmem token create`.
     """
     at = prepared(config)
-    team = _with(at.config, host, port, workers)
+    team = _with(with_secret(at.config, os.environ), host, port, workers)
     teams = {name: _other(file, at.home) for name, file in team.server.teams.items()}
     try:
         from massmem.server.serving import serve

@@ -11,7 +11,7 @@ class JwtConfig(Section):
     algorithm: Literal["HS256", "RS256", "ES256"] = "HS256"
     """The only algorithm accepted."""
     secret: Secret | None = None
-    """HS256 key, 32 bytes at least, of tokens that name no key."""
+    """HS256 key, 32 bytes at least, of tokens that name no key; left out: MASSMEM_JWT_SECRET."""
     keys: dict[str, Secret] = Field(default_factory=dict[str, Secret], max_length=20)
     """HS256 keys by the name (kid) that tokens give; new tokens are signed with the last one."""
     jwks_file: str | None = None

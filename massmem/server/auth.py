@@ -153,7 +153,7 @@ def _secrets(config: JwtConfig) -> dict[str | None, bytes]:
     if not found:
         raise InputError(
             "there is no secret to check tokens with: server.jwt.secret is not set",
-            f"{_MAKE_ONE}; export it as MASSMEM_JWT_SECRET, and set secret: ${{MASSMEM_JWT_SECRET}}",
+            f"{_MAKE_ONE}; and export it as MASSMEM_JWT_SECRET",
         )
     return found
 
