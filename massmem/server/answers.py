@@ -117,7 +117,7 @@ async def outcome(session_id: str, events: AsyncGenerator[Numbered, None]) -> Ou
             return found
 
 
-def chat_answer(found: Outcome) -> ChatAnswer:
+def chat_answer(found: Outcome, warning: str) -> ChatAnswer:
     return ChatAnswer(
         session_id=found.session_id,
         response=found.text,
@@ -127,11 +127,12 @@ def chat_answer(found: Outcome) -> ChatAnswer:
         agent=found.agent,
         confidence=found.confidence,
         escalated=found.escalated,
+        warning=warning or None,
         timestamp=found.at,
     )
 
 
-def query_answer(query: str, found: Outcome) -> QueryAnswer:
+def query_answer(query: str, found: Outcome, warning: str) -> QueryAnswer:
     return QueryAnswer(
         session_id=found.session_id,
         query=query,
@@ -143,5 +144,6 @@ def query_answer(query: str, found: Outcome) -> QueryAnswer:
         status=found.status,
         confidence=found.confidence,
         escalated=found.escalated,
+        warning=warning or None,
         timestamp=found.at,
     )

@@ -74,7 +74,10 @@ class QueryRequest(Body):
 
 
 class ChatAnswer(Body):
-    """response: the final answer, or what the user is asked for. waiting_for_param: the name of what is asked for."""
+    """response: the final answer, or what the user is asked for. waiting_for_param: the name of what is asked for.
+
+    warning: what to know of the place that the conversation is kept in, null: nothing.
+    """
 
     session_id: str
     response: str
@@ -84,6 +87,7 @@ class ChatAnswer(Body):
     agent: str | None = None
     confidence: float | None = None
     escalated: bool = False
+    warning: str | None = None
     timestamp: Moment
 
 
@@ -99,6 +103,7 @@ class QueryAnswer(Body):
     status: Status
     confidence: float | None = None
     escalated: bool = False
+    warning: str | None = None
     timestamp: Moment
 
 

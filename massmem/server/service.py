@@ -33,6 +33,11 @@ class Service:
     turns: Turns
     removal: Removal
 
+    @property
+    def warning(self) -> str:
+        """To be said with every answer; no name of a host is in it."""
+        return "" if self.team.store.info.durable else "this conversation is held in memory, and ends with the service"
+
 
 @asynccontextmanager
 async def opened(
@@ -46,7 +51,7 @@ async def opened(
     """
     tokens, limits, metrics = Tokens(config.server.jwt), Limits(config.server.limits), Metrics()
     async with AsyncExitStack() as stack:
-        team = await Team.open(config, home=home)
+        team = await Team.open(config, home=home, fallback=config.server.workers == 1)
         stack.push_async_callback(team.close)
         await team.start()
         teams = {"": team}

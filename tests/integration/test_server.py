@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import requests
 
-from tests.support.service import Answer, Client, Service, agent, events, team, token
+from tests.support.service import Answer, Client, Service, agent, events, free_port, team, token
 
 
 @pytest.fixture(scope="module")
@@ -442,3 +442,17 @@ def test_without_a_good_secret_nothing_is_served(tmp_path: Path, server: dict[st
     assert started.process is not None
     assert started.process.wait(60) == 2
     assert said in started.log.read_text()
+
+
+def test_redis_that_is_down_at_the_start(tmp_path: Path) -> None:
+    down = team(store={"url": f"redis://127.0.0.1:{free_port()}"})
+    started = Service(tmp_path, down).start()
+    try:
+        dee = started.as_("dee")
+        told = dee.chat("Why?", "s").json()
+        assert told["response"] == "It is blue."
+        assert "in memory" in told["warning"]
+        numbers = dee.get("/api/ai-memory/stats").json()["data"]
+        assert (numbers["usingRedis"], numbers["durable"], numbers["totalMessages"]) == (False, False, 2)
+    finally:
+        assert started.stop() == 0

@@ -35,7 +35,7 @@ async def chat(body: ChatRequest, caller: Authorized, key: RequestKey = None) ->
     """Ask, or reply to what was asked for, and wait for the answer. A session that is not there is made."""
     question = _question(body, caller, key)
     found = await outcome(question.session_id, caller.service.turns.ask(question))
-    return as_json(chat_answer(found), nulls=True)
+    return as_json(chat_answer(found, caller.service.warning), nulls=True)
 
 
 @router.post("/stream", responses={**_STREAM, **TURN_PROBLEMS}, response_class=StreamingResponse)
