@@ -130,7 +130,7 @@ class RedisStore:
             adding = Adding(snapshot.head, {} if row is None else {turn: TurnRow.model_validate_json(row)})
             numbers = adding.add(turn, batch)
             state = [] if new is None else [keeping_state(name, new.model_copy(update={"updated_at": now()}))]
-            return Made([*storing(adding), *state], (numbers, adding.head))
+            return Made([*storing(adding), *state], (numbers, adding.head), adding.last)
 
         numbers, head = await self._sessions.change(name, [("HGET", key("turns", name), turn)], make)
         with suppress(StoreError):  # the events are stored; what is over the limit goes with the next ones

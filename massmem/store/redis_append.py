@@ -31,6 +31,8 @@ class Adding:
         self._messages: list[MessageRecord] = []
         self._rows: list[RecordingRecord] = []
         self._changed: set[int] = set()
+        self.last: Entry | None = None
+        """The last event that was taken in."""
 
     def add(self, turn: int, batch: Sequence[Payload]) -> list[int]:
         """Returns the sequence numbers. Raises SessionBusyError for a turn that was begun already."""
@@ -108,9 +110,8 @@ class Adding:
                 case _:
                     pass
         self._begun(entry.turn, event)
-        (self._deltas if event.type == "agent_delta" else self._entries).append(
-            Entry(entry.seq, entry.turn, seconds, entry.payload)
-        )
+        self.last = Entry(entry.seq, entry.turn, seconds, entry.payload)
+        (self._deltas if event.type == "agent_delta" else self._entries).append(self.last)
         return bool(operations)
 
     def _said(self, values: dict[str, Any], loose: bool) -> float | None:

@@ -27,7 +27,7 @@ _REFUSED = (exceptions.AuthenticationError, exceptions.MaxConnectionsError)
 
 
 class RedisClient:
-    """name: what the server is called in messages. All methods raise StoreError.
+    """name: what the server is called in messages. breaks: how often a connection broke. All methods raise StoreError.
 
     A command may reach the server twice, when its first reply was lost with the connection: whoever changes something
     makes sure that this does no harm.
@@ -42,6 +42,7 @@ class RedisClient:
         # Its types are those of a client that may be synchronous as well.
         self._redis: Any = Redis(connection_pool=_pool(url, environ))
         self.name = name_of(url)
+        self.breaks = 0
 
     async def run(self, *command: str | float) -> Any:
         return await self._send(lambda: self._redis.execute_command(*command))
@@ -81,6 +82,7 @@ class RedisClient:
                 return await send()
             except (exceptions.RedisError, OSError) as e:
                 broken = isinstance(e, exceptions.ConnectionError) and not isinstance(e, _REFUSED)
+                self.breaks += broken
                 if pause is None or not broken:
                     raise store_error(e, self.name) from e
                 await asyncio.sleep(pause)

@@ -10,6 +10,7 @@ words       hash      word -> in which messages and how often: "seq:times;" each
 summaries   hash      agent -> its newest summary (JSON)
 aside       hash      seq -> a message that is no longer kept and not yet recorded (JSON)
 lease       hash      owner, until (milliseconds)
+writers     hash      process -> the version that its last change made, and when
 recordings  hash      field (see `field_of`) -> row of the queue (JSON); nothing that was said stands here
 
 And of all sessions: massmem:id:HASH -> session id; massmem:all:created, used and expiry, the session ids by time;
@@ -33,12 +34,9 @@ _AT_ONCE = 500
 """Arguments of one command: a program in Redis takes a few thousand."""
 
 OfSession = Literal[
-    "session", "log", "deltas", "turns", "words", "summaries", "aside", "lease", "recordings"
+    "session", "log", "deltas", "turns", "words", "summaries", "aside", "lease", "writers", "recordings"
 ]  # fmt: skip
 OfAll = Literal["created", "used", "expiry", "trouble"]
-
-EXPIRING: tuple[OfSession, ...] = ("session", "log", "deltas", "turns", "words", "summaries", "aside", "lease")
-"""What expires with the session; the rows of its queue go with the next look at what has expired."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -41,28 +41,30 @@ async def trim(sessions: Sessions, head: Head, most: int) -> None:
 
 async def delete_some(sessions: Sessions, session_id: str, limit: int) -> int | None:
     """As SessionStore.delete_session."""
-    while True:
-        reads: list[Command] = [
-            ("ZRANGE", key("log", session_id), 0, limit),
-            ("ZRANGE", key("deltas", session_id), 0, limit),
-            ("HGETALL", key("turns", session_id)),
-            ("HVALS", key("recordings", session_id)),
-        ]
-        snapshot = await sessions.read(session_id, reads)
-        if snapshot is None:
-            return None
-        head = snapshot.head
-        nothing = {"status": "deleting", "title": "", "last_message": "", "description": ""}
-        head.session = head.session.model_copy(update=nothing)
-        seqs = sorted(unpacked(member).seq for part in snapshot.more[:2] for member in part)
-        if limit and len(seqs) <= limit:
-            if await sessions.client.program(DROP, session_id, snapshot.version):
-                sessions.forget(session_id)
-                return None
-            continue
-        commands = _cut(snapshot, seqs[limit]) if limit else []
-        if await sessions.commit(session_id, snapshot.version, [*commands, *keeping(head)], used=False):
-            return head.session.message_count
+    async with sessions.alone(session_id):
+        while (snapshot := await sessions.read(session_id, _reads(session_id, limit))) is not None:
+            head = snapshot.head
+            nothing = {"status": "deleting", "title": "", "last_message": "", "description": ""}
+            head.session = head.session.model_copy(update=nothing)
+            seqs = sorted(unpacked(member).seq for part in snapshot.more[:2] for member in part)
+            if limit and len(seqs) <= limit:
+                if await sessions.client.program(DROP, session_id, snapshot.version):
+                    break
+                continue
+            commands = _cut(snapshot, seqs[limit]) if limit else []
+            if await sessions.commit(session_id, snapshot.version, [*commands, *keeping(head)], used=False):
+                return head.session.message_count
+    sessions.forget(session_id)
+    return None
+
+
+def _reads(session_id: str, limit: int) -> list[Command]:
+    return [
+        ("ZRANGE", key("log", session_id), 0, limit),
+        ("ZRANGE", key("deltas", session_id), 0, limit),
+        ("HGETALL", key("turns", session_id)),
+        ("HVALS", key("recordings", session_id)),
+    ]
 
 
 def _trimmed(snapshot: Snapshot, most: int, page: int, ttl: int) -> Made[bool]:

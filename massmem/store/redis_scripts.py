@@ -5,7 +5,7 @@ Keys are built in the programs: a store stands in one database of one server, no
 
 _COMMON = """
 local P = 'massmem:'
-local EXPIRING = {'session', 'log', 'deltas', 'turns', 'words', 'summaries', 'aside', 'lease'}
+local EXPIRING = {'session', 'log', 'deltas', 'turns', 'words', 'summaries', 'aside', 'lease', 'writers'}
 
 local function milliseconds()
   local time = redis.call('TIME')
@@ -37,9 +37,9 @@ local function apply(at)
   end
 end
 
--- ttl: milliseconds from now; 0: as it is; -1: never.
+-- ttl: milliseconds from now; 0: as it is, also for keys that are new; -1: never.
 local function touch(session, ttl)
-  if ttl == 0 then return end
+  if ttl == 0 then ttl = redis.call('PTTL', P .. 'session:' .. session) end
   local keys = {P .. 'id:' .. redis.call('HGET', P .. 'session:' .. session, 'hash')}
   for _, kind in ipairs(EXPIRING) do keys[#keys + 1] = P .. kind .. ':' .. session end
   for _, key in ipairs(keys) do
@@ -64,16 +64,30 @@ end
 """
 
 COMMIT = f"""{_COMMON}
--- session, version that it must have ('': there must be none), new version, ttl, commands
-local key = P .. 'session:' .. ARGV[1]
+-- session, version that it must have ('': there must be none), who changes it, new version, ttl, commands
+local key, writers = P .. 'session:' .. ARGV[1], P .. 'writers:' .. ARGV[1]
+local last = redis.call('HGET', writers, ARGV[3])
+if last and string.match(last, '^%S+') == ARGV[4] then return 1 end
 if (redis.call('HGET', key, 'version') or '') ~= ARGV[2] then return 0 end
 if ARGV[2] == '' then drop(ARGV[1]) end
-apply(5)
-redis.call('HSET', key, 'version', ARGV[3])
-touch(ARGV[1], tonumber(ARGV[4]))
+apply(6)
+redis.call('HSET', key, 'version', ARGV[4])
+local now = milliseconds()
+if redis.call('HLEN', writers) > 32 then
+  local all = redis.call('HGETALL', writers)
+  for i = 1, #all, 2 do
+    if now - tonumber(string.match(all[i + 1], '%d+$')) > 300000 then redis.call('HDEL', writers, all[i]) end
+  end
+end
+redis.call('HSET', writers, ARGV[3], ARGV[4] .. ' ' .. string.format('%d', now))
+touch(ARGV[1], tonumber(ARGV[5]))
 return 1
 """
-"""Change one session, unless somebody else has changed it since it was read."""
+"""Change one session, unless somebody else has changed it since it was read.
+
+The last change of each writer is remembered for some minutes: one that is sent again, because its reply was lost with
+the connection, is not made twice.
+"""
 
 APPLY = f"""{_COMMON}
 -- key, number of this step, commands: nothing when it has been taken already

@@ -59,6 +59,9 @@ async def server_killed(server: RedisServer, folder: Path, kills: int) -> None:
     await store.close()
     books, enough = [folder / f"{number}.notes" for number in range(4)], folder / "enough"
     writers = [start(append_patiently, url, book, "aabc"[n], f"w{n}", enough) for n, book in enumerate(books)]
+    while not all(book.exists() and book.stat().st_size for book in books):
+        assert all(writer.is_alive() for writer in writers)
+        time.sleep(0.01)
     for _ in range(kills):
         before, begun = len(noted(folder)), time.monotonic()
         while len(noted(folder)) < before + 40:
@@ -70,17 +73,22 @@ async def server_killed(server: RedisServer, folder: Path, kills: int) -> None:
     enough.touch()
     assert finish(writers, 120) == [0] * 4
     lines = noted(folder)
-    acknowledged = [line for line in lines if line != "!"]
+    acknowledged = [line for line in lines if not line.startswith("!")]
     found = Counter(await stored(url))
-    lost = len(set(acknowledged) - set(found))
+    # With everysec the server acknowledges what is not in its file yet when the disk is slow; the writer is told.
+    lost = {line for line in acknowledged if line not in found}
+    told = [book for book in books if "!lost" in book.read_text()]
+    silent = sum(line in lost for book in books if book not in told for line in book.read_text().splitlines())
     doubled = sum(count - 1 for count in found.values())
     failed = len(lines) - len(acknowledged)
     print(
         f"appendfsync {server.durable} server kills {kills} acknowledged {len(acknowledged)} failed {failed} "
-        f"lost {lost} doubled {doubled}"
+        f"lost {len(lost)} lost and not told {silent} doubled {doubled}"
     )
-    assert len(acknowledged) == len(found) >= 40 * kills
-    assert (lost, doubled) == (0, 0)
+    assert len(acknowledged) >= 40 * kills
+    assert set(found) <= set(acknowledged)
+    assert (silent, doubled) == (0, 0)
+    assert server.durable == "everysec" or not lost
 
 
 async def test_the_server_is_killed_in_mid_run(durable: RedisServer, tmp_path: Path) -> None:

@@ -14,11 +14,13 @@ class Link:
         self.port = 0
         self.lose = 0
         self.lost = 0
+        self.connections: set[asyncio.Task[None] | None] = set()
+        self._programs = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections.add(asyncio.current_task())
         theirs, ours = await asyncio.open_connection("127.0.0.1", self._server_port)
         tasks = [asyncio.create_task(self._forward(reader, ours)), asyncio.create_task(self._back(theirs, writer))]
-        self._programs = False
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()
@@ -55,3 +57,6 @@ async def broken_link(server_port: int) -> AsyncIterator[Link]:
         yield link
     finally:
         server.close()
+        for connection in link.connections:
+            assert connection is not None
+            await asyncio.wait_for(connection, 5)

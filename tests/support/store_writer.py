@@ -87,8 +87,8 @@ async def _append_patiently(url: str, notes: Notes, session_id: str, name: str, 
             try:
                 await store.append(session_id, 1, [answer(0, "ann", text)])
                 break
-            except StoreError:
-                notes.add("!")
+            except StoreError as e:
+                notes.add("!lost" if "has lost" in e.message else "!")
                 if await _is_there(store, session_id, text):
                     break
         notes.add(f"{session_id}:{text}")

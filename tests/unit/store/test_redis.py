@@ -199,14 +199,16 @@ async def test_a_session_expires_whole(url: str) -> None:
 
 
 async def test_a_session_that_is_used_lives_on(url: str) -> None:
-    store = await open_redis(url, Retention(seconds=1))
+    store = await open_redis(url, Retention(seconds=1, messages=9))
     await store.create_session(session())
     for turn in range(1, 6):
         await asyncio.sleep(0.3)
         await turns(store, turn, turn)
-    assert len(await everything(store)) == 15
+    assert len(await everything(store)) == 9
+    await store.finish_recordings((await queue(store))[-1:])
     with redis.Redis.from_url(url, decode_responses=True) as client:
         left = {key: client.pttl(key) for key in client.keys("massmem:*:session_a")}
+        assert "massmem:aside:session_a" in left
         assert all(0 < each <= 1000 for key, each in left.items() if "recordings" not in key), left
         assert 0 < client.pttl(client.keys("massmem:id:*")[0]) <= 1000
     await store.close()
@@ -273,12 +275,35 @@ async def test_a_server_that_came_back_with_less_is_noticed(store: RedisStore, u
         client.flushdb()
         for key, value in older.items():
             client.restore(key, 0, value)
-    for _ in range(2):
-        with pytest.raises(StoreError, match="lost 3 entries"):
-            await store.append("session_a", 3, [begin("ann")])
-    again = await open_redis(url, Retention())
-    await turns(again, 2, 2)
-    await again.close()
+    with pytest.raises(StoreError, match="lost part of session session_a"):
+        await store.append("session_a", 3, [begin("ann")])
+    await turns(store, 2, 2)  # it was told; what is left goes on
+
+
+async def test_a_loss_is_noticed_although_others_went_on(redis_server: RedisServer, url: str) -> None:
+    async with broken_link(redis_server.port) as link:
+        store = await open_redis(url.replace(str(redis_server.port), str(link.port)), Retention())
+        await store.create_session(session())
+        await turns(store, 1, 1)
+        with redis.Redis.from_url(url) as client:
+            older = {key: client.dump(key) for key in client.keys("*")}
+            await store.append("session_a", 2, [begin("ann", question="What is lost?"), done(2, "This.")])
+            client.flushdb()
+            for key, value in older.items():
+                client.restore(key, 0, value)
+        assert await store.search_text("lost") == []
+        other = await open_redis(url, Retention())
+        await turns(other, 2, 5)
+        await other.close()
+        link.lose = 1
+        await store.search_text("nothing")  # the connection breaks, as with a restart
+        with pytest.raises(StoreError, match="lost part of session session_a"):
+            await store.append("session_a", 6, [begin("ann")])
+        await turns(store, 6, 6)
+        link.lose = 1
+        await store.search_text("nothing")
+        await turns(store, 7, 7)
+        await store.close()
 
 
 async def test_an_index_that_lost_its_session_is_put_right(store: RedisStore, url: str) -> None:
