@@ -36,6 +36,8 @@ async def open_store(url: str, home: Path, retention: Retention = Retention()) -
             try:
                 from massmem.store.redis import open_redis
             except ModuleNotFoundError as e:
+                if e.name is None or e.name.partition(".")[0] != "redis":
+                    raise
                 raise InputError("store.url: Redis needs the package redis", "pip install 'massmem[redis]'") from e
             return await open_redis(url, retention)
         case scheme:

@@ -89,7 +89,7 @@ async def test_keys_of_another_program_are_left_alone(redis_server: RedisServer)
         await store.close()
 
 
-async def test_a_password_is_taken_from_the_url_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_password_comes_from_the_url_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     server = RedisServer("no", "--requirepass", "hush/hush@")
     address = f"127.0.0.1:{server.port}/0"
     with pytest.raises(StoreError, match="does not let us in") as error:
