@@ -57,9 +57,10 @@ def test_a_turn() -> None:
     assert (ann["gen_ai.usage.input_tokens"], ann["gen_ai.usage.output_tokens"]) == (10, 5)
     assert bob["error.type"] == "RateLimited"
     assert (turn["gen_ai.operation.name"], turn["gen_ai.usage.input_tokens"]) == ("invoke_workflow", 11)
-    parent = found["ann"].parent
+    parent, turn_context = found["ann"].parent, found["turn"].context
     assert parent is not None
-    assert parent.span_id == found["turn"].context.span_id
+    assert turn_context is not None
+    assert parent.span_id == turn_context.span_id
 
 
 def test_what_is_left_open_is_closed() -> None:
