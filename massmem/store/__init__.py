@@ -34,7 +34,7 @@ async def open_store(url: str, home: Path, retention: Retention = Retention()) -
             return await open_postgres(url)
         case scheme if scheme in _REDIS:
             try:
-                from massmem.store.redis import open_redis
+                from massmem.store.redis.store import open_redis
             except ModuleNotFoundError as e:
                 if e.name is None or e.name.partition(".")[0] != "redis":
                     raise

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterable, Sequence
 
 from massmem.messages import clean_text
 from massmem.records import LogEntry, SessionCopy, SessionRecord, SessionState
-from massmem.store.redis_append import Adding, creating
-from massmem.store.redis_keys import PREFIX, Command, arguments, key
-from massmem.store.redis_log import Head, TurnRow
-from massmem.store.redis_queue import new_rows
-from massmem.store.redis_scripts import APPLY, REPLACE
-from massmem.store.redis_session import Sessions
+from massmem.store.redis.append import Adding, creating
+from massmem.store.redis.keys import PREFIX, Command, arguments, key
+from massmem.store.redis.log import Head, TurnRow
+from massmem.store.redis.queue import new_rows
+from massmem.store.redis.scripts import APPLY, REPLACE
+from massmem.store.redis.session import Sessions
 from massmem.store.rows import clean
 
 _LEFT_BEHIND = 3_600_000

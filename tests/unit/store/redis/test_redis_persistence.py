@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from massmem.store.base import Retention
-from massmem.store.redis import open_redis
+from massmem.store.redis.store import open_redis
 from tests.contract.test_session_store import session
 from tests.support.redis_server import RedisServer
 from tests.support.sample_turn import begin

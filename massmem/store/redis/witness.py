@@ -12,9 +12,9 @@ from hashlib import sha1
 from typing import Any
 
 from massmem.errors import StoreError
-from massmem.store.redis_client import RedisClient
-from massmem.store.redis_keys import Command, key
-from massmem.store.redis_log import Entry, Head, packed, unpacked
+from massmem.store.redis.client import RedisClient
+from massmem.store.redis.keys import Command, key
+from massmem.store.redis.log import Entry, Head, packed, unpacked
 
 _SESSIONS = 10_000
 """Sessions that are watched; those written to longest ago are not."""

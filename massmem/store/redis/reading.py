@@ -8,12 +8,12 @@ from typing import Any
 from massmem.events import Event
 from massmem.messages import clean_text
 from massmem.records import LogEntry, MessageRecord, RecordingRecord, TurnRecord
-from massmem.store.redis_client import RedisClient
-from massmem.store.redis_keys import Command, id_key, key
-from massmem.store.redis_log import Entry, Said, TurnRow, messages_of, said, turn_record, unpacked
-from massmem.store.redis_scripts import SEARCH
-from massmem.store.redis_trim import Aside
-from massmem.store.redis_words import flat, has_any, ranked
+from massmem.store.redis.client import RedisClient
+from massmem.store.redis.keys import Command, id_key, key
+from massmem.store.redis.log import Entry, Said, TurnRow, messages_of, said, turn_record, unpacked
+from massmem.store.redis.scripts import SEARCH
+from massmem.store.redis.trim import Aside
+from massmem.store.redis.words import flat, has_any, ranked
 from massmem.store.rows import entries
 from massmem.store.words import sought
 

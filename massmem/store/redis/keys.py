@@ -2,7 +2,7 @@
 
 Of each session (massmem:KIND:SESSION), all but the last expiring together:
 
-session     hash      version, head (JSON, see redis_head), state (JSON), hash (how its message ids begin)
+session     hash      version, head (JSON, see log.py), state (JSON), hash (how its message ids begin)
 log         sorted    the events but for deltas, by seq; everything that was said stands here and nowhere else
 deltas      sorted    the deltas, by seq
 turns       hash      turn -> its row (JSON), small, also of turns that are no longer kept
@@ -28,7 +28,7 @@ from massmem.records import RecordingKind, RecordingRecord
 PREFIX = "massmem:"
 
 Command = tuple[str | int | float, ...]
-"""A command of Redis with its arguments, or ADDWORDS or CUTWORDS of `redis_scripts`."""
+"""A command of Redis with its arguments, or ADDWORDS or CUTWORDS of `scripts`."""
 
 _AT_ONCE = 500
 """Arguments of one command: a program in Redis takes a few thousand."""
@@ -92,5 +92,5 @@ def chunked(start: tuple[str, ...], parts: Sequence[str | int | float]) -> list[
 
 
 def arguments(commands: Iterable[Command]) -> list[str | int | float]:
-    """Commands as `redis_scripts` takes them: each after the number of its parts."""
+    """Commands as `scripts` takes them: each after the number of its parts."""
     return [part for command in commands for part in (len(command), *command)]

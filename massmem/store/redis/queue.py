@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from massmem.memory.memories import USER, Selection
 from massmem.records import RecordingCounts, RecordingRecord
-from massmem.store.redis_keys import (
+from massmem.store.redis.keys import (
     Command,
     all_key,
     chunked,
@@ -21,7 +21,7 @@ from massmem.store.redis_keys import (
     microseconds,
     ready_key,
 )
-from massmem.store.redis_log import Head
+from massmem.store.redis.log import Head
 
 HELD = datetime(9999, 1, 1, tzinfo=UTC)
 """Done, but for a memory that does not last: due when somebody lets go of it."""

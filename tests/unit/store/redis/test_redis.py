@@ -12,7 +12,7 @@ from massmem.events import Event, now
 from massmem.records import SessionFilter, SessionState
 from massmem.store.base import Retention, SessionStore
 from massmem.store.reading import exchanges
-from massmem.store.redis import RedisStore, open_redis
+from massmem.store.redis.store import RedisStore, open_redis
 from tests.contract.test_session_store import done, everything, queue, session
 from tests.support.redis_proxy import broken_link
 from tests.support.redis_server import RedisServer

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.records import MessageRecord
-from massmem.store.redis_words import adding, cutting, flat, has_any, ranked
+from massmem.store.redis.words import adding, cutting, flat, has_any, ranked
 from massmem.store.words import MOST_WORDS, sought, words
 from tests.support.sample_turn import START
 

@@ -5,13 +5,13 @@ from typing import Any
 
 from massmem.events import now
 from massmem.records import RecordingRecord
-from massmem.store.redis_append import keeping
-from massmem.store.redis_keys import Command, key
-from massmem.store.redis_log import Head, TurnRow, said, unpacked
-from massmem.store.redis_queue import RowChange, changed
-from massmem.store.redis_scripts import DROP
-from massmem.store.redis_session import Made, Sessions, Snapshot
-from massmem.store.redis_trim import Aside, Removal, outdated, removing, set_aside, to_trim
+from massmem.store.redis.append import keeping
+from massmem.store.redis.keys import Command, key
+from massmem.store.redis.log import Head, TurnRow, said, unpacked
+from massmem.store.redis.queue import RowChange, changed
+from massmem.store.redis.scripts import DROP
+from massmem.store.redis.session import Made, Sessions, Snapshot
+from massmem.store.redis.trim import Aside, Removal, outdated, removing, set_aside, to_trim
 
 _PAGE = 200
 

@@ -7,11 +7,11 @@ from itertools import groupby
 from massmem.events import now
 from massmem.memory.memories import Selection
 from massmem.records import RecordingCounts, RecordingKind, RecordingRecord, SessionFilter
-from massmem.store import redis_queue as queue
-from massmem.store.redis_append import keeping
-from massmem.store.redis_keys import Command, all_key, field_of, key, later_key, microseconds, ready_key, session_of
-from massmem.store.redis_listing import heads
-from massmem.store.redis_session import Made, Sessions, Snapshot
+from massmem.store.redis import queue
+from massmem.store.redis.append import keeping
+from massmem.store.redis.keys import Command, all_key, field_of, key, later_key, microseconds, ready_key, session_of
+from massmem.store.redis.listing import heads
+from massmem.store.redis.session import Made, Sessions, Snapshot
 
 _KINDS: tuple[RecordingKind, ...] = ("episode", "complete", "extract")
 _LATE = 1_000

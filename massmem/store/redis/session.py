@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from massmem.errors import SessionExistsError, StoreError
-from massmem.store.redis_client import RedisClient
-from massmem.store.redis_keys import Command, arguments, key
-from massmem.store.redis_log import Entry, Head
-from massmem.store.redis_scripts import COMMIT, SWEEP
-from massmem.store.redis_witness import Witness
+from massmem.store.redis.client import RedisClient
+from massmem.store.redis.keys import Command, arguments, key
+from massmem.store.redis.log import Entry, Head
+from massmem.store.redis.scripts import COMMIT, SWEEP
+from massmem.store.redis.witness import Witness
 from massmem.store.rows import missing
 
 T = TypeVar("T")

@@ -6,8 +6,8 @@ import redis
 from massmem.errors import InputError, StoreDamagedError, StoreError
 from massmem.records import SessionFilter
 from massmem.store.base import Retention
-from massmem.store.redis import open_redis
-from massmem.store.redis_server import check_address, name_of, store_error
+from massmem.store.redis.server import check_address, name_of, store_error
+from massmem.store.redis.store import open_redis
 from tests.support.redis_server import RedisServer
 
 SECRET = "hush%2Fhush%40"

@@ -8,10 +8,10 @@ from massmem.errors import SessionBusyError
 from massmem.events import EVENT, Event
 from massmem.records import LogEntry, MessageRecord, RecordingRecord
 from massmem.store import projection
-from massmem.store.redis_keys import PREFIX, Command, all_key, chunked, hash_of, id_key, key, microseconds
-from massmem.store.redis_log import Entry, Head, TurnRow, is_loose, packed
-from massmem.store.redis_queue import new_rows
-from massmem.store.redis_words import adding
+from massmem.store.redis.keys import PREFIX, Command, all_key, chunked, hash_of, id_key, key, microseconds
+from massmem.store.redis.log import Entry, Head, TurnRow, is_loose, packed
+from massmem.store.redis.queue import new_rows
+from massmem.store.redis.words import adding
 from massmem.store.rows import Payload
 
 _KEPT = ("system",)

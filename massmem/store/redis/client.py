@@ -12,8 +12,8 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from massmem.store.redis_keys import Command
-from massmem.store.redis_server import check_address, name_of, no_address, store_error
+from massmem.store.redis.keys import Command
+from massmem.store.redis.server import check_address, name_of, no_address, store_error
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class RedisClient:
         return await self._send(send)
 
     async def program(self, text: str, *arguments: str | float) -> Any:
-        """Run one of `redis_scripts`: one step for everybody else."""
+        """Run one of `scripts`: one step for everybody else."""
         digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
 
         async def send() -> Any:

@@ -12,10 +12,10 @@ from datetime import datetime
 from pydantic import BaseModel
 
 from massmem.records import MessageRecord, RecordingRecord
-from massmem.store.redis_keys import Command, chunked, field_of, key
-from massmem.store.redis_log import Entry, Head, Said, TurnRow, is_loose, packed, said
-from massmem.store.redis_queue import RowChange
-from massmem.store.redis_words import cutting
+from massmem.store.redis.keys import Command, chunked, field_of, key
+from massmem.store.redis.log import Entry, Head, Said, TurnRow, is_loose, packed, said
+from massmem.store.redis.queue import RowChange
+from massmem.store.redis.words import cutting
 
 
 class AsideMessage(BaseModel):

@@ -6,9 +6,9 @@ from contextlib import aclosing
 
 from massmem.messages import clean_text
 from massmem.records import ListedSession, SessionCounts, SessionFilter, SessionRecord
-from massmem.store.redis_keys import Command, OfAll, all_key, key, microseconds
-from massmem.store.redis_log import Head
-from massmem.store.redis_session import Sessions
+from massmem.store.redis.keys import Command, OfAll, all_key, key, microseconds
+from massmem.store.redis.log import Head
+from massmem.store.redis.session import Sessions
 
 _FIRST_PAGE, _PAGE = 50, 1_000
 

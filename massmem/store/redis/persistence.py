@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from massmem.errors import StoreError, StoreUnavailable
-from massmem.store.redis_client import RedisClient
+from massmem.store.redis.client import RedisClient
 
 _REWRITING = 60.0
 """Seconds to wait until the files are written anew."""

@@ -27,20 +27,18 @@ from massmem.records import (
     SessionState,
     TurnRecord,
 )
-from massmem.store import redis_listing as listing
-from massmem.store import redis_queue as queue
-from massmem.store import redis_scripts as scripts
 from massmem.store.base import Retention, StoreInfo
-from massmem.store.redis_append import Adding, creating, keeping, storing
-from massmem.store.redis_client import RedisClient
-from massmem.store.redis_import import import_session, keeping_state, stored_form
-from massmem.store.redis_keys import Command, all_key, key
-from massmem.store.redis_log import Head, TurnRow
-from massmem.store.redis_persistence import rewritten, risks_of
-from massmem.store.redis_reading import Reading
-from massmem.store.redis_recordings import Recordings
-from massmem.store.redis_removal import delete_some, trim
-from massmem.store.redis_session import Made, Sessions, Snapshot
+from massmem.store.redis import listing, queue, scripts
+from massmem.store.redis.append import Adding, creating, keeping, storing
+from massmem.store.redis.client import RedisClient
+from massmem.store.redis.importing import import_session, keeping_state, stored_form
+from massmem.store.redis.keys import Command, all_key, key
+from massmem.store.redis.log import Head, TurnRow
+from massmem.store.redis.persistence import rewritten, risks_of
+from massmem.store.redis.reading import Reading
+from massmem.store.redis.recordings import Recordings
+from massmem.store.redis.removal import delete_some, trim
+from massmem.store.redis.session import Made, Sessions, Snapshot
 from massmem.store.rows import missing, payload
 
 if TYPE_CHECKING:
