@@ -64,7 +64,8 @@ class ToolSpec:
 class Usage:
     """Tokens of one or several requests. cached: the part of prompt that the provider read from its cache.
 
-    requests counts what was sent, retries included. reported is False when any part is our estimate.
+    requests counts what was sent, retries included. reported is False when any part is our estimate. cost: in US
+    dollars (massmem.costs), None when it is not known of all of them.
     """
 
     prompt: int = 0
@@ -72,6 +73,7 @@ class Usage:
     cached: int = 0
     requests: int = 0
     reported: bool = True
+    cost: float | None = None
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -80,7 +82,14 @@ class Usage:
             self.cached + other.cached,
             self.requests + other.requests,
             self.reported and other.reported,
+            self._cost_with(other),
         )
+
+    def _cost_with(self, other: "Usage") -> float | None:
+        for one, rest in ((self, other), (other, self)):
+            if not (one.prompt or one.completion):
+                return rest.cost
+        return None if self.cost is None or other.cost is None else round(self.cost + other.cost, 10)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,8 +100,8 @@ def check_key(backend: BackendConfig, environ: Mapping[str, str]) -> None:
 def resolve(backend: BackendConfig, environ: Mapping[str, str]) -> Endpoint:
     """The endpoint of a backend that is reached over HTTP. Raises as check_key does."""
     preset = PRESETS[backend.type]
-    base_url = _base_url(backend, preset, environ)
-    loopback = _is_loopback(base_url)
+    base_url = address(backend, environ)
+    loopback = is_loopback(base_url)
     key = _key(backend, preset, environ, required=preset.needs_key and not loopback)
     # Compatible servers know max_tokens; only OpenAI's own newer models insist on the other name.
     own = base_url == preset.base_url or backend.type == "azure_openai"
@@ -115,7 +115,9 @@ def resolve(backend: BackendConfig, environ: Mapping[str, str]) -> Endpoint:
     )
 
 
-def _base_url(backend: BackendConfig, preset: Preset, environ: Mapping[str, str]) -> str:
+def address(backend: BackendConfig, environ: Mapping[str, str]) -> str:
+    """Where a backend is that is reached over HTTP; no key is needed. Raises ConfigError: it is missing or wrong."""
+    preset = PRESETS[backend.type]
     named = backend.base_url or (environ.get(preset.url_variable) if preset.url_variable else None)
     url = (named or preset.base_url).strip().rstrip("/")
     if not url:
@@ -164,7 +166,8 @@ def _is_http_url(url: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.hostname) and " " not in url
 
 
-def _is_loopback(url: str) -> bool:
+def is_loopback(url: str) -> bool:
+    """The address is of this machine."""
     host = urlsplit(url).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback
