@@ -70,6 +70,8 @@ class Insights:
     def add_turn(self, said: Exchange) -> None:
         record, final = said.record, said.final
         self.messages += len(said.messages)
+        if said.added:
+            return
         self.turns[record.status] += 1
         self.usage += said.usage
         # Once per question, however often it says the word.

@@ -31,6 +31,11 @@ class Exchange:
     plan: tuple[str, ...] = ()
 
     @property
+    def added(self) -> bool:
+        """It is no turn: a program has added these messages before the first question."""
+        return self.record.turn == 0
+
+    @property
     def final(self) -> MessageRecord | None:
         """The answer that the user was given."""
         return next((m for m in self.messages if m.final and "waiting_for" not in m.metadata), None)

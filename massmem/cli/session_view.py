@@ -12,7 +12,7 @@ from rich.cells import cell_len, set_cell_size
 
 from massmem.cli.session_actions import Found
 from massmem.cli.times import moment
-from massmem.export.figures import how_decided
+from massmem.export import figures
 from massmem.messages import clean_text
 from massmem.records import ListedSession, SessionRecord
 from massmem.render.figures import count, duration, percent, plural
@@ -59,8 +59,11 @@ def heading(session: SessionRecord) -> str:
 def conversation(said: Exchange, *, everything: bool) -> str:
     """A turn: question and answer; with everything also rounds, votes and reasoning."""
     record, final = said.record, said.final
-    rule = f"── Turn {record.turn} · {moment(record.started_at)} "
-    parts = [_styled(rule + "─" * max(min(_width(), 80) - len(rule), 0), _DIM), _speech("You", record.question)]
+    rule = f"── {figures.heading(said)} · {moment(record.started_at)} "
+    parts = [_styled(rule + "─" * max(min(_width(), 80) - len(rule), 0), _DIM)]
+    if said.added:
+        return "\n" + "\n".join([*parts, *(_speech(figures.speaker(m), m.content) for m in said.messages)]) + "\n"
+    parts.append(_speech("You", record.question))
     if everything:
         parts += _steps(said)
     parts += [_speech(who or "You", text) for who, text in said.dialogue]
@@ -68,7 +71,7 @@ def conversation(said: Exchange, *, everything: bool) -> str:
         parts += [_styled(line, _DIM) for line in (f"No answer: the turn is {record.status}.", *said.plan)]
     else:
         parts.append(_speech(final.agent_id or "assistant", final.content))
-        parts.append(_styled(how_decided(said), _DIM))
+        parts.append(_styled(figures.how_decided(said), _DIM))
     return "\n" + "\n".join(parts) + "\n"
 
 

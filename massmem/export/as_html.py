@@ -2,7 +2,7 @@
 
 from html import escape
 
-from massmem.export.figures import about, how_decided, moment
+from massmem.export.figures import about, heading, how_decided, moment, speaker
 from massmem.records import MessageRecord, SessionRecord
 from massmem.transcript import Exchange, vote
 
@@ -30,7 +30,9 @@ def head(session: SessionRecord) -> str:
 
 def turn(said: Exchange, first: bool, detailed: bool) -> str:
     record, final = said.record, said.final
-    parts = [f"<h2>Turn {record.turn} <small>{moment(record.started_at)}</small></h2>"]
+    parts = [f"<h2>{heading(said)} <small>{moment(record.started_at)}</small></h2>"]
+    if said.added:
+        return "\n".join([*parts, *(_said(speaker(m), m.content, "step") for m in said.messages)]) + "\n"
     parts.append(_said("User", record.question, "user"))
     if detailed:
         parts += [_step(m) for m in said.messages if m.kind != "user" and not m.final]

@@ -2,7 +2,7 @@
 
 import re
 
-from massmem.export.figures import about, how_decided, moment
+from massmem.export.figures import about, heading, how_decided, moment, speaker
 from massmem.records import SessionRecord
 from massmem.transcript import Exchange, vote
 
@@ -15,7 +15,10 @@ def head(session: SessionRecord) -> str:
 
 def turn(said: Exchange, first: bool, detailed: bool) -> str:
     record, final = said.record, said.final
-    parts = [f"\n## Turn {record.turn}, {moment(record.started_at)}\n", f"**User**: {record.question}\n"]
+    parts = [f"\n## {heading(said)}, {moment(record.started_at)}\n"]
+    if said.added:
+        return "\n".join([*parts, *(f"**{_plain(speaker(m))}**: {m.content}\n" for m in said.messages)])
+    parts.append(f"**User**: {record.question}\n")
     if detailed:
         parts += _steps(said)
     parts += [f"**{f'Assistant** ({_plain(who)})' if who else 'User**'}: {text}\n" for who, text in said.dialogue]

@@ -1,6 +1,6 @@
 """Plain text: `User: ...` and `Assistant (agent): ...`, a blank line between."""
 
-from massmem.export.figures import about, how_decided, moment
+from massmem.export.figures import about, heading, how_decided, moment, speaker
 from massmem.records import SessionRecord
 from massmem.transcript import Exchange, vote
 
@@ -12,7 +12,10 @@ def head(session: SessionRecord) -> str:
 
 def turn(said: Exchange, first: bool, detailed: bool) -> str:
     record, final = said.record, said.final
-    parts = [f"\n--- Turn {record.turn}, {moment(record.started_at)} ---", f"User: {record.question}"]
+    parts = [f"\n--- {heading(said)}, {moment(record.started_at)} ---"]
+    if said.added:
+        return "\n\n".join([*parts, *(f"{speaker(m)}: {m.content}" for m in said.messages)]) + "\n"
+    parts.append(f"User: {record.question}")
     if detailed:
         parts += _steps(said)
     parts += [f"{f'Assistant ({who})' if who else 'User'}: {text}" for who, text in said.dialogue]

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from massmem.records import SessionRecord
+from massmem.records import MessageRecord, SessionRecord
 from massmem.transcript import Exchange
 
 
@@ -17,6 +17,22 @@ def about(session: SessionRecord) -> str:
         f"{session.session_id} · {session.status} · {session.message_count} messages · {session.model} · "
         f"{moment(session.created_at)} to {moment(session.updated_at)}"
     )
+
+
+def heading(said: Exchange) -> str:
+    """What a turn is called."""
+    return "Before the first turn" if said.added else f"Turn {said.record.turn}"
+
+
+def speaker(message: MessageRecord) -> str:
+    """Who said a message that was added: `User`, `Assistant (ann)`, `ann, tool result`."""
+    match message.kind:
+        case "user":
+            return "User"
+        case "assistant":
+            return f"Assistant ({message.agent_id})" if message.agent_id else "Assistant"
+        case kind:
+            return f"{message.agent_id or message.role}, {kind.replace('_', ' ')}"
 
 
 def how_decided(said: Exchange) -> str:

@@ -62,7 +62,10 @@ async def newest_session(store: SessionStore) -> SessionRecord:
 
 
 async def exchanges(store: SessionStore, session_id: str) -> AsyncGenerator[Exchange]:
-    """All turns of a session in order; never more than one of them and a page of messages is held."""
+    """All turns of a session in order; never more than one of them and a page of messages is held.
+
+    What was added before the first turn comes as turn 0, see `Exchange.added`.
+    """
     records: dict[int, TurnRecord] = {}
     said: list[MessageRecord] = []
     after = 0
@@ -93,7 +96,16 @@ async def _exchange(store: SessionStore, records: dict[int, TurnRecord], message
     if turn not in records:
         records.clear()
         records.update({r.turn: r for r in await store.turns(session_id, turn - 1, _TURNS)})
-    return exchange(records[turn], messages)
+    return exchange(records.get(turn) or _no_turn(messages), messages)
+
+
+def _no_turn(messages: Sequence[MessageRecord]) -> TurnRecord:
+    """What stands for the turn of messages that were added before the first one."""
+    first, last = messages[0], messages[-1]
+    return TurnRecord(
+        session_id=first.session_id, turn=first.turn, question="", status="completed", seed=0,
+        started_at=first.created_at, ended_at=last.created_at,
+    )  # fmt: skip
 
 
 def _alive(session: SessionRecord) -> SessionRecord:

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from massmem.errors import InputError, StoreError, UnknownSessionError
+from massmem.events import MessageAdded, ToolReturned
 from massmem.memory.memories import Selection
 from massmem.records import SessionFilter
 from massmem.store.base import SessionStore
@@ -149,6 +150,16 @@ async def test_a_session_is_read_turn_by_turn(store: SessionStore) -> None:
     with pytest.raises(InputError, match="no turn 3"):
         await one_exchange(store, "session_a", 3)
     assert [each async for each in exchanges(store, "session_b")] == []
+
+
+async def test_what_was_added_before_the_first_turn_is_turn_zero(store: SessionStore) -> None:
+    await store.create_session(session())
+    added = MessageAdded(role="user", text="Where is the pump?")
+    await store.append("session_a", 0, [added, ToolReturned(agent_id="ann", round=0, name="find", content="Hall H-4.")])
+    (only,) = [each async for each in exchanges(store, "session_a")]
+    assert [m.content for m in only.messages] == ["Where is the pump?", "Hall H-4."]
+    await store.append("session_a", 1, whole_turn())
+    assert [(each.added, each.record.turn) async for each in exchanges(store, "session_a")] == [(True, 0), (False, 1)]
 
 
 async def test_a_deleted_session_is_gone_and_the_others_are_not(three: SessionStore) -> None:

@@ -54,6 +54,20 @@ def message(
     return MessageRecord(**(known | fields))
 
 
+def added() -> Exchange:
+    """What a program has put into a session before its first question."""
+    record = turn_record(turn=0, question="", winner=None, answer=None)
+    told = {"turn": 0, "final": True}
+    return exchange(
+        record,
+        [
+            message(1, "user", "Where is the pump?", turn=0),
+            message(2, "assistant", "In hall four.", "", **told),
+            message(3, "tool_result", "Hall H-412, shelf 3.", "ann", turn=0, metadata={"tool": "inventory"}),
+        ],
+    )
+
+
 def said(question: str = "Why is the sky blue?", answer: str | None = "The final answer.", **record: Any) -> Exchange:
     """ann and bob answer; bob votes for himself, ann improves, both vote for ann."""
 

@@ -1,5 +1,5 @@
 from massmem.insights import TOPICS, Insights, topics_of
-from tests.support.sessions_said import said, session_record
+from tests.support.sessions_said import added, said, session_record
 
 
 def of(*turns, **session) -> dict:
@@ -17,6 +17,11 @@ def test_counts_time_and_tokens():
     assert (found["duration"], found["response_time"]) == (300.0, 2.5)
     assert found["tokens"] == {"prompt": 120, "completion": 40, "reported": True}
     assert (found["confidence"], found["escalated"]) == (0.9, 0)
+
+
+def test_what_was_added_before_the_first_turn_is_no_turn():
+    found, alone = of(added(), said()), of(said())
+    assert found == alone | {"message_count": alone["message_count"] + 3}
 
 
 def test_who_won_how_often():

@@ -5,7 +5,7 @@ from massmem.cli.session_actions import Found
 from massmem.cli.session_view import conversation, excerpt, heading, insights, matches, table
 from massmem.insights import Insights
 from massmem.records import ListedSession
-from tests.support.sessions_said import message, said, session_record
+from tests.support.sessions_said import added, message, said, session_record
 
 EVIL = "\x1b[2J\x1b]0;x\x07Titel \u202egnirts"
 
@@ -35,6 +35,13 @@ def test_a_conversation_says_who_said_what_and_how_it_was_decided():
     whole = conversation(said(), everything=True)
     parts = ["ann, reasoning:\n  Let me think.", "bob:\n  Second.", "bob votes for bob, void", "bob votes for ann:"]
     assert [whole.index(part) for part in parts] == sorted(whole.index(part) for part in parts)
+
+
+def test_what_was_added_before_the_first_turn():
+    for everything in (False, True):
+        text = conversation(added(), everything=everything)
+        assert text.startswith("\n── Before the first turn · ")
+        assert text.endswith("In hall four.\n\nann, tool result:\n  Hall H-412, shelf 3.\n\n")
 
 
 def test_an_excerpt_is_around_the_first_word():

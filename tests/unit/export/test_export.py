@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from massmem.export import FORMATS, session_without_secrets, without_secrets
 from massmem.transcript import Exchange, exchange
-from tests.support.sessions_said import message, said, session_record, turn_record
+from tests.support.sessions_said import added, message, said, session_record, turn_record
 
 SECRET = "sk-" + "a1B2" * 8
 
@@ -50,6 +50,22 @@ def test_a_turn_without_an_answer_says_so(form: str):
     turn = said(status="interrupted", winner=None)
     cut = Exchange(turn.record, turn.messages[:4], ())
     assert "interrupted" in exported(form, cut)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("detailed", [False, True])
+def test_what_was_added_before_the_first_turn_is_there_once(form: str, detailed: bool):
+    text = exported(form, added(), said(), detailed=detailed)
+    parts = ("Where is the pump?", "In hall four.", "Hall H-412, shelf 3.", "Why is the sky blue?")
+    places = [text.rindex(part) for part in parts]
+    assert places == sorted(places)
+    assert text.count("Hall H-412") == 1
+    assert "No answer" not in text
+    if form == "json":
+        assert [turn["turn"] for turn in json.loads(text)["turns"]] == [0, 1]
+    else:
+        assert "Before the first turn" in text
+        assert "ann, tool result" in text
 
 
 def test_the_shape_of_the_json():
