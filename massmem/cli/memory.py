@@ -23,7 +23,9 @@ _SHOWN = 160
 app = typer.Typer(no_args_is_help=True, help="Search, show, forget and rebuild what is remembered.")
 
 Config = Annotated[str | None, typer.Option(metavar="FILE", help="The team, as for a question.")]
-SessionId = Annotated[str | None, typer.Option(metavar="ID", help="Of this session only.")]
+SessionId = Annotated[
+    str | None, typer.Option(metavar="SESSION", help="Of this session only: id, beginning of it, or name.")
+]
 AgentId = Annotated[str | None, typer.Option("--agent", metavar="ID", help="Of this agent only; user: the user.")]
 TurnNumber = Annotated[int | None, typer.Option("--turn", metavar="N", min=1, help="Of this turn only.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

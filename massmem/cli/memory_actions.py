@@ -22,9 +22,10 @@ from massmem.memory.recording.attempts import Counts
 from massmem.memory.recording.forgotten import word_numbers
 from massmem.recall import by_words, recorder
 from massmem.records import MessageRecord, RecordingCounts
-from massmem.session_ids import check_session_id
+from massmem.session_ids import SESSION_ID, check_session_name
 from massmem.store import open_configured
 from massmem.store.base import SessionStore
+from massmem.store.reading import find_session
 
 MakeRoom = Callable[[MemoryConfig, Path, Mapping[str, str]], Awaitable[None]]
 """(configuration, home, environment): see to it that a damaged index is out of the way."""
@@ -85,7 +86,9 @@ async def search(
     settings = at.config.memory.retrieval
     limit, tokens = most[0] or settings.limit, most[1] or settings.max_tokens
     async with _store(at) as store:
-        turn = await _next_turn(store, session_id)
+        session_id = await _session(store, session_id)
+        last = None if session_id is None else await store.last_turn(session_id)
+        turn = 1 if last is None else last.turn + 1
         scope = Scope(session_id or "", agent or USER, turn, everywhere=session_id is None)
         wanted = Wanted(tokens, limit)
         try:
@@ -96,10 +99,9 @@ async def search(
 
 
 async def listed(at: Prepared, selection: Selection, limit: int) -> Sequence[Memory]:
-    """Memories, newest first."""
-    _check(selection)
+    """Memories, newest first. Raises as `find_session` for the session that is selected."""
     async with _memory(at) as memory:
-        return await memory.list(selection, limit)
+        return await memory.list(await _meant(at, memory, selection), limit)
 
 
 async def shown(at: Prepared, memory_id: str) -> tuple[Memory, Sequence[MessageRecord]]:
@@ -119,10 +121,10 @@ async def counted(at: Prepared, selection: Selection) -> int:
 async def forgotten(at: Prepared, selection: Selection) -> int:
     """Delete them, and see to it that they are never recorded again; returns how many they were.
 
-    Raises InputError when one of the selection's ids is none.
+    Raises InputError when one of the selection's ids is none, and as `find_session`.
     """
-    _check(selection)
     async with _store(at) as store, _memory(at) as memory:
+        selection = await _meant(at, memory, selection)
         named = await memory.list(selection, _ALL) if selection.ids else ()
         # The queue first: whoever records beside this finds nothing to record any more.
         if selection.ids:
@@ -169,7 +171,7 @@ async def recorded(at: Prepared, session_id: str | None, progress: Progress) -> 
     """Record what is in the queue, also what waits for another attempt or was given up."""
     _check_lasting(at)
     async with _store(at) as store:
-        await _next_turn(store, session_id)
+        session_id = await _session(store, session_id)
         await store.requeue(session_id, done=False)
         async with _memory(at) as memory:
             return await _drained(at, store, memory, session_id, progress)
@@ -182,7 +184,7 @@ async def rebuilt(at: Prepared, session_id: str | None, progress: Progress) -> R
     """
     _check_lasting(at)
     async with _store(at) as store:
-        await _next_turn(store, session_id)
+        session_id = await _session(store, session_id)
         sessions = [session_id] if session_id else [s.session_id for s in await store.list_sessions()]
         # Facts are kept when there is no model that would find them again.
         kind = "episode" if at.config.memory.persistent_memory.llm is None else None
@@ -246,19 +248,23 @@ async def _memory(at: Prepared, damaged: MakeRoom | None = None) -> AsyncGenerat
         await memory.close()
 
 
-async def _next_turn(store: SessionStore, session_id: str | None) -> int:
-    """The number that the session's next turn would have. Raises UnknownSessionError."""
-    if session_id is None:
-        return 1
-    if await store.get_session(check_session_id(session_id)) is None:
-        raise UnknownSessionError(f"there is no session {session_id!r}", "see them with: massmem --list-sessions")
-    last = await store.last_turn(session_id)
-    return 1 if last is None else last.turn + 1
+async def _session(store: SessionStore, name: str | None) -> str | None:
+    """The id of the session that a user means. Raises as `find_session`."""
+    return None if name is None else (await find_session(store, check_session_name(name))).session_id
 
 
-def _check(selection: Selection) -> None:
-    if selection.session_id is not None:
-        check_session_id(selection.session_id)
+async def _meant(at: Prepared, memory: IndexedMemory, selection: Selection) -> Selection:
+    """The selection with the id of its session; its memories may have outlived it. Raises as `find_session`."""
+    name = selection.session_id
+    if name is None:
+        return selection
+    try:
+        async with _store(at) as store:
+            return replace(selection, session_id=await _session(store, name))
+    except UnknownSessionError:
+        if SESSION_ID.fullmatch(name) and await memory.list(Selection(name), 1):
+            return selection
+        raise
 
 
 def _check_lasting(at: Prepared) -> None:

@@ -1,5 +1,6 @@
 """`massmem memory` on a real store and a real index."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -309,8 +310,38 @@ def test_on_a_terminal_it_asks(memory: Command, reply: str, left: int) -> None:
 
 
 def test_a_session_that_is_not_there(memory: Command) -> None:
-    for line in (["search", "sky"], ["record"], ["rebuild"]):
+    for line in (["search", "sky"], ["record"], ["rebuild"], ["list"], ["forget", "--yes"]):
         assert "there is no session 'nope'" in memory(*line, "--session-id", "nope", code=5)[1]
+
+
+def test_a_session_by_its_name_or_the_beginning_of_its_id(memory: Command, database: Path) -> None:
+    async def arrange() -> None:
+        store = await open_store(f"sqlite:///{database}", database.parent)
+        await store.create_session(session("other"))
+        await store.rename_session("session_a", "The sky")
+        await store.close()
+
+    asyncio.run(arrange())
+    for name in ("session_a", "sess", "a", "the SKY"):
+        assert len(memory.json("list", "--session-id", name)["memories"]) == SAID
+        assert memory.json("search", "blue", "--session-id", name)["memories"]
+    assert memory.json("list", "--session-id", "oth")["memories"] == []
+    assert memory.json("record", "--session-id", "The sky")["recordings"]["pending"] == 0
+    assert memory.json("rebuild", "--session-id", "sess")["episodes"] == SAID
+    assert memory.json("forget", "--session-id", "the sky", "--yes")["forgotten"] == SAID
+
+
+def test_memories_that_outlived_their_session_can_be_named(memory: Command, database: Path) -> None:
+    async def expire() -> None:
+        store = await open_store(f"sqlite:///{database}", database.parent)
+        while await store.delete_session("session_a", 100) is not None:
+            pass
+        await store.close()
+
+    asyncio.run(expire())
+    assert len(memory.json("list", "--session-id", "session_a")["memories"]) == SAID
+    assert memory.json("forget", "--session-id", "session_a", "--yes")["forgotten"] == SAID
+    memory("list", "--session-id", "session_a", code=5)
 
 
 async def test_while_another_process_has_the_index(home: Path, database: Path) -> None:
