@@ -25,6 +25,8 @@ COMMANDS: dict[str, Command] = {
     ASK: Command("massmem.cli.ask", "Answer a question (the default), also one that is a command's name."),
     "memory": Command("massmem.cli.memory", "Search, show, forget and rebuild what is remembered."),
     "sessions": Command("massmem.cli.sessions", "Find, read, name, export and delete conversations."),
+    "config": Command("massmem.cli.config", "Check a configuration, and show what of it counts."),
+    "paths": Command("massmem.cli.paths", "Show where everything is kept."),
     "models": Command("massmem.cli.models", "Show and fetch the models that run on this machine."),
     "store": Command("massmem.cli.store", "Move sessions to another database, or save them from a damaged one."),
     "serve": Command("massmem.cli.serve", "Serve the team over HTTP."),

@@ -8,6 +8,9 @@ from pathlib import Path
 from massmem.home import make_file, make_folder
 from massmem.redact import masked, redact
 
+DEBUG_LOGS = Path(".massmem", "massmem_logs")
+"""Where `--debug` writes, in the working directory."""
+
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -42,4 +45,4 @@ def log_to_file(path: Path, level: int, hidden: Callable[[], Mapping[str, object
 def debug_log_path(folder: Path) -> Path:
     """Where `--debug` writes in the working directory `folder`."""
     stamp = f"{datetime.now().astimezone():%Y%m%d_%H%M%S}"
-    return folder / ".massmem" / "massmem_logs" / f"log_{stamp}" / "massmem.log"
+    return folder / DEBUG_LOGS / f"log_{stamp}" / "massmem.log"

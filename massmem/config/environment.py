@@ -104,6 +104,11 @@ def history_overrides(environ: Mapping[str, str]) -> tuple[dict[str, bool | int 
     return values, problems
 
 
+def history_origins() -> dict[str, str]:
+    """The variable for each key of memory.conversation_memory that has one."""
+    return {key: name for name, key, _ in _HISTORY}
+
+
 def _is_unicode(text: str) -> bool:
     """Bytes of the environment that are no UTF-8 arrive as lone surrogates."""
     return not any("\ud800" <= char <= "\udfff" for char in text)

@@ -25,7 +25,7 @@ _LISTED_ELSEWHERE = {"agents[].memory"}
 
 def key_table() -> str:
     """A Markdown table: key, type, default and meaning of everything that a configuration file may hold."""
-    meanings = _docstrings()
+    meanings = docstrings()
     rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
     rows += [_row(cells) for cells in _rows(models.TeamConfig, "", meanings)]
     return "\n".join(rows) + "\n"
@@ -92,7 +92,7 @@ def _default(info: FieldInfo) -> str:
     return f"`{json.dumps(default)}`" if not isinstance(default, str) else f"`{default}`"
 
 
-def _docstrings() -> dict[tuple[str, str], str]:
+def docstrings() -> dict[tuple[str, str], str]:
     """(class, field) -> the line below the field.
 
     Read from the source when asked for: pydantic's use_attribute_docstrings does it at import, for 0.1 s of each start.

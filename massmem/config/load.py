@@ -1,7 +1,9 @@
 """A configuration file in, a validated team out, or every problem at once."""
 
 import difflib
+import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,8 +19,11 @@ from massmem.errors import ConfigError
 
 EXAMPLES = "@examples/"
 _SUFFIXES = (".yaml", ".yml")
-# With no configuration, the first variable that is set decides: who answers and with which model.
-_DEFAULTS: tuple[tuple[str, BackendType, str], ...] = (
+# With no configuration, the first variable that is set decides: who answers and with which model. A model of "" is that
+# of the shipped configuration of this name.
+KEYED: tuple[tuple[str, BackendType, str], ...] = (
+    ("OPENAI_API_KEY", "openai", ""),
+    ("ANTHROPIC_API_KEY", "anthropic", ""),
     ("GEMINI_API_KEY", "gemini", "gemini-flash-latest"),
     ("GOOGLE_API_KEY", "gemini", "gemini-flash-latest"),
     ("XAI_API_KEY", "grok", "grok-4"),
@@ -32,15 +37,36 @@ _DEFAULTS: tuple[tuple[str, BackendType, str], ...] = (
 )
 
 
-def load_config(path: Path | str, environ: Mapping[str, str]) -> tuple[TeamConfig, list[str]]:
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration, its warnings, and the report that knows where each value was written.
+
+    chosen: the variable whose key has put another provider in the place of the file's, "" when there was none.
+    """
+
+    team: TeamConfig
+    warnings: list[str]
+    report: Report
+    chosen: str = ""
+
+
+def load_config(path: Path | str, environ: Mapping[str, str] | None = None) -> tuple[TeamConfig, list[str]]:
     """Read, expand and validate one file; returns the configuration and warnings, one line each.
 
-    environ: where `${VAR}` and the CONVERSATION_HISTORY_* overrides are looked up.
+    path: also `@examples/NAME`. environ: where `${VAR}` and the CONVERSATION_HISTORY_* overrides are looked up; None:
+    the environment of this process.
 
     Raises:
         ConfigError: all problems of the file, `file:line: dotted.key: message`; no message holds a secret.
     """
-    source = read_yaml(Path(path))
+    found = find_config(str(path)) if str(path).startswith(EXAMPLES) else Path(path)
+    loaded = load(found, os.environ if environ is None else environ)
+    return loaded.team, loaded.warnings
+
+
+def load(path: Path, environ: Mapping[str, str]) -> Loaded:
+    """As load_config, with all that is known of the file."""
+    source = read_yaml(path)
     report = Report(plain(str(path)), source.lines, source.problems)
     data = expand(source.data, environ, report)
     if "source" in data:
@@ -53,28 +79,36 @@ def load_config(path: Path | str, environ: Mapping[str, str]) -> tuple[TeamConfi
     problems = report.rendered() + history_overrides(environ)[1]
     if problems or team is None:
         raise ConfigError(problems)
-    return team, [warning] if warning else []
+    return Loaded(team, [warning] if warning else [], report)
 
 
 def default_config(environ: Mapping[str, str], home: Path) -> tuple[TeamConfig, list[str]]:
-    """The team when no configuration was named, and warnings; home is massmem's own folder, `~/.massmem`.
+    """The team when no configuration was named, and warnings; see load_default."""
+    loaded = load_default(environ, home)
+    return loaded.team, loaded.warnings
+
+
+def load_default(environ: Mapping[str, str], home: Path) -> Loaded:
+    """The team when no configuration was named; home is massmem's own folder, `~/.massmem`.
 
     `config.yaml` in it, else three agents of the provider whose key is in `environ`, else the embedded local model.
 
     Raises:
         ConfigError: as `load_config`.
     """
-    own = home / "config.yaml"
+    own = own_config(home)
     if _exists(own):
-        return load_config(own, environ)
-    for variable, name in (("OPENAI_API_KEY", "openai"), ("ANTHROPIC_API_KEY", "anthropic")):
-        if environ.get(variable):
-            return load_config(find_config(EXAMPLES + name), environ)
-    for variable, kind, model in _DEFAULTS:
-        if environ.get(variable):
-            team, warnings = load_config(find_config(EXAMPLES + "openai"), environ)
-            return _with_backend(team, kind, model), warnings
-    return load_config(find_config(EXAMPLES + "local"), environ)
+        return load(own, environ)
+    variable, kind, model = next((row for row in KEYED if environ.get(row[0])), ("", "local", ""))
+    loaded = load(find_config(EXAMPLES + ("openai" if model else kind)), environ)
+    if not model:
+        return loaded
+    return Loaded(_with_backend(loaded.team, kind, model), loaded.warnings, loaded.report, variable)
+
+
+def own_config(home: Path) -> Path:
+    """The configuration that counts when none was named."""
+    return home / "config.yaml"
 
 
 def _with_backend(team: TeamConfig, kind: BackendType, model: str) -> TeamConfig:

@@ -1,9 +1,9 @@
 from massmem.config import models, reference
-from massmem.config.key_table import _docstrings  # pyright: ignore[reportPrivateUsage]  # every field must have one
+from massmem.config.key_table import docstrings
 
 
 def test_every_field_has_a_meaning() -> None:
-    described = _docstrings()
+    described = docstrings()
     for section in models.Section.__subclasses__():
         if section is not models.AgentConfig:
             for name in section.model_fields:

@@ -1,0 +1,124 @@
+"""`massmem config` and `massmem paths`: what a user sees of a configuration."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from massmem.cli.main import main
+from massmem.config.load import load_config, resolve_agents
+from tests.support.cli import script, write_team
+
+KEY = "sk-proj-0123456789abcdefghij"
+
+
+@pytest.fixture
+def team(tmp_path: Path) -> str:
+    return write_team(tmp_path, script("one"), script("two"), coordination={"max_rounds": 2})
+
+
+def test_a_valid_file(team: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["config", "validate", team]) == 0
+    assert capsys.readouterr() == (f"{team}: valid; agents: a (scripted), b (scripted)\n", "")
+    assert main(["config", "validate", team, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"valid": True, "file": team, "warnings": [], "agents": ["a", "b"]}
+
+
+def test_all_problems_at_once_with_their_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "team.yaml"
+    path.write_text("agents:\n  - {id: a, backend: {type: opnai}}\ncordination: {}\n")
+    assert main(["config", "validate", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert f"{path}:2: agents.0.backend.type: 'opnai' is not one of" in err
+    assert f"{path}:3: cordination: unknown key (did you mean 'coordination'?)" in err
+
+
+def test_a_warning_is_no_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "team.yaml"
+    path.write_text("agent: {id: a, backend: {type: scripted}}\nui: {display_type: rich}\n")
+    assert main(["config", "validate", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(f"{path}: valid")
+    assert "ui" in err
+
+
+def test_without_a_file_it_is_the_one_that_would_count(home: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["config", "validate"]) == 0
+    assert "local.yaml: valid; agents: analyst (local)" in capsys.readouterr().out
+    (home / ".massmem").mkdir()
+    (home / ".massmem" / "config.yaml").write_text("agent: {id: me, backend: {type: scripted}}")
+    assert main(["config", "validate"]) == 0
+    assert capsys.readouterr().out == f"{home}/.massmem/config.yaml: valid; agents: me (scripted)\n"
+
+
+@pytest.mark.parametrize("name", ["@examples/scripted", "@examples/local", "@examples/order"])
+def test_what_is_shown_means_the_same_when_it_is_read_again(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["config", "show", name]) == 0
+    path = tmp_path / "shown.yaml"
+    path.write_text(capsys.readouterr().out)
+    shown, warnings = load_config(path, {})
+    meant, _ = load_config(name, {})
+    assert warnings == []
+    assert shown.model_copy(update={"source": ""}) == meant.model_copy(update={"source": ""})
+    assert resolve_agents(shown, {}) == resolve_agents(meant, {})
+
+
+def test_shown_with_origins_and_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("SOME_KEY", KEY)
+    path = tmp_path / "team.yaml"
+    path.write_text("agent:\n  id: a\n  backend: {type: openai, model: m, api_key: '${SOME_KEY}'}\n")
+    assert main(["config", "show", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert KEY not in text
+    assert f"environment, {path}:3" in next(line for line in text.splitlines() if "api_key: " in line)
+    assert main(["config", "show", str(path), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["config"] == yaml.safe_load(text)
+    assert said["origins"]["agents.0.backend.model"] == f"{path}:3"
+    assert said["origins"]["coordination.max_rounds"] == "default"
+
+
+def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]):
+    assert main(["config", "schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "massmem configuration"
+
+
+def test_an_editors_line_does_no_harm(team: str, capsys: pytest.CaptureFixture[str]):
+    path = Path(team)
+    path.write_text(f"# yaml-language-server: $schema=massmem.schema.json\n{path.read_text()}")
+    assert main(["config", "validate", team]) == 0
+
+
+def test_paths(team: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setenv("MASSMEM_MODELS", "/srv/models")
+    assert main(["paths", "--config", team, "--json"]) == 0
+    own = home / ".massmem"
+    assert json.loads(capsys.readouterr().out) == {
+        "home": str(own),
+        "config": team,
+        "store": str(own / "massmem.db"),
+        "registry": str(own / "sessions.json"),
+        "memory": str(own / "memory"),
+        "models": "/srv/models",
+        "logs": str(own / "logs"),
+        "debug_logs": str(Path.cwd() / ".massmem" / "massmem_logs"),
+    }
+    assert main(["paths", "--config", team]) == 0
+    assert f"store       {own}/massmem.db\n" in capsys.readouterr().out
+    assert not own.exists()
+
+
+def test_paths_of_servers_have_no_password(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    memory = {"persistent_memory": {"qdrant": {"mode": "server", "url": "http://me:hunter2@box:6333"}}}
+    team = write_team(tmp_path, script("one"), store={"url": "postgresql://me:hunter2@box/db"}, memory=memory)
+    assert main(["paths", "--config", team]) == 0
+    text = capsys.readouterr().out
+    assert "hunter2" not in text
+    assert "postgresql://me@box/db" in text
+    assert "http://me@box:6333" in text
