@@ -3,13 +3,14 @@
 from collections.abc import AsyncIterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from massmem.events import Event
 from massmem.memory.memories import Selection
 from massmem.records import (
     ListedSession,
     LogEntry,
+    MessageKind,
     MessageRecord,
     RecordingCounts,
     RecordingKind,
@@ -45,6 +46,17 @@ class StoreInfo:
     durable: bool = True
     always: str = ""
     once: tuple[str, ...] = ()
+
+
+class Said(NamedTuple):
+    """A message of a conversation as its users see it. agent_id: who answered. confidence: of a final answer."""
+
+    seq: int
+    kind: MessageKind
+    content: str
+    agent_id: str | None
+    confidence: float | None
+    at: datetime
 
 
 class SessionStore(Protocol):
@@ -129,6 +141,10 @@ class SessionStore(Protocol):
 
         before: only messages with a smaller seq. Costs what `limit` costs, whatever the length of the log.
         """
+        ...
+
+    async def said(self, session_id: str, owner: str, before: int | None, limit: int) -> list[Said]:
+        """As `conversation`, of a session that is the owner's and not being deleted; nothing of any other."""
         ...
 
     async def latest_summary(self, session_id: str, agent_id: str) -> MessageRecord | None:

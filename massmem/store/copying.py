@@ -8,12 +8,17 @@ from massmem.messages import clean_text
 from massmem.records import SessionCopy, SessionRecord
 from massmem.store import append, state
 from massmem.store.dialect import Dialect
-from massmem.store.schema import SESSION, chat_sessions, events, recordings, turns
+from massmem.store.schema import SESSION, TURN, WITHOUT_DELTAS, chat_sessions, events, recordings, turns
 
 _AFTER = sa.bindparam("after", type_=sa.Integer)
 LOG = (
     sa.select(events.c.seq, events.c.turn, events.c.payload)
     .where(events.c.session_id == SESSION, events.c.seq > _AFTER)
+    .order_by(events.c.seq)
+)
+OF_TURN = (
+    sa.select(events.c.payload)
+    .where(events.c.session_id == SESSION, events.c.turn == TURN, sa.text(WITHOUT_DELTAS))
     .order_by(events.c.seq)
 )
 QUEUE = (

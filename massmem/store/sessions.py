@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from massmem.messages import clean_text
 from massmem.records import ListedSession, SessionCounts, SessionFilter, SessionRecord
+from massmem.store.base import Said
 from massmem.store.dialect import Dialect
 from massmem.store.schema import (
     CONVERSATION,
@@ -23,6 +24,23 @@ DELETING = "deleting"
 
 _s = chat_sessions.c
 _OF_SESSION = _s.session_id == SESSION
+
+ONE = sa.select(chat_sessions).where(_OF_SESSION)
+ALIVE = (
+    sa.select(chat_sessions)
+    .where(_s.status != DELETING)
+    .order_by(_s.created_at.desc(), _s.session_id.desc())
+)  # fmt: skip
+
+_OWNED = sa.exists().where(
+    _OF_SESSION, _s.user_id == sa.bindparam("of_owner", type_=sa.Text), _s.status != DELETING
+)  # fmt: skip
+
+
+def for_owner(conversation: sa.Select[*tuple[Any, ...]]) -> sa.Select[*tuple[Any, ...]]:
+    """The messages that `conversation` selects, as `Said`, if the session is that of the parameter of_owner."""
+    columns = [chat_messages.c[{"at": "created_at"}.get(field, field)] for field in Said._fields]
+    return conversation.with_only_columns(*columns).where(_OWNED)
 
 
 def _of_last_answer(column: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:

@@ -34,18 +34,15 @@ from massmem.records import (
 from massmem.store import copying, sessions, state, turn_rows
 from massmem.store import recordings as queue
 from massmem.store.append import append, restore
-from massmem.store.base import StoreInfo
+from massmem.store.base import Said, StoreInfo
 from massmem.store.dialect import Dialect
 from massmem.store.rows import entries, missing, payload
 from massmem.store.schema import (
     CONVERSATION,
     SESSION,
     SUMMARIES,
-    TURN,
-    WITHOUT_DELTAS,
     chat_messages,
     chat_sessions,
-    events,
     turns,
 )
 from massmem.store.threads import Threads
@@ -59,17 +56,6 @@ _ATTEMPTS = 5
 WRITES = "massmem_writes"
 """The execution option of connections that write."""
 
-_GET_SESSION = sa.select(chat_sessions).where(chat_sessions.c.session_id == SESSION)
-_LIST_SESSIONS = (
-    sa.select(chat_sessions)
-    .where(chat_sessions.c.status != sessions.DELETING)
-    .order_by(chat_sessions.c.created_at.desc(), chat_sessions.c.session_id.desc())
-)
-_TURN_EVENTS = (
-    sa.select(events.c.payload)
-    .where(events.c.session_id == SESSION, events.c.turn == TURN, sa.text(WITHOUT_DELTAS))
-    .order_by(events.c.seq)
-)
 _ANY_MESSAGES = sa.select(*[column for column in chat_messages.c if column.name != "row_id"])
 _MESSAGES = _ANY_MESSAGES.where(chat_messages.c.session_id == SESSION)
 _TURN_MESSAGES = _ANY_MESSAGES.where(queue.OF_TURN).order_by(chat_messages.c.seq)
@@ -79,6 +65,7 @@ _CONVERSATION = (
     .order_by(chat_messages.c.seq.desc())
     .limit(sa.bindparam("most", type_=sa.Integer))
 )
+_SAID = sessions.for_owner(_CONVERSATION)
 _SUMMARY = (
     _MESSAGES.where(sa.text(SUMMARIES), chat_messages.c.agent_id == sa.bindparam("of_agent", type_=sa.Text))
     .order_by(chat_messages.c.seq.desc())
@@ -112,11 +99,11 @@ class SqlStore:
         await self._write(insert)
 
     async def get_session(self, session_id: str) -> SessionRecord | None:
-        found = await self._read(_GET_SESSION, of_session=clean_text(session_id))
+        found = await self._read(sessions.ONE, of_session=clean_text(session_id))
         return SessionRecord(**found[0]) if found else None
 
     async def list_sessions(self, limit: int | None = None, offset: int = 0) -> list[SessionRecord]:
-        return [SessionRecord(**row) for row in await self._read(_LIST_SESSIONS.limit(limit).offset(offset))]
+        return [SessionRecord(**row) for row in await self._read(sessions.ALIVE.limit(limit).offset(offset))]
 
     async def find_sessions(
         self, wanted: SessionFilter, limit: int | None = None, offset: int = 0
@@ -166,7 +153,7 @@ class SqlStore:
         return await self._write(change)
 
     async def turn_events(self, session_id: str, turn: int) -> list[Event]:
-        found = await self._read(_TURN_EVENTS, of_session=clean_text(session_id), of_turn=turn)
+        found = await self._read(copying.OF_TURN, of_session=clean_text(session_id), of_turn=turn)
         return [EVENT.validate_json(row["payload"]) for row in found]
 
     async def last_turn(self, session_id: str) -> TurnRecord | None:
@@ -186,6 +173,11 @@ class SqlStore:
             _CONVERSATION, of_session=clean_text(session_id), before=_LAST if before is None else before, most=limit
         )
         return [MessageRecord(**row) for row in found]
+
+    async def said(self, session_id: str, owner: str, before: int | None, limit: int) -> list[Said]:
+        of = {"of_session": clean_text(session_id), "of_owner": clean_text(owner)}
+        where = {**of, "before": _LAST if before is None else before, "most": limit}
+        return await self.look(lambda connection: [Said(*row) for row in connection.execute(_SAID, where).all()])
 
     async def latest_summary(self, session_id: str, agent_id: str) -> MessageRecord | None:
         found = await self._read(_SUMMARY, of_session=clean_text(session_id), of_agent=agent_id)
@@ -334,7 +326,7 @@ class SqlStore:
         def read(connection: sa.Connection) -> list[dict[str, Any]]:
             result = connection.execute(query, parameters)
             names = tuple(result.keys())
-            return [dict(zip(names, row, strict=True)) for row in result]
+            return [dict(zip(names, row, strict=True)) for row in result.all()]
 
         return await self.look(read)
 

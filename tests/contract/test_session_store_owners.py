@@ -65,3 +65,23 @@ async def test_what_was_asked_under_a_name(store: SessionStore) -> None:
         pass
     await owned(store, "a", "alice")
     assert await store.asked("a", "r1") is None
+
+
+async def test_a_conversation_is_shown_to_its_owner(store: SessionStore) -> None:
+    await owned(store, "a", "alice")
+    await owned(store, "nobody's", None)
+    await store.append("a", 1, [begin("ann"), done(1)])
+    await store.append("a", 2, [begin("ann", at=2)])
+    await store.append("nobody's", 1, [begin("ann"), done(1)])
+    whole = await store.conversation("a", None, 10)
+    assert [tuple(each) for each in await store.said("a", "alice", None, 10)] == [
+        (m.seq, m.kind, m.content, m.agent_id, m.confidence, m.created_at) for m in whole
+    ]
+    assert len(whole) == 3
+    assert [m.seq for m in await store.said("a", "alice", whole[0].seq, 1)] == [whole[1].seq]
+    for other in ("bob", "Alice", "alic_", "%", "", "\ud800", "alice\x00"):
+        assert await store.said("a", other, None, 10) == []
+        assert await store.said("nobody's", other, None, 10) == []
+    assert await store.said("b", "alice", None, 10) == []
+    assert await store.delete_session("a", 0) is not None
+    assert await store.said("a", "alice", None, 10) == []

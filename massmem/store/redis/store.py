@@ -27,7 +27,7 @@ from massmem.records import (
     SessionState,
     TurnRecord,
 )
-from massmem.store.base import Retention, StoreInfo
+from massmem.store.base import Retention, Said, StoreInfo
 from massmem.store.redis import listing, queue, scripts
 from massmem.store.redis.append import Adding, creating, keeping, storing
 from massmem.store.redis.client import RedisClient
@@ -160,6 +160,13 @@ class RedisStore:
 
     async def conversation(self, session_id: str, before: int | None, limit: int) -> list[MessageRecord]:
         return await self._reading.conversation(clean_text(session_id), before, limit)
+
+    async def said(self, session_id: str, owner: str, before: int | None, limit: int) -> list[Said]:
+        session = await self.get_session(session_id)
+        if session is None or session.user_id != owner or session.status == "deleting":
+            return []
+        found = await self.conversation(session_id, before, limit)
+        return [Said(m.seq, m.kind, m.content, m.agent_id, m.confidence, m.created_at) for m in found]
 
     async def latest_summary(self, session_id: str, agent_id: str) -> MessageRecord | None:
         """Also one that is trimmed: what it stands for is."""
