@@ -16,37 +16,35 @@ the value, and the round goes on. A turn that is given up instead has `param_cle
 message is asked as a question of its own. Values of params stand in no event but `user_replied.text`, which nobody
 shows.
 
-`notice`, `context_measured` and `tool_returned` may stand anywhere; `context_compressed` too, also after the end of the
-turn, when the next one is prepared for. An event that was yielded to a caller is on disk.
+A reply that calls tools is followed by one `tool_called` for each call, then by a `tool_returned` for each, in the
+order in which they end, then by the next reply; what is in the log is not called again.
+
+`notice`, `context_measured` and a `tool_returned` from outside a turn may stand anywhere; `context_compressed` too,
+also after the end of the turn, when the next one is prepared for. `message_added`, `note_added` and `history_cleared`
+stand outside of turns, `turn_undone` after the end of its own. An event that was yielded to a caller is on disk.
 """
 
-from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from massmem.messages import Usage
+from massmem.session_events import EventBase, HistoryCleared, MessageAdded, NoteAdded, Notice, TurnUndone
+from massmem.session_events import now as now
+from massmem.tool_events import ToolCalled, ToolReturned
 
 SCHEMA_VERSION = 1
 
 Step = Literal["answer", "vote", "present"]
 Channel = Literal["text", "reasoning"]
 CountedBy = Literal["api", "buffer"]
-CompressionReason = Literal["overflow", "threshold", "background"]
+CompressionReason = Literal["overflow", "threshold", "background", "asked"]
 Cleared = Literal["gave_up", "cancel", "reset", "change", "timeout"]
+Limit = Literal["timeout", "cost", "tokens"]
 Decision = Literal["only_answer", "consensus", "plurality", "tie_earliest", "no_votes_earliest"]
 
 
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
-class _Event(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    at: datetime = Field(default_factory=now)
-
-
-class TurnStarted(_Event):
+class TurnStarted(EventBase):
     """seed fixes every shuffle of the turn. agents: ids in configuration order.
 
     request: the name under which this was asked and is never asked again, "" for none; also of what follows.
@@ -62,7 +60,7 @@ class TurnStarted(_Event):
     request: str = ""
 
 
-class TurnResumed(_Event):
+class TurnResumed(EventBase):
     """The turn was cut off and goes on; `agents` are those of the present configuration."""
 
     type: Literal["turn_resumed"] = "turn_resumed"
@@ -73,7 +71,7 @@ class TurnResumed(_Event):
     request: str = ""
 
 
-class RoundStarted(_Event):
+class RoundStarted(EventBase):
     """agents: those that act in this round. final: only votes are taken."""
 
     type: Literal["round_started"] = "round_started"
@@ -82,14 +80,14 @@ class RoundStarted(_Event):
     final: bool = False
 
 
-class AgentStarted(_Event):
+class AgentStarted(EventBase):
     type: Literal["agent_started"] = "agent_started"
     agent_id: str
     round: int
     step: Step
 
 
-class AgentDelta(_Event):
+class AgentDelta(EventBase):
     """A piece of streamed output; pieces of one agent join to what it said."""
 
     type: Literal["agent_delta"] = "agent_delta"
@@ -99,7 +97,7 @@ class AgentDelta(_Event):
     text: str
 
 
-class AgentRetrying(_Event):
+class AgentRetrying(EventBase):
     """The request failed and is sent again after `delay` seconds; deltas since `agent_started` are void."""
 
     type: Literal["agent_retrying"] = "agent_retrying"
@@ -110,7 +108,7 @@ class AgentRetrying(_Event):
     attempt: int
 
 
-class AnswerSubmitted(_Event):
+class AnswerSubmitted(EventBase):
     """A new current answer of this agent. number: 1 for the first answer of the turn, counted over all agents."""
 
     type: Literal["answer_submitted"] = "answer_submitted"
@@ -122,7 +120,7 @@ class AnswerSubmitted(_Event):
     usage: Usage
 
 
-class BallotCast(_Event):
+class BallotCast(EventBase):
     """choice: the id of the agent whose answer the ballot is for."""
 
     type: Literal["ballot_cast"] = "ballot_cast"
@@ -134,7 +132,7 @@ class BallotCast(_Event):
     usage: Usage
 
 
-class ParamRequested(_Event):
+class ParamRequested(EventBase):
     """The agent cannot go on without a value that only the user knows. prompt: how it would ask for it."""
 
     type: Literal["param_requested"] = "param_requested"
@@ -146,7 +144,7 @@ class ParamRequested(_Event):
     usage: Usage
 
 
-class BallotsVoided(_Event):
+class BallotsVoided(EventBase):
     """A new answer came in: these agents' ballots no longer count, they act again."""
 
     type: Literal["ballots_voided"] = "ballots_voided"
@@ -154,7 +152,7 @@ class BallotsVoided(_Event):
     agents: tuple[str, ...]
 
 
-class AgentFailed(_Event):
+class AgentFailed(EventBase):
     """The agent could not act. out: it takes no further part in this turn. error: the class name in massmem.errors."""
 
     type: Literal["agent_failed"] = "agent_failed"
@@ -169,7 +167,7 @@ class AgentFailed(_Event):
     usage: Usage
 
 
-class WinnerDecided(_Event):
+class WinnerDecided(EventBase):
     """votes: standing ballots per agent id. by: how the winner came about."""
 
     type: Literal["winner_decided"] = "winner_decided"
@@ -178,7 +176,7 @@ class WinnerDecided(_Event):
     by: Decision
 
 
-class TurnCompleted(_Event):
+class TurnCompleted(EventBase):
     """limit is set when the turn ended early with what it had.
 
     confidence: how far the council stands behind the answer (see massmem.voting), None for an agent alone.
@@ -191,12 +189,12 @@ class TurnCompleted(_Event):
     reasoning: str = ""
     presented: bool
     usage: Usage
-    limit: Literal["timeout"] | None = None
+    limit: Limit | None = None
     confidence: float | None = None
     escalated: bool = False
 
 
-class TurnFailed(_Event):
+class TurnFailed(EventBase):
     """No agent could answer; the turn is kept and `massmem --session-id S` tries it again."""
 
     type: Literal["turn_failed"] = "turn_failed"
@@ -206,14 +204,14 @@ class TurnFailed(_Event):
     usage: Usage
 
 
-class TurnInterrupted(_Event):
+class TurnInterrupted(EventBase):
     """Stopped from outside; it goes on where it was with `massmem --session-id S`. by user: Ctrl-C."""
 
     type: Literal["turn_interrupted"] = "turn_interrupted"
     by: Literal["user", "signal"]
 
 
-class TurnWaiting(_Event):
+class TurnWaiting(EventBase):
     """The turn waits for the user, who is asked for one value; it goes on with the next message to the session.
 
     agents: those that need it; the others have done their part of the round. asked: how often the user was asked for
@@ -229,7 +227,7 @@ class TurnWaiting(_Event):
     usage: Usage
 
 
-class UserReplied(_Event):
+class UserReplied(EventBase):
     """What the user said when asked for a value; usage: of the request that read it, if it took one.
 
     Whoever shows or logs events leaves `text` out: it may be the value.
@@ -242,14 +240,14 @@ class UserReplied(_Event):
     request: str = ""
 
 
-class ParamProvided(_Event):
+class ParamProvided(EventBase):
     """The value is known; it stands in the session's state, not here."""
 
     type: Literal["param_provided"] = "param_provided"
     param: str
 
 
-class ParamCleared(_Event):
+class ParamCleared(EventBase):
     """The value is no longer waited for.
 
     why: gave_up, asked often enough, the agents go on without it; or what became of the turn, see turn_abandoned.
@@ -260,7 +258,7 @@ class ParamCleared(_Event):
     why: Cleared
 
 
-class TurnAbandoned(_Event):
+class TurnAbandoned(EventBase):
     """A turn that waited for the user is given up; it stays in the log.
 
     why: the user said so (cancel), wants to start over (reset, the known values are forgotten too) or asked something
@@ -274,16 +272,7 @@ class TurnAbandoned(_Event):
     usage: Usage
 
 
-class MessageAdded(_Event):
-    """A message that a program put into the conversation, outside of any turn."""
-
-    type: Literal["message_added"] = "message_added"
-    role: Literal["user", "agent", "tool", "system"]
-    text: str
-    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
-
-
-class ContextMeasured(_Event):
+class ContextMeasured(EventBase):
     """How full the agent's context window was in its last request, in tokens.
 
     source: api, the provider's own count of the prompt; buffer, ours. entries: our count per type of entry
@@ -301,7 +290,7 @@ class ContextMeasured(_Event):
     threshold: float | None = None
 
 
-class ContextCompressed(_Event):
+class ContextCompressed(EventBase):
     """Old messages were replaced by a summary in what the agent's model is sent; the log keeps them.
 
     before, after: tokens of the prompt, by our count; window: what the model reads. kept, removed: messages that stay
@@ -323,23 +312,6 @@ class ContextCompressed(_Event):
     until: int | None = None
     by: Literal["model", "extract"]
     usage: Usage
-
-
-class ToolReturned(_Event):
-    """What a tool gave back to an agent, word for word; also one that ran outside a turn. name: of the tool."""
-
-    type: Literal["tool_returned"] = "tool_returned"
-    agent_id: str
-    round: int
-    name: str
-    content: str
-
-
-class Notice(_Event):
-    """Something that the user should know and that stops nothing."""
-
-    type: Literal["notice"] = "notice"
-    message: str
 
 
 Event = Annotated[
@@ -364,8 +336,12 @@ Event = Annotated[
     | ParamCleared
     | TurnAbandoned
     | MessageAdded
+    | NoteAdded
+    | HistoryCleared
+    | TurnUndone
     | ContextMeasured
     | ContextCompressed
+    | ToolCalled
     | ToolReturned
     | Notice,
     Field(discriminator="type"),

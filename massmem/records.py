@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 SessionStatus = Literal["active", "completed", "interrupted", "failed", "waiting", "deleting"]
-TurnStatus = Literal["running", "completed", "failed", "interrupted", "waiting", "abandoned"]
+TurnStatus = Literal["running", "completed", "failed", "interrupted", "waiting", "abandoned", "undone"]
 RecordingKind = Literal["episode", "complete", "extract"]
 RecordingStatus = Literal["pending", "done", "failed", "forgotten"]
 MessageKind = Literal["user", "assistant", "tool_call", "tool_result", "reasoning", "injection", "system"]

@@ -32,7 +32,7 @@ class Exchange:
 
     @property
     def added(self) -> bool:
-        """It is no turn: a program has added these messages before the first question."""
+        """It is no turn: these messages came before the first question, or between turns."""
         return self.record.turn == 0
 
     @property

@@ -21,11 +21,17 @@ def about(session: SessionRecord) -> str:
 
 def heading(said: Exchange) -> str:
     """What a turn is called."""
-    return "Before the first turn" if said.added else f"Turn {said.record.turn}"
+    if said.added:
+        return "Outside of turns"
+    return f"Turn {said.record.turn}{', undone' if said.record.status == 'undone' else ''}"
 
 
 def speaker(message: MessageRecord) -> str:
     """Who said a message that was added: `User`, `Assistant (ann)`, `ann, tool result`."""
+    if message.metadata.get("note"):
+        return "User, to be remembered"
+    if message.metadata.get("cleared"):
+        return "massmem"
     match message.kind:
         case "user":
             return "User"

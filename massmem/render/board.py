@@ -15,13 +15,16 @@ from massmem.events import (
     ContextCompressed,
     ContextMeasured,
     Event,
+    HistoryCleared,
     MessageAdded,
+    NoteAdded,
     Notice,
     ParamCleared,
     ParamProvided,
     ParamRequested,
     RoundStarted,
     Step,
+    ToolCalled,
     ToolReturned,
     TurnAbandoned,
     TurnCompleted,
@@ -29,6 +32,7 @@ from massmem.events import (
     TurnInterrupted,
     TurnResumed,
     TurnStarted,
+    TurnUndone,
     TurnWaiting,
     UserReplied,
     WinnerDecided,
@@ -37,7 +41,9 @@ from massmem.messages import Usage
 
 AgentEvent = AgentStarted | AgentDelta | AgentRetrying | AnswerSubmitted | BallotCast | ParamRequested | AgentFailed
 ContextEvent = ContextMeasured | ContextCompressed
-UserEvent = UserReplied | ParamProvided | ParamCleared | MessageAdded
+ToolEvent = ToolCalled | ToolReturned
+SessionEvent = MessageAdded | NoteAdded | HistoryCleared | TurnUndone
+UserEvent = UserReplied | ParamProvided | ParamCleared | SessionEvent
 TurnEnd = TurnCompleted | TurnFailed | TurnInterrupted | TurnWaiting | TurnAbandoned
 TurnEvent = TurnStarted | TurnResumed | RoundStarted | BallotsVoided | WinnerDecided | TurnEnd | Notice
 Phase = Literal["waiting", "working", "retrying", "answered", "voted", "asking", "failed"]
@@ -57,7 +63,8 @@ _TAIL = 1_200
 class AgentState:
     """One agent in this turn. tail: the end of what it streams now. streamed: characters without a usage yet.
 
-    context: how full its window was when it was last measured, or compressed since.
+    context: how full its window was when it was last measured, or compressed since. using: the tools that run for it
+    now, by the ids of the calls. calls: how many it has made.
     """
 
     id: str
@@ -75,6 +82,8 @@ class AgentState:
     failure: AgentFailed | None = None
     retry: AgentRetrying | None = None
     context: ContextMeasured | None = None
+    using: dict[str, str] = field(default_factory=dict[str, str])
+    calls: int = 0
 
     def seconds(self, now: datetime) -> float:
         """Time at work in this turn up to `now`."""
@@ -125,6 +134,17 @@ class AgentState:
             case _:
                 assert_never(event)
 
+    def feed_tool(self, event: ToolEvent) -> None:
+        match event:
+            case ToolCalled():
+                self.using[event.call_id] = event.name
+                self.calls += 1
+                self._restart()
+            case ToolReturned():
+                self.using.pop(event.call_id, None)
+            case _:
+                assert_never(event)
+
     def end_presentation(self, at: datetime, usage: Usage) -> None:
         self.phase = "answered"
         self._stop(at, usage)
@@ -135,6 +155,7 @@ class AgentState:
     def _stop(self, at: datetime, usage: Usage) -> None:
         self.spent, self.started_at = self.seconds(at), None
         self.usage += usage
+        self.using.clear()
         self._restart()
 
 
@@ -161,9 +182,10 @@ class Board:
             self._agent(event.agent_id).feed(event)
         elif isinstance(event, ContextEvent):
             self._agent(event.agent_id).feed_context(event)
+        elif isinstance(event, ToolEvent):
+            self._agent(event.agent_id).feed_tool(event)
         else:
-            # A tool runs between two requests of its agent, which shows as working; the user knows what the user said.
-            _: ToolReturned | UserEvent = event
+            _: UserEvent = event  # the user knows what the user said
 
     def _agent(self, agent_id: str) -> AgentState:
         return self.agents.setdefault(agent_id, AgentState(agent_id))

@@ -174,6 +174,8 @@ def _mark(agent: AgentState, at: datetime) -> str:
 def _state(agent: AgentState) -> str:
     if agent.phase != "working":
         return agent.phase
+    if agent.using:
+        return "tools"
     if agent.thinking or not agent.streamed:
         return "thinking"
     return {"answer": "answering", "vote": "voting", "present": "writing", None: "working"}[agent.step]
@@ -184,6 +186,8 @@ def _said(agent: AgentState, board: Board, width: int) -> str:
     match agent.phase:
         case "working" | "retrying" if agent.retry is not None and not agent.streamed:
             return one_line(f"try {agent.retry.attempt + 1}: {agent.retry.error}", width)
+        case "working" if agent.using:
+            return one_line(f"waits for {', '.join(agent.using.values())}", width)
         case "working":
             return _end(agent.tail, width)
         case "failed" | "asking":

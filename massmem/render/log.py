@@ -12,7 +12,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_SAID = {"question", "content", "text", "reasoning", "reason", "partial", "answer", "prompt", "summary", "metadata"}
+_SAID = {
+    "question",
+    "content",
+    "text",
+    "reasoning",
+    "reason",
+    "partial",
+    "arguments",
+    "answer",
+    "prompt",
+    "summary",
+    "metadata",
+}
 _LEFT_OUT = {"type", "at", "schema_version"}
 
 

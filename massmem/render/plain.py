@@ -11,12 +11,15 @@ from massmem.events import (
     BallotCast,
     BallotsVoided,
     Event,
+    HistoryCleared,
     MessageAdded,
+    NoteAdded,
     Notice,
     ParamCleared,
     ParamProvided,
     ParamRequested,
     RoundStarted,
+    ToolCalled,
     ToolReturned,
     TurnAbandoned,
     TurnCompleted,
@@ -24,11 +27,12 @@ from massmem.events import (
     TurnInterrupted,
     TurnResumed,
     TurnStarted,
+    TurnUndone,
     TurnWaiting,
     UserReplied,
     WinnerDecided,
 )
-from massmem.render.board import AgentEvent, Board, ContextEvent, TurnEvent, UserEvent
+from massmem.render.board import AgentEvent, Board, ContextEvent, ToolEvent, TurnEvent, UserEvent
 from massmem.render.context import short_line
 from massmem.render.figures import count, duration, failure, plural, printable_id, summary, verdict
 from massmem.render.printable import one_line
@@ -67,8 +71,8 @@ def describe(event: Event, board: Board) -> str | None:
         text = _agent_line(event, board)
     elif isinstance(event, ContextEvent):
         text = short_line(event, board.turn)
-    elif isinstance(event, ToolReturned):
-        text = f"{printable_id(event.agent_id)} used {one_line(event.name, _EXCERPT)}"
+    elif isinstance(event, ToolEvent):
+        text = _tool_line(event)
     else:
         text = _user_line(event)
     return text
@@ -119,6 +123,20 @@ def _agent_line(event: AgentEvent, board: Board) -> str | None:
     return text
 
 
+def _tool_line(event: ToolEvent) -> str:
+    """Names, arguments and sizes: what a tool gave back may fill screens."""
+    who, name = printable_id(event.agent_id), one_line(event.name, _EXCERPT)
+    match event:
+        case ToolCalled():
+            return f"{who} calls {name} {one_line(event.arguments, _EXCERPT)}"
+        case ToolReturned(failed=True):
+            return f"{who}: {name} failed: {one_line(event.content, _EXCERPT)}"
+        case ToolReturned():
+            return f"{who} used {name}: {plural(len(event.content), 'character')}"
+        case _:
+            assert_never(event)
+
+
 def _user_line(event: UserEvent) -> str | None:
     """Names only: what the user said may be a value."""
     match event:
@@ -126,7 +144,7 @@ def _user_line(event: UserEvent) -> str | None:
             return f"{event.param} is given"
         case ParamCleared(why="gave_up"):
             return f"{event.param} is not given; the agents go on without it"
-        case UserReplied() | ParamCleared() | MessageAdded():
+        case UserReplied() | ParamCleared() | MessageAdded() | NoteAdded() | HistoryCleared() | TurnUndone():
             return None
         case _:
             assert_never(event)

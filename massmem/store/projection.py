@@ -18,6 +18,7 @@ from massmem.records import MessageKind, RecordingKind, SessionStatus
 
 TITLE_LENGTH = 80
 LAST_MESSAGE_LENGTH = 200
+HISTORY_CLEARED = "The history was cleared here: the agents are shown nothing of what was said before."
 
 Table = Literal["chat_messages", "turns", "answers", "ballots", "recordings", "requests"]
 
@@ -63,7 +64,8 @@ class QueueExtraction:
 RowOp = Insert | SetTurn | VoidBallots | SetSession | QueueExtraction
 
 _TurnEvent = ev.TurnStarted | ev.TurnResumed | ev.TurnCompleted | ev.TurnFailed | ev.TurnInterrupted
-_UserEvent = ev.TurnWaiting | ev.UserReplied | ev.TurnAbandoned | ev.MessageAdded
+_UserEvent = ev.TurnWaiting | ev.UserReplied | ev.TurnAbandoned
+_SessionEvent = ev.MessageAdded | ev.NoteAdded | ev.HistoryCleared | ev.TurnUndone
 _AgentsEvent = ev.AnswerSubmitted | ev.BallotCast | ev.BallotsVoided | ev.AgentFailed | ev.ParamRequested
 
 
@@ -80,7 +82,9 @@ class _Place:
 def numbers_taken(event: ev.Event) -> int:
     """How many sequence numbers the event takes, 1 or 2."""
     match event:
-        case ev.AnswerSubmitted() | ev.BallotCast() | ev.ParamRequested() | ev.TurnCompleted() if event.reasoning:
+        case ev.AnswerSubmitted() | ev.BallotCast() | ev.ParamRequested() | ev.ToolCalled() | ev.TurnCompleted() if (
+            event.reasoning
+        ):
             return 2
         case _:
             return 1
@@ -94,11 +98,19 @@ def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[RowOp
             return _of_turn(place, event)
         case ev.AnswerSubmitted() | ev.BallotCast() | ev.BallotsVoided() | ev.AgentFailed() | ev.ParamRequested():
             return _of_agents(place, event)
-        case ev.TurnWaiting() | ev.UserReplied() | ev.TurnAbandoned() | ev.MessageAdded():
+        case (
+            ev.TurnWaiting()
+            | ev.UserReplied()
+            | ev.TurnAbandoned()
+            | ev.MessageAdded()
+            | ev.NoteAdded()
+            | ev.HistoryCleared()
+            | ev.TurnUndone()
+        ):
             return _of_user(place, event)
         case ev.WinnerDecided():
             return [SetTurn({"winner": event.agent_id})]
-        case ev.ToolReturned() | ev.ContextCompressed():
+        case ev.ToolCalled() | ev.ToolReturned() | ev.ContextCompressed():
             return _of_context(place, event)
         case (
             ev.RoundStarted()
@@ -130,7 +142,7 @@ def _of_turn(place: _Place, event: _TurnEvent) -> list[RowOp]:
             return _turn_ended(place, "interrupted")
 
 
-def _of_user(place: _Place, event: _UserEvent) -> list[RowOp]:
+def _of_user(place: _Place, event: _UserEvent | _SessionEvent) -> list[RowOp]:
     match event:
         case ev.TurnWaiting():
             return _turn_waiting(place, event)
@@ -140,12 +152,29 @@ def _of_user(place: _Place, event: _UserEvent) -> list[RowOp]:
             return [said, *_request(place, event.request)]
         case ev.TurnAbandoned():
             return _turn_ended(place, "abandoned")
+        case _:
+            return _of_session(place, event)
+
+
+def _of_session(place: _Place, event: _SessionEvent) -> list[RowOp]:
+    match event:
         case ev.MessageAdded():
             return _message_added(place, event)
+        case ev.NoteAdded():
+            said = _message(place, "user", event.text, metadata={"note": True})
+            return [said, _recording(place, "episode", None)]
+        case ev.HistoryCleared():
+            # Every agent's view begins after it: `latest_summary` finds it under the agent "".
+            metadata = {"cleared": True, "until": place.seq}
+            return [_message(place, "injection", HISTORY_CLEARED, agent=("", 0), metadata=metadata)]
+        case ev.TurnUndone():
+            return [SetTurn({"status": "undone"}), SetSession(status="completed")]
 
 
-def _of_context(place: _Place, event: ev.ToolReturned | ev.ContextCompressed) -> list[RowOp]:
+def _of_context(place: _Place, event: ev.ToolCalled | ev.ToolReturned | ev.ContextCompressed) -> list[RowOp]:
     match event:
+        case ev.ToolCalled():
+            return _tool_called(place, event)
         case ev.ToolReturned():
             return _tool_returned(place, event)
         case ev.ContextCompressed():
@@ -295,11 +324,34 @@ def _agent_failed(place: _Place, event: ev.AgentFailed) -> list[RowOp]:
     ]
 
 
+def _tool_called(place: _Place, event: ev.ToolCalled) -> list[RowOp]:
+    """What the call cost is part of what the step does, which its answer tells."""
+    agent = (event.agent_id, event.round)
+    said = f"{{{json.dumps(event.name, ensure_ascii=False)}: {_as_json(event.arguments)}}}"
+    metadata = {"call": event.call_id, **({"said": event.text} if event.text else {})}
+    return [
+        *_reasoning(place, agent, event.reasoning),
+        _message(place, "tool_call", said, agent=agent, metadata=metadata),
+    ]
+
+
+def _as_json(arguments: str) -> str:
+    """The arguments as the model wrote them when they are JSON, else as a text."""
+    try:
+        json.loads(arguments)
+    except (ValueError, RecursionError):
+        return json.dumps(arguments, ensure_ascii=False)
+    return arguments
+
+
 def _tool_returned(place: _Place, event: ev.ToolReturned) -> list[RowOp]:
     agent = (event.agent_id, event.round)
+    metadata: dict[str, Any] = {"tool": event.name}
+    if event.call_id:
+        metadata |= {"call": event.call_id, "failed": event.failed}
     return [
-        _message(place, "tool_result", event.content, agent=agent, metadata={"tool": event.name}),
-        *_episode(place, event.agent_id, event.content),
+        _message(place, "tool_result", event.content, agent=agent, metadata=metadata),
+        *(_episode(place, event.agent_id, event.content) if event.recorded else []),
     ]
 
 
@@ -377,7 +429,12 @@ def _used(usage: Usage) -> dict[str, Any]:
 
 
 def _tokens(usage: Usage) -> dict[str, Any]:
-    return {"prompt": usage.prompt, "completion": usage.completion, "reported": usage.reported}
+    return {
+        "prompt": usage.prompt,
+        "completion": usage.completion,
+        "reported": usage.reported,
+        "cost": usage.cost,
+    }
 
 
 def _one_line(text: str, length: int) -> str:

@@ -60,14 +60,20 @@ _ANY_MESSAGES = sa.select(*[column for column in chat_messages.c if column.name 
 _MESSAGES = _ANY_MESSAGES.where(chat_messages.c.session_id == SESSION)
 _TURN_MESSAGES = _ANY_MESSAGES.where(queue.OF_TURN).order_by(chat_messages.c.seq)
 _LAST = 2**31 - 1
+_UNDONE = 1_000
+"""Messages of undone turns that may match a query better than others without keeping them from being found."""
 _CONVERSATION = (
-    _MESSAGES.where(sa.text(f"({CONVERSATION})"), chat_messages.c.seq < sa.bindparam("before", type_=sa.Integer))
+    _MESSAGES.where(
+        sa.text(f"({CONVERSATION})"), turn_rows.STANDS, chat_messages.c.seq < sa.bindparam("before", type_=sa.Integer)
+    )
     .order_by(chat_messages.c.seq.desc())
     .limit(sa.bindparam("most", type_=sa.Integer))
 )
 _SAID = sessions.for_owner(_CONVERSATION)
 _SUMMARY = (
-    _MESSAGES.where(sa.text(SUMMARIES), chat_messages.c.agent_id == sa.bindparam("of_agent", type_=sa.Text))
+    _MESSAGES.where(
+        sa.text(SUMMARIES), turn_rows.STANDS, chat_messages.c.agent_id == sa.bindparam("of_agent", type_=sa.Text)
+    )
     .order_by(chat_messages.c.seq.desc())
     .limit(1)
 )
@@ -201,8 +207,16 @@ class SqlStore:
     async def search_text(
         self, query: str, session_ids: Sequence[str] | None = None, limit: int = 20
     ) -> list[MessageRecord]:
-        search = self._dialect.search(_ANY_MESSAGES, clean_text(query), session_ids, limit)
-        return [] if search is None else [MessageRecord(**row) for row in await self._read(search)]
+        words = clean_text(query)
+        search = self._dialect.search(_ANY_MESSAGES, words, session_ids, limit)
+        found = [] if search is None else [MessageRecord(**row) for row in await self._read(search)]
+        # Asked for only now: of thousands of matches few are undone, and to tell takes a look for each.
+        if found and await self._read(turn_rows.undone({(m.session_id, m.turn) for m in found})):
+            wider = self._dialect.search(_ANY_MESSAGES, words, session_ids, limit + _UNDONE)
+            assert wider is not None  # it has words
+            standing = wider.where(turn_rows.STANDS).limit(limit)
+            found = [MessageRecord(**row) for row in await self._read(standing)]
+        return found
 
     async def winners(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
         found = await self._read(queue.winners(session_ids))

@@ -1,4 +1,7 @@
-"""Statements about turns: read with their texts, given up, found by the name under which they were asked."""
+"""Statements about turns: read with their texts, given up, taken back, found by the name of what was asked."""
+
+from collections.abc import Collection
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -6,6 +9,14 @@ from massmem.store.append import UPDATE_TURN
 from massmem.store.schema import SESSION, chat_messages, requests, turns
 
 _UNFINISHED = ("running", "failed", "interrupted", "waiting")
+
+_taken_back = turns.alias("taken_back")
+STANDS = ~sa.exists().where(
+    _taken_back.c.session_id == chat_messages.c.session_id,
+    _taken_back.c.turn == chat_messages.c.turn,
+    _taken_back.c.status == "undone",
+)
+"""Of a message: its turn was not undone."""
 
 ABANDON = UPDATE_TURN.where(turns.c.status.in_(_UNFINISHED)).values(status="abandoned")
 REQUEST = sa.select(requests.c.seq).where(
@@ -30,3 +41,9 @@ TURNS = (
     .where(turns.c.session_id == SESSION)
 )
 LAST = TURNS.order_by(turns.c.turn.desc()).limit(1)
+
+
+def undone(among: Collection[tuple[str, int]]) -> sa.Select[*tuple[Any, ...]]:
+    """Those of these turns, by session and number, that were taken back."""
+    wanted = sa.tuple_(turns.c.session_id, turns.c.turn).in_(sorted(among))
+    return sa.select(turns.c.turn).where(wanted, turns.c.status == "undone")

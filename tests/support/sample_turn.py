@@ -101,6 +101,9 @@ def waiting_turn() -> list[Event]:
         event(9, "param_cleared", param="zip", why="change"),
         event(9, "turn_abandoned", session_id="session_a", turn=1, why="change", usage=USAGE + USAGE),
         event(9, "message_added", role="user", text="by the way"),
+        event(9, "note_added", text="use tabs"),
+        event(9, "history_cleared"),
+        event(9, "turn_undone", session_id="session_a", turn=1),
     ]
 
 

@@ -103,6 +103,8 @@ class Adding:
                 case projection.SetTurn(values) if row is not None:
                     self.turns[entry.turn] = row = row.model_copy(update=values)
                     self._changed.add(entry.turn)
+                    if row.status == "undone":
+                        self.head.undone |= {entry.turn}
                 case projection.QueueExtraction(seq, at) if queueing and row is not None:
                     self._extract(entry.turn, row, seq, at)
                 case projection.SetSession():

@@ -16,7 +16,7 @@ class Head(BaseModel):
 
     seq, position: the last that were given. turns: number of the last turn. said: messages of the conversation.
     newest: messages of the last turn, and pinned: of the others that are never trimmed. confidence, escalated: of the
-    last answer. pending, done, failed: rows of the queue.
+    last answer. pending, done, failed: rows of the queue. undone: turns that were taken back.
     """
 
     session: SessionRecord
@@ -31,6 +31,7 @@ class Head(BaseModel):
     pending: int = 0
     done: int = 0
     failed: int = 0
+    undone: frozenset[int] = frozenset()
 
 
 class TurnRow(BaseModel):

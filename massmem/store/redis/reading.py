@@ -10,7 +10,7 @@ from massmem.messages import clean_text
 from massmem.records import LogEntry, MessageRecord, RecordingRecord, TurnRecord
 from massmem.store.redis.client import RedisClient
 from massmem.store.redis.keys import Command, id_key, key
-from massmem.store.redis.log import Entry, Said, TurnRow, messages_of, said, turn_record, unpacked
+from massmem.store.redis.log import Entry, Head, Said, TurnRow, messages_of, said, turn_record, unpacked
 from massmem.store.redis.scripts import SEARCH
 from massmem.store.redis.trim import Aside
 from massmem.store.redis.words import flat, has_any, ranked
@@ -36,19 +36,29 @@ class Reading:
 
     async def conversation(self, session_id: str, before: int | None, limit: int) -> list[MessageRecord]:
         found: list[MessageRecord] = []
+        undone = (await self._undone([session_id]))[session_id]
         newest, page = "+inf" if before is None else f"({before}", max(64, 4 * limit)
         while len(found) < limit:
             command = ("ZREVRANGEBYSCORE", key("log", session_id), newest, "-inf", "LIMIT", 0, page)
             log = [unpacked(member) for member in await self._client.run(*command)]
-            found += [m for m in messages_of(session_id, log) if m.kind == "user" or m.final]
+            said_ = messages_of(session_id, log)
+            found += [m for m in said_ if (m.kind == "user" or m.final) and m.turn not in undone]
             if len(log) < page:
                 break
             newest = f"({log[-1].seq}"
         return found[:limit]
 
     async def latest_summary(self, session_id: str, agent_id: str) -> MessageRecord | None:
-        found = await self._client.run("HGET", key("summaries", session_id), clean_text(agent_id))
-        return None if found is None else MessageRecord.model_validate_json(found)
+        newest = await self._client.run("HGET", key("summaries", session_id), clean_text(agent_id))
+        if newest is None:
+            return None
+        found = MessageRecord.model_validate_json(newest)
+        undone = (await self._undone([session_id]))[session_id]
+        if found.turn not in undone:
+            return found
+        log = [unpacked(member) for member in await self._client.run("ZRANGE", key("log", session_id), 0, -1)]
+        standing = [m for m in messages_of(session_id, log) if m.kind == "injection" and m.turn not in undone]
+        return next((m for m in reversed(standing) if m.agent_id == clean_text(agent_id)), None)
 
     async def messages_by_id(self, ids: Iterable[str]) -> list[MessageRecord]:
         wanted = {id_: (match[1], int(match[2], 16)) for id_ in ids if (match := _ID.fullmatch(id_))}
@@ -105,6 +115,7 @@ class Reading:
             part = session_ids[at : at + _PAGE]
             reply += [(i, texts) for i, texts in await self._client.program(SEARCH, len(single), *single, *part)]
         hits = ranked(wanted, reply, len(session_ids))
+        undone = await self._undone({hit.session_id for hit in hits})
         found: list[MessageRecord] = []
         for at in range(0, len(hits), max(limit, 1)):
             reads: list[Command] = [
@@ -113,7 +124,7 @@ class Reading:
             for hit, log in zip(hits[at : at + limit], await self._client.many(reads), strict=True):
                 said_ = [m for m in messages_of(hit.session_id, map(unpacked, log)) if m.seq == hit.seq]
                 # Parts of a word need not stand side by side in what the index finds.
-                found += [m for m in said_ if has_any(wanted, m.content)]
+                found += [m for m in said_ if has_any(wanted, m.content) and m.turn not in undone[m.session_id]]
             if len(found) >= limit:
                 break
         return found[:limit]
@@ -134,6 +145,16 @@ class Reading:
         mine = [row for row in queue if after < row.seq <= page[-1].seq]
         mine.sort(key=lambda row: (row.seq, row.kind, row.agent_id or ""))
         return entries([{"seq": e.seq, "turn": e.turn, "payload": e.payload} for e in page], mine)
+
+    async def _undone(self, session_ids: Iterable[str]) -> dict[str, frozenset[int]]:
+        """The turns of each session that were taken back."""
+        names = list(session_ids)
+        heads = await self._client.many([("HGET", key("session", name), "head") for name in names])
+        nothing = frozenset[int]()
+        return {
+            name: nothing if head is None else Head.model_validate_json(head).undone
+            for name, head in zip(names, heads, strict=True)
+        }
 
     async def _kept_turns(self, session_id: str) -> list[tuple[int, TurnRow]]:
         """In order, without those that were trimmed."""

@@ -40,7 +40,7 @@ def test_a_conversation_says_who_said_what_and_how_it_was_decided():
 def test_what_was_added_before_the_first_turn():
     for everything in (False, True):
         text = conversation(added(), everything=everything)
-        assert text.startswith("\n── Before the first turn · ")
+        assert text.startswith("\n── Outside of turns · ")
         assert text.endswith("In hall four.\n\nann, tool result:\n  Hall H-412, shelf 3.\n\n")
 
 

@@ -64,7 +64,7 @@ def test_what_was_added_before_the_first_turn_is_there_once(form: str, detailed:
     if form == "json":
         assert [turn["turn"] for turn in json.loads(text)["turns"]] == [0, 1]
     else:
-        assert "Before the first turn" in text
+        assert "Outside of turns" in text
         assert "ann, tool result" in text
 
 
