@@ -8,8 +8,8 @@ Importing this module loads neither.
 import asyncio
 import logging
 import math
-from base64 import b64decode
 from binascii import Error as NotBase64
+from binascii import a2b_base64
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from gzip import BadGzipFile, decompress
@@ -144,7 +144,8 @@ def _load() -> "Encoding | None":
         data = decompress((files(_PACKAGE) / "data" / _FILE).read_bytes())
         if sha256(data).hexdigest() != _SHA256:
             raise ValueError("it is not the file that tiktoken uses")
-        ranks = {b64decode(token): int(rank) for token, rank in map(bytes.split, data.splitlines())}
+        words = data.split()  # a token and its rank in turn; whole lists at once take half the time of a loop
+        ranks = dict(zip(map(a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
     except (ImportError, OSError, EOFError, BadGzipFile, NotBase64, ValueError) as e:
         log.warning("tokens are estimated from characters: no vocabulary in %s: %s", _PACKAGE, e)
         return None
