@@ -1,5 +1,6 @@
 """One agent: what it is sent in each step of a turn, and what its reply means."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from massmem import prompts
 from massmem.config.models import AgentConfig
 from massmem.context import Context, Task
-from massmem.errors import ContextOverflow, NotAnActionError, ProviderError
+from massmem.errors import ContextOverflow, LimitReached, NotAnActionError, ProviderError
 from massmem.events import (
     AgentDelta,
     AgentRetrying,
@@ -194,8 +195,8 @@ class Agent:
                             )
                         case _:
                             pass
-        except ProviderError as e:
-            spent.usage += _estimated(request, e.partial or reply.text, retries + 1)
+        except (ProviderError, LimitReached, asyncio.CancelledError) as e:
+            spent.usage += _unended(request, e, reply.text + reply.reasoning, retries + 1)
             raise
         known = reply.usage.prompt or reply.usage.completion
         used = reply.usage if known else _estimated(request, reply.text + reply.reasoning, retries + 1)
@@ -312,6 +313,14 @@ def _not_empty(reply: Reply) -> str:
             "the model sent an empty reply", "raise max_tokens if the model spends them on reasoning"
         )
     return text
+
+
+def _unended(request: ChatRequest, error: BaseException, reply: str, requests: int) -> Usage:
+    """What a request cost that did not end well; one that a limit held back was not sent."""
+    if isinstance(error, LimitReached) and not reply:
+        return Usage()
+    partial = error.partial if isinstance(error, ProviderError) else ""
+    return _estimated(request, partial or reply, requests)
 
 
 def _estimated(request: ChatRequest, reply: str, requests: int) -> Usage:

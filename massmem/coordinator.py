@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 
 from massmem import params
 from massmem.agent import Agent, Spent
+from massmem.budget import Budget
 from massmem.config.models import CoordinationConfig, ParamConfig
 from massmem.errors import LimitReached, NotAnActionError, ProviderError, ProviderUnavailable, TurnError
 from massmem.events import (
     AgentFailed,
     AnswerSubmitted,
+    BallotCast,
     BallotsVoided,
     Event,
+    Limit,
     Notice,
     ParamRequested,
     RoundStarted,
@@ -31,6 +34,7 @@ from massmem.events import (
     WinnerDecided,
 )
 from massmem.messages import Usage
+from massmem.parallel import in_parallel
 from massmem.replies import Reply
 from massmem.voting import Tally, confidence
 
@@ -61,26 +65,47 @@ class _Run:
     agents: Mapping[str, Agent]
     settings: CoordinationConfig
     deadline: float
+    budget: Budget
     tally: Tally = field(default_factory=Tally)
     failures: dict[str, ProviderError] = field(default_factory=dict[str, ProviderError])
     timed_out: bool = False
+    cut: dict[str, tuple[str, Usage]] = field(default_factory=dict[str, tuple[str, Usage]])
+    """What agents had said of an answer when a limit ended it, and what that cost."""
+    lost: Usage = field(default_factory=Usage)
+    """What steps cost that came to nothing, and are in no event."""
+
+    @property
+    def limit(self) -> Limit | None:
+        """Why the turn ends before its time."""
+        return "timeout" if self.timed_out else self.budget.reached
 
 
 async def run_turn(
-    turn: Turn, agents: Mapping[str, Agent], settings: CoordinationConfig
+    turn: Turn, agents: Mapping[str, Agent], settings: CoordinationConfig, budget: Budget | None = None
 ) -> AsyncGenerator[Event, None]:
     """Run a turn, or the rest of it, and yield its events in the order that massmem.events states.
 
     agents: by id, in configuration order. The generator always ends with turn_completed, turn_failed or turn_waiting;
-    closing it cancels every request in flight. Time is limited by `settings.timeout`, in seconds from this call.
+    closing it cancels every request in flight. Time is limited by `settings.timeout`, in seconds from this call;
+    budget: knows prices, and ends the turn when the agents' requests, which it weighs, come to a limit.
     """
-    run = _Run(turn, agents, settings, asyncio.get_running_loop().time() + settings.timeout)
+    run = _Run(turn, agents, settings, asyncio.get_running_loop().time() + settings.timeout, budget or Budget())
     run.tally.apply_all(turn.past)
+    run.budget.begin(run.tally.usage)
     for stage in (_opening(run), _rounds(run), _ending(run)):
         async with aclosing(stage) as events:
-            async for event in events:
+            async for told in events:
+                event = _priced(run, told)
                 run.tally.apply(event)
                 yield event
+
+
+def _priced(run: _Run, event: Event) -> Event:
+    match event:
+        case AnswerSubmitted() | BallotCast() | ParamRequested() | AgentFailed():
+            return event.model_copy(update={"usage": run.budget.priced(event.agent_id, event.usage)})
+        case _:
+            return event
 
 
 async def _opening(run: _Run) -> AsyncGenerator[Event, None]:
@@ -96,7 +121,7 @@ async def _opening(run: _Run) -> AsyncGenerator[Event, None]:
 
 
 async def _rounds(run: _Run) -> AsyncGenerator[Event, None]:
-    """Rounds until the tally is decided, nobody is left, the rounds are used up, the time is, or the user is needed."""
+    """Rounds until the tally is decided, nobody is left, the rounds or a limit are used up, or the user is needed."""
     tally, last = run.tally, run.settings.max_rounds
     if tally.winner is not None:
         return
@@ -115,7 +140,7 @@ async def _rounds(run: _Run) -> AsyncGenerator[Event, None]:
             return  # the round goes on when the user has replied
         if voided := tally.voided():
             yield BallotsVoided(round=number, agents=voided)
-        if run.timed_out:
+        if run.limit is not None:
             return
 
 
@@ -166,6 +191,12 @@ async def _guarded(
             async for event in events:
                 yield event
         return
+    except LimitReached as e:
+        _cut_off(run, agent.id, step, spent, e.partial)
+        return
+    except asyncio.CancelledError:
+        _cut_off(run, agent.id, step, spent, "")
+        raise
     except ProviderError as e:
         error = e
     except Exception as e:  # one failing agent never ends the turn of the others; the log names the bug
@@ -185,44 +216,23 @@ async def _guarded(
     )
 
 
+def _cut_off(run: _Run, agent_id: str, step: Step, spent: Spent, partial: str) -> None:
+    used = run.budget.priced(agent_id, spent.usage)
+    if step == "answer" and partial.strip():
+        run.cut[agent_id] = partial.strip(), used
+    else:
+        run.lost += used
+
+
 async def _in_parallel(run: _Run, steps: Sequence[AsyncGenerator[Event, None]]) -> AsyncGenerator[Event, None]:
-    """Merge the events of all steps as they come, `max_concurrency` steps at a time, until the deadline."""
-    queue: asyncio.Queue[Event | None] = asyncio.Queue()
-    gate = asyncio.Semaphore(run.settings.max_concurrency)
-
-    async def pump(step: AsyncGenerator[Event, None]) -> None:
-        try:
-            async with gate, aclosing(step) as events:
-                async for event in events:
-                    queue.put_nowait(event)
-        finally:
-            queue.put_nowait(None)
-
-    tasks: list[asyncio.Task[None]] = []
-
-    async def start() -> None:
-        for step in steps:
-            tasks.append(asyncio.create_task(pump(step)))
-            await asyncio.sleep(0)  # a request takes a millisecond to send; the loop is free between any two
-
-    starter = asyncio.create_task(start())
-    running = len(steps)
+    """Merge the events of all steps until the time is up, or a limit passed."""
+    merged = in_parallel(steps, run.settings.max_concurrency, run.deadline, lambda: run.budget.exhausted)
     try:
-        while running:
-            async with asyncio.timeout_at(run.deadline):
-                event = await queue.get()
-            if event is None:
-                running -= 1
-            else:
+        async with aclosing(merged) as events:
+            async for event in events:
                 yield event
     except TimeoutError:
         run.timed_out = True
-    finally:
-        starter.cancel()
-        await asyncio.gather(starter, return_exceptions=True)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _ending(run: _Run) -> AsyncGenerator[Event, None]:
@@ -231,6 +241,8 @@ async def _ending(run: _Run) -> AsyncGenerator[Event, None]:
     if (request := tally.waiting.request) is not None:
         yield _waiting(run, request)
         return
+    for event in _cut_answer(run):
+        yield event
     if not tally.answers:
         yield _turn_failed(run)
         return
@@ -247,6 +259,22 @@ async def _ending(run: _Run) -> AsyncGenerator[Event, None]:
     yield _completed(run, winner, reply, spent)
 
 
+def _cut_answer(run: _Run) -> list[Event]:
+    """When a limit left no answer, the longest beginning of one is it: it has been paid for."""
+    longest = max(run.cut, key=lambda agent_id: len(run.cut[agent_id][0]), default=None)
+    told: list[Event] = []
+    if longest is not None and not run.tally.answers:
+        text, used = run.cut.pop(longest)
+        number = run.tally.number + 1
+        told = [
+            Notice(message=f"the answer of {longest} is cut off: {run.budget.failure()[0]}"),
+            AnswerSubmitted(agent_id=longest, round=run.tally.round, number=number, content=text, usage=used),
+        ]
+    for _, used in run.cut.values():
+        run.lost += used
+    return told
+
+
 def _waiting(run: _Run, request: ParamRequested) -> TurnWaiting:
     waiting, name = run.tally.waiting, request.param
     asked = waiting.asked(name)
@@ -258,13 +286,13 @@ def _waiting(run: _Run, request: ParamRequested) -> TurnWaiting:
         agents=waiting.needing(name),
         asked=asked,
         shown=last is not None and (last.param, last.asked) == (name, asked),
-        usage=run.tally.usage,
+        usage=run.tally.usage + run.lost,
     )
 
 
 def _wants_presentation(run: _Run) -> bool:
-    """There are two answers at least to write from, and time is left."""
-    return run.settings.presentation == "synthesize" and len(run.tally.answers) > 1 and not run.timed_out
+    """There are two answers at least to write from, and no limit is reached."""
+    return run.settings.presentation == "synthesize" and len(run.tally.answers) > 1 and run.limit is None
 
 
 async def _presentation(run: _Run, agent: Agent, reply: Reply, spent: Spent) -> AsyncGenerator[Event, None]:
@@ -285,25 +313,27 @@ async def _presentation(run: _Run, agent: Agent, reply: Reply, spent: Spent) -> 
 
 def _completed(run: _Run, winner: WinnerDecided, reply: Reply, spent: Spent) -> TurnCompleted:
     presented, bound = reply.finish is not None, run.settings.escalate_below
+    used = run.tally.usage + run.lost
     sure = confidence(winner.votes, winner.agent_id, len(run.tally.agents), run.tally.round)
     return TurnCompleted(
         winner=winner.agent_id,
         answer=reply.text.strip() if presented else run.tally.answers[winner.agent_id].content,
         reasoning=reply.reasoning if presented else "",
         presented=presented,
-        usage=run.tally.usage + spent.usage if presented else run.tally.usage,
-        limit="timeout" if run.timed_out else None,
+        usage=used + run.budget.priced(winner.agent_id, spent.usage) if presented else used,
+        limit=run.limit,
         confidence=sure,
         escalated=sure is not None and bound is not None and sure < bound,
     )
 
 
 def _turn_failed(run: _Run) -> TurnFailed:
-    if run.timed_out:
-        message = f"no agent answered within {run.settings.timeout:g} seconds"
-        return TurnFailed(
-            message=message, hint="raise coordination.timeout", exit_code=LimitReached.exit_code, usage=run.tally.usage
-        )
+    used = run.tally.usage + run.lost
+    if run.limit is not None:
+        message, hint = f"no agent answered within {run.settings.timeout:g} seconds", "raise coordination.timeout"
+        if not run.timed_out:
+            message, hint = run.budget.failure()
+        return TurnFailed(message=message, hint=hint, exit_code=LimitReached.exit_code, usage=used)
     errors = list(run.failures.values())
     messages = {e.message for e in errors}
     message = messages.pop() if len(messages) == 1 else "; ".join(f"{a}: {e.message}" for a, e in run.failures.items())
@@ -311,7 +341,7 @@ def _turn_failed(run: _Run) -> TurnFailed:
         message=f"no agent could answer: {message}",
         hint=next((e.hint for e in errors if e.hint), ""),
         exit_code=_exit_code(errors),
-        usage=run.tally.usage,
+        usage=used,
     )
 
 

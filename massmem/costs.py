@@ -4,7 +4,8 @@ Nothing is looked up over a network; the prices are those of the installed relea
 (https://github.com/pydantic/genai-prices), without discounts, batch prices or taxes.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,10 +13,12 @@ from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from massmem.config.models import BackendConfig, BackendType
+from massmem.config.models import BackendConfig, BackendType, PriceConfig
 from massmem.errors import ConfigError
-from massmem.messages import Usage
+from massmem.messages import ChatRequest, Usage
+from massmem.providers.base import ChatProvider
 from massmem.providers.presets import PRESETS, address, is_loopback
+from massmem.replies import Chunk, FinishChunk
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, Provider
@@ -36,27 +39,43 @@ _AZURE = (".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azu
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one backend's requests cost. free: they run on this machine. Neither free nor listed: nobody knows."""
+    """What one backend's requests cost.
 
+    given: the configuration says it. free: they run on this machine. named: the provider and the model as genai-prices
+    calls them. Neither of these, or a name that it does not know: nobody knows.
+
+    The first look at the list of prices takes 0.3 s, to load it: ask for `known` once in a thread.
+    """
+
+    given: PriceConfig | None = None
     free: bool = False
-    listed: "tuple[Provider, ModelInfo] | None" = None
+    named: tuple[str, str] | None = None
 
     @property
     def known(self) -> bool:
-        return self.free or self.listed is not None
+        return self.free or self.given is not None or self._listed is not None
+
+    @property
+    def _listed(self) -> "tuple[Provider, ModelInfo] | None":
+        return None if self.named is None else _listed(*self.named)
 
     def cost(self, usage: Usage) -> Decimal | None:
         """Dollars for these tokens; None when the price is not known.
 
         Long prompts of some models cost more a token. That goes by request, so the price is that of the average one.
         """
-        if self.free or not (usage.prompt or usage.completion):
+        if not (usage.prompt or usage.completion):
             return NOTHING
-        if self.listed is None:
+        if self.given is not None:
+            return _given(self.given, usage)
+        if self.free:
+            return NOTHING
+        listed = self._listed
+        if listed is None:
             return None
         from genai_prices import Usage as Tokens
 
-        provider, model = self.listed
+        provider, model = listed
         requests = max(usage.requests, 1)
         each = Tokens(
             input_tokens=Decimal(usage.prompt) / requests,
@@ -71,12 +90,37 @@ class Price:
         return replace(usage, cost=None if cost is None else float(cost))
 
 
+class Priced:
+    """A model whose replies say what they cost."""
+
+    def __init__(self, provider: ChatProvider, price: Price) -> None:
+        self._provider = provider
+        self._price = price
+
+    @property
+    def native_tools(self) -> bool:
+        return self._provider.native_tools
+
+    async def count_prompt(self, request: ChatRequest) -> int | None:
+        return await self._provider.count_prompt(request)
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
+        async with aclosing(self._provider.stream(request)) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, FinishChunk):
+                    yield FinishChunk(chunk.reason, self._price.priced(chunk.usage))
+                else:
+                    yield chunk
+
+
 def price_of(backend: BackendConfig, environ: Mapping[str, str]) -> Price:
-    """The price of what `backend` is sent. The first listed one takes 0.3 s, to load the list: call it in a thread.
+    """The price of what `backend` is sent.
 
     Models in this process, and servers on this machine, cost nothing. A model has a price when the list has it under
     the provider that its address belongs to; at any other address, a proxy or a server of one's own, it has none.
     """
+    if backend.price is not None:
+        return Price(backend.price)
     if backend.type in _IN_PROCESS:
         return Price(free=True)
     try:
@@ -87,12 +131,22 @@ def price_of(backend: BackendConfig, environ: Mapping[str, str]) -> Price:
         return Price(free=True)
     provider = _provider_at(url)
     model = backend.model or PRESETS[backend.type].default_model
-    return Price(listed=_listed(provider, model)) if provider and model else Price()
+    return Price(named=(provider, model)) if provider and model else Price()
 
 
 def cost(usage: Usage, backend: BackendConfig, environ: Mapping[str, str]) -> Decimal | None:
     """Dollars for these tokens of `backend`; None when its price is not known. See `price_of`."""
     return price_of(backend, environ).cost(usage)
+
+
+def _given(price: PriceConfig, usage: Usage) -> Decimal:
+    cached = min(usage.cached, usage.prompt)
+    parts = (
+        (usage.prompt - cached, price.input),
+        (cached, price.input if price.cached is None else price.cached),
+        (usage.completion, price.output),
+    )
+    return (sum((tokens * Decimal(str(dollars)) for tokens, dollars in parts), NOTHING) / 1_000_000).quantize(_STEP)
 
 
 def _provider_at(url: str) -> str | None:
@@ -117,3 +171,7 @@ def _listed(provider: str, model: str) -> "tuple[Provider, ModelInfo] | None":
         if {"input_mtok", "output_mtok"} <= {name for name, price in prices.items() if price is not None}
         else None
     )
+
+
+if TYPE_CHECKING:
+    _CONFORMS: type[ChatProvider] = Priced

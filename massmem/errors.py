@@ -213,4 +213,10 @@ class TurnError(MassmemError):
 
 
 class LimitReached(MassmemError):
+    """partial: text of the reply that was cut off, if one was."""
+
     exit_code: ClassVar[int] = 4
+
+    def __init__(self, message: str, hint: str = "", *, partial: str = "") -> None:
+        super().__init__(message, hint)
+        self.partial = partial

@@ -15,6 +15,7 @@ from typing import Literal, Self
 from massmem.agent import Agent
 from massmem.asking import Params, Reading
 from massmem.batches import batches
+from massmem.budget import Budget
 from massmem.config.models import TeamConfig
 from massmem.coordinator import Turn, run_turn
 from massmem.errors import AskedBeforeError, HomeError, InputError, SessionBusyError, StoreError, UnknownSessionError
@@ -32,6 +33,7 @@ from massmem.listing import Listing
 from massmem.messages import clean_text
 from massmem.new_session import NewSession, agents_of, stored_session
 from massmem.ownership import Ownership, owned
+from massmem.providers.base import ChatProvider
 from massmem.records import SessionRecord, TurnRecord
 from massmem.session_ids import check_session_name
 from massmem.store.reading import existing_session, wanted_session
@@ -341,10 +343,12 @@ class Session:
 
     async def _run(self, turn: Turn) -> AsyncGenerator[Event, None]:
         """Store each batch of events, then yield it; whatever ends the turn from outside is stored as well."""
-        agents = await self._council(turn)
+        budget = Budget(self._config.coordination, self._team.prices)
+        chat = {agent.id: budget.metered(agent, self._team.chat[agent.id]) for agent in self._agents}
+        agents = await self._council(turn, chat)
         for event in self._views.take_prepared():
             yield event
-        source = run_turn(turn, agents, self._config.coordination)
+        source = run_turn(turn, agents, self._config.coordination, budget)
         ended, warnings = False, self._team.warnings()
         try:
             async with aclosing(batches(source, self._stop)) as gathered:
@@ -356,7 +360,7 @@ class Session:
                     self._memory.wake()
                     ended = isinstance(batch[-1], TurnCompleted | TurnFailed | TurnWaiting)
                     if isinstance(batch[-1], TurnCompleted):
-                        self._views.prepare(self.id, turn.number, self._team.chat)
+                        self._views.prepare(self.id, turn.number, chat)
                     for number, event in zip(numbers, batch, strict=True):
                         self.seq = number
                         yield event
@@ -369,10 +373,10 @@ class Session:
                 with suppress(StoreError):  # a store that just failed has raised its error already
                     await self._append(turn.number, [TurnInterrupted(by=self._stopped_by)])
 
-    async def _council(self, turn: Turn) -> dict[str, Agent]:
-        contexts = await self._views.contexts(Place(turn.session_id, turn.number, turn.question), self._team.chat)
+    async def _council(self, turn: Turn, chat: Mapping[str, ChatProvider]) -> dict[str, Agent]:
+        contexts = await self._views.contexts(Place(turn.session_id, turn.number, turn.question), chat)
         asking = self._params.asking(turn.news)
-        return {a.id: Agent(a, self._team.chat[a.id], contexts[a.id], asking) for a in self._agents}
+        return {a.id: Agent(a, chat[a.id], contexts[a.id], asking) for a in self._agents}
 
 
 @dataclass(slots=True)

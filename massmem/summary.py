@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from massmem import prompts
-from massmem.errors import ProviderError
+from massmem.errors import LimitReached, ProviderError
 from massmem.memory.compression import Count, Said, extract, extract_parts, shortened
 from massmem.messages import ChatRequest, Usage, clean_text
 from massmem.providers.base import ChatProvider
@@ -63,7 +63,7 @@ class Summariser:
             reply = Reply()
             try:
                 await self._write(self.provider, previous, shown, reply)
-            except ProviderError as e:
+            except (ProviderError, LimitReached) as e:
                 log.info("%s: the summary is made by code, the model wrote none: %s", self.agent_id, e.message)
             else:
                 if text := clean_text(reply.text).strip():

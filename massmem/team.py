@@ -1,11 +1,15 @@
 """A configuration that was opened: its store, its memory and its models, shared by any number of sessions."""
 
+import asyncio
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 from massmem.config.load import resolve_agents
-from massmem.config.models import TeamConfig
+from massmem.config.models import AgentConfig, TeamConfig
+from massmem.costs import Price, Priced, price_of
+from massmem.errors import InputError
 from massmem.home import make_home
 from massmem.providers import Providers, check_key
 from massmem.providers.base import ChatProvider
@@ -21,7 +25,7 @@ RECORD_AT_EXIT = 3.0
 class Team:
     """Made by `Team.open`, ready after `start`.
 
-    chat: the agents' models, by the agents' ids. windows: what their models read.
+    chat: the agents' models, by the agents' ids. windows: what their models read. prices: what they cost.
     """
 
     def __init__(self, config: TeamConfig, home: Path, store: SessionStore, memory: SessionMemory) -> None:
@@ -31,6 +35,8 @@ class Team:
         self.memory = memory
         self.agents = resolve_agents(config, os.environ)
         self.chat: dict[str, ChatProvider] = {}
+        self.prices = {agent.id: price_of(agent.backend, os.environ) for agent in self.agents}
+        self._pricing: asyncio.Task[bool] | None = None
         self.windows = Windows(self.agents)
         self._providers = Providers()
         self._guest = False
@@ -75,22 +81,44 @@ class Team:
     async def start(self) -> None:
         """Open the models; begin to open the memory and to ask for windows.
 
-        Raises MissingKeyError, MissingModelError, ConfigError: see Providers.open.
+        Raises:
+            MissingKeyError, MissingModelError, ConfigError: see Providers.open.
+            InputError: the costs of a turn are limited, and nobody knows a model's price.
         """
+        if self.config.coordination.max_cost is not None:
+            await asyncio.to_thread(_check_prices, self.agents, self.prices)
         for agent in self.agents:
-            self.chat[agent.id] = await self._providers.open(agent.backend)
+            self.chat[agent.id] = Priced(await self._providers.open(agent.backend), self.prices[agent.id])
+        # Beside the first request, which takes longer: it loads the list of prices.
+        self._pricing = asyncio.create_task(asyncio.to_thread(_all_known, self.prices))
         if not self._guest:
             self.memory.start()
         self.windows.start()
 
     async def close(self) -> None:
         """Record for a moment what is still to be remembered, and let go of everything."""
+        if self._pricing is not None:
+            await self._pricing
         await self.windows.close()
         if not self._guest:
             await self.memory.close(RECORD_AT_EXIT)
         await self._providers.close()
         if not self._guest:
             await self.store.close()
+
+
+def _all_known(prices: Mapping[str, Price]) -> bool:
+    return all(price.known for price in prices.values())
+
+
+def _check_prices(agents: Sequence[AgentConfig], prices: Mapping[str, Price]) -> None:
+    unknown = [agent for agent in agents if not prices[agent.id].known]
+    if unknown:
+        models = ", ".join(f"{agent.id} ({agent.backend.type} {agent.backend.model or 'default'})" for agent in unknown)
+        raise InputError(
+            f"the cost of a turn cannot be limited: the price is not known for {models}",
+            "give the agent's backend.price in the configuration, or limit tokens instead: --max-tokens N",
+        )
 
 
 def _check_keys(config: TeamConfig) -> None:

@@ -127,8 +127,9 @@ def vote(message: MessageRecord) -> tuple[str, str] | None:
 
 def _usage(message: MessageRecord, key: str) -> Usage | None:
     match message.metadata.get(key):
-        case {"prompt": int(prompt), "completion": int(completion), "reported": bool(reported)}:
-            return Usage(prompt, completion, reported=reported)
+        case {"prompt": int(prompt), "completion": int(completion), "reported": bool(reported), **more}:
+            cost = more.get("cost")
+            return Usage(prompt, completion, reported=reported, cost=cost if isinstance(cost, float | int) else None)
         case _:
             return None
 

@@ -22,6 +22,17 @@ MAX_SERVERS = 100
 PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
+class PriceConfig(Section):
+    """Dollars for a million tokens."""
+
+    input: float = Field(ge=0)
+    """Of the prompt."""
+    output: float = Field(ge=0)
+    """Of the reply."""
+    cached: float | None = Field(default=None, ge=0)
+    """Of the part of the prompt that the provider has in its cache; left out: as `input`."""
+
+
 class BackendConfig(Section):
     type: BackendType
     """Which provider; all but anthropic, local and scripted speak the OpenAI protocol."""
@@ -47,6 +58,8 @@ class BackendConfig(Section):
     """Anthropic: budget for extended thinking."""
     script: dict[str, Any] | None = None
     """scripted only: its replies, delays and errors."""
+    price: PriceConfig | None = None
+    """What tokens cost; left out: the provider's list price, where massmem knows it."""
 
 
 class ConversationMemoryConfig(Section):
@@ -233,6 +246,10 @@ class CoordinationConfig(Section):
     """Second name of memory.compression.target_ratio, which wins."""
     timeout: float = Field(default=600, gt=0)
     """Seconds for a turn; then it ends with what it has (exit 4)."""
+    max_cost: float | None = Field(default=None, gt=0)
+    """US dollars for a turn; then it ends with what it has (exit 4). Every model's price must be known."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Tokens for a turn, of prompts and replies; then it ends with what it has (exit 4)."""
     max_tool_rounds: int = Field(default=20, ge=0)
     """Tool calls in a row before an agent must act."""
     ask_user: bool | None = None
