@@ -27,7 +27,7 @@ COMMANDS: dict[str, Command] = {
     "sessions": Command("massmem.cli.sessions", "Find, read, name, export and delete conversations."),
     "config": Command("massmem.cli.config", "Check a configuration, and show what of it counts."),
     "paths": Command("massmem.cli.paths", "Show where everything is kept."),
-    "models": Command("massmem.cli.models", "Show and fetch the models that run on this machine."),
+    "models": Command("massmem.cli.models", "Show the models there are; fetch those that run on this machine."),
     "store": Command("massmem.cli.store", "Move sessions to another database, or save them from a damaged one."),
     "serve": Command("massmem.cli.serve", "Serve the team over HTTP."),
     "token": Command("massmem.cli.token", "Make tokens for users of the HTTP service."),

@@ -1,16 +1,23 @@
-"""`massmem models`: the weights of the models that run on this machine."""
+"""`massmem models`: which there are, and the weights of those that run on this machine."""
 
+import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any
 
 import typer
 
+from massmem.cli.model_servers import Server, model_servers
 from massmem.cli.streams import write_out
-from massmem.errors import InputError
+from massmem.cli.team import prepared
+from massmem.config.models import TeamConfig
+from massmem.errors import ConfigError, InputError
+from massmem.providers.local import CONTEXT_WINDOW
+from massmem.registry import without_password
+from massmem.render.printable import printable
 from massmem.weights import (
     DEFAULT,
     FETCH,
@@ -28,7 +35,7 @@ from massmem.weights import (
 MB = 1e6
 STEP = 10
 
-app = typer.Typer(no_args_is_help=True, help="Show and fetch the models that run on this machine.")
+app = typer.Typer(no_args_is_help=True, help="Show the models there are; fetch those that run on this machine.")
 
 
 @app.command("fetch")
@@ -58,18 +65,54 @@ def fetch_command(
 
 @app.command("list")
 def list_command(
+    config: Annotated[str | None, typer.Option(metavar="FILE", help="The team, as for a question.")] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Ask no server.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
 ) -> None:
-    """List the models that massmem knows: size, whether they are on this machine, whether they were verified."""
-    rows = [_row(weights) for weights in KNOWN]
+    """List the models there are: those that run inside massmem, and those that servers offer.
+
+    Asked are the endpoints of the team, and Ollama, LM Studio, vLLM and llama.cpp at their usual ports here.
+    """
+    rows = [_row(weights) | {"source": "embedded", "context_window": CONTEXT_WINDOW} for weights in KNOWN]
+    servers = [] if offline else asyncio.run(model_servers(_team(config)))
     if as_json:
-        write_out(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
-        return
+        every = [*rows, *(row for server in servers for row in server.rows())]
+        write_out(json.dumps(every, indent=1, ensure_ascii=False) + "\n")
+    else:
+        _show(rows, servers)
+    for server in servers:
+        if server.problem:
+            _notice(printable(f"{server.type}: {server.problem}"))
+    if rows[0]["state"] != "verified" and not as_json:
+        _notice(f"get the embedded model with: {FETCH}")
+
+
+def _team(config: str | None) -> TeamConfig | None:
+    """What is listed does not depend on it: a default that is wrong is only told."""
+    try:
+        return prepared(config).config
+    except ConfigError as e:
+        if config is not None:
+            raise
+        _notice(printable(e.message))
+        return None
+
+
+def _show(rows: Sequence[dict[str, Any]], servers: Sequence[Server]) -> None:
     for row in rows:
         size = f"{row['size'] / MB:,.0f} MB"
-        write_out(f"{row['name']:<30} {size:>9}  {row['state']:<10}  {row['path']}\n")
-    if rows[0]["state"] != "verified":
-        _notice(f"get the embedded model with: {FETCH}")
+        window = f"{row['context_window']:,} tokens"
+        write_out(f"{row['name']:<30} {size:>9}  {row['state']:<10}  {window}  {row['path']}\n")
+    for server in servers:
+        if not server.problem:
+            write_out(printable(f"\n{server.type}, {without_password(server.base_url)}\n"))
+        width = max((len(model.name) for model in server.models), default=0)
+        for model in server.models:
+            window = f"{model.window:,} tokens" if model.window else "-"
+            mark = "*" if model.name in server.used else " "
+            write_out(printable(f"{mark} {model.name:<{width}}  {window:>16}\n"))
+    if any(server.used for server in servers):
+        _notice("*: used by the team")
 
 
 def _chosen(url: str | None, *, small: bool) -> Weights:

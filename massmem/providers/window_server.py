@@ -37,8 +37,8 @@ _ASKED: Mapping[BackendType, tuple[Dialect, ...]] = {
 # A server of which only the address is known.
 _ANY: tuple[Dialect, ...] = ("models", "llamacpp", "ollama", "lmstudio")
 
-# vLLM and SGLang; Groq; OpenRouter, Together and Fireworks; Mistral.
-_FIELDS = ("max_model_len", "context_window", "context_length", "max_context_length")
+# vLLM and SGLang; Groq; OpenRouter, Together and Fireworks; Mistral; Anthropic.
+WINDOW_FIELDS = ("max_model_len", "context_window", "context_length", "max_context_length", "max_input_tokens")
 _NUM_CTX = re.compile(r"^num_ctx\s+(\d+)", re.MULTILINE)
 
 
@@ -103,41 +103,41 @@ class _Server:
 
 
 async def _models(server: _Server) -> int | None:
-    for model in _listed(await server.models()):
+    for model in listed(await server.models()):
         if model.get("id") == server.model:
-            return next((window for name in _FIELDS if (window := _window(model.get(name)))), None)
+            return next((window for name in WINDOW_FIELDS if (window := window_of(model.get(name)))), None)
     return None
 
 
 async def _anthropic(server: _Server) -> int | None:
-    return _window((await server.anthropic_model()).get("max_input_tokens"))
+    return window_of((await server.anthropic_model()).get("max_input_tokens"))
 
 
 async def _llamacpp(server: _Server) -> int | None:
     """n_ctx of one slot: llama-server divides its context among them."""
     settings = _object((await server.get("/props")).get("default_generation_settings"))
-    return _window(settings.get("n_ctx"))
+    return window_of(settings.get("n_ctx"))
 
 
 async def _ollama(server: _Server) -> int | None:
     """The window of the running model; of one that is not loaded, what its Modelfile sets."""
     name = server.model if ":" in server.model else f"{server.model}:latest"
-    for model in _listed(await server.get("/api/ps"), "models"):
+    for model in listed(await server.get("/api/ps"), "models"):
         if name in (model.get("name"), model.get("model")):
-            return _window(model.get("context_length"))
+            return window_of(model.get("context_length"))
     shown = await server.post("/api/show", {"model": server.model})
     if shown.get("remote_model"):  # in Ollama's cloud, which gives a model all that it can read
         known = _object(shown.get("model_info"))
-        return next((_window(known[key]) for key in known if key.endswith(".context_length")), None)
+        return next((window_of(known[key]) for key in known if key.endswith(".context_length")), None)
     parameters = shown.get("parameters")
     found = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
-    return _window(int(found[1])) if found else None
+    return window_of(int(found[1])) if found else None
 
 
 async def _lmstudio(server: _Server) -> int | None:
-    for model in _listed(await server.get("/api/v0/models")):
+    for model in listed(await server.get("/api/v0/models")):
         if model.get("id") == server.model:
-            return _window(model.get("loaded_context_length"))
+            return window_of(model.get("loaded_context_length"))
     return None
 
 
@@ -154,12 +154,12 @@ def _object(value: object) -> Json:
     return cast("Json", value) if isinstance(value, dict) else {}
 
 
-def _listed(reply: Json, name: str = "data") -> Iterator[Json]:
+def listed(reply: Json, name: str = "data") -> Iterator[Json]:
     found = reply.get(name)
     for each in cast("list[object]", found) if isinstance(found, list) else ():
         yield _object(each)
 
 
-def _window(value: object) -> int | None:
+def window_of(value: object) -> int | None:
     """A number that can be one: some servers say 0, or an absurd limit, for "unknown"."""
     return value if type(value) is int and _SMALLEST <= value <= _LARGEST else None

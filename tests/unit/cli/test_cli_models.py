@@ -1,5 +1,6 @@
 """`massmem models` as a process, against a real server on loopback."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 from massmem.weights import from_url
 from tests.support.file_server import FileServer, serving
+from tests.support.provider_stub import Http, running_stub
 
 CONTENT = b"GGUF" + bytes(300_000)
 
@@ -19,6 +21,10 @@ CONTENT = b"GGUF" + bytes(300_000)
 def server() -> Iterator[FileServer]:
     with serving(FileServer({"/m.gguf": CONTENT})) as running:
         yield running
+
+
+def says(value: object) -> Http:
+    return Http(headers={"content-type": "application/json"}, parts=[json.dumps(value).encode()])
 
 
 def massmem(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -64,12 +70,49 @@ def test_what_cannot_be_meant(tmp_path: Path) -> None:
 
 
 def test_list(tmp_path: Path) -> None:
-    rows = json.loads(massmem(tmp_path, "list", "--json").stdout)
+    rows = json.loads(massmem(tmp_path, "list", "--json", "--offline").stdout)
     assert [(row["size"], row["state"]) for row in rows] == [(1_117_320_768, "missing"), (491_400_064, "missing")]
+    assert {(row["source"], row["context_window"]) for row in rows} == {("embedded", 4096)}
     (tmp_path / Path(rows[1]["path"]).name).write_bytes(b"GGUF")
-    ran = massmem(tmp_path, "list")
+    ran = massmem(tmp_path, "list", "--offline")
     assert [line.split()[0:4] for line in ran.stdout.splitlines()] == [
         ["Qwen2.5-Coder-1.5B-Instruct", "1,117", "MB", "missing"],
         ["Qwen2.5-Coder-0.5B-Instruct", "0", "MB", "unverified"],
     ]
     assert ran.stderr == "massmem: get the embedded model with: massmem models fetch\n"
+
+
+async def test_list_of_what_servers_offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_stub() as ollama, running_stub() as remote:
+        ollama.routes = {
+            "/v1/models": says({"data": [{"id": "m:1b", "owned_by": "library"}]}),
+            "/api/ps": says({"models": [{"name": "m:1b", "context_length": 8192}]}),
+        }
+        remote.routes = {"/v1/models": says({"data": [{"id": "big", "context_length": 99_000}, {"id": "other"}]})}
+        monkeypatch.setenv("OLLAMA_HOST", ollama.url)
+        team = tmp_path / "team.yaml"
+        backends = [
+            {"type": "groq", "model": "big", "base_url": f"{remote.url}/v1", "api_key": "k"},
+            {"type": "groq", "model": "big", "base_url": f"{remote.url}/v1", "api_key": "k"},
+            {"type": "mistral"},
+            {"type": "vllm", "model": "x", "base_url": "http://127.0.0.1:9/v1"},
+        ]
+        agents = [{"id": f"a{i}", "backend": backend} for i, backend in enumerate(backends)]
+        team.write_text(json.dumps({"agents": agents}))
+        text = await asyncio.to_thread(massmem, tmp_path, "list", "--config", str(team))
+        rows = json.loads((await asyncio.to_thread(massmem, tmp_path, "list", "--json", "--config", str(team))).stdout)
+    assert f"\ngroq, {remote.url}/v1\n* big       99,000 tokens\n  other                 -\n" in text.stdout
+    assert f"\nollama, {ollama.url}/v1\n  m:1b      8,192 tokens\n" in text.stdout
+    assert "massmem: mistral: No API key for 'mistral': MISTRAL_API_KEY is not set." in text.stderr
+    assert "massmem: vllm: vllm (list of models): " in text.stderr
+    offered = [(r["name"], r["source"], r["context_window"], r["used"]) for r in rows if r["source"] != "embedded"]
+    assert offered == [("big", "groq", 99_000, True), ("other", "groq", None, False), ("m:1b", "ollama", 8192, False)]
+
+
+def test_list_with_a_configuration_of_the_users_that_is_wrong(tmp_path: Path, home: Path) -> None:
+    (home / ".massmem").mkdir()
+    (home / ".massmem" / "config.yaml").write_text("agents: 3")
+    ran = massmem(tmp_path, "list", "--json")
+    assert ran.returncode == 0
+    assert len(json.loads(ran.stdout)) >= 2
+    assert "config.yaml:1: agents: must be a list" in ran.stderr
