@@ -23,6 +23,9 @@ SHORTEST_SECRET = 32
 LONGEST_SUBJECT = 255
 """Characters; as RFC 7519 and OpenID Connect have it."""
 
+_MOST_KEPT = 1_000
+"""Tokens whose signature was checked."""
+
 _WELL_KNOWN = ("your-256-bit-secret", "your-secret", "secretsecret", "changeme", "change-me", "change_me", "replace")
 _FEWEST_CHARACTERS = 8
 _MAKE_ONE = "make one with: openssl rand -hex 32"
@@ -53,6 +56,8 @@ class Tokens:
         self._secrets = _secrets(config) if config.algorithm == "HS256" else {}
         self._keys = Watched(_jwks_file(config), _read_jwks) if config.algorithm != "HS256" else None
         revoked = config.revoked_file
+        self._checked: dict[str, Mapping[str, Any]] = {}
+        self._checked_with: Mapping[str | None, Any] = {}
         self._revoked = Watched(Path(revoked).expanduser(), _read_lines) if revoked is not None else None
         self._options: Any = {
             "require": ["exp", "sub"],
@@ -97,12 +102,28 @@ class Tokens:
         return jwt.encode(claims, self._secrets[kid], "HS256", headers=headers)
 
     def _claims(self, token: str) -> Mapping[str, Any]:
+        """Signatures are checked once, as long as the keys are the same; what time changes is looked at every time."""
+        keys: Mapping[str | None, Any] = self._secrets if self._keys is None else self._keys.value()
+        if keys is not self._checked_with:
+            self._checked, self._checked_with = {}, keys
+        claims = self._checked.get(token)
+        if claims is None:
+            claims = self._decoded(token, keys)
+            while len(self._checked) >= _MOST_KEPT:
+                del self._checked[next(iter(self._checked))]
+            self._checked[token] = claims
+        if claims["exp"] <= time.time():
+            raise Refused("the token has expired")
+        if self._revoked is not None and claims.get("jti") in self._revoked.value():
+            raise Refused("the token was revoked")
+        return claims
+
+    def _decoded(self, token: str, keys: Mapping[str | None, Any]) -> Mapping[str, Any]:
         config = self._config
         try:
-            key = self._key(jwt.get_unverified_header(token).get("kid"))
             claims: dict[str, Any] = jwt.decode(
                 token,
-                key,
+                _key(keys, jwt.get_unverified_header(token).get("kid")),
                 algorithms=[config.algorithm],
                 audience=config.audience,
                 issuer=config.issuer,
@@ -113,20 +134,25 @@ class Tokens:
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError, OverflowError) as e:
             raise Refused("the token is not valid") from e
         at = time.time()
-        begun = min(at, claims.get("iat", at))
-        if claims["exp"] - begun > config.max_lifetime:
+        exp, iat = claims["exp"], claims.get("iat", at)
+        if not (_is_time(exp) and _is_time(iat)):
+            raise Refused("the token is not valid")
+        if exp - min(at, iat) > config.max_lifetime:
             raise Refused("the token lives too long")
-        if self._revoked is not None and claims.get("jti") in self._revoked.value():
-            raise Refused("the token was revoked")
         return claims
 
-    def _key(self, kid: object) -> Any:
-        if kid is not None and not isinstance(kid, str):
-            raise Refused("the token is not valid")
-        keys: Mapping[str | None, Any] = self._secrets if self._keys is None else self._keys.value()
-        if kid not in keys:
-            raise Refused("the token's key is not known")
-        return keys[kid]
+
+def _key(keys: Mapping[str | None, Any], kid: object) -> Any:
+    if kid is not None and not isinstance(kid, str):
+        raise Refused("the token is not valid")
+    if kid not in keys:
+        raise Refused("the token's key is not known")
+    return keys[kid]
+
+
+def _is_time(value: object) -> bool:
+    """A JSON number; a number in quotes is not one (RFC 7519, section 2: NumericDate)."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _subject(claims: Mapping[str, Any]) -> str:

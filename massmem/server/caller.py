@@ -6,7 +6,8 @@ from typing import Annotated, Any
 from uuid import uuid4
 
 from fastapi import Depends, Header, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
 
 from massmem.errors import InputError
 from massmem.server.auth import Refused, User
@@ -15,10 +16,6 @@ from massmem.server.schemas import Problem
 from massmem.server.service import Service
 
 LONGEST_KEY = 255
-
-_bearer = HTTPBearer(auto_error=False, bearerFormat="JWT", description="A JSON Web Token; `sub` is the user.")
-_Documented = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-"""For the description of the interface; who it is, is found by `Tokens`."""
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": text}
@@ -54,26 +51,37 @@ def service_of(request: Request) -> Service:
     return service
 
 
-async def _caller(request: Request, _: _Documented) -> Caller:
-    """Raises Refused, TooMuch."""
-    service = service_of(request)
-    user = service.tokens.user(request.headers.getlist("authorization"))
-    request.state.user = user.sub
-    await service.limits.request(user.sub)
-    return Caller(user, service)
+class _Bearer(SecurityBase):
+    """How the description of the interface names the token."""
+
+    scheme_name = "HTTPBearer"
+    model = HTTPBearer(bearerFormat="JWT", description="A JSON Web Token; `sub` is the user.")
 
 
-async def _scraper(request: Request, _: _Documented) -> Service:
-    """For what is about all users. Raises Refused."""
-    service = service_of(request)
-    user = service.tokens.user(request.headers.getlist("authorization"))
-    if not user.scopes & {"admin", "metrics"}:
-        raise Refused("the token lacks the scope metrics")
-    return service
+class _Authorized(_Bearer):
+    async def __call__(self, request: Request) -> Caller:
+        """Raises Refused, TooMuch."""
+        service = service_of(request)
+        user = service.tokens.user(request.headers.getlist("authorization"))
+        request.state.user = user.sub
+        await service.limits.request(user.sub)
+        return Caller(user, service)
 
 
-Authorized = Annotated[Caller, Depends(_caller)]
-Scraper = Annotated[Service, Depends(_scraper)]
+class _Scraper(_Bearer):
+    """For what is about all users."""
+
+    async def __call__(self, request: Request) -> Service:
+        """Raises Refused."""
+        service = service_of(request)
+        user = service.tokens.user(request.headers.getlist("authorization"))
+        if not user.scopes & {"admin", "metrics"}:
+            raise Refused("the token lacks the scope metrics")
+        return service
+
+
+Authorized = Annotated[Caller, Depends(_Authorized())]
+Scraper = Annotated[Service, Depends(_Scraper())]
 RequestKey = Annotated[
     str | None,
     Header(

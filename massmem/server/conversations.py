@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from massmem.errors import UnknownSessionError
 from massmem.new_session import owner_hash
-from massmem.records import ListedSession, MessageRecord, SessionFilter, SessionRecord
+from massmem.records import ListedSession, SessionFilter, SessionRecord
 from massmem.server.schemas import is_session_id
-from massmem.store.base import SessionStore
+from massmem.store.base import Said, SessionStore
 
 MOST_SHOWN = 10_000
 """Messages of a conversation that is read whole."""
@@ -46,17 +46,22 @@ class Conversations:
                 return found
         raise UnknownSessionError("Session not found")
 
-    async def newest(self, session: SessionRecord, limit: int = MOST_SHOWN) -> list[MessageRecord]:
-        """The newest messages of the conversation, oldest first: what the user said, and what was answered."""
-        found: list[MessageRecord] = []
+    async def newest(self, sub: str, name: str, limit: int = MOST_SHOWN) -> list[Said]:
+        """The newest messages of the conversation, oldest first: what the user said, and what was answered.
+
+        Raises UnknownSessionError, StoreError.
+        """
+        found: list[Said] = []
         before: int | None = None
-        while len(found) < limit:
+        while len(found) < limit and is_session_id(name):
             wanted = min(_PAGE, limit - len(found))
-            page = await self._store.conversation(session.session_id, before, wanted)
+            page = await self._store.said(stored_name(sub, name), sub, before, wanted)
             found += page
             if len(page) < wanted:
                 break
             before = page[-1].seq
+        if not found:
+            await self.session(sub, name)
         return found[::-1]
 
     async def page(self, sub: str, limit: int, offset: int) -> Page:
@@ -89,6 +94,6 @@ def user_name(stored: str) -> str:
     return stored.partition(".")[2]
 
 
-def agents_used(messages: Sequence[MessageRecord]) -> list[str]:
+def agents_used(messages: Sequence[Said]) -> list[str]:
     """Those that answered, in the order in which they did first."""
     return list(dict.fromkeys(m.agent_id for m in messages if m.agent_id and m.kind != "user"))

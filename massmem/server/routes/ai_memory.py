@@ -26,9 +26,9 @@ async def memory(session_id: str, caller: Authorized) -> Response:
     session = await conversations.session(caller.sub, session_id)
     messages = [
         MemoryMessage(
-            role="user" if m.kind == "user" else "assistant", content=m.content, timestamp=_milliseconds(m.created_at)
+            role="user" if m.kind == "user" else "assistant", content=m.content, timestamp=_milliseconds(m.at)
         )
-        for m in await conversations.newest(session)
+        for m in await conversations.newest(caller.sub, session_id)
     ]
     created, updated = _milliseconds(session.created_at), _milliseconds(session.updated_at)
     data = Memory(sessionId=session_id, messages=messages, createdAt=created, updatedAt=updated)

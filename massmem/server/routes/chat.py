@@ -20,7 +20,7 @@ from massmem.server.caller import (
     session_for,
 )
 from massmem.server.running import Numbered
-from massmem.server.schemas import MOST_HISTORY, ChatAnswer, ChatRequest, History, HistoryMessage, as_json
+from massmem.server.schemas import MOST_HISTORY, ChatAnswer, ChatRequest, History, as_json, history_as_json
 from massmem.server.turns import Question
 
 router = APIRouter(prefix="/api/v1/chat", tags=["chat"], responses=PROBLEMS)
@@ -60,19 +60,8 @@ async def history(
     session_id: str, caller: Authorized, limit: Annotated[int, Query(ge=1, le=MOST_HISTORY)] = 50
 ) -> Response:
     """The newest messages, oldest first."""
-    conversations = caller.service.conversations
-    found = await conversations.newest(await conversations.session(caller.sub, session_id), limit)
-    messages = [
-        HistoryMessage(
-            role="user" if m.kind == "user" else "assistant",
-            content=m.content,
-            confidence=m.confidence,
-            agent=m.agent_id or None,
-            timestamp=m.created_at,
-        )
-        for m in found
-    ]
-    return as_json(History(session_id=session_id, messages=messages, count=len(messages)))
+    found = await caller.service.conversations.newest(caller.sub, session_id, limit)
+    return history_as_json(session_id, found)
 
 
 def _question(body: ChatRequest, caller: Caller, key: str | None) -> Question:

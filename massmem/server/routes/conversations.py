@@ -28,12 +28,12 @@ async def conversation(session_id: str, caller: Authorized) -> Response:
     """A conversation: questions and final answers."""
     conversations = caller.service.conversations
     session = await conversations.session(caller.sub, session_id)
-    found = await conversations.newest(session)
+    found = await conversations.newest(caller.sub, session_id)
     messages = [
-        ConversationMessage(role="user", content=m.content, timestamp=m.created_at)
+        ConversationMessage(role="user", content=m.content, timestamp=m.at)
         if m.kind == "user"
         else ConversationMessage(
-            role="assistant", content=m.content, timestamp=m.created_at, agent=m.agent_id or None, citations=[]
+            role="assistant", content=m.content, timestamp=m.at, agent=m.agent_id or None, citations=[]
         )
         for m in found
     ]

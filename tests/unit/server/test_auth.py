@@ -11,7 +11,7 @@ from typing import Any
 
 import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
@@ -23,6 +23,7 @@ SECRET = "0123456789-abcdefghijklmnopqrstuvwxyz"
 OTHER = "zyxwvutsrqponmlkjihgfedcba-9876543210"
 RSA_KEY = rsa.generate_private_key(65537, 2048)
 RSA_PEM = RSA_KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+ED_KEY = ed25519.Ed25519PrivateKey.generate()
 EC_KEY = ec.generate_private_key(ec.SECP256R1())
 
 Claims = dict[str, Any]
@@ -94,6 +95,11 @@ REFUSED: dict[str, list[str]] = {
     "no exp": bearer(signed(claims(exp=None))),
     "exp in the past": bearer(signed(claims(exp=NOW - 1, iat=NOW - 60))),
     "exp is no number": bearer(signed(claims(exp="soon"))),
+    "exp is a number in quotes": bearer(signed(claims(exp=str(NOW + 600)))),
+    "exp is without end": bearer(signed(claims(exp=float("inf")))),
+    "exp is true": bearer(signed(claims(exp=True))),
+    "iat is a number in quotes": bearer(signed(claims(iat=str(NOW - 60)))),
+    "iat is before the beginning of time": bearer(signed(claims(iat=-1e308))),
     "exp in a hundred years": bearer(signed(claims(exp=NOW + 3_153_600_000))),
     "a lifetime that begins in the past": bearer(signed(claims(iat=NOW - 90_000))),
     "a long lifetime without iat": bearer(signed(claims(iat=None, exp=NOW + 100_000))),
@@ -106,6 +112,10 @@ REFUSED: dict[str, list[str]] = {
     "sub has a line break": bearer(signed(claims(sub="alice\nbob"))),
     "sub is too long": bearer(signed(claims(sub="a" * 256))),
     "sub is a number": bearer(hs256(claims(sub=7), SECRET.encode())),
+    "sub is a list": bearer(hs256(claims(sub=["alice"]), SECRET.encode())),
+    "alg EdDSA": bearer(signed(claims(), ED_KEY, "EdDSA")),
+    "alg ES256 where a secret is shared": bearer(signed(claims(), EC_KEY, "ES256")),
+    "claims are a list": bearer(by_hand({"alg": "HS256"}, ["alice"], b"x")),  # type: ignore[arg-type]
     "aud where none is expected": bearer(signed(claims(aud="other-service"))),
     "a kid that is not known": bearer(signed(claims(), kid="k9")),
     "kid is a path": bearer(signed(claims(), kid="../../../dev/null")),
@@ -250,6 +260,34 @@ def test_files_without_public_keys(tmp_path: Path, content: str) -> None:
     for file in (path, tmp_path / "none.json"):
         with pytest.raises(InputError, match=r"cannot be read|no public key"):
             tokens(algorithm="ES256", jwks_file=str(file))
+
+
+def test_what_was_accepted_is_looked_at_again(tmp_path: Path) -> None:
+    """A signature is checked once; that a token has ended, or was revoked meanwhile, still counts."""
+    revoked = tmp_path / "revoked"
+    revoked.write_text("")
+    checking = tokens(revoked_file=str(revoked))
+    short, long = signed(claims(exp=int(time.time()) + 2)), signed(claims(jti="j1"))
+    for token in (short, long):
+        assert checking.user(bearer(token)).sub == checking.user(bearer(token)).sub == "alice"
+    revoked.write_text("j1")
+    time.sleep(2.1)
+    with pytest.raises(Refused, match="expired"):
+        checking.user(bearer(short))
+    with pytest.raises(Refused, match="revoked"):
+        checking.user(bearer(long))
+
+
+def test_many_tokens() -> None:
+    checking = tokens()
+    first = signed(claims(sub="user-0"))
+    assert checking.user(bearer(first)).sub == "user-0"
+    for number in range(1_100):
+        assert checking.user(bearer(signed(claims(sub=f"user-{number}")))).sub == f"user-{number}"
+    assert checking.user(bearer(first)).sub == "user-0"
+    head, _, signature = first.split(".")
+    with pytest.raises(Refused):
+        checking.user(bearer(f"{head}.{by_hand({}, claims(sub='bob')).split('.')[1]}.{signature}"))
 
 
 def test_made_tokens() -> None:
