@@ -6,7 +6,9 @@ line that it is shown, which loses much on purpose.
 
 import json
 import threading
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -30,11 +32,15 @@ class Seen:
 
 @dataclass
 class Refusing:
-    """limit: tokens of a prompt that it takes. replies: what it says next; "Noted." when there is nothing."""
+    """limit: tokens of a prompt that it takes. replies: what it says next; "Noted." when there is nothing.
+
+    delay: seconds that every reply takes.
+    """
 
     limit: int
     replies: list[str] = field(default_factory=list[str])
     seen: list[Seen] = field(default_factory=list[Seen])
+    delay: float = 0.0
 
     def __enter__(self) -> "Refusing":
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -96,7 +102,10 @@ def _handler(server: Refusing) -> type[BaseHTTPRequestHandler]:
             if not self.path.endswith("/chat/completions"):
                 self._send(404, b"{}", "application/json")
                 return
-            self._send(*server.reply(json.loads(body)))
+            status, answer, content_type = server.reply(json.loads(body))
+            time.sleep(server.delay)
+            with suppress(ConnectionError):  # who asked may have been killed meanwhile
+                self._send(status, answer, content_type)
 
         def _send(self, status: int, body: bytes, content_type: str) -> None:
             self.send_response(status)

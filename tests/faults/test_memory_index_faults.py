@@ -18,7 +18,8 @@ from massmem.memory.index.embedded import EmbeddedIndex
 from massmem.memory.index.shard import ROOM
 from massmem.memory.memories import Selection
 from tests.support.index_writer import AT_ONCE, DIMS, crowded, found_in, store_points, use
-from tests.support.store_writer import finish, kill_at_work, lost_and_ghosts, noted, start
+from tests.support.store_writer import finish, judged, kill_at_work, noted, start
+from tests.support.verdict import check
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "cleanup_qdrant_lock.sh"
 
@@ -44,11 +45,10 @@ def killed(folder: Path, notes: Path, kills: int) -> None:
         at_work += kill_at_work(writer, book, rng)
     acknowledged, removed = expected(noted(notes))
     found = [number for number in map(str, found_in(folder)) if number not in removed]
-    lost, ghosts = lost_and_ghosts(acknowledged, found, in_flight=at_work * AT_ONCE)
-    print(f"kills {at_work} acknowledged {len(acknowledged)} lost {lost} ghosts {ghosts}")
+    counts = judged(acknowledged, found, in_flight=at_work * AT_ONCE)
+    check(f"the index, {at_work} kills, {len(acknowledged)} acknowledged", counts)
     assert at_work == kills
     assert acknowledged
-    assert (lost, ghosts) == (0, 0)
 
 
 def test_kill_minus_9(folder: Path, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_processes_take_turns(folder: Path, tmp_path: Path) -> None:
     writers = [start(store_points, folder, tmp_path / f"{n}.notes", n * 1000, 15, 60.0) for n in range(4)]
     assert finish(writers) == [0] * 4
     acknowledged, removed = expected(noted(tmp_path))
-    assert lost_and_ghosts(acknowledged, map(str, found_in(folder))) == (0, 0)
+    check("four processes on the index", judged(acknowledged, map(str, found_in(folder))))
     assert len(acknowledged | removed) == 4 * 15
 
 

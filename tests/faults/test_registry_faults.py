@@ -9,7 +9,8 @@ import pytest
 
 from massmem.errors import HomeError, StoreError
 from massmem.registry import Entry, Registry, RegistryDamaged
-from tests.support.store_writer import finish, kill_at_work, lost_and_ghosts, noted, register, start
+from tests.support.store_writer import finish, judged, kill_at_work, noted, register, start
+from tests.support.verdict import check
 
 WHEN = "2025-10-28T14:30:00+00:00"
 
@@ -44,10 +45,8 @@ def test_eight_processes_add_and_remove(folder: Path, tmp_path: Path) -> None:
     assert finish(writers) == [0] * 8
     notes = noted(tmp_path)
     found = [entry.session_id for entry in Registry(folder).entries()]
-    lost, ghosts = lost_and_ghosts(expected(notes), found)
-    print(f"operations {len(notes)} kept {len(found)} lost {lost} ghosts {ghosts}")
+    check(f"{len(notes)} operations, {len(found)} kept", judged(expected(notes), found))
     assert len(notes) == 8 * 25 + 4 * 12
-    assert (lost, ghosts) == (0, 0)
 
 
 def killed(folder: Path, notes: Path, kills: int) -> None:
@@ -60,11 +59,9 @@ def killed(folder: Path, notes: Path, kills: int) -> None:
         at_work += kill_at_work(writer, book, rng)
     acknowledged = noted(notes)
     found = [entry.session_id for entry in Registry(folder).entries()]
-    lost, ghosts = lost_and_ghosts(acknowledged, found, in_flight=at_work)
-    print(f"kills {at_work} acknowledged {len(acknowledged)} lost {lost} ghosts {ghosts}")
+    check(f"{at_work} kills, {len(acknowledged)} acknowledged", judged(acknowledged, found, in_flight=at_work))
     assert at_work == kills
     assert acknowledged
-    assert (lost, ghosts) == (0, 0)
     Registry(folder).upsert(Entry("after", WHEN))
     assert {p.name for p in folder.iterdir()} <= {"sessions.json", "sessions.json.lock"}
 
@@ -89,11 +86,10 @@ def test_a_full_disk(small_disk: Path) -> None:
         except StoreError as e:
             raised += 1
             assert "disk is full" in e.message
-    lost, ghosts = lost_and_ghosts(acknowledged, [entry.session_id for entry in registry.entries()])
-    print(f"acknowledged {len(acknowledged)} raised {raised} lost {lost} ghosts {ghosts}")
+    kept = [entry.session_id for entry in registry.entries()]
+    check(f"a full disk, {len(acknowledged)} acknowledged, {raised} refused", judged(acknowledged, kept))
     assert acknowledged
     assert raised
-    assert (lost, ghosts) == (0, 0)
 
 
 def test_a_damaged_file_on_a_full_disk_stays(small_disk: Path) -> None:

@@ -15,7 +15,8 @@ from massmem.store import open_store
 from massmem.store.schema import REVISIONS
 from tests.contract.test_session_store import session
 from tests.support.sample_turn import answer, begin
-from tests.support.store_writer import append_answers, finish, kill_at_work, lost_and_ghosts, noted, start, stored
+from tests.support.store_writer import append_answers, finish, judged, kill_at_work, noted, start, stored
+from tests.support.verdict import check
 
 
 @pytest.fixture
@@ -53,11 +54,9 @@ async def killed(database: Path, notes: Path, kills: int) -> None:
         writer = start(append_answers, database, book, f"s{number % 3}", f"w{number}", 100_000)
         at_work += kill_at_work(writer, book, rng)
     acknowledged, found = noted(notes), await stored(database)
-    lost, ghosts = lost_and_ghosts(acknowledged, found, in_flight=at_work)
-    print(f"kills {at_work} acknowledged {len(acknowledged)} lost {lost} ghosts {ghosts}")
+    check(f"{at_work} kills, {len(acknowledged)} acknowledged", judged(acknowledged, found, in_flight=at_work))
     assert at_work == kills
     assert len(acknowledged) >= kills
-    assert (lost, ghosts) == (0, 0)
     assert integrity(database) == "ok"
 
 
@@ -85,10 +84,8 @@ async def test_many_processes_on_a_fresh_home(database: Path, tmp_path: Path, pr
     ]
     assert finish(writers, 120) == [0] * processes
     acknowledged, found = noted(tmp_path), await stored(database)
-    lost, ghosts = lost_and_ghosts(acknowledged, found)
-    print(f"processes {processes} acknowledged {len(acknowledged)} lost {lost} ghosts {ghosts}")
+    check(f"{processes} processes, {len(acknowledged)} acknowledged", judged(acknowledged, found))
     assert len(acknowledged) == 40 * processes
-    assert (lost, ghosts) == (0, 0)
     assert integrity(database) == "ok"
     with closing(sqlite3.connect(database)) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(REVISIONS[-1],)]
@@ -111,11 +108,9 @@ async def test_a_full_disk(small_disk: Path) -> None:
             assert "untouched" in e.hint
     await store.close()
     found = [text.partition(":")[2].split()[0] for text in await stored(database)]
-    lost, ghosts = lost_and_ghosts(acknowledged, found)
-    print(f"acknowledged {len(acknowledged)} raised {raised} lost {lost} ghosts {ghosts}")
+    check(f"a full disk, {len(acknowledged)} acknowledged, {raised} refused", judged(acknowledged, found))
     assert acknowledged
     assert raised
-    assert (lost, ghosts) == (0, 0)
 
 
 async def test_a_disk_that_is_full_from_the_start(small_disk: Path) -> None:

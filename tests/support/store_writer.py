@@ -1,7 +1,7 @@
 """Processes that write to a store or a registry until they are killed, and the checker of what they left.
 
 A writer notes an id in its own file only after the call returned. Afterwards everything is read back:
-lost = noted and missing, ghost = there twice or never sent.
+lost = noted and missing, ghost = there twice or never sent, leak = in another session than it was sent to.
 """
 
 import asyncio
@@ -160,9 +160,15 @@ async def stored(database: Path | str) -> list[str]:
     return found
 
 
-def lost_and_ghosts(acknowledged: Iterable[str], found: Iterable[str], in_flight: int = 0) -> tuple[int, int]:
-    """in_flight: how many writes may be there without having been noted (one per kill)."""
+def judged(acknowledged: Iterable[str], found: Iterable[str], in_flight: int = 0) -> dict[str, int]:
+    """Three of the four counts; the fourth, lies, is what `stored` and others assert.
+
+    in_flight: how many writes may be there without having been noted (one per kill).
+    """
     have, sent = Counter(found), set(acknowledged)
+    strays = set(have) - sent
+    texts = {name.partition(":")[2]: name for name in sent if ":" in name}
+    leaks = {name for name in strays if name.partition(":")[2] in texts}
     twice = sum(count - 1 for count in have.values())
-    unknown = max(0, len(set(have) - sent) - in_flight)
-    return len(sent - set(have)), twice + unknown
+    ghosts = twice + max(0, len(strays - leaks) - in_flight)
+    return {"lost": len(sent - set(have)), "ghost": ghosts, "leak": len(leaks)}
