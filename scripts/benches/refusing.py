@@ -8,7 +8,6 @@ import json
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -18,6 +17,13 @@ from massmem.memory.tokens import count_tokens
 _SUMMARY = "Summarise a conversation"
 _KEPT_WORDS = 8
 _PER_MESSAGE = 4
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Who asked may have been killed meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,7 @@ class Refusing:
     delay: float = 0.0
 
     def __enter__(self) -> "Refusing":
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 
@@ -104,8 +110,7 @@ def _handler(server: Refusing) -> type[BaseHTTPRequestHandler]:
                 return
             status, answer, content_type = server.reply(json.loads(body))
             time.sleep(server.delay)
-            with suppress(ConnectionError):  # who asked may have been killed meanwhile
-                self._send(status, answer, content_type)
+            self._send(status, answer, content_type)
 
         def _send(self, status: int, body: bytes, content_type: str) -> None:
             self.send_response(status)
