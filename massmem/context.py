@@ -12,10 +12,10 @@ from massmem import prompts
 from massmem.config.models import AgentConfig
 from massmem.errors import ContextOverflow, DoesNotFit
 from massmem.events import CompressionReason, ContextCompressed, ContextMeasured
-from massmem.memory.buffer import Buffer
 from massmem.memory.compression import Said, condensed, cut, said, shortened
 from massmem.memory.conversation import MOST_SHOWN, View
 from massmem.messages import Candidate, ChatMessage, ChatRequest, Purpose, ToolSpec, Usage
+from massmem.meter import Meter
 from massmem.providers.base import ChatProvider
 from massmem.replies import Reply
 from massmem.summary import Summariser, Summary
@@ -23,9 +23,6 @@ from massmem.summary import Summariser, Summary
 Recall = Callable[[str, frozenset[str], int], Awaitable[str]]
 """From the question, the ids of messages that are shown anyway and the most tokens to the lines that the agent's
 memory has on it, "" for none. Never fails: it says so elsewhere."""
-
-SMALLEST_WINDOW = 512
-"""Tokens that any model reads."""
 
 _AIM = 0.75
 """Of the threshold, after a compression: the next messages shall not bring another one."""
@@ -42,27 +39,6 @@ _HINTS = {
     "one message of this step": "let the tool return less, or use a model with a larger window",
     "the tools": "offer fewer tools, or use a model with a larger window",
 }
-
-
-@dataclass(slots=True)
-class Meter:
-    """What a session learns of an agent's model: how many tokens it reads, and how it counts them.
-
-    assumed: nobody has said how large the window is.
-    """
-
-    window: int
-    buffer: Buffer
-    assumed: bool = False
-
-    def learn(self, estimated: int, overflow: ContextOverflow) -> None:
-        """The server refused a prompt that we took for `estimated` tokens."""
-        size = overflow.prompt_tokens or max(estimated, self.buffer.tokens)
-        # Without a number all that is known is that less must be sent.
-        self.window = overflow.window or max(SMALLEST_WINDOW, min(self.window, int(0.9 * size)))
-        self.assumed = False
-        if overflow.prompt_tokens or estimated <= self.window:
-            self.buffer.calibrate(estimated, overflow.prompt_tokens or int(1.1 * self.window))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +114,15 @@ class Context:
         """Compress now what the next turn would have to. task: what that turn may ask, at its usual size."""
         memories = self._most_memories if self._recall is not None else 0
         return await self._when_due(task, 0, "background", self._measure(task) + memories)
+
+    async def compact(self, task: Task) -> ContextCompressed | None:
+        """As `ahead`, but whether it is due or not. None: there is nothing that would become smaller."""
+        return await self._if_smaller(task, 0, "asked") if self._shown else None
+
+    def size(self, task: Task) -> ContextMeasured:
+        """How full the window would be, by our own count."""
+        self._measure(task)
+        return self.measured(0, Usage())
 
     async def overflowed(self, task: Task, round_: int, error: ContextOverflow, reply: Reply) -> ContextCompressed:
         """The prompt was refused, or its reply did not fit: make it smaller. What was streamed goes into the summary.
@@ -277,6 +262,9 @@ class Context:
             return None
         if not self._shown and tokens <= self._limit:
             return None  # nothing to take out: the threshold is no limit
+        return await self._if_smaller(task, round_, why)
+
+    async def _if_smaller(self, task: Task, round_: int, why: CompressionReason) -> ContextCompressed | None:
         state = self._shown, self._summary, self._memories
         event = await self._compress(task, round_, why, ())
         if event.after < event.before:

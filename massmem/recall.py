@@ -21,6 +21,7 @@ from massmem.memory.recording.worker import Recorder
 from massmem.memory.tokens import estimate_tokens
 
 if TYPE_CHECKING:
+    from massmem.memory.indexed import IndexedMemory
     from massmem.records import MessageRecord
     from massmem.store.base import SessionStore
 
@@ -50,7 +51,7 @@ class SessionMemory:
         self._store = store
         self._agents = agents
         self._debug = debug
-        self._opening: asyncio.Task[PersistentMemory | None] | None = None
+        self._opening: asyncio.Task[IndexedMemory | None] | None = None
         self._warming: asyncio.Task[None] | None = None
         self._recorder: Recorder | None = None
         self._stack = AsyncExitStack()
@@ -75,8 +76,7 @@ class SessionMemory:
         shown: ids of the messages that the agent is sent verbatim. most: tokens that its context has room for.
         """
         scope = _scope(agent, *place)
-        # A session's first turn has nothing to remember, unless other sessions are searched too.
-        if self._opening is None or (scope.turn == 1 and not scope.everywhere and scope.named is None):
+        if self._opening is None or await self._nothing_before(scope):
             return ""
         memory = await asyncio.shield(self._opening)
         try:
@@ -94,6 +94,10 @@ class SessionMemory:
         if memory is None:
             raise MemoryUnavailable("the memory is not open in this process")
         await memory.forget(Selection(session_id=session_id))
+
+    async def opened(self) -> "IndexedMemory | None":
+        """What is recalled from and recorded to; None when it is off, or could not be opened."""
+        return None if self._opening is None else await asyncio.shield(self._opening)
 
     @property
     def trouble(self) -> str:
@@ -120,6 +124,13 @@ class SessionMemory:
         if self._warming is not None:
             await self._warming  # closing has ended it
 
+    async def _nothing_before(self, scope: Scope) -> bool:
+        """A session's first turn has nothing to remember but notes, unless other sessions are searched too."""
+        if scope.turn > 1 or scope.everywhere or scope.named is not None:
+            return False
+        first = await self._store.messages(scope.session_id, limit=1)
+        return not first or first[0].turn == scope.turn
+
     async def _wanted(self, settings: RetrievalConfig, shown: frozenset[str], most: int) -> Wanted:
         without: frozenset[str] = frozenset()
         if settings.exclude_recent and shown:
@@ -136,7 +147,7 @@ class SessionMemory:
             self._say(f"{e.message}; memories are found by words alone for now")
         return await by_words(self._store, question, scope, wanted)
 
-    async def _open(self) -> PersistentMemory | None:
+    async def _open(self) -> "IndexedMemory | None":
         try:
             memory = await open_memory(self._config, self._home, os.environ)
         except MassmemError as e:

@@ -5,45 +5,28 @@ It composes store, registry, providers, agents and coordinator; nothing else doe
 
 import asyncio
 import logging
-import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
-from massmem.agent import Agent
-from massmem.asking import Params, Reading
-from massmem.batches import batches
-from massmem.budget import Budget
 from massmem.config.models import TeamConfig
-from massmem.coordinator import Turn, run_turn
-from massmem.errors import AskedBeforeError, HomeError, InputError, SessionBusyError, StoreError, UnknownSessionError
-from massmem.events import (
-    Event,
-    Notice,
-    ToolReturned,
-    TurnCompleted,
-    TurnFailed,
-    TurnInterrupted,
-    TurnWaiting,
-    named,
-)
+from massmem.errors import HomeError, InputError, SessionBusyError, StoreError, UnknownSessionError
+from massmem.events import ContextCompressed, ContextMeasured, Event, HistoryCleared, NoteAdded, ToolReturned
 from massmem.listing import Listing
 from massmem.messages import clean_text
 from massmem.new_session import NewSession, agents_of, stored_session
-from massmem.ownership import Ownership, owned
-from massmem.providers.base import ChatProvider
+from massmem.ownership import owned
 from massmem.records import SessionRecord, TurnRecord
 from massmem.session_ids import check_session_name
 from massmem.store.reading import existing_session, wanted_session
+from massmem.taking_back import undo_last_turn
 from massmem.team import Team
-from massmem.unfinished import unfinished, was_cut_off
-from massmem.views import Place, Views
+from massmem.turns import StopReason, Turns
+from massmem.unfinished import unfinished
+from massmem.views import Views
 
 log = logging.getLogger(__name__)
-
-StopReason = Literal["user", "signal"]
 
 
 class Session:
@@ -58,8 +41,6 @@ class Session:
         self.unfinished: TurnRecord | None = None
         self.wait = 0.0
         """Seconds that a question waits for another process to end its turn of this session."""
-        self.seq = 0
-        """Where the event that was yielded last stands in the log."""
         self._team = team
         self._config = team.config
         self._store = team.store
@@ -68,15 +49,11 @@ class Session:
         self._agents = agents_of(team.agents, new.owner)
         self._memory = team.memory
         self._views = Views(team.store, team.memory, self._agents, team.windows)
-        self._stop = asyncio.Event()
-        self._stopped_by: StopReason = "user"
-        self._params = Params(team.config)
+        self._turns = Turns(team, self._agents, self._views)
         # The list is of the sessions of this machine's user.
         listed = new.owner is None and self.lasting
         self._listing = Listing(team.store, team.home, team.config.store.url) if listed else None
-        self._ownership: Ownership | None = None
         self._alone = False
-        self._request = ("", "")
 
     @classmethod
     async def open(
@@ -106,13 +83,22 @@ class Session:
         fallback = wanted is None and not newest
         team = await Team.open(config, home=home, debug=debug, fallback=fallback)
         try:
-            session = cls(team, await wanted_session(team.store, wanted, newest=newest))
+            session = await cls.on(team, wanted, newest=newest)
             session._alone = True
-            session.unfinished = unfinished(await session._last_turn())
             await team.start()
         except BaseException:
             await team.close()
             raise
+        return session
+
+    @classmethod
+    async def on(cls, team: Team, session_id: str | None = None, *, newest: bool = False) -> Self:
+        """As `open`, one of several sessions of this machine's user on a team that is open; closed before the team is.
+
+        Raises UnknownSessionError, InputError, StoreError: as `open`.
+        """
+        session = cls(team, await wanted_session(team.store, session_id, newest=newest))
+        session.unfinished = unfinished(await session._last_turn())
         return session
 
     @classmethod
@@ -151,7 +137,12 @@ class Session:
     @property
     def hidden(self) -> Mapping[str, object]:
         """What the user gave when asked, by name: no log may show it."""
-        return self._params.hidden
+        return self._turns.params.hidden
+
+    @property
+    def seq(self) -> int:
+        """Where the event that was yielded last stands in the log."""
+        return self._turns.seq
 
     async def ask(self, question: str, request: str = "") -> AsyncGenerator[Event, None]:
         """Run a turn and yield its events, each after it was stored.
@@ -173,25 +164,9 @@ class Session:
         if not question.strip():
             raise InputError("the question is empty", 'ask like this: massmem "your question"')
         await self._exist()
-        async with self._owned():
-            self._request = (request, question)
-            if request and (seq := await self._store.asked(self.id, request)) is not None:
-                raise AskedBeforeError(seq)
-            last = await self._last_turn()
-            if (pending := unfinished(last)) is not None:
-                message = _Message(question)
-                async with aclosing(self._take_up(pending, message)) as events:
-                    async for event in events:
-                        yield event
-                if message.used or self._stop.is_set():
-                    return
-            number = 1 if last is None else last.turn + 1
-            self._params.begin(number, (), await self._store.state(self.id))
-            news, wanted = self._params.opening(question), self._config.params
-            turn = Turn(self.id, number, question, secrets.randbits(32), (), news, wanted)
-            async with aclosing(self._run(turn)) as events:
-                async for event in events:
-                    yield event
+        async with self._owned(), aclosing(self._turns.ask(question, request, await self._last_turn())) as events:
+            async for event in events:
+                yield event
 
     async def finish_turn(self) -> AsyncGenerator[Event, None]:
         """Take the unfinished turn up where it was and yield its further events.
@@ -200,30 +175,78 @@ class Session:
             InputError: no turn is unfinished.
             SessionBusyError, StoreError: as `ask`.
         """
+        async with self._owned(), aclosing(self._turns.finish(await self._last_turn())) as events:
+            async for event in events:
+                yield event
+
+    async def compact(self) -> list[ContextCompressed]:
+        """Compress now what the agents are shown of earlier turns; says of each agent for whom it became less.
+
+        Raises:
+            SessionBusyError, StoreError: as `ask`.
+        """
+        if self._record is None:
+            return []
         async with self._owned():
-            pending = unfinished(await self._last_turn())
-            if pending is None:
-                raise InputError("no turn of this session is unfinished", "ask a question")
-            past = await self._load(pending)
-            late = self._params.waits and self._params.expired()
-            ending = self._abandon(pending, Reading("timeout"), "") if late else self._resume(pending, past)
-            async with aclosing(ending) as events:
-                async for event in events:
-                    yield event
+            last = await self._last_turn()
+            return [] if last is None else await self._views.compact(self.id, last.turn, self._team.chat)
 
-    async def _append(self, turn: int, events: Sequence[Event]) -> list[int]:
-        """Store what happened, with the values of params that came in; only as long as the session is ours."""
-        if self._ownership is not None:
-            self._ownership.check()
-        return await self._store.append(self.id, turn, events, self._params.stored(events))
+    async def context(self) -> list[ContextMeasured]:
+        """How full each agent's window is before the next question, without the memories that it brings up.
 
-    async def _tell(self, turn: int, events: Sequence[Event]) -> AsyncGenerator[Event, None]:
-        """Store, then yield."""
-        told = [named(event, *self._request) for event in events]
-        numbers = await self._append(turn, told)
-        for number, event in zip(numbers, told, strict=True):
-            self.seq = number
-            yield event
+        Raises StoreError.
+        """
+        last = await self._last_turn()
+        return await self._views.sizes(self.id, 0 if last is None else last.turn, self._team.chat)
+
+    async def clear_history(self) -> None:
+        """From now on show the agents nothing of what was said so far, in this process or in any other.
+
+        The log keeps it, and what is remembered of it is still recalled where it bears on a question.
+
+        Raises:
+            SessionBusyError, StoreError: as `ask`.
+        """
+        if self._record is None:
+            return
+        async with self._owned():
+            await self._views.settle()
+            self._views.take_prepared()
+            await self._store.append(self.id, 0, [HistoryCleared()])
+
+    async def undo(self) -> TurnRecord:
+        """Take the last turn back, answered or not: no agent is shown it, and nothing that was remembered of it stays.
+
+        The log keeps it, marked as undone. Values that the user gave in it are forgotten. Returns what was undone; the
+        next call takes back the turn before.
+
+        Raises:
+            InputError: there is no turn to undo.
+            MemoryUnavailable: its memories cannot be deleted now; nothing was undone.
+            SessionBusyError, StoreError: as `ask`.
+        """
+        if self._record is None:
+            raise InputError("there is no turn to undo", "ask a question first")
+        async with self._owned():
+            await self._views.settle()
+            self._views.take_prepared()
+            return await undo_last_turn(self._team, self.id)
+
+    async def remember(self, text: str) -> None:
+        """Have something remembered, word for word, as said by the user; every agent recalls it from the next turn on.
+
+        Raises:
+            InputError: there is nothing in it, or the configuration remembers nothing.
+            StoreError: the log cannot be written.
+        """
+        text = clean_text(text).strip()
+        if not text:
+            raise InputError("there is nothing to remember", "say what: /remember I prefer metric units")
+        if not self._memory.enabled:
+            raise InputError("this team remembers nothing", "set memory.persistent_memory.enabled: true")
+        await self._exist()
+        await self._store.append(self.id, 0, [NoteAdded(text=text)])
+        self._memory.wake()
 
     async def add_tool_result(self, agent_id: str, name: str, text: str) -> None:
         """Keep what a tool gave back outside a turn (in an editor, a pipeline); the agent recalls it later.
@@ -240,8 +263,8 @@ class Session:
 
     def stop(self, by: StopReason) -> None:
         """End the running turn now: its last event is turn_interrupted, and it can be taken up later."""
-        self._stopped_by = by
-        self._stop.set()
+        self._turns.stopped_by = by
+        self._turns.stopping.set()
 
     async def settle(self) -> None:
         """Wait until what is done after a turn, for the next one, is done."""
@@ -260,10 +283,12 @@ class Session:
     @asynccontextmanager
     async def _owned(self) -> AsyncGenerator[None, None]:
         """Run turns of the session alone."""
+        turns = self._turns
         async with owned(
-            self._store, self._team.home, self.id, wait=self.wait, on_loss=self._stop.set
-        ) as self._ownership:
-            self._stop.clear()
+            self._store, self._team.home, self.id, wait=self.wait, on_loss=turns.stopping.set
+        ) as turns.ownership:
+            turns.session_id = self.id
+            turns.stopping.clear()
             async with self._listed():
                 await existing_session(self._store, self.id)  # it may have been deleted since it was opened
                 yield
@@ -287,101 +312,3 @@ class Session:
 
     async def _last_turn(self) -> TurnRecord | None:
         return None if self._record is None else await self._store.last_turn(self.id)
-
-    async def _load(self, pending: TurnRecord) -> list[Event]:
-        """What the log holds of the turn."""
-        past = await self._store.turn_events(self.id, pending.turn)
-        self._params.begin(pending.turn, past, await self._store.state(self.id))
-        return past
-
-    async def _take_up(self, pending: TurnRecord, message: "_Message") -> AsyncGenerator[Event, None]:
-        """Go on with the unfinished turn, as far as that is what the message asks for, or give it up."""
-        past = await self._load(pending)
-        message.used = message.text == pending.question
-        if message.used or (not self._params.waits and was_cut_off(past)):
-            async with aclosing(self._resume(pending, past)) as events:
-                async for event in events:
-                    yield event
-            if message.used or self._stop.is_set():
-                return
-            past = await self._load(pending)
-        elif not self._params.waits:
-            await self._store.abandon_turn(self.id, pending.turn)
-        if self._params.waits:
-            async with aclosing(self._reply(pending, past, message)) as events:
-                async for event in events:
-                    yield event
-
-    async def _reply(self, pending: TurnRecord, past: list[Event], message: "_Message") -> AsyncGenerator[Event, None]:
-        """Read the message as the reply that the turn waits for, and go on with the turn, or give it up."""
-        reading = await self._params.read(pending.question, message.text, self._team.chat, self._stop)
-        match reading:
-            case None:
-                message.used = True
-                ending = self._tell(pending.turn, [TurnInterrupted(by=self._stopped_by)])
-            case Reading("answer"):
-                message.used = True
-                ending = self._resume(pending, past, self._params.news(reading, message.text))
-            case Reading(intent):
-                message.used = intent in ("cancel", "reset")
-                ending = self._abandon(pending, reading, message.text)
-        async with aclosing(ending) as events:
-            async for event in events:
-                yield event
-
-    def _abandon(self, pending: TurnRecord, reading: Reading, text: str) -> AsyncGenerator[Event, None]:
-        return self._tell(pending.turn, self._params.abandoned(pending, reading, text))
-
-    async def _resume(
-        self, pending: TurnRecord, past: list[Event], news: Sequence[Event] = ()
-    ) -> AsyncGenerator[Event, None]:
-        told = news or self._params.known()
-        turn = Turn(self.id, pending.turn, pending.question, pending.seed, past, told, self._config.params)
-        async with aclosing(self._run(turn)) as events:
-            async for event in events:
-                yield event
-
-    async def _run(self, turn: Turn) -> AsyncGenerator[Event, None]:
-        """Store each batch of events, then yield it; whatever ends the turn from outside is stored as well."""
-        budget = Budget(self._config.coordination, self._team.prices)
-        chat = {agent.id: budget.metered(agent, self._team.chat[agent.id]) for agent in self._agents}
-        agents = await self._council(turn, chat)
-        for event in self._views.take_prepared():
-            yield event
-        source = run_turn(turn, agents, self._config.coordination, budget)
-        ended, warnings = False, self._team.warnings()
-        try:
-            async with aclosing(batches(source, self._stop)) as gathered:
-                async for batch in gathered:
-                    batch[:0] = [Notice(message=text) for text in (*warnings, *self._memory.take_notices())]
-                    warnings.clear()
-                    batch = [named(self._params.masked(event), *self._request) for event in batch]
-                    numbers = await self._append(turn.number, batch)
-                    self._memory.wake()
-                    ended = isinstance(batch[-1], TurnCompleted | TurnFailed | TurnWaiting)
-                    if isinstance(batch[-1], TurnCompleted):
-                        self._views.prepare(self.id, turn.number, chat)
-                    for number, event in zip(numbers, batch, strict=True):
-                        self.seq = number
-                        yield event
-            if not ended:
-                ended = True
-                async for event in self._tell(turn.number, [TurnInterrupted(by=self._stopped_by)]):
-                    yield event
-        finally:
-            if not ended:
-                with suppress(StoreError):  # a store that just failed has raised its error already
-                    await self._append(turn.number, [TurnInterrupted(by=self._stopped_by)])
-
-    async def _council(self, turn: Turn, chat: Mapping[str, ChatProvider]) -> dict[str, Agent]:
-        contexts = await self._views.contexts(Place(turn.session_id, turn.number, turn.question), chat)
-        asking = self._params.asking(turn.news)
-        return {a.id: Agent(a, chat[a.id], contexts[a.id], asking) for a in self._agents}
-
-
-@dataclass(slots=True)
-class _Message:
-    """What the user says to a session with an unfinished turn. used: it was for that turn."""
-
-    text: str
-    used: bool = False

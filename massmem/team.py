@@ -2,21 +2,27 @@
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from massmem.config.load import resolve_agents
 from massmem.config.models import AgentConfig, TeamConfig
 from massmem.costs import Price, Priced, price_of
 from massmem.errors import InputError
+from massmem.forgetting import kept_memory
 from massmem.home import make_home
 from massmem.providers import Providers, check_key
 from massmem.providers.base import ChatProvider
 from massmem.recall import SessionMemory
 from massmem.store import open_configured
 from massmem.store.base import SessionStore
+from massmem.tools.toolbox import Toolboxes
 from massmem.windows import Windows
+
+if TYPE_CHECKING:
+    from massmem.memory.indexed import IndexedMemory
 
 RECORD_AT_EXIT = 3.0
 """Seconds for which closing waits for memories; what is left then is recorded by the next run."""
@@ -26,6 +32,7 @@ class Team:
     """Made by `Team.open`, ready after `start`.
 
     chat: the agents' models, by the agents' ids. windows: what their models read. prices: what they cost.
+    tools: what they may call.
     """
 
     def __init__(self, config: TeamConfig, home: Path, store: SessionStore, memory: SessionMemory) -> None:
@@ -38,6 +45,7 @@ class Team:
         self.prices = {agent.id: price_of(agent.backend, os.environ) for agent in self.agents}
         self._pricing: asyncio.Task[bool] | None = None
         self.windows = Windows(self.agents)
+        self.tools = Toolboxes(self.agents)
         self._providers = Providers()
         self._guest = False
         self._told = False
@@ -52,10 +60,11 @@ class Team:
         wanted, so that they may be held in memory when Redis is down; nothing is remembered of them.
 
         Raises:
-            MissingKeyError, HomeError, InputError: see there.
+            MissingKeyError, HomeError, InputError: see there; also when the program of a tool server is not there.
             StoreError: the store cannot be used.
         """
         _check_keys(config)
+        Toolboxes(config.agents).check()
         make_home(home)
         store = await open_configured(config.store, home, fallback=fallback)
         agents = resolve_agents(config, os.environ)
@@ -65,21 +74,36 @@ class Team:
     def beside(self, config: TeamConfig) -> Self:
         """Another team on the same store and memory, whose own settings for them do not count; closed before this one.
 
-        Raises MissingKeyError.
+        Raises MissingKeyError, InputError.
         """
         _check_keys(config)
+        Toolboxes(config.agents).check()
         guest = type(self)(config, self.home, self.store, self.memory)
         guest._guest = True
         return guest
 
     def warnings(self) -> list[str]:
-        """What is to be said of the store with this answer."""
+        """What is to be said of the store and of tools with this answer."""
         info, told = self.store.info, self._told
         self._told = True
-        return [*([info.always] if info.always else []), *(() if told else info.once)]
+        return [*([info.always] if info.always else []), *(() if told else info.once), *self.tools.take_notices()]
+
+    @asynccontextmanager
+    async def kept_memory(self) -> AsyncGenerator["IndexedMemory"]:
+        """The memory, to search and change; opened for the block when this team does not have it open.
+
+        Raises:
+            MemoryUnavailable: another process has it, or its server is away.
+        """
+        memory = await self.memory.opened()
+        if memory is not None:
+            yield memory
+            return
+        async with kept_memory(self.config.memory, self.home) as memory:
+            yield memory
 
     async def start(self) -> None:
-        """Open the models; begin to open the memory and to ask for windows.
+        """Open the models; begin to open the memory, to start tool servers and to ask for windows.
 
         Raises:
             MissingKeyError, MissingModelError, ConfigError: see Providers.open.
@@ -87,6 +111,7 @@ class Team:
         """
         if self.config.coordination.max_cost is not None:
             await asyncio.to_thread(_check_prices, self.agents, self.prices)
+        self.tools.start()
         for agent in self.agents:
             self.chat[agent.id] = Priced(await self._providers.open(agent.backend), self.prices[agent.id])
         # Beside the first request, which takes longer: it loads the list of prices.
@@ -99,7 +124,7 @@ class Team:
         """Record for a moment what is still to be remembered, and let go of everything."""
         if self._pricing is not None:
             await self._pricing
-        await self.windows.close()
+        await asyncio.gather(self.tools.close(), self.windows.close())
         if not self._guest:
             await self.memory.close(RECORD_AT_EXIT)
         await self._providers.close()

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
-from massmem.events import Event, TurnFailed, TurnInterrupted
+from massmem.events import ContextCompressed, Event, ToolReturned, TurnFailed, TurnInterrupted
 from massmem.records import TurnRecord
 
 _UNFINISHED = {"running", "interrupted", "failed", "waiting"}
+_AFTERWARDS = (ContextCompressed, ToolReturned)
+"""May also come after the end of a turn."""
 
 
 def unfinished(turn: TurnRecord | None) -> TurnRecord | None:
@@ -15,7 +17,8 @@ def unfinished(turn: TurnRecord | None) -> TurnRecord | None:
 
 def was_cut_off(past: Sequence[Event]) -> bool:
     """The turn ended by a kill, so its user still waits for it; not by the user's hand or a failure they saw."""
-    match past[-1:]:
+    ends = [event for event in past if not isinstance(event, _AFTERWARDS)]
+    match ends[-1:]:
         case [TurnInterrupted(by="user")] | [TurnFailed()]:
             return False
         case _:

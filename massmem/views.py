@@ -7,11 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from massmem.config.models import AgentConfig
-from massmem.context import Context, Meter, Recall, Task
+from massmem.context import Context, Recall, Task
 from massmem.errors import StoreError
-from massmem.events import ContextCompressed
+from massmem.events import ContextCompressed, ContextMeasured
 from massmem.memory import tokens
 from massmem.memory.conversation import View, Window, history_budget
+from massmem.meter import Meter
 from massmem.providers.base import ChatProvider
 from massmem.recall import SessionMemory
 from massmem.records import MessageRecord
@@ -64,6 +65,24 @@ class Views:
         """The turn is complete: compress in the background what the next one would have to."""
         self._preparing = asyncio.create_task(self._prepare(Place(session_id, turn + 1, ""), chat))
 
+    async def compact(self, session_id: str, turn: int, chat: Mapping[str, ChatProvider]) -> list[ContextCompressed]:
+        """Compress now what each agent would be shown after this turn, and store it; what became smaller.
+
+        Raises:
+            StoreError: the log cannot be read or written.
+        """
+        contexts = await self.contexts(Place(session_id, turn + 1, ""), chat)
+        found = await asyncio.gather(*(context.compact(_USUAL) for context in contexts.values()))
+        events = [event for event in found if event is not None]
+        if events:
+            await self._store.append(session_id, turn, events)
+        return events
+
+    async def sizes(self, session_id: str, turn: int, chat: Mapping[str, ChatProvider]) -> list[ContextMeasured]:
+        """How full each agent's window would be after this turn, before its memories and the next question."""
+        contexts = await self.contexts(Place(session_id, turn + 1, ""), chat)
+        return [context.size(_USUAL) for context in contexts.values()]
+
     def take_prepared(self) -> list[ContextCompressed]:
         """What was compressed since the last turn; it is in the log already."""
         prepared, self._prepared = self._prepared, []
@@ -103,43 +122,51 @@ class Views:
         """Reads the log backwards, no further than the largest view needs."""
         if place.turn == 1:
             return [View() for _ in self._agents]
-        summaries = [await self._summary(place, agent) for agent in self._agents]
+        cleared = await self._store.latest_summary(place.session_id, "")
+        start = 0 if cleared is None else _until(cleared)
+        summaries = [await self._summary(place, agent, start) for agent in self._agents]
         windows = [
-            Window(history_budget(agent.memory, meters[agent.id].window), 0 if summary is None else _until(summary))
+            Window(history_budget(agent.memory, meters[agent.id].window), start if summary is None else _until(summary))
             for agent, summary in zip(self._agents, summaries, strict=True)
         ]
         before: int | None = None
         while not all(window.full for window in windows):
             page = await self._store.conversation(place.session_id, before, HISTORY_PAGE)
             for record in page:
-                if record.turn < place.turn:
+                if record.turn < place.turn and not _is_note(record):
                     for window in windows:
                         window.add(record)
             if len(page) < HISTORY_PAGE:
                 break
             before = page[-1].seq
-        older = [await self._relevant(place, window) for window in windows]
+        older = [await self._relevant(place, window, start) for window in windows]
         texts = ["" if summary is None else summary.content for summary in summaries]
         return [window.view(text, more) for window, text, more in zip(windows, texts, older, strict=True)]
 
-    async def _summary(self, place: Place, agent: AgentConfig) -> MessageRecord | None:
+    async def _summary(self, place: Place, agent: AgentConfig, start: int) -> MessageRecord | None:
+        """start: where the history was cleared; a summary of what was before it does not count."""
         memory = agent.memory
         if not (memory.enabled and memory.conversation_memory.enabled):
             return None
-        return await self._store.latest_summary(place.session_id, agent.id)
+        found = await self._store.latest_summary(place.session_id, agent.id)
+        return found if found is not None and _until(found) > start else None
 
-    async def _relevant(self, place: Place, window: Window) -> list[MessageRecord]:
-        """Older exchanges with words of the question, best first, in the room that is set aside for them."""
+    async def _relevant(self, place: Place, window: Window, start: int) -> list[MessageRecord]:
+        """Older exchanges with words of the question, best first, in the room that is set aside for them.
+
+        start: where the history was cleared.
+        """
         most, oldest = window.budget.relevant, min((r.seq for r in window.records), default=0)
         if not most or not oldest:
             return []
         hits = await self._store.search_text(place.question, [place.session_id], _SEARCHED)
-        turns = dict.fromkeys(hit.turn for hit in hits if hit.seq < oldest and (hit.kind == "user" or hit.final))
+        fitting = [hit for hit in hits if start < hit.seq < oldest and not _is_note(hit)]
+        turns = dict.fromkeys(hit.turn for hit in fitting if hit.kind == "user" or hit.final)
         chosen: list[MessageRecord] = []
         left = window.budget.tokens // _RELEVANT_SHARE
         for turn in turns:
             found = await self._store.turn_messages(place.session_id, turn)
-            exchange = [r for r in found if (r.kind == "user" or r.final) and r.seq < oldest]
+            exchange = [r for r in found if (r.kind == "user" or r.final) and start < r.seq < oldest]
             cost = sum(tokens.estimate_tokens(r.content) for r in exchange)
             if cost <= left and len(chosen) + len(exchange) <= most:
                 chosen += exchange
@@ -164,3 +191,8 @@ _USUAL = Task("answer", "", lambda _: "")
 
 def _until(summary: MessageRecord) -> int:
     return int(summary.metadata.get("until", 0))
+
+
+def _is_note(message: MessageRecord) -> bool:
+    """It is recalled where it bears on a question, and is no question itself."""
+    return bool(message.metadata.get("note"))

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from massmem.config.models import AgentConfig, BackendConfig
-from massmem.context import Meter
 from massmem.memory import tokens
 from massmem.memory.buffer import Buffer
+from massmem.meter import Meter
 from massmem.providers.windows import ContextWindow, context_window
 
 _LOAD_LATE = ("ollama", "lmstudio")

@@ -1,7 +1,7 @@
 """What the commands of `massmem memory` do, between configuration, store and memory."""
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,24 +11,20 @@ from massmem.cli.progress import Progress
 from massmem.cli.team import Prepared
 from massmem.config.load import resolve_agents
 from massmem.config.models import MemoryConfig
-from massmem.errors import IndexDamaged, InputError, MemoryUnavailable, UnknownSessionError
+from massmem.errors import InputError, MemoryUnavailable, UnknownSessionError
 from massmem.extractor import open_extractor
-from massmem.memory import index_folder, open_memory, remove_set_aside, set_aside
-from massmem.memory.erasing import erase_elsewhere
+from massmem.forgetting import MakeRoom, forget_everywhere, kept_memory, no_such_memory
+from massmem.memory import index_folder, remove_set_aside, set_aside
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.memories import USER, Memory, MemoryStats, Recalled, Selection, Wanted
 from massmem.memory.persistent import Scope
 from massmem.memory.recording.attempts import Counts
-from massmem.memory.recording.forgotten import word_numbers
 from massmem.recall import by_words, recorder
 from massmem.records import MessageRecord, RecordingCounts
 from massmem.session_ids import SESSION_ID, check_session_name
 from massmem.store import open_configured
 from massmem.store.base import SessionStore
 from massmem.store.reading import find_session
-
-MakeRoom = Callable[[MemoryConfig, Path, Mapping[str, str]], Awaitable[None]]
-"""(configuration, home, environment): see to it that a damaged index is out of the way."""
 
 _ALL = 1_000_000
 
@@ -109,7 +105,7 @@ async def shown(at: Prepared, memory_id: str) -> tuple[Memory, Sequence[MessageR
     async with _store(at) as store, _memory(at) as memory:
         found = await memory.list(Selection(ids=(memory_id,)), 1)
         if not found:
-            raise _unknown(memory_id)
+            raise no_such_memory(memory_id)
         return found[0], await store.messages_by_id(found[0].message_ids)
 
 
@@ -125,30 +121,7 @@ async def forgotten(at: Prepared, selection: Selection) -> int:
     """
     async with _store(at) as store, _memory(at) as memory:
         selection = await _meant(at, memory, selection)
-        named = await memory.list(selection, _ALL) if selection.ids else ()
-        # The queue first: whoever records beside this finds nothing to record any more.
-        if selection.ids:
-            for missing in set(selection.ids) - {each.id for each in named}:
-                raise _unknown(missing)
-            for each in named:
-                await _never_again(store, each)
-        else:
-            await store.forget_recordings(selection)
-        forgotten = await memory.forget(selection)
-    await erase_elsewhere(at.config.memory, at.home, selection, named)
-    return forgotten
-
-
-def _unknown(memory_id: str) -> InputError:
-    return InputError(f"there is no memory {memory_id[:60]!r}", "see them with: massmem memory list")
-
-
-async def _never_again(store: SessionStore, memory: Memory) -> None:
-    if memory.kind == "episode":
-        await store.forget_recordings(Selection(), memory.message_ids)
-    else:
-        words = word_numbers(memory.text)
-        await store.forget_fact(memory.session_id, memory.agent_id, memory.message_ids, words)
+        return await forget_everywhere(store, memory, selection, at.config.memory, at.home)
 
 
 async def stats(at: Prepared) -> Stats:
@@ -223,6 +196,9 @@ async def _drained(
 
 @asynccontextmanager
 async def _store(at: Prepared) -> AsyncGenerator[SessionStore]:
+    if at.team is not None:
+        yield at.team.store
+        return
     store = await open_configured(at.config.store, at.home)
     try:
         yield store
@@ -233,19 +209,9 @@ async def _store(at: Prepared) -> AsyncGenerator[SessionStore]:
 @asynccontextmanager
 async def _memory(at: Prepared, damaged: MakeRoom | None = None) -> AsyncGenerator[IndexedMemory]:
     """What is kept between runs, also when the configuration keeps nothing from now on. damaged: what to do then."""
-    persistent = at.config.memory.persistent_memory.model_copy(update={"on_disk": True})
-    config = at.config.memory.model_copy(update={"persistent_memory": persistent})
-    try:
-        memory = await open_memory(config, at.home, os.environ)
-    except IndexDamaged:
-        if damaged is None:
-            raise
-        await damaged(config, at.home, os.environ)
-        memory = await open_memory(config, at.home, os.environ)
-    try:
-        yield memory
-    finally:
-        await memory.close()
+    memory = kept_memory(at.config.memory, at.home, damaged) if at.team is None else at.team.kept_memory()
+    async with memory as opened:
+        yield opened
 
 
 async def _session(store: SessionStore, name: str | None) -> str | None:

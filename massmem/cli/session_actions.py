@@ -69,7 +69,7 @@ async def read(
 
 async def _with_plan(store: SessionStore, said: Exchange) -> Exchange:
     """The turn with what is still to be done in it, when it is not over."""
-    if said.record.status in ("completed", "abandoned"):
+    if said.record.status in ("completed", "abandoned", "undone"):
         return said
     plan = plan_of(await store.turn_events(said.record.session_id, said.record.turn))
     return replace(said, plan=tuple(plan.lines()))
@@ -196,6 +196,9 @@ async def stats(at: Prepared) -> dict[str, Any]:
 @asynccontextmanager
 async def _store(at: Prepared, *, fallback: bool = False) -> AsyncGenerator[SessionStore]:
     """What the user should know of the store is said on stderr. fallback: as of `open_configured`."""
+    if at.team is not None:
+        yield at.team.store
+        return
     store = await open_configured(at.config.store, at.home, fallback=fallback)
     for warning in filter(None, (store.info.always, *store.info.once)):
         say(warning)

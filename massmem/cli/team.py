@@ -4,6 +4,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dotenv
 
@@ -13,13 +14,17 @@ from massmem.config.models import TeamConfig
 from massmem.errors import InputError
 from massmem.render.printable import printable
 
+if TYPE_CHECKING:
+    from massmem.team import Team
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A configuration and where massmem keeps its files."""
+    """A configuration and where massmem keeps its files. team: it is open already; its store and memory are used."""
 
     config: TeamConfig
     home: Path
+    team: "Team | None" = None
 
 
 def prepared(config: str | None) -> Prepared:

@@ -7,12 +7,13 @@ from typing import Any
 
 from massmem.agent import Agent, Spent
 from massmem.config.models import AgentConfig, BackendConfig, CompressionConfig, MemoryConfig
-from massmem.context import Context, Meter, Recall
+from massmem.context import Context, Recall
 from massmem.events import Event
 from massmem.memory.buffer import Buffer
 from massmem.memory.conversation import Shown, View
 from massmem.memory.tokens import estimate_tokens
 from massmem.messages import Candidate, ChatMessage, ChatRequest, Usage
+from massmem.meter import Meter
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
 from massmem.replies import Chunk

@@ -93,9 +93,10 @@ def _reply(asked: Asked) -> list[dict[str, Any]]:
         delta: dict[str, Any] = {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": call}]}
     else:
         delta = {"content": f"{asked.step} of {asked.agent}"}
+    prompt = 10 + sum(len(message["content"]) for message in asked.messages) // 3
     base = {"id": "x", "object": "chat.completion.chunk", "created": 0, "model": "stub"}
     return [
         base | {"choices": [{"index": 0, "delta": {"role": "assistant", **delta}, "finish_reason": None}]},
         base | {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
-        base | {"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}},
+        base | {"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": 5, "total_tokens": prompt + 5}},
     ]

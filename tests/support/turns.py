@@ -6,7 +6,7 @@ from typing import Any
 
 from massmem.agent import Agent
 from massmem.config.models import AgentConfig, BackendConfig, CoordinationConfig, MemoryConfig
-from massmem.context import Context, Meter
+from massmem.context import Context
 from massmem.coordinator import Turn, run_turn
 from massmem.events import (
     AgentDelta,
@@ -29,6 +29,7 @@ from massmem.events import (
 )
 from massmem.memory.buffer import Buffer
 from massmem.memory.tokens import estimate_tokens
+from massmem.meter import Meter
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
 from massmem.tools.ask_user import Asking

@@ -1,0 +1,205 @@
+"""Histories cleared and compacted, turns taken back and notes made: seen in the prompts that a model server gets."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from massmem.cli.memory_actions import listed
+from massmem.cli.team import Prepared
+from massmem.config.load import load_config
+from massmem.config.models import TeamConfig
+from massmem.errors import InputError, MemoryUnavailable
+from massmem.events import TurnCompleted, TurnInterrupted
+from massmem.memory.memories import Selection
+from massmem.session import Session
+from tests.support.council_server import CouncilServer, council_server
+from tests.support.sessions import collect
+
+WINDMILL = "Where is the old windmill of Aalsmeer?"
+LIGHTHOUSE = "Where is the red lighthouse of Cuxhaven?"
+
+
+@pytest.fixture
+def folder(home: Path) -> Path:
+    return home / ".massmem"
+
+
+@pytest.fixture
+def council() -> Iterator[CouncilServer]:
+    with council_server() as server:
+        server.delay = 0
+        yield server
+
+
+@pytest.fixture
+def config(tmp_path: Path, council: CouncilServer) -> TeamConfig:
+    path = tmp_path / "team.yaml"
+    memory = "memory: {persistent_memory: {embedding: {provider: none}}, compression: {summary: extract}}\n"
+    path.write_text(council.config(("ann",)) + memory)
+    return load_config(path, {})[0]
+
+
+@asynccontextmanager
+async def opened(config: TeamConfig, folder: Path, session_id: str | None = None) -> AsyncIterator[Session]:
+    session = await Session.open(config, home=folder, session_id=session_id)
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+async def told(session: Session, *questions: str) -> None:
+    for question in questions:
+        assert isinstance((await collect(session.ask(question)))[-1], TurnCompleted)
+        await session.settle()
+
+
+async def prompt(council: CouncilServer, session: Session, question: str) -> tuple[str, str]:
+    """The system part and all the rest of what the agent is sent for this question."""
+    council.asked.clear()
+    await collect(session.ask(question))
+    first, *rest = council.asked[0].messages
+    return first["content"], "\n".join(message["content"] for message in rest)
+
+
+async def remembered(config: TeamConfig, folder: Path) -> list[str]:
+    return [memory.text for memory in await listed(Prepared(config, folder), Selection(), 100)]
+
+
+async def test_a_cleared_history_is_shown_to_nobody_not_even_to_another_process(
+    config: TeamConfig, folder: Path, council: CouncilServer
+):
+    async with opened(config, folder) as session:
+        await told(session, WINDMILL)
+        _, shown = await prompt(council, session, "And then?")
+        assert WINDMILL in shown
+        await session.clear_history()
+        _, shown = await prompt(council, session, "What now?")
+        assert shown == "What now?"
+    async with opened(config, folder, session.id) as again:
+        system, shown = await prompt(council, again, "What of the windmill?")
+        assert "windmill of" not in shown
+        assert "What now?" in shown
+        assert "windmill of Aalsmeer" in system, "what is remembered is still recalled"
+
+
+async def test_clearing_before_the_first_question_does_nothing(config: TeamConfig, folder: Path):
+    async with opened(config, folder) as session:
+        await session.clear_history()
+        assert session.id == ""
+
+
+async def test_an_undone_turn_is_neither_shown_nor_recalled(config: TeamConfig, folder: Path, council: CouncilServer):
+    async with opened(config, folder) as session:
+        await told(session, LIGHTHOUSE, WINDMILL)
+        undone = await session.undo()
+        assert (undone.turn, undone.question, undone.status) == (2, WINDMILL, "completed")
+        system, shown = await prompt(council, session, "Where was the windmill of Aalsmeer?")
+        assert WINDMILL not in shown + system
+        assert LIGHTHOUSE in shown
+    assert not [text for text in await remembered(config, folder) if text == WINDMILL]
+    assert [text for text in await remembered(config, folder) if text == LIGHTHOUSE]
+
+
+async def test_undoing_goes_on_to_the_turn_before(config: TeamConfig, folder: Path, council: CouncilServer):
+    async with opened(config, folder) as session:
+        await told(session, LIGHTHOUSE, WINDMILL)
+        assert [(await session.undo()).turn, (await session.undo()).turn] == [2, 1]
+        with pytest.raises(InputError, match="no turn to undo"):
+            await session.undo()
+        _, shown = await prompt(council, session, "Anything?")
+        assert shown == "Anything?"
+        assert (await session.undo()).turn == 3
+    async with opened(config, folder, session.id) as again:
+        with pytest.raises(InputError, match="no turn to undo"):
+            await again.undo()
+
+
+async def test_there_is_nothing_to_undo_in_a_new_session(config: TeamConfig, folder: Path):
+    async with opened(config, folder) as session:
+        with pytest.raises(InputError, match="no turn to undo"):
+            await session.undo()
+
+
+async def test_a_turn_stands_when_its_memories_cannot_be_deleted(config: TeamConfig, folder: Path):
+    async with opened(config, folder) as session:
+        await told(session, WINDMILL)
+    with FileLock(folder / "memory" / "words" / "lock"):
+        async with opened(config, folder, session.id) as again:
+            with pytest.raises(MemoryUnavailable):
+                await again.undo()
+    async with opened(config, folder, session.id) as again:
+        assert (await again.undo()).question == WINDMILL
+
+
+async def test_what_the_user_has_remembered_is_recalled_in_the_very_first_turn(
+    config: TeamConfig, folder: Path, council: CouncilServer
+):
+    async with opened(config, folder) as session:
+        await session.remember("The windmill is closed on Mondays.")
+        assert session.id
+        system, shown = await prompt(council, session, "When is the windmill closed?")
+        assert "The windmill is closed on Mondays." in system
+        assert shown == "When is the windmill closed?"
+        _, shown = await prompt(council, session, "And else?")
+        assert "Mondays" not in shown, "it is no question that was never answered"
+        await session.undo()
+    assert "The windmill is closed on Mondays." in await remembered(config, folder)
+
+
+async def test_only_what_can_be_remembered_is(config: TeamConfig, folder: Path):
+    async with opened(config, folder) as session:
+        with pytest.raises(InputError, match="nothing to remember"):
+            await session.remember("  ")
+    off = config.memory.persistent_memory.model_copy(update={"enabled": False})
+    without = config.model_copy(update={"memory": config.memory.model_copy(update={"persistent_memory": off})})
+    async with opened(without, folder) as session:
+        with pytest.raises(InputError, match="remembers nothing"):
+            await session.remember("The windmill is closed.")
+
+
+async def test_a_conversation_is_compacted_when_the_user_wants_it(
+    config: TeamConfig, folder: Path, council: CouncilServer
+):
+    async with opened(config, folder) as session:
+        assert await session.compact() == []
+        long = [f"{LIGHTHOUSE} {'Tell me more of it. ' * 40}{i}" for i in range(6)]
+        await told(session, *long)
+        (before,) = await session.context()
+        (report,) = await session.compact()
+        (after,) = await session.context()
+        assert (report.agent_id, report.why) == ("ann", "asked")
+        assert report.after < report.before
+        assert after.tokens < before.tokens
+        _, shown = await prompt(council, session, "And?")
+        assert long[0] not in shown
+
+
+async def test_the_summary_of_a_cleared_history_is_gone_with_it(
+    config: TeamConfig, folder: Path, council: CouncilServer
+):
+    async with opened(config, folder) as session:
+        await told(session, *(f"{LIGHTHOUSE} {'More. ' * 100}{i}" for i in range(4)))
+        assert await session.compact()
+        await session.clear_history()
+        _, shown = await prompt(council, session, "What now?")
+        assert shown == "What now?"
+
+
+async def test_a_turn_that_the_user_stopped_is_not_taken_up_because_of_a_compaction(
+    config: TeamConfig, folder: Path, council: CouncilServer
+):
+    async with opened(config, folder) as session:
+        await told(session, *(f"{LIGHTHOUSE} {'More. ' * 100}{i}" for i in range(4)))
+        council.delay = 5
+        async for event in session.ask(WINDMILL):
+            if event.type == "agent_started":
+                session.stop("user")
+        assert isinstance(event, TurnInterrupted)
+        council.delay = 0
+        assert await session.compact()
+        await prompt(council, session, "What now?")
+        assert len(council.asked) == 1, "another question gives the stopped one up"
