@@ -1,43 +1,37 @@
 """One agent: what it is sent in each step of a turn, and what its reply means."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from massmem import prompts
 from massmem.config.models import AgentConfig
 from massmem.context import Context, Task
-from massmem.errors import ContextOverflow, LimitReached, NotAnActionError, ProviderError
-from massmem.events import (
-    AgentDelta,
-    AgentRetrying,
-    AgentStarted,
-    AnswerSubmitted,
-    BallotCast,
-    ContextCompressed,
-    ContextMeasured,
-    ParamRequested,
-)
-from massmem.memory.tokens import estimate_tokens
-from massmem.messages import Candidate, ChatMessage, ChatRequest, Usage, clean_text
+from massmem.errors import NotAnActionError
+from massmem.events import AgentStarted, AnswerSubmitted, BallotCast, ParamRequested, ToolCalled, ToolReturned
+from massmem.messages import Candidate, ChatMessage, ToolCall, clean_text
 from massmem.providers.base import ChatProvider
-from massmem.providers.truncation import prompt_truncated, truncated
-from massmem.replies import ReasoningChunk, Reply, RetryChunk, TextChunk
+from massmem.replies import Reply
+from massmem.sender import Progress, Sender, Spent
+from massmem.tool_loop import Hand, ToolLoop
+from massmem.tools.ask_user import NAME as ASK_USER
 from massmem.tools.ask_user import AskError, Asking, AskUser, ask_tool, read_request
-from massmem.tools.workflow import Action, ActionError, NewAnswer, Vote, read_action, workflow_schema, workflow_tools
+from massmem.tools.workflow import (
+    ACTIONS,
+    Action,
+    ActionError,
+    NewAnswer,
+    Vote,
+    read_action,
+    workflow_schema,
+    workflow_tools,
+)
+from massmem.tools.written import call_schemas, decision_schema, described
 
-Progress = AgentStarted | AgentDelta | AgentRetrying | ContextCompressed | ContextMeasured
+ToolEvent = ToolCalled | ToolReturned
 
 _REPAIR_EXCERPT = 2_000
 _FIRST_ROUNDS = 2
-
-
-@dataclass(slots=True)
-class Spent:
-    """Tokens used by one step so far; still right when the step fails half-way."""
-
-    usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +49,51 @@ class Agent:
     """
 
     def __init__(
-        self, config: AgentConfig, provider: ChatProvider, context: Context, asking: Asking | None = None
+        self,
+        config: AgentConfig,
+        provider: ChatProvider,
+        context: Context,
+        asking: Asking | None = None,
+        hand: Hand | None = None,
     ) -> None:
-        """asking None: the user is not asked, and has given nothing."""
+        """asking None: the user is not asked, and has given nothing. hand None: there are no tools."""
         self.id = config.id
-        self._config = config
         self._provider = provider
         self._context = context
+        self._sender = Sender(config, provider, context)
         self._asking = asking or Asking()
+        self._hand = hand or Hand()
+
+    @property
+    def _native(self) -> bool:
+        return self._provider.native_tools
 
     async def answer(
         self, question: str, round_: int, spent: Spent
-    ) -> AsyncGenerator[Progress | AnswerSubmitted | ParamRequested, None]:
-        """Answer the question alone, or ask the user for what is missing; one repair is allowed for that.
+    ) -> AsyncGenerator[Progress | ToolEvent | AnswerSubmitted | ParamRequested, None]:
+        """Answer the question alone, with tools, or ask the user for what is missing; one repair is allowed for that.
 
         The number of an answer is left 0 for the coordinator.
         """
         yield AgentStarted(agent_id=self.id, round=round_, step="answer")
-        await self._context.remember(question)
-        repair: tuple[ChatMessage, ...] = ()
+        await self._context.begin(question)
+        tools, repair = self._tools(round_, spent), tuple[ChatMessage, ...]()
+        async for event in tools.settle():
+            yield event
         while True:
-            reply = Reply()
-            async with aclosing(self._send(self._answer(question, repair), round_, reply, spent)) as progress:
+            reply, deciding = Reply(), self._decides(tools)
+            task = self._decision(question, tools) if deciding else self._answer(question, tools, repair)
+            async with aclosing(self._sender.send(task, round_, reply, spent)) as progress:
                 async for event in progress:
                     yield event
+            if calls := self._calls(tools, reply, ASK_USER):
+                async with aclosing(tools.run(calls, reply, spent)) as used:
+                    async for event in used:
+                        yield event
+                continue
+            if deciding:
+                tools.close()
+                continue
             request = self._request_in(reply)
             if not isinstance(request, _Unusable):
                 break
@@ -92,19 +107,29 @@ class Agent:
 
     async def act(
         self, question: str, round_: int, candidates: Sequence[Candidate], spent: Spent, *, final: bool
-    ) -> AsyncGenerator[Progress | AnswerSubmitted | BallotCast | ParamRequested, None]:
-        """Vote for one of the candidates, or, unless `final`, submit a better answer or ask the user; one repair."""
+    ) -> AsyncGenerator[Progress | ToolEvent | AnswerSubmitted | BallotCast | ParamRequested, None]:
+        """Vote for one of the candidates, or, unless `final`, submit a better answer or ask the user; one repair.
+
+        Tools may be used before.
+        """
         yield AgentStarted(agent_id=self.id, round=round_, step="vote")
         # In each round after a restart, which is every round from the third on, to bring back what it wrote before.
-        await self._context.remember(question, again=round_ > _FIRST_ROUNDS)
+        await self._context.begin(question, again=round_ > _FIRST_ROUNDS)
         labels = [c.label for c in candidates]
-        repair: tuple[ChatMessage, ...] = ()
+        tools, repair = self._tools(round_, spent), tuple[ChatMessage, ...]()
+        async for event in tools.settle():
+            yield event
         while True:
             reply = Reply()
-            task = self._action(question, candidates, repair, final=final)
-            async with aclosing(self._send(task, round_, reply, spent)) as progress:
+            task = self._action(question, candidates, (tools, repair), final=final)
+            async with aclosing(self._sender.send(task, round_, reply, spent)) as progress:
                 async for event in progress:
                     yield event
+            if calls := self._calls(tools, reply, *ACTIONS):
+                async with aclosing(tools.run(calls, reply, spent)) as used:
+                    async for event in used:
+                        yield event
+                continue
             action = self._action_in(reply, labels, final=final)
             if not isinstance(action, _Unusable):
                 break
@@ -118,108 +143,55 @@ class Agent:
     ) -> AsyncGenerator[Progress, None]:
         """Write the final answer from all candidates, of which one is this agent's own; `reply` holds it afterwards."""
         yield AgentStarted(agent_id=self.id, round=round_, step="present")
-        await self._context.remember(question)
+        await self._context.begin(question)
         own = next(c.label for c in candidates if c.agent_id == self.id)
         told = self._told(question)
         task = Task("present", question, lambda shown: prompts.present_prompt(told, shown, own), tuple(candidates))
-        async with aclosing(self._send(task, round_, reply, spent)) as progress:
+        async with aclosing(self._sender.send(task, round_, reply, spent)) as progress:
             async for event in progress:
                 yield event
         _not_empty(reply)
-
-    async def _send(self, task: Task, round_: int, reply: Reply, spent: Spent) -> AsyncGenerator[Progress, None]:
-        """Send a step's request, made to fit; when it is refused nevertheless, once more, and smaller."""
-        if compressed := await self._context.fit(task, round_):
-            spent.usage += compressed.usage
-            yield compressed
-        try:
-            async with aclosing(self._reply(task, round_, reply, spent)) as progress:
-                async for event in progress:
-                    yield event
-            return
-        except ContextOverflow as e:
-            compressed = await self._context.overflowed(task, round_, e, reply)
-            again = RetryChunk(e.message, 0.0, 1)
-        spent.usage += compressed.usage
-        yield compressed
-        yield AgentRetrying(agent_id=self.id, round=round_, error=again.error, delay=again.delay, attempt=again.attempt)
-        reply.feed(again)
-        try:
-            async with aclosing(self._reply(task, round_, reply, spent)) as progress:
-                async for event in progress:
-                    yield event
-        except ContextOverflow as e:
-            raise self._context.too_large(task) from e
-
-    async def _reply(self, task: Task, round_: int, reply: Reply, spent: Spent) -> AsyncGenerator[Progress, None]:
-        """Send one request, and when its reply comes near the end of the window, a second one to end it."""
-        begun = Reply()
-        request, may_stop = self._context.request(task), self._context.can_wrap_up(task)
-        async with aclosing(self._stream(request, round_, begun, spent, may_stop=may_stop)) as progress:
-            async for event in progress:
-                reply.text, reply.reasoning = begun.text, begun.reasoning
-                yield event
-        if begun.finish is None:
-            request, compressed = self._context.wrap_up(task, round_, begun.text)
-            yield compressed
-            ended = Reply()
-            async with aclosing(self._stream(request, round_, ended, spent)) as progress:
-                async for event in progress:
-                    yield event
-            begun.text += ended.text
-            begun.finish, begun.usage = ended.finish, ended.usage
-        reply.text, reply.reasoning, reply.tool_calls = begun.text, begun.reasoning, begun.tool_calls
-        reply.finish, reply.usage = begun.finish, begun.usage
-
-    async def _stream(
-        self, request: ChatRequest, round_: int, reply: Reply, spent: Spent, *, may_stop: bool = False
-    ) -> AsyncGenerator[Progress, None]:
-        """Fill `reply` and add what it cost to `spent`. may_stop: leave it without a finish when the window is full."""
-        retries = 0
-        try:
-            async with aclosing(self._provider.stream(request)) as chunks:
-                async for chunk in chunks:
-                    reply.feed(chunk)
-                    match chunk:
-                        case TextChunk(text) if text:
-                            yield self._delta(round_, text)
-                            if self._context.streamed(text) and may_stop:
-                                break
-                        case ReasoningChunk(text) if text:
-                            self._context.streamed(text, reasoning=True)
-                            yield AgentDelta(agent_id=self.id, round=round_, channel="reasoning", text=clean_text(text))
-                        case RetryChunk(error, delay, attempt):
-                            retries += 1
-                            yield AgentRetrying(
-                                agent_id=self.id, round=round_, error=error, delay=delay, attempt=attempt
-                            )
-                        case _:
-                            pass
-        except (ProviderError, LimitReached, asyncio.CancelledError) as e:
-            spent.usage += _unended(request, e, reply.text + reply.reasoning, retries + 1)
-            raise
-        known = reply.usage.prompt or reply.usage.completion
-        used = reply.usage if known else _estimated(request, reply.text + reply.reasoning, retries + 1)
-        spent.usage += used
-        reply.text, reply.reasoning = clean_text(reply.text), clean_text(reply.reasoning)
-        expected = self._context.at_least
-        if used.reported and truncated(expected, used.prompt):
-            raise prompt_truncated(self._config.backend, expected, used.prompt)
-        yield self._context.measured(round_, used)
-
-    def _delta(self, round_: int, text: str) -> AgentDelta:
-        return AgentDelta(agent_id=self.id, round=round_, channel="text", text=clean_text(text))
 
     def _told(self, question: str) -> str:
         """The question with what the user has said since."""
         return prompts.with_given(question, self._asking.known, sorted(self._asking.given_up))
 
-    def _answer(self, question: str, repair: Sequence[ChatMessage]) -> Task:
-        tools, asking = self._provider.native_tools, self._asking
+    def _tools(self, round_: int, spent: Spent) -> ToolLoop:
+        tools = ToolLoop(self.id, self._hand, round_, self._context, native=self._native)
+        tools.begin(spent)
+        return tools
+
+    def _calls(self, tools: ToolLoop, reply: Reply, *actions: str) -> list[ToolCall]:
+        """The calls of tools in a reply; none when it acts as well, which ends the step."""
+        calls = tools.calls_in(reply)
+        return [] if any(call.name in actions for call in calls) else calls
+
+    def _decides(self, tools: ToolLoop) -> bool:
+        """A model without tool calls says first, in a request of its own, whether it needs one."""
+        return not self._native and bool(tools.specs)
+
+    def _decision(self, question: str, tools: ToolLoop) -> Task:
+        told = prompts.tools_prompt(described(tools.specs), self._told(question))
+        return Task("answer", question, lambda _: told, extra=tools.messages, schema=decision_schema(tools.specs))
+
+    def _answer(self, question: str, tools: ToolLoop, repair: Sequence[ChatMessage]) -> Task:
+        native, asking, extra = self._native, self._asking, tools.messages
         ask = asking.described if asking.offered else None
-        told = prompts.answer_prompt(self._told(question), tools=tools, ask=ask)
-        offered = (ask_tool(asking),) if tools and asking.offered else ()
-        return Task("answer", question, lambda _: told, extra=tuple(repair), tools=offered, optional=True)
+        told = prompts.answer_prompt(self._told(question), tools=native, ask=ask)
+        if extra and not native:
+            extra = (*extra[:-1], replace(extra[-1], content=f"{extra[-1].content}\n\n{prompts.after_tools(question)}"))
+        offered = (ask_tool(asking),) if native and asking.offered else ()
+        # Where earlier messages call tools these are named to the last; they are closed when they are used up.
+        named = tools.specs or (tools.all if native and tools.used else ())
+        return Task(
+            "answer",
+            question,
+            lambda _: told,
+            extra=(*extra, *repair),
+            tools=(*offered, *named) if native else (),
+            optional=True,
+            closed=not offered and not tools.specs and bool(named),
+        )
 
     def _request_in(self, reply: Reply) -> AskUser | _Unusable | None:
         """What the reply asks of the user; None: it is an answer."""
@@ -236,7 +208,7 @@ class Agent:
             asking = self._asking if self._asking.offered else None
             action = read_action(reply, labels, final=final, asking=asking)
         except ActionError as e:
-            return _Unusable(str(e), prompts.repair_prompt(str(e), tools=self._provider.native_tools))
+            return _Unusable(str(e), prompts.repair_prompt(str(e), tools=self._native))
         return self._unless_known(action) if isinstance(action, AskUser) else action
 
     def _unless_known(self, request: AskUser) -> AskUser | _Unusable:
@@ -247,20 +219,27 @@ class Agent:
         return _Unusable(f"{name} is known", prompts.known_prompt(name, known[name]))
 
     def _action(
-        self, question: str, candidates: Sequence[Candidate], repair: Sequence[ChatMessage], *, final: bool
+        self,
+        question: str,
+        candidates: Sequence[Candidate],
+        so_far: tuple[ToolLoop, Sequence[ChatMessage]],
+        *,
+        final: bool,
     ) -> Task:
-        tools, told = self._provider.native_tools, self._told(question)
+        native, told = self._native, self._told(question)
+        tools, repair = so_far
         labels = [c.label for c in candidates]
         asking = self._asking if self._asking.offered and not final else None
         ask = asking and asking.described
+        check = described(tools.specs) if tools.specs and not native else ""
         return Task(
             "vote",
             question,
-            lambda shown: prompts.vote_prompt(told, shown, final=final, tools=tools, ask=ask),
+            lambda shown: prompts.vote_prompt(told, shown, final=final, tools=native, ask=ask, check=check),
             tuple(candidates),
-            tuple(repair),
-            workflow_tools(labels, final=final, asking=asking) if tools else (),
-            None if tools else workflow_schema(labels, final=final, asking=asking),
+            (*tools.messages, *repair),
+            (*workflow_tools(labels, final=final, asking=asking), *tools.specs) if native else (),
+            None if native else workflow_schema(labels, final=final, asking=asking, calls=call_schemas(tools.specs)),
         )
 
     def _repair(self, reply: Reply, text: str) -> tuple[ChatMessage, ...]:
@@ -313,16 +292,3 @@ def _not_empty(reply: Reply) -> str:
             "the model sent an empty reply", "raise max_tokens if the model spends them on reasoning"
         )
     return text
-
-
-def _unended(request: ChatRequest, error: BaseException, reply: str, requests: int) -> Usage:
-    """What a request cost that did not end well; one that a limit held back was not sent."""
-    if isinstance(error, LimitReached) and not reply:
-        return Usage()
-    partial = error.partial if isinstance(error, ProviderError) else ""
-    return _estimated(request, partial or reply, requests)
-
-
-def _estimated(request: ChatRequest, reply: str, requests: int) -> Usage:
-    prompt = sum(estimate_tokens(m.content) for m in request.messages)
-    return Usage(prompt, estimate_tokens(reply), requests=requests, reported=False)

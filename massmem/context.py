@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from massmem import prompts
+from massmem import extras, prompts
 from massmem.config.models import AgentConfig
 from massmem.errors import ContextOverflow, DoesNotFit
 from massmem.events import CompressionReason, ContextCompressed, ContextMeasured
@@ -28,6 +28,9 @@ _AIM = 0.75
 """Of the threshold, after a compression: the next messages shall not bring another one."""
 _NEARLY_FULL = 0.93
 _MEMORIES_SHARE = 1 / 8
+_RESULTS_SHARE = 4
+"""One in so many tokens of the window."""
+
 _FEWEST_WORDS = 30
 _FEWEST_TOKENS = 24
 """Of a text that is cut to fit: with less it says nothing."""
@@ -46,7 +49,7 @@ class Task:
     """What one step of a turn asks.
 
     prompt: the last user message, made of the candidates as they are shown. extra: what follows it. optional: the tools
-    need not be used.
+    need not be used. closed: they must not be.
     """
 
     purpose: Purpose
@@ -57,6 +60,7 @@ class Task:
     tools: tuple[ToolSpec, ...] = ()
     schema: Mapping[str, Any] | None = None
     optional: bool = False
+    closed: bool = False
 
 
 class Context:
@@ -82,6 +86,7 @@ class Context:
         self._summary_last = False
         self._room_for_candidates: int | None = None
         self._room_for_extra: int | None = None
+        self._folded: int = 0
         self._sent = 0
 
     @property
@@ -89,12 +94,23 @@ class Context:
         """Tokens of the last request in any vocabulary, see Buffer."""
         return self._meter.buffer.at_least
 
-    async def remember(self, question: str, *, again: bool = False) -> None:
-        """Recall what the memory has on the question.
+    def cost_of_text(self, text: str) -> int:
+        """Tokens of a text alone."""
+        return self._meter.buffer.cost_of_text(text)
+
+    @property
+    def most_results(self) -> int:
+        """Tokens that the results of one reply's tool calls may take, together."""
+        return self._meter.window // _RESULTS_SHARE
+
+    async def begin(self, question: str, *, again: bool = False) -> None:
+        """A step begins: recall what the memory has on the question.
 
         Done once and kept, because a prompt that stays the same is read from the provider's cache; `again` to bring
         back what was written since.
         """
+        self._summary_last, self._room_for_candidates, self._room_for_extra = False, None, None
+        self._folded = 0
         if self._memories is None or again:
             await self._fill(question, self._most_memories)
 
@@ -102,12 +118,17 @@ class Context:
         """The whole request of a step; what is the same in every step comes first."""
         messages, _ = self._messages(task)
         return ChatRequest(
-            messages, task.purpose, self._config.id, tools=task.tools, schema=task.schema, optional=task.optional
+            messages,
+            task.purpose,
+            self._config.id,
+            tools=task.tools,
+            schema=task.schema,
+            optional=task.optional,
+            closed=task.closed,
         )
 
     async def fit(self, task: Task, round_: int) -> ContextCompressed | None:
-        """To be called before the first request of a step: compresses when it would pass the threshold."""
-        self._summary_last, self._room_for_candidates, self._room_for_extra = False, None, None
+        """To be called before a request: compresses when it would pass the threshold."""
         return await self._when_due(task, round_, "threshold", self._measure(task))
 
     async def ahead(self, task: Task) -> ContextCompressed | None:
@@ -132,7 +153,7 @@ class Context:
         """
         filled = max(self._sent, self._meter.buffer.tokens)
         self._meter.learn(self._sent, error)
-        event = await self._compress(task, round_, "overflow", _work(reply, error.partial))
+        event = await self._compress(task, round_, "overflow", extras.work(reply, error.partial))
         event = event.model_copy(update={"before": max(filled, event.before)})
         if event.after > self._limit or event.after >= event.before:
             raise self.too_large(task) from error
@@ -177,7 +198,7 @@ class Context:
     def wrap_up(self, task: Task, round_: int, text: str) -> tuple[ChatRequest, ContextCompressed]:
         """A request to end the reply that began with `text`, without the history."""
         buffer, before = self._meter.buffer, self._meter.buffer.tokens
-        begun = _begun(text, self._room_to_wrap_up(task), buffer.cost_of_text)
+        begun = extras.begun(text, self._room_to_wrap_up(task), buffer.cost_of_text)
         words = max(_FEWEST_WORDS, (self._meter.window - self._threshold) // 3)
         messages = (*self._bare(task), ChatMessage("assistant", begun), prompts.wrap_up_prompt(words))
         request = ChatRequest(messages, task.purpose, self._config.id)
@@ -228,19 +249,19 @@ class Context:
         return task.prompt([replace(c, content=text) for c, text in zip(task.candidates, texts, strict=True)])
 
     def _extra(self, task: Task) -> tuple[ChatMessage, ...]:
-        room = self._room_for_extra
-        if room is None or not task.extra:
-            return task.extra
-        texts = condensed([m.content for m in task.extra], room, self._meter.buffer.cost_of_text)
-        return tuple(replace(m, content=text) for m, text in zip(task.extra, texts, strict=True))
+        room, extra = self._room_for_extra, task.extra[self._folded :]
+        if room is None or not extra:
+            return extra
+        return extras.smaller(extra, room, self._meter.buffer.cost_of_text)
 
     def _messages(self, task: Task) -> tuple[tuple[ChatMessage, ...], list[int]]:
         """All messages in their order, and the indexes of those that neither the user nor the agent wrote."""
         system = ChatMessage("system", self._system(self._memories or ""))
         history = tuple(shown.message for shown in self._shown)
         last = ChatMessage("user", self._prompt(task))
-        if self._summary_last and self._summary and not task.extra:
-            return (system, *history, last, prompts.so_far(self._summary)), [len(history) + 2]
+        if self._summary_last and self._summary and (self._folded or not task.extra):
+            so_far = prompts.so_far(self._summary)
+            return (system, *history, last, so_far, *self._extra(task)), [len(history) + 2]
         summary = prompts.earlier(self._summary)
         return (system, *summary, *history, last, *self._extra(task)), [1] if summary else []
 
@@ -260,16 +281,18 @@ class Context:
         due = tokens > self._threshold or len(self._shown) > MOST_SHOWN
         if not due or not self._settings.proactive:
             return None
-        if not self._shown and tokens <= self._limit:
+        more = len(extras.units(task.extra[self._folded :])) > 1
+        if not self._shown and not more and tokens <= self._limit:
             return None  # nothing to take out: the threshold is no limit
         return await self._if_smaller(task, round_, why)
 
     async def _if_smaller(self, task: Task, round_: int, why: CompressionReason) -> ContextCompressed | None:
-        state = self._shown, self._summary, self._memories
+        state = self._shown, self._summary, self._memories, self._folded
         event = await self._compress(task, round_, why, ())
         if event.after < event.before:
             return event
-        self._shown, self._summary, self._memories = state  # a few short messages: their summary is longer
+        # A few short messages: their summary is longer.
+        self._shown, self._summary, self._memories, self._folded = state
         return None
 
     async def _compress(
@@ -287,15 +310,23 @@ class Context:
         room = int(_AIM * self._threshold) - fixed - summariser.budget
         first = cut(messages, costs, self._settings.target_ratio, room)
         removed, self._shown = self._shown[:first], self._shown[first:]
+        work = [*self._fold(task, room - sum(map(buffer.cost, messages[first:]))), *work]
         summary = Summary(self._summary, "extract", Usage())
         if removed or work:
             summary = await summariser.summarise([*said(m.message for m in removed), *work], self._summary)
-        self._summary, self._summary_last = summary.text, why == "overflow"
+        self._summary, self._summary_last = summary.text, why == "overflow" or self._folded > 0
         await self._refill(task, removed=bool(removed))
         after = self._shrink(task)
         until = removed[-1].seq if removed else None
         change = _Change(before, after, len(removed), len(self._shown), until)
         return self._event(round_, why, change, summary)
+
+    def _fold(self, task: Task, room: int) -> list[Said]:
+        """Take the older tool calls and results of this step out when they do not fit, for the summary."""
+        extra, cost = task.extra[self._folded :], self._meter.buffer.cost
+        first = extras.first_kept(extra, cost, room + sum(map(cost, extra)))
+        self._folded += first
+        return said(extra[:first])
 
     async def _refill(self, task: Task, *, removed: bool) -> None:
         """Recall again what is no longer shown, in the room that there is now."""
@@ -317,9 +348,9 @@ class Context:
             room = sum(cost(c.content) for c in task.candidates) - (after - self._threshold)
             self._room_for_candidates = max(_FEWEST_TOKENS * len(task.candidates), room)
             after = self._measure(task)
-        if after > self._limit and task.extra:
-            room = sum(cost(m.content) for m in task.extra) - (after - self._threshold)
-            self._room_for_extra = max(_FEWEST_TOKENS * len(task.extra), room)
+        if after > self._limit and (extra := task.extra[self._folded :]):
+            room = sum(cost(m.content) for m in extra) - (after - self._threshold)
+            self._room_for_extra = max(_FEWEST_TOKENS * len(extra), room)
             after = self._measure(task)
         if after > self._limit and self._summary:
             room = cost(self._summary) - (after - self._limit)
@@ -353,19 +384,3 @@ class _Change:
     removed: int
     kept: int
     until: int | None = None
-
-
-def _work(reply: Reply, partial: str) -> list[Said]:
-    """What a reply held when it was broken off."""
-    calls = ChatMessage("assistant", reply.text or partial, tool_calls=tuple(reply.tool_calls))
-    texts = [Said("You (thinking)", reply.reasoning), *said([calls])]
-    return [text for text in texts if text.text.strip()]
-
-
-def _begun(text: str, room: int, cost: Callable[[str], int]) -> str:
-    """The text in `room` tokens: its newest part word for word, of the rest the best sentences."""
-    size = cost(text)
-    if size <= room:
-        return text
-    at = len(text) - len(text) * room // (2 * size)
-    return f"{shortened(text[:at], room // 2, cost)}\n{text[at:]}"

@@ -17,6 +17,7 @@ MassmemError                      one message, one hint, one exit code
 ├── MemoryUnavailable         3   the memory index cannot be used now: locked by another process, or its server is gone
 │   ├── IndexDamaged              `massmem memory rebuild` makes it again
 │   └── EmbeddingError            no usable vector could be had; nothing was written
+├── ToolServerError           3   a tool server that the configuration requires does not start
 ├── ProviderError             1   a model request failed
 │   ├── ContextOverflow           the prompt does not fit the model's window
 │   │   └── DoesNotFit            nor can it be made to: the message names the part that is too large
@@ -123,6 +124,10 @@ class IndexDamaged(MemoryUnavailable):
 
 class EmbeddingError(MemoryUnavailable):
     pass
+
+
+class ToolServerError(MassmemError):
+    exit_code: ClassVar[int] = 3
 
 
 class ProviderError(MassmemError):

@@ -97,7 +97,8 @@ class ChatRequest:
     """One request to a model.
 
     tools and schema are alternatives: with tools the model must call one of them, or, when they are `optional`, may
-    say something instead; with schema (a JSON Schema) its text must be JSON of that form. purpose and agent_id say who
+    say something instead; when they are `closed` it must, and they stand there only because earlier messages call them.
+    With schema (a JSON Schema) its text must be JSON of that form. purpose and agent_id say who
     asks and why: real providers ignore them, `scripted` and telemetry do not. temperature and max_tokens None: the
     backend's configuration decides.
     """
@@ -110,3 +111,4 @@ class ChatRequest:
     temperature: float | None = None
     max_tokens: int | None = None
     optional: bool = False
+    closed: bool = False

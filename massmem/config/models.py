@@ -202,6 +202,13 @@ class McpServerConfig(Section):
     """Tools that may not be called."""
     timeout: float = Field(default=60, gt=0)
     """Seconds for one call."""
+    start_timeout: float = Field(default=30, gt=0)
+    """Seconds for it to start and to list its tools."""
+    required: bool = False
+    """No question is answered without it; false: where it does not start, the agent goes on without its tools."""
+    max_result_tokens: int = Field(default=10_000, ge=100)
+    """Most tokens of one result that the model is shown, and never more than a quarter of its window; the log has it
+    all, up to 1,000,000 characters."""
 
     @model_validator(mode="after")
     def _one_transport(self) -> Self:
@@ -251,7 +258,7 @@ class CoordinationConfig(Section):
     max_tokens: int | None = Field(default=None, ge=1)
     """Tokens for a turn, of prompts and replies; then it ends with what it has (exit 4)."""
     max_tool_rounds: int = Field(default=20, ge=0)
-    """Tool calls in a row before an agent must act."""
+    """Replies with tool calls in a step, each of one call or of several at once; then the agent must act. 0: no tools."""
     ask_user: bool | None = None
     """Agents may ask the user for what only the user knows. Left out: when `params` are given, and for those alone."""
     max_asks: int = Field(default=3, ge=1, le=10)

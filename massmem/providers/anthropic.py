@@ -168,7 +168,8 @@ def request_body(request: ChatRequest, backend: BackendConfig, model: str) -> di
         body["tools"] = [
             {"name": t.name, "description": t.description, "input_schema": dict(t.parameters)} for t in request.tools
         ]
-        body["tool_choice"] = {"type": "auto" if thinking or request.optional else "any"}
+        choice = "none" if request.closed else "auto" if thinking or request.optional else "any"
+        body["tool_choice"] = {"type": choice}
     elif request.schema is not None:
         body["output_config"] = {"format": {"type": "json_schema", "schema": dict(request.schema)}}
     return body

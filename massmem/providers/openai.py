@@ -195,7 +195,7 @@ def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoin
             }
             for t in request.tools
         ]
-        body["tool_choice"] = "auto" if request.optional else "required"
+        body["tool_choice"] = "none" if request.closed else "auto" if request.optional else "required"
     elif request.schema is not None:
         schema = {"name": "reply", "schema": dict(request.schema), "strict": _fits_strict(request.schema)}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}

@@ -10,6 +10,8 @@ from massmem.events import (
     AgentRetrying,
     Event,
     Notice,
+    ToolCalled,
+    ToolReturned,
     TurnAbandoned,
     TurnFailed,
     TurnResumed,
@@ -39,7 +41,8 @@ _AGAIN = "retry: 1000\n\n"
 def public(event: Event) -> Event | None:
     """The event as a user of the service may see it; None: not at all.
 
-    What a provider says of an error may tell of hosts and keys: it goes to the log of the service alone.
+    What a provider says of an error may tell of hosts and keys: it goes to the log of the service alone. So does what
+    tools are told and give back, which may be of the service's own files; their names are shown.
     """
     match event:
         case Notice():
@@ -50,6 +53,10 @@ def public(event: Event) -> Event | None:
             return event.model_copy(update={"message": "the agent could not act", "hint": ""})
         case TurnFailed():
             return event.model_copy(update={"message": "no agent could answer", "hint": ""})
+        case ToolCalled():
+            return event.model_copy(update={"arguments": ""})
+        case ToolReturned():
+            return event.model_copy(update={"content": ""})
         case AgentRetrying():
             return event.model_copy(update={"error": "the request is sent again"})
         case _:

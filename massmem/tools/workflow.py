@@ -32,6 +32,8 @@ class NewAnswer:
 
 
 Action = Vote | NewAnswer | AskUser
+ACTIONS = ("vote", "new_answer", ASK_USER)
+"""Names of the tools that end a step."""
 
 
 class ActionError(ValueError):
@@ -47,13 +49,16 @@ def workflow_tools(labels: Sequence[str], *, final: bool, asking: Asking | None 
     return (vote, new_answer) if asking is None else (vote, new_answer, ask_tool(asking))
 
 
-def workflow_schema(labels: Sequence[str], *, final: bool, asking: Asking | None = None) -> dict[str, Any]:
-    """The same actions as one JSON Schema, for models without tool calls."""
-    vote = _object(reason=_REASON, action={"const": "vote"}, choice=_choice(labels))
-    if final:
-        return vote
-    better = _object(reason=_REASON, action={"const": "new_answer"}, content={"type": "string"})
-    return {"anyOf": [vote, better] if asking is None else [vote, better, ask_schema(asking)]}
+def workflow_schema(
+    labels: Sequence[str], *, final: bool, asking: Asking | None = None, calls: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """The same actions as one JSON Schema, for models without tool calls. calls: schemas of tools to use before."""
+    options: list[Mapping[str, Any]] = [_object(reason=_REASON, action={"const": "vote"}, choice=_choice(labels))]
+    if not final:
+        options.append(_object(reason=_REASON, action={"const": "new_answer"}, content={"type": "string"}))
+        options += [] if asking is None else [ask_schema(asking)]
+    options += calls
+    return dict(options[0]) if len(options) == 1 else {"anyOf": options}
 
 
 def read_action(reply: Reply, labels: Sequence[str], *, final: bool, asking: Asking | None = None) -> Action:
@@ -63,7 +68,7 @@ def read_action(reply: Reply, labels: Sequence[str], *, final: bool, asking: Ask
         ActionError: there is none, or it does not have the required form.
     """
     if reply.tool_calls:
-        call = reply.tool_calls[0]
+        call = next((call for call in reply.tool_calls if call.name in ACTIONS), reply.tool_calls[0])
         name, data = call.name, _json_object(call.arguments)
     else:
         data = _json_object(reply.text)

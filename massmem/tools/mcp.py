@@ -1,0 +1,237 @@
+"""One MCP server: its process or its address, its tools and the calls to them. The only module that knows the SDK.
+
+A server that runs here is started by a small shell which ends the whole group of its processes as soon as this process
+is gone, however it went, and as soon as the server itself has ended: no process is left behind by a kill, and a call to
+a server that has died fails at once. What a server writes to stderr is kept for its error message, not shown.
+"""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Any, cast
+
+import httpx2
+from mcp import Client, Implementation, MCPError, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CONNECTION_CLOSED
+from pydantic import SecretStr
+
+from massmem.config.models import McpServerConfig
+from massmem.errors import ToolServerError
+from massmem.messages import ToolSpec
+from massmem.redact import redact
+from massmem.render.printable import one_line
+from massmem.tools.content import ToolResult, plain, text_of
+
+if TYPE_CHECKING:
+    from mcp.client import Transport
+
+MOST_TOOLS = 500
+CLOSING = 8.0
+"""Seconds for a server to end; it is killed before that, this is for what cannot be killed."""
+
+_GUARD = '{ cat; exec >&-; sleep 2; kill -KILL 0; } | { "$@"; kill -KILL 0; }'
+"""cat ends when our end of the pipe is closed; then the server has two seconds. 0 is the group, which is its own."""
+
+_STEADY = 60.0
+"""Seconds that a server must have worked for before it is started once more."""
+
+_DESCRIPTION = 1_000
+"""Characters of a description; OpenAI takes 1,024."""
+
+_TAIL = 4_000
+_CONNECTING = 30.0
+
+# What a call may raise beside its own time-out: the server's error, a reply that is not of the protocol, a dead line.
+_FAILURES = (MCPError, RuntimeError, ValueError, OSError, httpx2.HTTPError)
+
+
+class McpServer:
+    """One server of one agent. Never raises for a call: what went wrong is its result."""
+
+    def __init__(self, config: McpServerConfig) -> None:
+        self.config = config
+        self._link: _Link | None = None
+        self._starting = asyncio.Lock()
+        self._started_at = 0.0
+        self._restarted = False
+
+    async def start(self) -> tuple[ToolSpec, ...]:
+        """Connect, and return the tools under their own names.
+
+        Raises ToolServerError: why it cannot be used, in one line.
+        """
+        link = self._link = _Link(self.config)
+        tools = await link.open(self.config.start_timeout)
+        self._started_at = asyncio.get_running_loop().time()
+        return tools
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool by its own name; cancelling this tells the server to stop. A call is never repeated."""
+        try:
+            link = await self._alive()
+        except ToolServerError as e:
+            return ToolResult(e.message, failed=True)
+        try:
+            async with asyncio.timeout(self.config.timeout):
+                result = await link.client.call_tool(tool, dict(arguments))
+        except TimeoutError:
+            said = f"no answer within {self.config.timeout:g} s; the tool was told to stop, and may have done its work"
+            return ToolResult(said, failed=True)
+        except _FAILURES as e:
+            closed = not isinstance(e, MCPError) or e.code == CONNECTION_CLOSED
+            link.broken = link.broken or (closed and not isinstance(e, RuntimeError | ValueError))
+            if link.broken:
+                said = f"the tool server {self.config.name} ended during the call, which may have done its work"
+                return ToolResult(said, failed=True)
+            return ToolResult(plain(f"{e}") or type(e).__name__, failed=True)
+        return ToolResult(text_of(result.content, result.structured_content), failed=result.is_error)
+
+    async def close(self) -> None:
+        """End the connection, and a server that runs here with it."""
+        link, self._link = self._link, None
+        if link is not None:
+            await link.close()
+
+    async def _alive(self) -> "_Link":
+        """The connection; one that has broken is made anew, unless it was young."""
+        async with self._starting:
+            if self._link is not None and not self._link.broken:
+                return self._link
+            if asyncio.get_running_loop().time() - self._started_at < _STEADY and self._restarted:
+                raise ToolServerError(f"the tool server {self.config.name} has ended twice; its tools are gone for now")
+            await self.close()
+            await self.start()
+            self._restarted = True
+            assert self._link is not None
+            return self._link
+
+
+class _Link:
+    """A connection, held by a task of its own: the SDK must be entered and left in the same one."""
+
+    def __init__(self, config: McpServerConfig) -> None:
+        self.broken = False
+        self.client: Client
+        self._config = config
+        self._tools: tuple[ToolSpec, ...] = ()
+        self._opened, self._closing = asyncio.Event(), asyncio.Event()
+        self._stderr = _Stderr()
+        self._task = asyncio.create_task(self._hold(), name=f"mcp {config.name}")
+
+    async def open(self, seconds: float) -> tuple[ToolSpec, ...]:
+        opened = asyncio.create_task(self._opened.wait())
+        try:
+            await asyncio.wait({self._task, opened}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if self._opened.is_set():
+                return self._tools
+            late = not self._task.done()
+        finally:
+            opened.cancel()
+        await self.close()
+        why = f"it said nothing usable within {seconds:g} s" if late else self._reason()
+        raise ToolServerError(
+            f"the tool server {self._config.name} does not start: {why}",
+            "try its command by hand, or raise its start_timeout" if self._config.command else "check its url",
+        )
+
+    async def close(self) -> None:
+        self._closing.set()
+        if not self._opened.is_set():
+            self._task.cancel()
+        _, pending = await asyncio.wait({self._task}, timeout=CLOSING)
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _hold(self) -> None:
+        async with AsyncExitStack() as stack:
+            stack.callback(self._stderr.close)
+            transport = await self._transport(stack)
+            about = Implementation(name="massmem", version="1")
+            client = await stack.enter_async_context(Client(transport, client_info=about, cache=None))
+            self._tools = await _listed(client)
+            self.client = client
+            self._opened.set()
+            await self._closing.wait()
+
+    async def _transport(self, stack: AsyncExitStack) -> "Transport":
+        config = self._config
+        if config.url is not None:
+            timeout = httpx2.Timeout(_CONNECTING, read=config.timeout + _CONNECTING)
+            http = httpx2.AsyncClient(headers=_plain(config.headers), timeout=timeout)
+            return streamable_http_client(config.url, http_client=await stack.enter_async_context(http))
+        command = [config.command or "", *config.args]
+        if shell := shutil.which("sh"):
+            command = [shell, "-c", _GUARD, "massmem", *command]
+        server = StdioServerParameters(command=command[0], args=command[1:], env=_plain(config.env))
+        return stdio_client(server, errlog=self._stderr.open())
+
+    def _reason(self) -> str:
+        """The last thing that the server has said, or what went wrong here."""
+        lines = [line for line in self._stderr.text.splitlines() if line.strip()]
+        said = lines[-1] if lines else _first(None if self._task.cancelled() else self._task.exception())
+        return redact(one_line(said))
+
+
+class _Stderr:
+    """The end of what a server writes to stderr."""
+
+    def __init__(self) -> None:
+        self._kept = b""
+        self._reading: int | None = None
+        self._writing: Any = None
+
+    @property
+    def text(self) -> str:
+        return self._kept.decode("utf-8", "replace")
+
+    def open(self) -> Any:
+        """The file that the server gets."""
+        self._reading, writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        self._writing = os.fdopen(writing, "w")
+        asyncio.get_running_loop().add_reader(self._reading, self._read)
+        return self._writing
+
+    def close(self) -> None:
+        if self._reading is None:
+            return
+        self._read()
+        self._writing.close()
+        asyncio.get_running_loop().remove_reader(self._reading)
+        os.close(self._reading)
+        self._reading = None
+
+    def _read(self) -> None:
+        if self._reading is not None:
+            with suppress(BlockingIOError):
+                self._kept = (self._kept + os.read(self._reading, 65_536))[-_TAIL:]
+
+
+def _first(error: BaseException | None) -> str:
+    """What was raised, or the first of several."""
+    if isinstance(error, BaseExceptionGroup):
+        return _first(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
+    return str(error) or type(error).__name__
+
+
+async def _listed(client: Client) -> tuple[ToolSpec, ...]:
+    """All tools, page by page."""
+    found: list[ToolSpec] = []
+    cursor: str | None = None
+    while len(found) < MOST_TOOLS:
+        page = await client.list_tools(cursor=cursor)
+        for tool in page.tools:
+            schema: dict[str, Any] = {"type": "object", "properties": {}, **tool.input_schema}
+            found.append(ToolSpec(tool.name, plain(tool.description or tool.title or "")[:_DESCRIPTION], schema))
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return tuple(found[:MOST_TOOLS])
+
+
+def _plain(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
+    return {name: secret.get_secret_value() for name, secret in secrets.items()}
