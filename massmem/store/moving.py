@@ -19,7 +19,8 @@ PAGE = 500
 Outcome = Literal["copied", "updated", "there", "newer", "different", "changed", "gone"]
 """What became of a session.
 
-copied: it was not in the target. updated: the target had its beginning. there: the target has the same log already.
+copied: it was not in the target. updated: the target had its beginning, or an older name or state of it.
+there: the target has the same already.
 newer: the conversation went on in the target. different: another conversation has this id there. changed: the source
 was written to meanwhile, so that it must be copied again. gone: it was deleted from the source meanwhile.
 The last five leave the target as it was, but for `changed`.
@@ -65,11 +66,35 @@ async def _move(source: SessionStore, target: SessionStore, session_id: str) -> 
     theirs = await _read(target, session_id)
     ours = await _read(source, session_id, theirs.count)
     if ours.hash == theirs.hash:
-        return Moved(session_id, "there", ours.count, there.session.message_count)
+        outcome = "updated" if await _caught_up(source, target, copy, there) else "there"
+        return Moved(session_id, outcome, ours.count, there.session.message_count)
     if ours.start == theirs.hash:
         return await _copied(source, target, copy, "updated")
     begun = await _read(target, session_id, ours.count)
     return Moved(session_id, "newer" if begun.start == ours.hash else "different", ours.count)
+
+
+async def _caught_up(source: SessionStore, target: SessionStore, copy: SessionCopy, there: SessionCopy) -> bool:
+    """Bring over what no event tells: a name that was given, turns that were given up, values. Was there any?
+
+    What was changed in the target since stays: a name when the source has none but the first question, newer values.
+    """
+    name, changed = copy.session.session_id, False
+    title = copy.session.title
+    if title != there.session.title:
+        # As long as nobody gives it a name, it is called by how its first question begins.
+        first = "".join([turn.question for turn in await source.turns(name, 0, 1)])
+        if not " ".join(first.split()).startswith(title):
+            await target.rename_session(name, title)
+            changed = True
+    for turn in sorted(set(copy.abandoned) - set(there.abandoned)):
+        await target.abandon_turn(name, turn)
+        changed = True
+    ours, theirs = copy.state.updated_at, there.state.updated_at
+    if ours is not None and (theirs is None or theirs < ours):
+        await target.save_state(name, copy.state)
+        changed = True
+    return changed
 
 
 async def _copied(source: SessionStore, target: SessionStore, copy: SessionCopy, outcome: Outcome) -> Moved:

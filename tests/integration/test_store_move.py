@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from massmem.records import SessionState
 from massmem.store import open_store
 from massmem.store.base import SessionStore
 from massmem.store.moving import Moved, moved
@@ -82,6 +83,29 @@ async def test_either_side_may_have_gone_on(source: SessionStore, target: Sessio
     assert await outcomes(source, target) == expected | {"ours": "there"}
     assert await target.export_log("ours") == await source.export_log("ours")
     assert [await target.export_log(name) for name in ("theirs", "both", "neither")] == there
+
+
+async def test_names_and_values_given_since_are_brought_over(source: SessionStore, target: SessionStore) -> None:
+    for name in ("renamed", "theirs", "state", "given_up", "same"):
+        await source.create_session(session(name))
+        await source.append(name, 1, [begin("ann")])
+    await move(source, target)
+    await source.rename_session("renamed", "The sky")
+    await target.rename_session("theirs", "A name of theirs")
+    await source.save_state("state", SessionState(params={"city": "Lisbon"}))
+    await source.abandon_turn("given_up", 1)
+    changed = {"renamed": "updated", "state": "updated", "given_up": "updated"}
+    expected = dict.fromkeys(("renamed", "theirs", "state", "given_up", "same"), "there")
+    assert await outcomes(source, target) == expected | changed
+    assert await outcomes(source, target) == expected
+    titles = {s.session_id: s.title for s in await target.list_sessions()}
+    assert (titles["renamed"], titles["theirs"]) == ("The sky", "A name of theirs")
+    assert (await target.state("state")).params == {"city": "Lisbon"}
+    last = await target.last_turn("given_up")
+    assert last is not None and last.status == "abandoned"
+    await target.save_state("state", SessionState(params={"city": "Porto"}))
+    assert (await outcomes(source, target))["state"] == "there"
+    assert (await target.state("state")).params == {"city": "Porto"}
 
 
 async def test_what_was_deleted_meanwhile_is_no_failure(source: SessionStore, target: SessionStore) -> None:
