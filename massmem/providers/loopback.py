@@ -71,8 +71,15 @@ async def _found(type_: BackendType, url: str, environ: Mapping[str, str]) -> Lo
         offered = await offered_models(type_, endpoint, PATIENCE)
     except MassmemError:
         return None  # something else listens there, or it wants a key that nobody has set
-    owners = (_OWNERS.get(model.owner) for model in offered)
-    return LocalServer(next(filter(None, owners), type_), url, offered)
+    return LocalServer(_kind(type_, offered), url, offered)
+
+
+def _kind(usual: BackendType, offered: "Sequence[Offered]") -> BackendType:
+    """What runs there; its models say it where another server has taken the port."""
+    for model in offered:
+        if model.owner in _OWNERS:
+            return _OWNERS[model.owner]
+    return usual
 
 
 async def _open(url: str) -> bool:

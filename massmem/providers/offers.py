@@ -10,7 +10,7 @@ from typing import Any, cast
 import httpx2  # noqa: TID253 - loaded with this module only, for commands that look at servers
 
 from massmem.config.models import BackendType
-from massmem.errors import MalformedResponse, ProviderConnectionError, ProviderError, ProviderTimeout
+from massmem.errors import MalformedResponse, ProviderTimeout
 from massmem.providers.failures import Source, complaint
 from massmem.providers.http import HTTP_ERRORS, http_client, kind_of
 from massmem.providers.presets import PRESETS, Endpoint
@@ -123,8 +123,3 @@ async def _with_windows(type_: BackendType, endpoint: Endpoint, models: list[Off
             return replace(model, window=await asked_window(type_, replace(endpoint, model=model.name)))
 
     return tuple(await asyncio.gather(*map(asked, models)))
-
-
-def reached(error: ProviderError) -> bool:
-    """Whether a server replied at all."""
-    return not isinstance(error, ProviderConnectionError | ProviderTimeout)
