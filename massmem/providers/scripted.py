@@ -5,6 +5,7 @@ import json
 import re
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -25,7 +26,7 @@ from massmem.errors import (
     StreamInterrupted,
 )
 from massmem.messages import ChatRequest, Purpose, ToolCall, Usage
-from massmem.prompts import parse_candidates, parse_given
+from massmem.prompts import parse_candidates, parse_given, parse_results
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
 from massmem.replies import Chunk, FinishChunk, ReasoningChunk, TextChunk, ToolCallChunk
 
@@ -50,8 +51,19 @@ _ERRORS: Mapping[ErrorName, type[ProviderError]] = {
     "malformed": MalformedResponse,
 }
 
+_ACTIONS = ("vote", "new_answer", "ask_user")
+
 _BYTES_PER_TOKEN = 4
 _OWN_ANSWER = re.compile(r"Answer ([A-Z]+) is yours")
+
+
+class ScriptedCall(BaseModel):
+    """A call of a tool: its name, also without the server's, and its arguments."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tool: str
+    arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
 class ScriptedReply(BaseModel):
@@ -73,6 +85,9 @@ class ScriptedReply(BaseModel):
     """A better answer instead of a vote."""
     ask: str | None = None
     """Ask the user for this param while that is offered, then say `text`; {NAME} in it stands for what was given."""
+    call: tuple[ScriptedCall, ...] = ()
+    """Call tools, all at once, while any are offered; the next reply of the list follows. In `text` of a reply {result}
+    stands for what the tools gave back last."""
     ask_prompt: str = "What is it?"
     """The question to the user."""
     raw: str | None = None
@@ -85,6 +100,11 @@ class ScriptedReply(BaseModel):
     """Seconds before the first chunk, on top of `latency`."""
     finish: Literal["stop", "length", "none"] = "stop"
     """How the reply ends; none: without a finish reason."""
+
+    @field_validator("call", mode="before")
+    @classmethod
+    def _as_calls(cls, value: object) -> object:
+        return [cast("object", value)] if isinstance(value, Mapping) else value
 
 
 class ScriptConfig(BaseModel):
@@ -181,6 +201,8 @@ class ScriptedProvider:
         if not replies:
             return _DEFAULTS[request.purpose](request)
         position = self._positions.get(request.purpose, 0)
+        if _decides(request) and not replies[min(position, len(replies) - 1)].call:
+            return ScriptedReply(raw='{"action": "answer"}')
         self._positions[request.purpose] = position + 1
         return replies[min(position, len(replies) - 1)]
 
@@ -193,10 +215,9 @@ class ScriptedProvider:
     def _chunks(self, reply: ScriptedReply, request: ChatRequest) -> Iterator[Chunk]:
         if reply.reasoning:
             yield from map(ReasoningChunk, self._pieces(reply.reasoning))
-        text, call = _said(reply, request)
+        text, calls = _said(reply, request)
         yield from map(TextChunk, self._pieces(text))
-        if call:
-            yield ToolCallChunk(call)
+        yield from map(ToolCallChunk, calls)
 
     def _pieces(self, text: str) -> Iterator[str]:
         size = self._script.chunk_size or max(len(text), 1)
@@ -210,17 +231,47 @@ class ScriptedProvider:
         return FinishChunk(reason, Usage(prompt, _tokens("".join(map(_content, chunks)))))
 
 
-def _said(reply: ScriptedReply, request: ChatRequest) -> tuple[str, ToolCall | None]:
-    """The text and the tool call of a reply, in the form that the request asks for."""
+def _said(reply: ScriptedReply, request: ChatRequest) -> tuple[str, list[ToolCall]]:
+    """The text and the tool calls of a reply, in the form that the request asks for."""
+    if reply.call and (offered := _offered(request)):
+        return _calling(reply, offered, native=bool(request.tools))
     action = _action(reply, request)
     if action is None:
-        return reply.raw if reply.raw is not None else _filled(reply.text or "", request), None
+        return reply.raw if reply.raw is not None else _filled(reply.text or "", request), []
     name, arguments = action
     if request.tools:
         raw = reply.raw if reply.raw is not None else _json(arguments)
-        return reply.text or "", ToolCall("call_scripted", name, raw)
+        return reply.text or "", [ToolCall("call_scripted", name, raw)]
     content = {"reason": reply.reason, "action": name, **arguments}
-    return reply.raw if reply.raw is not None else _json(content), None
+    return reply.raw if reply.raw is not None else _json(content), []
+
+
+def _calling(reply: ScriptedReply, offered: Sequence[str], *, native: bool) -> tuple[str, list[ToolCall]]:
+    calls = [
+        ToolCall(f"call_{i}", _named(call.tool, offered), reply.raw if reply.raw is not None else _json(call.arguments))
+        for i, call in enumerate(reply.call)
+    ]
+    if native:
+        return reply.text or "", calls
+    return f'{{"action": "{calls[0].name}", "arguments": {calls[0].arguments}}}', []
+
+
+def _named(tool: str, offered: Sequence[str]) -> str:
+    return next((name for name in offered if name == tool or name.endswith(f"__{tool}")), tool)
+
+
+def _offered(request: ChatRequest) -> list[str]:
+    """Names of the tools that may be called, those of the workflow apart."""
+    if request.closed:
+        return []
+    options = request.schema.get("anyOf", ()) if request.schema else ()
+    written = [option["properties"]["action"]["const"] for option in options if "arguments" in option["properties"]]
+    return [tool.name for tool in request.tools if tool.name not in _ACTIONS] + written
+
+
+def _decides(request: ChatRequest) -> bool:
+    """The request asks a model without tool calls whether it needs one before it answers."""
+    return request.purpose == "answer" and request.schema is not None
 
 
 def _action(reply: ScriptedReply, request: ChatRequest) -> tuple[str, dict[str, str]] | None:
@@ -250,7 +301,10 @@ def _may_ask(param: str, request: ChatRequest) -> bool:
 def _filled(text: str, request: ChatRequest) -> str:
     for name, value in parse_given(request.messages[-1].content if request.messages else "").items():
         text = text.replace(f"{{{name}}}", value)
-    return text
+    if "{result}" not in text:
+        return text
+    new = list(takewhile(lambda message: message.role != "assistant", reversed(request.messages)))
+    return text.replace("{result}", "\n".join(r for message in reversed(new) for r in parse_results(message.content)))
 
 
 def _choice(reply: ScriptedReply, request: ChatRequest) -> str:
