@@ -1,12 +1,14 @@
 """Secrets out of text and data, before they reach a log, a debug file, an export or a screen.
 
 Every pattern is linear in the length of the text (possessive or bounded repetition): what is redacted is often
-hostile or huge.
+hostile or huge. Most texts have nothing to hide: a pattern is tried only where the letters are that it cannot be
+without.
 """
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, cast
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
 
 REDACTED = "[redacted]"
 SECRET_KEYS = ("api_key", "token", "password", "secret", "authorization")
@@ -14,31 +16,72 @@ _MAX_DEPTH = 100
 _REPLACEMENT = rf"\1{REDACTED}"
 
 _NAME = r"(?:api[_-]?key|secret(?:[_-]?(?:access[_-]?)?key)?|passw(?:or)?d|(?<!max_)token)"
+_NAMES = ("apikey", "api_key", "api-key", "secret", "passw", "token")
+_SHAPES = (
+    "sk-", "k_live_", "gsk_", "xai-", "aiza", "hf_", "akia", "asia", "ghp_", "gho_", "ghu_", "ghs_", "ghr_",
+    "github_pat_", "glpat-", "xox",
+)  # fmt: skip
 
-# What a pattern captures in group 1 stays in the text; the rest is replaced.
-_PATTERNS: tuple[re.Pattern[str], ...] = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"(?s)()-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}KEY-----|\Z)",
-        r"()(?<![A-Za-z0-9])(?:"
-        r"sk-[A-Za-z0-9_-]{16,}+|csk-[A-Za-z0-9]{16,}+|[sr]k_live_[A-Za-z0-9]{16,}+|gsk_[A-Za-z0-9]{16,}+"
-        r"|xai-[A-Za-z0-9]{16,}+|AIza[A-Za-z0-9_-]{30,}+|hf_[A-Za-z0-9]{16,}+|A(?:KIA|SIA)[A-Z0-9]{12,}+"
-        r"|gh[pousr]_[A-Za-z0-9]{16,}+|github_pat_[A-Za-z0-9_]{16,}+|glpat-[A-Za-z0-9_-]{16,}+"
-        r"|xox[abposr]-[A-Za-z0-9-]{10,}+)",
-        r"()(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+",
-        r"(?i)(\bauthorization\\?[\"']?\s{0,3}[:=]\s{0,3}\\?[\"']?(?:(?:basic|bearer|token)\s{1,3})?)[^\s\"',;\\]++",
-        r"(?i)(\bbearer\s{1,10})(?:[\w.~+/=-]{20,}+|(?=[a-z._~+/=-]{0,19}\d)[\w.~+/=-]{8,}+)",
+
+class _Secret(NamedTuple):
+    """What its pattern captures in group 1 stays in the text; the rest is replaced.
+
+    needs: of each of these, one at least stands in every text that it matches, in lower case.
+    """
+
+    needs: tuple[tuple[str, ...], ...]
+    pattern: re.Pattern[str]
+
+
+_SECRETS = tuple(
+    _Secret(needs, re.compile(pattern))
+    for needs, pattern in (
+        (
+            (("private key-----",),),
+            r"(?s)()-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}KEY-----|\Z)",
+        ),
+        (
+            (_SHAPES,),
+            r"()(?<![A-Za-z0-9])(?:"
+            r"sk-[A-Za-z0-9_-]{16,}+|csk-[A-Za-z0-9]{16,}+|[sr]k_live_[A-Za-z0-9]{16,}+|gsk_[A-Za-z0-9]{16,}+"
+            r"|xai-[A-Za-z0-9]{16,}+|AIza[A-Za-z0-9_-]{30,}+|hf_[A-Za-z0-9]{16,}+|A(?:KIA|SIA)[A-Z0-9]{12,}+"
+            r"|gh[pousr]_[A-Za-z0-9]{16,}+|github_pat_[A-Za-z0-9_]{16,}+|glpat-[A-Za-z0-9_-]{16,}+"
+            r"|xox[abposr]-[A-Za-z0-9-]{10,}+)",
+        ),
+        (
+            (("eyj",), (".",)),
+            r"()(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+",
+        ),
+        (
+            (("authorization",),),
+            r"(?i)(\bauthorization\\?[\"']?\s{0,3}[:=]\s{0,3}\\?[\"']?(?:(?:basic|bearer|token)\s{1,3})?)"
+            r"[^\s\"',;\\]++",
+        ),
+        (
+            (("bearer",),),
+            r"(?i)(\bbearer\s{1,10})(?:[\w.~+/=-]{20,}+|(?=[a-z._~+/=-]{0,19}\d)[\w.~+/=-]{8,}+)",
+        ),
         # Greedy up to the last @ of the authority: a password may hold an unescaped @.
-        r"(//[^/\s:@\"'<>]{0,256}+:)[^/\s\"'<>]{1,512}(?=@)",
-        r"(?i)([?&](?:key|sig|signature|auth|code|[a-z_-]{0,20}(?:api[_-]?key|token|secret|password))=)[^&\s\"'#]++",
+        ((("//",), ("@",)), r"(//[^/\s:@\"'<>]{0,256}+:)[^/\s\"'<>]{1,512}(?=@)"),
+        (
+            (("=",), ("?", "&"), ("key=", "sig=", "signature=", "auth=", "code=", "token=", "secret=", "password=")),
+            r"(?i)([?&](?:key|sig|signature|auth|code|[a-z_-]{0,20}(?:api[_-]?key|token|secret|password))=)"
+            r"[^&\s\"'#]++",
+        ),
         # "api_key": "value", also with the quotes escaped inside another JSON text.
-        rf"(?i)({_NAME}\\?[\"']\s{{0,3}}:\s{{0,3}}\\?[\"'])(?:[^\"'\\\n]|\\[^\"'\n])++",
+        (
+            ((":",), ('"', "'"), _NAMES),
+            rf"(?i)({_NAME}\\?[\"']\s{{0,3}}:\s{{0,3}}\\?[\"'])(?:[^\"'\\\n]|\\[^\"'\n])++",
+        ),
         # The lookahead keeps what follows a value that an earlier pattern has replaced.
-        rf"(?i)({_NAME}\s{{0,3}}=\s{{0,3}}[\"']?)(?!\[redacted\])[^\s\"'&,;]++",
+        ((("=",), _NAMES), rf"(?i)({_NAME}\s{{0,3}}=\s{{0,3}}[\"']?)(?!\[redacted\])[^\s\"'&,;]++"),
         # Prose also says "api_key: missing": without quotes only what looks like a key, long and with a digit.
-        rf"(?i)({_NAME}\s{{0,3}}:\s{{1,3}})(?=[^\s\d]{{0,64}}\d)[^\s\"',;]{{12,}}+",
+        (((":",), _NAMES), rf"(?i)({_NAME}\s{{0,3}}:\s{{1,3}})(?=[^\s\d]{{0,64}}\d)[^\s\"',;]{{12,}}+"),
     )
 )
+
+_ODD = "\u017f\u0130\u0131\u212a"
+"""Letters that a pattern without case takes for s, i and k, and that lower() does not make these."""
 
 
 def redact(text: str) -> str:
@@ -47,9 +90,23 @@ def redact(text: str) -> str:
     Known: provider keys by their shape, bearer tokens, JWTs, private key blocks, passwords in URLs,
     values of `key=`, `token=` and the like in queries, assignments and JSON.
     """
-    for pattern in _PATTERNS:
-        text = pattern.sub(_REPLACEMENT, text)
+    lower = text.lower()
+    odd = not text.isascii() and any(letter in text for letter in _ODD)
+    for needs, pattern in _SECRETS:
+        # What stands in the text now stood there before: nothing that is put in has any of these letters.
+        if odd or _has(lower, needs):
+            text = pattern.sub(_REPLACEMENT, text)
     return text
+
+
+def _has(text: str, needs: tuple[tuple[str, ...], ...]) -> bool:
+    for parts in needs:
+        for part in parts:
+            if part in text:
+                break
+        else:
+            return False
+    return True
 
 
 def masked(text: str, values: Mapping[str, object]) -> str:
@@ -109,5 +166,6 @@ def _redacted(obj: Any, keys: Collection[str], depth: int) -> Any:
     return obj
 
 
+@lru_cache(maxsize=512)
 def _letters(name: str) -> str:
     return "".join(char for char in name.lower() if char.isalnum())

@@ -113,5 +113,5 @@ def test_a_killed_turn_is_finished_without_repeating_paid_work(tmp_path: Path):
 
 
 @pytest.mark.full
-def test_a_killed_turn_is_finished_without_repeating_paid_work_200_times(tmp_path: Path):
-    kill_loop(tmp_path, 200)
+def test_a_killed_turn_is_finished_without_repeating_paid_work_100_times(tmp_path: Path):
+    kill_loop(tmp_path, 100)
