@@ -30,7 +30,7 @@ _HINTS: Mapping[Spending, str] = {
 }
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Open:
     """A request under way. prompt, expected, said: tokens. rate: dollars for a token of the reply."""
 
@@ -43,13 +43,12 @@ class _Open:
     requests: int = 1
     text: list[str] = field(default_factory=list[str])
 
-    @property
-    def tokens(self) -> int:
-        return self.prompt * self.requests + max(self.said, self.expected)
+    def tokens(self, least: int) -> int:
+        """With a reply of `least` tokens, at least."""
+        return self.prompt * self.requests + max(self.said, least)
 
-    @property
-    def cost(self) -> float:
-        return self.prompt_cost * self.requests + self.rate * max(self.said, self.expected)
+    def cost(self, least: int) -> float:
+        return self.prompt_cost * self.requests + self.rate * max(self.said, least)
 
     @property
     def usage(self) -> Usage:
@@ -98,7 +97,7 @@ class Budget:
         if not self._open and not self._used.requests:
             request.expected = 0
         self._open.append(request)
-        self.reached = self.reached or self._passed()
+        self.reached = self.reached or self._passed(expected=True)
         if self.reached is not None:
             self._open.remove(request)
             raise self._error("")
@@ -106,7 +105,7 @@ class Budget:
 
     def check(self, request: _Open) -> None:
         """The reply of `request` has grown. Raises LimitReached: no more of it is wanted."""
-        passed = None if self.exhausted else self._passed()
+        passed = None if self.exhausted else self._passed(expected=False)
         if passed is not None:
             self.reached, self.exhausted = passed, True
         if self.exhausted:
@@ -115,8 +114,7 @@ class Budget:
     def leave(self, request: _Open, usage: Usage | None) -> None:
         """The request has ended, or was cut off. usage: what the provider says of it."""
         self._open.remove(request)
-        used = usage or request.usage
-        self._used += used
+        self._used += request.usage if usage is None else request.price.priced(usage)
         if usage is not None:
             self._replies = (self._replies[0] + 1, self._replies[1] + usage.completion)
 
@@ -125,10 +123,14 @@ class Budget:
         error = self._error("")
         return error.message, error.hint
 
-    def _passed(self) -> Spending | None:
-        if self._max_cost is not None and (self._used.cost or 0.0) + sum(o.cost for o in self._open) > self._max_cost:
-            return "cost"
-        tokens = self._used.prompt + self._used.completion + sum(o.tokens for o in self._open)
+    def _passed(self, *, expected: bool) -> Spending | None:
+        """The limit that is passed when open requests are replied to as `expected`, or are cut off now."""
+        opened = [(request, request.expected if expected else 0) for request in self._open]
+        if self._max_cost is not None:
+            cost = (self._used.cost or 0.0) + sum(request.cost(least) for request, least in opened)
+            if cost > self._max_cost:
+                return "cost"
+        tokens = self._used.prompt + self._used.completion + sum(request.tokens(least) for request, least in opened)
         return "tokens" if self._max_tokens is not None and tokens > self._max_tokens else None
 
     def _error(self, partial: str) -> LimitReached:

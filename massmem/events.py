@@ -41,7 +41,6 @@ CountedBy = Literal["api", "buffer"]
 CompressionReason = Literal["overflow", "threshold", "background", "asked"]
 Cleared = Literal["gave_up", "cancel", "reset", "change", "timeout"]
 Limit = Literal["timeout", "cost", "tokens"]
-Limit = Literal["timeout", "cost", "tokens"]
 Decision = Literal["only_answer", "consensus", "plurality", "tie_earliest", "no_votes_earliest"]
 
 

@@ -12,9 +12,6 @@ from massmem.transcript import Exchange
 TOPICS = 8
 """How many words are named as topics."""
 
-_FREE = {"local", "scripted"}
-"""Models that run on this machine, as sessions name them: they cost nothing. Prices of others are not known here."""
-
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _SMALL_WORDS = """
 about above after again against also although always among another anything around because been before being below
@@ -43,7 +40,7 @@ class _Agent:
     wins: int = 0
     votes: int = 0
     candidate: int = 0
-    tokens: int = 0
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(slots=True)
@@ -58,14 +55,14 @@ class Insights:
     confidence: list[float] = field(default_factory=list[float])
     escalated: int = 0
     usage: Usage = field(default_factory=Usage)
-    models: set[str] = field(default_factory=set[str])
+    cost: float = 0.0
+    unpriced: int = 0
     agents: dict[str, _Agent] = field(default_factory=dict[str, _Agent])
     words: Counter[str] = field(default_factory=Counter[str])
 
     def add_session(self, session: SessionRecord) -> None:
         self.sessions += 1
         self.duration += max((session.updated_at - session.created_at).total_seconds(), 0.0)
-        self.models |= {name for name in session.model.split(", ") if name}
 
     def add_turn(self, said: Exchange) -> None:
         record, final = said.record, said.final
@@ -74,6 +71,8 @@ class Insights:
             return
         self.turns[record.status] += 1
         self.usage += said.usage
+        self.cost = round(self.cost + (said.usage.cost or 0.0), 10)
+        self.unpriced += said.usage.cost is None and said.usage.completion > 0
         # Once per question, however often it says the word.
         self.words.update(list(dict.fromkeys(topics_of(record.question))))
         self._add_agents(said)
@@ -98,14 +97,15 @@ class Insights:
         for name, number in said.votes.items():
             self.agents.setdefault(name, _Agent()).votes += number
         for name, used in said.used.items():
-            self.agents[name].tokens += used.prompt + used.completion
+            self.agents[name].usage += used
         if decided and said.record.winner:
             self.agents.setdefault(said.record.winner, _Agent()).wins += 1
 
     def result(self) -> dict[str, Any]:
         """As JSON. Times in seconds. win_rate: of the turns with an answer of the agent, null when there are none.
 
-        duration: from the beginning of each session to its last use. cost: in dollars, null when it is not known.
+        duration: from the beginning of each session to its last use. cost: in US dollars, null when it is not known of
+        all turns; known_cost is that of the others.
         """
         by_use = sorted(self.agents.items(), key=lambda item: (-item[1].wins, -item[1].turns, item[0]))
         return {
@@ -125,7 +125,9 @@ class Insights:
             "tokens": {
                 "prompt": self.usage.prompt, "completion": self.usage.completion, "reported": self.usage.reported
             },
-            "cost": 0.0 if self.models and self.models <= _FREE else None,
+            "cost": None if self.unpriced else self.cost,
+            "known_cost": self.cost,
+            "turns_without_price": self.unpriced,
         }  # fmt: skip
 
     def topics(self) -> list[str]:
@@ -146,7 +148,8 @@ def _agent(agent: _Agent) -> dict[str, Any]:
         "votes_received": agent.votes,
         "wins": agent.wins,
         "win_rate": round(agent.wins / agent.candidate, 4) if agent.candidate else None,
-        "tokens": agent.tokens,
+        "tokens": agent.usage.prompt + agent.usage.completion,
+        "cost": agent.usage.cost if agent.usage.completion else 0.0,
     }
 
 

@@ -66,12 +66,14 @@ async def owned(
         SessionBusyError: somebody else has it still.
         StoreError: the store cannot be used, or does not know the session.
     """
-    folder = home / "locks"
-    make_folder(folder)
-    owner = f"{_name(folder)}:{secrets.token_hex(8)}"
+    folder, shared = home / "locks", store.info.durable
+    if shared:
+        make_folder(folder)
+    owner = f"{_name(folder) if shared else 'this process'}:{secrets.token_hex(8)}"
     until = asyncio.get_running_loop().time() + wait
     async with AsyncExitStack() as stack:
-        await _lock(FileLock(folder / f"{session_id}.lock", mode=0o600), session_id, until, stack)
+        if shared:  # what is in the memory of this process is nobody else's
+            await _lock(FileLock(folder / f"{session_id}.lock", mode=0o600), session_id, until, stack)
         held = _Held(store, session_id, owner, lease)
         await held.take(until)
         stack.push_async_callback(held.let_go)

@@ -122,9 +122,7 @@ def masked(text: str, values: Mapping[str, object]) -> str:
 
 
 def masked_values(obj: Any, values: Mapping[str, object]) -> Any:
-    """Nested dicts and lists with every string masked."""
-    if not values:
-        return obj
+    """A copy of nested dicts and lists with every string masked."""
     if isinstance(obj, str):
         return masked(obj, values)
     if isinstance(obj, Mapping):
@@ -139,7 +137,8 @@ def is_secret_key(name: str, keys: Collection[str] = SECRET_KEYS) -> bool:
 
     `X-Api-Key`, `openai_api_key` and `apiKey` end with `api_key`; `max_tokens` does not end with `token`.
     """
-    return _is_secret(name, tuple(keys))
+    plain = _letters(name)
+    return any(plain.endswith(_letters(key)) for key in keys if key)
 
 
 def redact_values(obj: Any, keys: Collection[str] = SECRET_KEYS) -> Any:
@@ -168,10 +167,5 @@ def _redacted(obj: Any, keys: Collection[str], depth: int) -> Any:
 
 
 @lru_cache(maxsize=512)
-def _is_secret(name: str, keys: tuple[str, ...]) -> bool:
-    plain = _letters(name)
-    return any(plain.endswith(_letters(key)) for key in keys if key)
-
-
 def _letters(name: str) -> str:
     return "".join(char for char in name.lower() if char.isalnum())

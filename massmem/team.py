@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from massmem.config.load import resolve_agents
-from massmem.config.models import AgentConfig, TeamConfig
+from massmem.config.models import NO_STORE, AgentConfig, TeamConfig
 from massmem.costs import Price, Priced, price_of
 from massmem.errors import InputError
 from massmem.forgetting import kept_memory
@@ -65,7 +65,8 @@ class Team:
         """
         _check_keys(config)
         Toolboxes(config.agents).check()
-        make_home(home)
+        if config.store.url != NO_STORE:
+            make_home(home)
         store = await open_configured(config.store, home, fallback=fallback)
         agents = resolve_agents(config, os.environ)
         memory = config.memory if store.info.durable else config.memory.model_copy(update={"enabled": False})

@@ -76,10 +76,10 @@ class Exchange:
 
     @property
     def used(self) -> dict[str, Usage]:
-        """What each agent's answers and ballots cost; the presentation is in `usage` alone."""
+        """What each agent's answers and ballots took, with their summaries; the presentation is in `usage` alone."""
         found: dict[str, Usage] = {}
         for message in self.messages:
-            if message.agent_id is not None:
+            if message.agent_id is not None and message.kind != "injection":
                 found[message.agent_id] = found.get(message.agent_id, Usage()) + (_usage(message, "usage") or Usage())
         return found
 

@@ -1,8 +1,8 @@
 """The options of a run. Only what is asked for is read here; `massmem.cli.run` does it."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
@@ -21,14 +21,18 @@ class Output(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """One command line. question None: none was given; output None: what suits the terminal."""
+    """One command line. question None: none was given; output None: what suits the terminal.
+
+    limits: of a turn, by their names in `coordination`; those that were given.
+    """
 
     question: str | None = None
     config: str | None = None
     session_id: str | None = None
     newest: bool = False
     output: Output | None = None
-    timeout: float | None = None
+    limits: Mapping[str, float] = field(default_factory=dict[str, float])
+    no_store: bool = False
     list_sessions: bool = False
     as_json: bool = False
     debug: bool = False
@@ -83,7 +87,12 @@ def ask(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when any agent failed.")] = False,
-    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time limit of the turn.")] = None,
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time limit of a turn.")] = None,
+    max_cost: Annotated[float | None, typer.Option(metavar="USD", help="Most that a turn may cost.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(metavar="N", help="Most tokens of a turn, of prompts and replies.")
+    ] = None,
+    no_store: Annotated[bool, typer.Option("--no-store", help="Write nothing to disk and remember nothing.")] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for another process that runs a turn of the session.")
     ] = False,
@@ -96,8 +105,10 @@ def ask(
     """
     if version:
         _show_version()
-    if timeout is not None and not (0 < timeout < math.inf):
-        raise InputError(f"--timeout {timeout:g} is not a number of seconds above 0", "leave it out for no limit here")
+    limits = _limits(timeout, max_cost, max_tokens)
+    if no_store and (debug or newest or session_id is not None):
+        other = "--debug" if debug else "--continue" if newest else "--session-id"
+        raise InputError(f"--no-store and {other} exclude each other", "leave one of them out")
     if as_json and not list_sessions:
         output = output or Output.JSON
     if newest and session_id is not None:
@@ -105,8 +116,21 @@ def ask(
     if context.args:
         raise _loose_words([question or "", *context.args])
     return RunOptions(
-        question, config, session_id, newest, output, timeout, list_sessions, as_json, debug, quiet, strict, wait
-    )
+        question, config, session_id, newest, output, limits, no_store, list_sessions, as_json, debug, quiet, strict,
+        wait,
+    )  # fmt: skip
+
+
+def _limits(timeout: float | None, max_cost: float | None, max_tokens: int | None) -> dict[str, float]:
+    """What was given, by its name in `coordination`. Raises InputError."""
+    given = {"timeout": timeout, "max_cost": max_cost, "max_tokens": max_tokens}
+    units = {"timeout": "a number of seconds", "max_cost": "an amount of dollars", "max_tokens": "a number of tokens"}
+    limits = {name: value for name, value in given.items() if value is not None}
+    for name, value in limits.items():
+        if not 0 < value < math.inf:
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(f"{option} {value:g} is not {units[name]} above 0", "leave it out for no limit here")
+    return limits
 
 
 def _show_version() -> None:

@@ -42,6 +42,11 @@ def log_to_file(path: Path, level: int, hidden: Callable[[], Mapping[str, object
     logging.getLogger("massmem").setLevel(level)
 
 
+def log_nowhere() -> None:
+    """Write no log at all."""
+    logging.getLogger().addHandler(logging.NullHandler())
+
+
 def debug_log_path(folder: Path) -> Path:
     """Where `--debug` writes in the working directory `folder`."""
     stamp = f"{datetime.now().astimezone():%Y%m%d_%H%M%S}"

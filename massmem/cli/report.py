@@ -32,10 +32,10 @@ def report_bug(error: Exception, arguments: Sequence[str]) -> int:
     """Keep the traceback in a file that the user can send, and name it. Returns the exit code."""
     text = "".join(traceback.format_exception(error))
     message = redact(f"this is a bug in massmem: {type(error).__name__}: {error}")
-    try:
-        hint = f"please report it with this file: {_write_crash_log(text)}"
-    except (OSError, MassmemError):
-        hint = f"please report it with these lines:\n{redact(text)}"
+    hint = f"please report it with these lines:\n{redact(text)}"
+    if "--no-store" not in arguments:
+        with contextlib.suppress(OSError, MassmemError):
+            hint = f"please report it with this file: {_write_crash_log(text)}"
     _say(message, hint)
     _tell_programs(message, hint, EXIT_BUG, arguments)
     return EXIT_BUG

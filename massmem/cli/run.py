@@ -14,7 +14,7 @@ from pathlib import Path
 
 from massmem.cli.ask import Output, RunOptions
 from massmem.cli.home import massmem_home
-from massmem.cli.logs import debug_log_path, log_to_file
+from massmem.cli.logs import debug_log_path, log_nowhere, log_to_file
 from massmem.cli.question import no_question, read_question
 from massmem.cli.signals import Stopper
 from massmem.cli.streams import write_out
@@ -75,7 +75,7 @@ def run(options: RunOptions) -> int:
     if options.session_id is not None:
         check_session_name(options.session_id)
     read_dotenv(Path(".env"))
-    config = load_team(options.config, home, options.timeout)
+    config = load_team(options.config, home, options.limits, stored=not options.no_store)
     question = read_question(options.question)
     if question is None and not options.newest and options.session_id is None and config.session_id is None:
         raise no_question()
@@ -107,6 +107,9 @@ async def _run(plan: _Plan, stopper: Stopper) -> int:
 
 
 def _start_logging(plan: _Plan, session: Session) -> None:
+    if plan.options.no_store:
+        log_nowhere()
+        return
     if plan.debug_log is None:
         log_to_file(plan.home / "logs" / "massmem.log", logging.WARNING, lambda: session.hidden)
         return
@@ -196,7 +199,7 @@ def _conclude(plan: _Plan, board: Board, *, lasting: bool) -> int:
     if lasting:
         _tell_how_to_go_on(plan, board)
     else:
-        _tell_it_is_gone(board)
+        _tell_it_is_gone(plan, board)
     match board.end:
         case TurnCompleted() as end:
             return LimitReached.exit_code if end.limit is not None else _strict(plan, board)
@@ -233,9 +236,14 @@ def _tell_how_to_go_on(plan: _Plan, board: Board) -> None:
             pass
 
 
-def _tell_it_is_gone(board: Board) -> None:
+def _tell_it_is_gone(plan: _Plan, board: Board) -> None:
     if isinstance(board.end, TurnFailed):
         _tell(f"massmem: {printable(board.end.message)}")
+        _tell(*([printable(board.end.hint)] if board.end.hint else []), indent="  ")
+    if plan.options.no_store:
+        if isinstance(board.end, TurnWaiting):
+            _tell("massmem: nothing is kept, so this cannot be answered: ask again, with the value in the question")
+        return
     _tell(
         *(f"massmem: {printable(notice)}" for notice in board.notices[:1]),
         "  this conversation is gone now, and nothing of it is remembered; start the server before the next one",

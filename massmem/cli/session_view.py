@@ -14,6 +14,7 @@ from massmem.cli.session_actions import Found
 from massmem.cli.times import moment
 from massmem.export import figures
 from massmem.messages import clean_text
+from massmem.money import dollars
 from massmem.records import ListedSession, SessionRecord
 from massmem.render.figures import count, duration, percent, plural
 from massmem.render.printable import one_line, printable
@@ -147,7 +148,7 @@ def _any_of(words: Sequence[str]) -> re.Pattern[str] | None:
 
 
 def insights(found: dict[str, Any]) -> str:
-    tokens, cost, sure = found["tokens"], found["cost"], found["confidence"]
+    tokens, sure = found["tokens"], found["confidence"]
     about = "" if tokens["reported"] else "about "
     states = ", ".join(f"{number} {status}" for status, number in found["turns_by_status"].items())
     mean = found["response_time"]
@@ -161,21 +162,30 @@ def insights(found: dict[str, Any]) -> str:
         ("topics", ", ".join(map(printable, found["topics"]))),
         ("confidence", "" if sure is None else f"{percent(sure)} on average{escalated}"),
         ("tokens", f"{about}{count(tokens['prompt'])} in, {count(tokens['completion'])} out"),
-        ("cost", "not known: massmem has no price list" if cost is None else f"${cost:,.2f}"),
+        ("cost", _cost(found)),
     ]
     text = "".join(f"{_styled(f'{name:<10}', _DIM)}  {value}\n" for name, value in rows if value)
     return text + _agents(found["agents"])
 
 
+def _cost(found: dict[str, Any]) -> str:
+    if found["cost"] is not None:
+        return dollars(found["cost"])
+    unknown = plural(found["turns_without_price"], "turn")
+    known = f"{dollars(found['known_cost'])}, and " if found["known_cost"] else ""
+    return f"{known}{unknown} of which the price is not known"
+
+
 def _agents(agents: dict[str, dict[str, Any]]) -> str:
-    rows: list[tuple[str, ...]] = [("AGENT", "TURNS", "ANSWERS", "VOTES FOR IT", "WINS", "WIN RATE", "TOKENS")]
+    rows: list[tuple[str, ...]] = [("AGENT", "TURNS", "ANSWERS", "VOTES FOR IT", "WINS", "WIN RATE", "TOKENS", "COST")]
     for name, agent in agents.items():
         numbers = [f"{agent[key]:,}" for key in ("turns", "answers", "votes_received", "wins")]
         rate = "" if agent["win_rate"] is None else percent(agent["win_rate"])
-        rows.append((one_line(name, 40), *numbers, rate, count(agent["tokens"])))
+        cost = "not known" if agent["cost"] is None else dollars(agent["cost"])
+        rows.append((one_line(name, 40), *numbers, rate, count(agent["tokens"]), cost))
     if len(rows) == 1:
         return ""
-    widths = [max(cell_len(row[i]) for row in rows) for i in range(7)]
+    widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(set_cell_size(c, w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n" + "\n".join([_styled(lines[0], _BOLD), *lines[1:]]) + "\n"
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import dotenv
 
 from massmem.cli.home import massmem_home
 from massmem.config.load import default_config, find_config, load_config
-from massmem.config.models import TeamConfig
+from massmem.config.models import NO_STORE, StoreConfig, TeamConfig
 from massmem.errors import InputError
 from massmem.render.printable import printable
 
@@ -34,10 +35,12 @@ def prepared(config: str | None) -> Prepared:
     return Prepared(load_team(config, home), home)
 
 
-def load_team(name: str | None, home: Path, timeout: float | None = None) -> TeamConfig:
+def load_team(
+    name: str | None, home: Path, limits: Mapping[str, float] | None = None, *, stored: bool = True
+) -> TeamConfig:
     """The configuration file `name`, or the default of this machine. Its warnings are written to stderr.
 
-    timeout: replaces coordination.timeout, in seconds.
+    limits: replace those of `coordination`, by name. stored False: nothing is written, and nothing gone on with.
 
     Raises:
         ConfigError, InputError
@@ -48,10 +51,12 @@ def load_team(name: str | None, home: Path, timeout: float | None = None) -> Tea
         config, warnings = load_config(find_config(name), os.environ)
     for warning in warnings:
         sys.stderr.write(f"massmem: {printable(warning)}\n")
-    if timeout is None:
+    if limits:
+        coordination = config.coordination.model_copy(update=dict(limits))
+        config = config.model_copy(update={"coordination": coordination})
+    if stored:
         return config
-    coordination = config.coordination.model_copy(update={"timeout": timeout})
-    return config.model_copy(update={"coordination": coordination})
+    return config.model_copy(update={"store": StoreConfig(url=NO_STORE), "session_id": None})
 
 
 def read_dotenv(path: Path) -> None:

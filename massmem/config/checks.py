@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast, get_args
 from urllib.parse import urlsplit
 
-from massmem.config.models import BackendType
+from massmem.config.models import NO_STORE, BackendType
 from massmem.config.problems import KeyPath, Report, suggestion
 from massmem.errors import InputError
 from massmem.session_ids import check_session_id
@@ -74,7 +74,7 @@ def _session_id(value: Any, report: Report) -> None:
 
 
 def _store(url: Any, report: Report) -> None:
-    if not isinstance(url, str):
+    if not isinstance(url, str) or url == NO_STORE:
         return
     scheme, colon, _ = url.partition("://")
     if scheme not in STORE_SCHEMES or not colon:

@@ -19,6 +19,8 @@ ParamType = Literal["string", "integer", "number", "boolean", "date", "email"]
 
 
 MAX_SERVERS = 100
+NO_STORE = "memory:"
+"""The store.url of those who want nothing written."""
 PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
@@ -302,7 +304,8 @@ class ParamConfig(Section):
 
 class StoreConfig(Section):
     url: str = "sqlite:///~/.massmem/massmem.db"
-    """Where sessions live: sqlite:///PATH, postgresql://..., redis://... (rediss:// with TLS, unix:///SOCKET)"""
+    """Where sessions live: sqlite:///PATH, postgresql://..., redis://... (rediss:// with TLS, unix:///SOCKET), or
+    memory: for nowhere: nothing is written, and a conversation ends with its process."""
     on_unavailable: Literal["memory", "fail"] = "memory"
     """Redis only, when it is down at start. memory: a new conversation is held in this process alone, and every answer
     says so; fail: no answer."""

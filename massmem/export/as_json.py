@@ -43,6 +43,7 @@ def turn_object(said: Exchange) -> dict[str, Any]:
         "rounds": said.rounds,
         "seconds": said.seconds,
         "tokens": {"prompt": usage.prompt, "completion": usage.completion, "reported": usage.reported},
+        "cost": usage.cost,
         "started_at": record.started_at.isoformat(),
         "ended_at": None if record.ended_at is None else record.ended_at.isoformat(),
         "messages": [_message(m) for m in said.messages],

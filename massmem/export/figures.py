@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+from massmem.money import dollars
 from massmem.records import MessageRecord, SessionRecord
 from massmem.transcript import Exchange
 
@@ -54,4 +55,6 @@ def how_decided(said: Exchange) -> str:
         parts.append(f"{said.seconds:,.1f} s")
     if tokens := usage.prompt + usage.completion:
         parts.append(f"{'' if usage.reported else 'about '}{tokens:,} tokens")
+        if usage.cost:
+            parts.append(dollars(usage.cost))
     return ", ".join(parts)

@@ -16,6 +16,7 @@ from massmem.events import (
     ContextMeasured,
     Event,
     HistoryCleared,
+    Limit,
     MessageAdded,
     NoteAdded,
     Notice,
@@ -231,12 +232,14 @@ class Board:
             return Usage()
         known = sum((agent.usage for agent in self.agents.values()), Usage())
         total = event.usage
+        unpriced = total.cost is None or known.cost is None
         return Usage(
             total.prompt - known.prompt,
             total.completion - known.completion,
             total.cached - known.cached,
             total.requests - known.requests,
             total.reported,
+            None if unpriced else round((total.cost or 0) - (known.cost or 0), 10),
         )
 
     @property
@@ -269,6 +272,11 @@ class Board:
     @property
     def escalated(self) -> bool:
         return isinstance(self.end, TurnCompleted) and self.end.escalated
+
+    @property
+    def limit(self) -> Limit | None:
+        """The limit that ended the turn with what it had."""
+        return self.end.limit if isinstance(self.end, TurnCompleted) else None
 
     @property
     def failed_agents(self) -> list[AgentFailed]:

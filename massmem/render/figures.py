@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from massmem.events import AgentFailed, WinnerDecided
+from massmem.money import dollars
 from massmem.render.board import Board
 from massmem.render.printable import one_line
 
@@ -55,7 +56,7 @@ def failure(event: AgentFailed) -> str:
 
 
 def summary(board: Board, now: datetime) -> str:
-    """What the turn took, in one line: rounds, agents, time, tokens; and how sure the council is."""
+    """What the turn took, in one line: rounds, agents, time, tokens, dollars; and how sure the council is."""
     parts = [plural(board.round, "round")] if board.round else []
     failed = len(board.failed_agents)
     parts.append(plural(len(board.agents), "agent") + (f" ({failed} failed)" if failed else ""))
@@ -63,6 +64,8 @@ def summary(board: Board, now: datetime) -> str:
     usage = board.usage
     about = "" if usage.reported else "~"
     parts.append(f"{about}{count(usage.prompt)} tokens in, {about}{count(usage.completion)} out")
+    if usage.cost or (usage.cost is None and usage.completion):  # what runs on this machine costs nothing
+        parts.append(f"{'' if usage.cost is None else about}{dollars(usage.cost)}")
     if board.confidence is not None:
         low = ", low: have a look at the answer" if board.escalated else ""
         parts.append(f"confidence {percent(board.confidence)}{low}")

@@ -32,6 +32,7 @@ from massmem.events import (
     UserReplied,
     WinnerDecided,
 )
+from massmem.money import dollars
 from massmem.render.board import AgentEvent, Board, ContextEvent, ToolEvent, TurnEvent, UserEvent
 from massmem.render.context import short_line
 from massmem.render.figures import count, duration, failure, plural, printable_id, summary, verdict
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from massmem.render.base import Renderer
 
 _EXCERPT = 100
+_EARLY = {"timeout": "time is up", "cost": "the limit of costs is reached", "tokens": "the limit of tokens is reached"}
 
 
 class PlainRenderer:
@@ -158,11 +160,12 @@ def round_title(number: int, *, final: bool) -> str:
 
 def _cost(event: AnswerSubmitted | BallotCast | ParamRequested, board: Board) -> str:
     agent = board.agents[event.agent_id]
-    return f" ({duration(agent.seconds(event.at))}, {count(agent.tokens)} tokens)"
+    cost = f", {dollars(agent.usage.cost)}" if agent.usage.cost else ""
+    return f" ({duration(agent.seconds(event.at))}, {count(agent.tokens)} tokens{cost})"
 
 
 def _completed(event: TurnCompleted, board: Board) -> str:
-    early = "time is up; ended with what there is: " if event.limit == "timeout" else ""
+    early = "" if event.limit is None else f"{_EARLY[event.limit]}; ended with what there is: "
     return f"{early}{summary(board, event.at)}"
 
 

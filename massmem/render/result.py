@@ -23,6 +23,7 @@ def turn_object(board: Board) -> dict[str, Any]:
         "question": board.question,
         "answer": board.answer,
         "waiting_for": _waiting(board),
+        "limit": board.limit,
         "winner": board.winner.agent_id if board.winner else None,
         "decided_by": board.winner.by if board.winner else None,
         "votes": board.votes,
@@ -44,12 +45,14 @@ def _waiting(board: Board) -> dict[str, Any] | None:
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:
+    """Tokens, requests, and `cost` in US dollars, null when a price is not known."""
     return {
         "prompt": usage.prompt,
         "completion": usage.completion,
         "cached": usage.cached,
         "requests": usage.requests,
         "reported": usage.reported,
+        "cost": usage.cost,
     }
 
 

@@ -40,6 +40,10 @@ async def open_store(url: str, home: Path, retention: Retention = Retention()) -
                     raise
                 raise InputError("store.url: Redis needs the package redis", "pip install 'massmem[redis]'") from e
             return await open_redis(url, retention)
+        case "memory":
+            from massmem.store.sqlite import open_in_memory
+
+            return await open_in_memory(StoreInfo("memory", durable=False))
         case scheme:
             raise InputError(f"store.url: {scheme!r} is no kind of store that massmem knows", _HINT)
 

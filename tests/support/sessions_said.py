@@ -68,15 +68,21 @@ def added() -> Exchange:
     )
 
 
-def said(question: str = "Why is the sky blue?", answer: str | None = "The final answer.", **record: Any) -> Exchange:
-    """ann and bob answer; bob votes for himself, ann improves, both vote for ann."""
+def said(
+    question: str = "Why is the sky blue?",
+    answer: str | None = "The final answer.",
+    cost: float | None = None,
+    **record: Any,
+) -> Exchange:
+    """ann and bob answer; bob votes for himself, ann improves, both vote for ann. cost: of the whole turn."""
 
     def ballot(seq: int, agent: str, round: int, choice: str) -> MessageRecord:
         content = f'{{"vote": {{"reason": "{agent} has a reason", "choice": "{choice}"}}}}'
         return message(seq, "tool_call", content, agent, round, metadata=used)
 
-    used = {"usage": {"prompt": 10, "completion": 2, "reported": True}}
-    whole = {"turn_usage": {"prompt": 70, "completion": 30, "reported": True}, "response_time": 2.5}
+    each = None if cost is None else cost / 10
+    used = {"usage": {"prompt": 10, "completion": 2, "reported": True, "cost": each}}
+    whole = {"turn_usage": {"prompt": 70, "completion": 30, "reported": True, "cost": cost}, "response_time": 2.5}
     final = {"final": True, "confidence": 0.9, "escalated": False, "metadata": whole}
     return exchange(
         turn_record(question=question, answer=answer, **record),

@@ -25,20 +25,23 @@ def test_what_was_added_before_the_first_turn_is_no_turn():
 
 
 def test_who_won_how_often():
-    found = of(said(), said(winner="bob"), said(status="interrupted", winner="ann"))
+    found = of(said(cost=0.5), said(cost=0.5, winner="bob"), said(cost=0.5, status="interrupted", winner="ann"))
     assert found["agents_used"] == ["ann", "bob"]
     assert found["agents"]["ann"] == {
-        "turns": 3, "answers": 6, "ballots": 3, "votes_received": 6, "wins": 1, "win_rate": 0.5, "tokens": 108
+        "turns": 3, "answers": 6, "ballots": 3, "votes_received": 6, "wins": 1, "win_rate": 0.5, "tokens": 108,
+        "cost": 0.45,
     }  # fmt: skip
     assert found["agents"]["bob"]["win_rate"] == 0.5
     nobody = of(said(status="failed", winner=None))
     assert nobody["agents"]["ann"]["win_rate"] is None
 
 
-def test_cost_is_known_where_nothing_is_paid():
-    assert of(said(), model="scripted, local")["cost"] == 0.0
-    assert of(said(), model="gpt-5-mini, local")["cost"] is None
-    assert of(said(), model="")["cost"] is None
+def test_cost_is_the_sum_of_the_turns_and_not_known_when_one_is_not():
+    known = of(said(cost=0.1), said(cost=0.2), said(cost=0.0))
+    assert (known["cost"], known["known_cost"], known["turns_without_price"]) == (0.3, 0.3, 0)
+    partly = of(said(cost=0.1), said())
+    assert (partly["cost"], partly["known_cost"], partly["turns_without_price"]) == (None, 0.1, 1)
+    assert partly["agents"]["ann"]["cost"] is None
 
 
 def test_topics_are_the_words_of_most_questions():
@@ -60,4 +63,4 @@ def test_topics_in_other_languages_and_of_odd_texts():
 def test_nothing_at_all():
     found = Insights().result()
     assert (found["sessions"], found["turns"], found["topics"], found["agents"]) == (0, 0, [], {})
-    assert (found["confidence"], found["response_time"], found["cost"]) == (None, None, None)
+    assert (found["confidence"], found["response_time"], found["cost"]) == (None, None, 0.0)

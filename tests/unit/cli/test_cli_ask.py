@@ -27,7 +27,11 @@ def parse(*arguments: str) -> object:
         (["--config=t.yaml", "why?", "-q"], RunOptions("why?", config="t.yaml", quiet=True)),
         (["--", "--help"], RunOptions("--help")),
         (["--quiet", "--", "-5 + 3?"], RunOptions("-5 + 3?", quiet=True)),
-        (["--session-id", "s", "--timeout", "2.5"], RunOptions(session_id="s", timeout=2.5)),
+        (["--session-id", "s", "--timeout", "2.5"], RunOptions(session_id="s", limits={"timeout": 2.5})),
+        (
+            ["--max-cost", "0.5", "--max-tokens", "900", "--no-store", "x"],
+            RunOptions("x", limits={"max_cost": 0.5, "max_tokens": 900}, no_store=True),
+        ),
         (["--output", "jsonl", "--strict", "x"], RunOptions("x", output=Output.JSONL, strict=True)),
         (["--continue", "and then?"], RunOptions("and then?", newest=True)),
         (["-c"], RunOptions(newest=True)),
@@ -47,6 +51,11 @@ def test_command_lines(line: list[str], options: RunOptions):
         (["--timeout", "0", "x"], "above 0"),
         (["--timeout", "nan", "x"], "above 0"),
         (["--timeout", "inf", "x"], "above 0"),
+        (["--max-cost", "0", "x"], "--max-cost 0 is not an amount of dollars above 0"),
+        (["--max-tokens", "-1", "x"], "--max-tokens -1 is not a number of tokens above 0"),
+        (["--no-store", "-c", "x"], "--no-store and --continue exclude each other"),
+        (["--no-store", "--debug", "x"], "--no-store and --debug"),
+        (["--no-store", "--session-id", "s", "x"], "--no-store and --session-id"),
     ],
 )
 def test_lines_that_are_refused(line: list[str], message: str):
@@ -70,7 +79,8 @@ def test_a_slip_in_a_commands_name_is_not_sent_to_a_model():
 
 def test_help_shows_every_option_and_every_command():
     text = massmem("--help").stdout.decode()
-    for name in ("config", "session-id", "list-sessions", "json", "output", "quiet", "strict", "timeout", "debug"):
+    for name in ("config", "session-id", "list-sessions", "json", "output", "quiet", "strict", "timeout", "debug",
+                 "max-cost", "max-tokens", "no-store"):  # fmt: skip
         assert re.search(rf"^.*--{name}\b", text, re.MULTILINE), name
     for name, command in COMMANDS.items():
         assert re.search(rf"^\s+{name}\s+{re.escape(command.summary)}$", text, re.MULTILINE)

@@ -78,5 +78,7 @@ def test_insights_of_nothing_and_of_something():
     empty.add_turn(said())
     text = insights(empty.result())
     assert "confidence  90% on average" in text
-    assert "not known: massmem has no price list" in text
+    assert "cost        1 turn of which the price is not known" in text
+    empty.add_turn(said(cost=0.5))
+    assert "cost        $0.50, and 1 turn of which the price is not known" in insights(empty.result())
     assert text.splitlines()[-2].startswith("ann")

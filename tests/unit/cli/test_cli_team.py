@@ -11,7 +11,7 @@ from tests.support.cli import script, write_team
 def test_timeout_replaces_the_configured_one(tmp_path: Path, home: Path):
     path = write_team(tmp_path, script(), coordination={"timeout": 60, "max_rounds": 2})
     assert load_team(path, home).coordination.timeout == 60
-    coordination = load_team(path, home, 2.5).coordination
+    coordination = load_team(path, home, {"timeout": 2.5, "max_tokens": 9}).coordination
     assert (coordination.timeout, coordination.max_rounds) == (2.5, 2)
 
 

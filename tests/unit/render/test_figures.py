@@ -30,7 +30,8 @@ def test_summary_names_failures_and_estimates():
     board = Board()
     for e in whole_turn():
         board.feed(e)
-    assert summary(board, START) == "3 rounds · 3 agents (1 failed) · 5.0s · 700 tokens in, 150 out"
+    told = "3 rounds · 3 agents (1 failed) · 5.0s · 700 tokens in, 150 out"
+    assert summary(board, START) == f"{told} · price not known"
 
 
 def test_summary_says_how_sure_the_council_is():

@@ -104,7 +104,7 @@ def test_plain_tells_the_story_in_lines():
         "  4.0s  ann wins: 2 of 2 votes, consensus",
         "  4.0s  ann writes the final answer",
         "  4.3s  the store is slow",
-        "  5.0s  3 rounds · 3 agents (1 failed) · 5.0s · 700 tokens in, 150 out",
+        "  5.0s  3 rounds · 3 agents (1 failed) · 5.0s · 700 tokens in, 150 out · price not known",
     ]
 
 
