@@ -25,6 +25,7 @@ COMMANDS: dict[str, Command] = {
     ASK: Command("massmem.cli.ask", "Answer a question (the default), also one that is a command's name."),
     "memory": Command("massmem.cli.memory", "Search, show, forget and rebuild what is remembered."),
     "sessions": Command("massmem.cli.sessions", "Find, read, name, export and delete conversations."),
+    "init": Command("massmem.cli.init", "Find keys and models, and write a configuration."),
     "doctor": Command("massmem.cli.doctor", "Check everything that a question needs, and say what to do."),
     "config": Command("massmem.cli.config", "Check a configuration, and show what of it counts."),
     "paths": Command("massmem.cli.paths", "Show where everything is kept."),

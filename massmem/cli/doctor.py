@@ -55,7 +55,7 @@ async def _checked(situation: Situation, *, as_json: bool) -> int:
     if as_json:
         write_out(json.dumps(_report(found), ensure_ascii=False) + "\n")
     else:
-        write_out(f"\n{count} of {len(found)} checks failed\n" if count else f"\nall {len(found)} checks passed\n")
+        write_out(f"\n{count} of {len(found)} checks failed\n" if count else f"\n{len(found)} checks, none failed\n")
     return 1 if count else 0
 
 
