@@ -122,7 +122,9 @@ def masked(text: str, values: Mapping[str, object]) -> str:
 
 
 def masked_values(obj: Any, values: Mapping[str, object]) -> Any:
-    """A copy of nested dicts and lists with every string masked."""
+    """Nested dicts and lists with every string masked."""
+    if not values:
+        return obj
     if isinstance(obj, str):
         return masked(obj, values)
     if isinstance(obj, Mapping):
@@ -137,8 +139,7 @@ def is_secret_key(name: str, keys: Collection[str] = SECRET_KEYS) -> bool:
 
     `X-Api-Key`, `openai_api_key` and `apiKey` end with `api_key`; `max_tokens` does not end with `token`.
     """
-    plain = _letters(name)
-    return any(plain.endswith(_letters(key)) for key in keys if key)
+    return _is_secret(name, tuple(keys))
 
 
 def redact_values(obj: Any, keys: Collection[str] = SECRET_KEYS) -> Any:
@@ -167,5 +168,10 @@ def _redacted(obj: Any, keys: Collection[str], depth: int) -> Any:
 
 
 @lru_cache(maxsize=512)
+def _is_secret(name: str, keys: tuple[str, ...]) -> bool:
+    plain = _letters(name)
+    return any(plain.endswith(_letters(key)) for key in keys if key)
+
+
 def _letters(name: str) -> str:
     return "".join(char for char in name.lower() if char.isalnum())
