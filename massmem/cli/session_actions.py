@@ -4,18 +4,19 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from massmem.cli.progress import Progress
+from massmem.cli.files import writing
+from massmem.cli.progress import Progress, display
 from massmem.cli.streams import say
 from massmem.cli.team import Prepared
 from massmem.deletion import Deleted, Place, begun, delete_sessions
 from massmem.errors import InputError
 from massmem.events import now
-from massmem.export import Format, session_without_secrets, without_secrets
+from massmem.export import FORMATS, Format, session_without_secrets, without_secrets
 from massmem.insights import Insights
 from massmem.plan import plan_of
 from massmem.records import ListedSession, MessageRecord, SessionCounts, SessionFilter, SessionRecord
@@ -31,7 +32,8 @@ from massmem.transcript import Exchange
 class Listing:
     """One page of a list. counts: of all that match. cut_off: ids of sessions whose deletion was."""
 
-    sessions: list[ListedSession]
+    # asyncio.run makes a text of what its coroutine returns and throws it away: a second for ten thousand sessions.
+    sessions: list[ListedSession] = field(repr=False)
     counts: SessionCounts
     cut_off: list[str]
 
@@ -147,6 +149,26 @@ async def exported(
                 progress(done, max(done, session.message_count))
         write(form.tail())
         return session
+
+
+async def written(
+    at: Prepared, name: str, form: str | None, output: Path | None, *, detailed: bool
+) -> SessionRecord:  # fmt: skip
+    """Write a session to a file, or to stdout when there is none. form None: what the name of the file says.
+
+    Raises InputError when the file cannot be written, and as `find_session`.
+    """
+    chosen = FORMATS[form or _form_of(output)]
+    with writing(output) as write:
+        if output is None:
+            return await exported(at, name, chosen, write, lambda _done, _total: None, detailed=detailed)
+        with display("exporting") as progress:
+            return await exported(at, name, chosen, write, progress, detailed=detailed)
+
+
+def _form_of(output: Path | None) -> str:
+    suffix = output.suffix.lower().lstrip(".") if output else ""
+    return next((name for name, form in FORMATS.items() if suffix in {form.suffix, name}), "json")
 
 
 async def insights(at: Prepared, name: str | None, wanted: SessionFilter, progress: Progress) -> dict[str, Any]:

@@ -76,6 +76,7 @@ _COUNTS = sa.select(
 ).group_by(_s.status)
 _RENAME = sa.update(chat_sessions).where(_OF_SESSION, _s.status != DELETING)
 _MARK = sa.update(chat_sessions).where(_OF_SESSION)
+_FIELDS = tuple(SessionRecord.model_fields)
 _LEFT = sa.select(_s.message_count).where(_OF_SESSION)
 
 
@@ -84,7 +85,7 @@ def listed(wanted: SessionFilter, limit: int | None, offset: int) -> sa.Select[*
 
 
 def listed_session(row: dict[str, Any]) -> ListedSession:
-    session = SessionRecord(**{name: row[name] for name in SessionRecord.model_fields})
+    session = SessionRecord(**{name: row[name] for name in _FIELDS})
     return ListedSession(
         session=session,
         turns=row["turns"],
