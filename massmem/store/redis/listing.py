@@ -6,8 +6,9 @@ from contextlib import aclosing
 
 from massmem.messages import clean_text
 from massmem.records import ListedSession, SessionCounts, SessionFilter, SessionRecord
-from massmem.store.redis.keys import Command, OfAll, all_key, key, microseconds
+from massmem.store.redis.keys import OfAll, all_key, microseconds
 from massmem.store.redis.log import Head
+from massmem.store.redis.scripts import HEADS
 from massmem.store.redis.session import Sessions
 
 _FIRST_PAGE, _PAGE = 50, 1_000
@@ -25,11 +26,10 @@ async def heads(sessions: Sessions, order: OfAll, wanted: SessionFilter | None =
         newest = "+inf" if wanted.before is None else f"({microseconds(wanted.before)}"
     start, size, seen, gone = 0, _FIRST_PAGE, set[str](), list[str]()
     while True:
-        page = ("ZREVRANGEBYSCORE", all_key(order), newest, oldest, "LIMIT", start, size)
-        ids: list[str] = await sessions.client.run(*page)
-        reads: list[Command] = [("HGET", key("session", session_id), "head") for session_id in ids]
-        for session_id, text in zip(ids, await sessions.client.many(reads), strict=True):
-            if text is None:
+        page: list[str] = await sessions.client.program(HEADS, all_key(order), newest, oldest, start, size)
+        ids, texts = page[::2], page[1::2]
+        for session_id, text in zip(ids, texts, strict=True):
+            if not text:
                 gone.append(session_id)
             elif session_id not in seen:  # one that is used meanwhile moves the others on
                 seen.add(session_id)

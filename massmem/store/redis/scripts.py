@@ -161,6 +161,17 @@ if redis.call('HGET', key, 'owner') == ARGV[2] then redis.call('DEL', key) end
 return 1
 """
 
+HEADS = """
+-- index, highest, lowest, first, most: each session by its time, the newest first, and its head, '' when it has gone
+local found = {}
+for _, session in ipairs(redis.call('ZREVRANGEBYSCORE', ARGV[1], ARGV[2], ARGV[3], 'LIMIT', ARGV[4], ARGV[5])) do
+  found[#found + 1] = session
+  found[#found + 1] = redis.call('HGET', 'massmem:session:' .. session, 'head') or ''
+end
+return found
+"""
+"""One reply for a thousand sessions: a pipeline of as many commands costs the client ten times as much."""
+
 SEARCH = """
 -- number of words, words, sessions: of each session with any of the words where they are, and how long its messages are
 local count, found = tonumber(ARGV[1]), {}
