@@ -15,12 +15,52 @@ SECRET_KEYS = ("api_key", "token", "password", "secret", "authorization")
 _MAX_DEPTH = 100
 _REPLACEMENT = rf"\1{REDACTED}"
 
-_NAME = r"(?:api[_-]?key|secret(?:[_-]?(?:access[_-]?)?key)?|passw(?:or)?d|(?<!max_)token)"
-_NAMES = ("apikey", "api_key", "api-key", "secret", "passw", "token")
-_SHAPES = (
-    "sk-", "k_live_", "gsk_", "xai-", "aiza", "hf_", "akia", "asia", "ghp_", "gho_", "ghu_", "ghs_", "ghr_",
-    "github_pat_", "glpat-", "xox",
+_NAME = (
+    r"(?:api[_-]?key|secret(?:[_-]?(?:access[_-]?)?key)?|(?:account|access|private)[_-]?key|passw(?:or)?d|passphrase"
+    r"|(?<![a-z])pwd|credential|(?<!max_)token)"
+)
+_NAMES = (
+    "apikey", "api_key", "api-key", "secret", "passw", "passphrase", "pwd", "credential", "token",
+    *(f"{kind}{dash}key" for kind in ("account", "access", "private") for dash in ("", "_", "-")),
 )  # fmt: skip
+
+# A line break that JSON or repr() has written as two characters ends in a letter.
+_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
+_QUOTE = r"\\{0,7}[\"']"
+"""Also as it stands in JSON inside of JSON inside of JSON."""
+
+# How keys begin, and what follows. Sources: the documentation of each vendor, and the rules of gitleaks.
+_SHAPES: Mapping[str, str] = {
+    # models and what they are used with
+    "sk-": "sk-[A-Za-z0-9_-]{16,}+", "csk-": "csk-[A-Za-z0-9]{16,}+", "gsk_": "gsk_[A-Za-z0-9]{16,}+",
+    "xai-": "xai-[A-Za-z0-9]{16,}+", "aiza": "AIza[A-Za-z0-9_-]{30,}+", "hf_": "hf_[A-Za-z0-9]{16,}+",
+    "fw_": "fw_[A-Za-z0-9]{16,}+", "tgp_v1_": "tgp_v1_[A-Za-z0-9_-]{16,}+", "r8_": "r8_[A-Za-z0-9]{20,}+",
+    "pplx-": "pplx-[A-Za-z0-9]{20,}+", "nvapi-": "nvapi-[A-Za-z0-9_-]{20,}+", "jina_": "jina_[A-Za-z0-9_-]{20,}+",
+    "tvly-": "tvly-[A-Za-z0-9-]{16,}+", "m0-": "m0-[A-Za-z0-9]{20,}+", "pcsk_": "pcsk_[A-Za-z0-9_]{20,}+",
+    "lsv2_": "lsv2_(?:pt|sk)_[A-Za-z0-9_]{20,}+", "rpa_": "rpa_[A-Za-z0-9]{20,}+", "sk_": "sk_[0-9a-f]{32,}+",
+    "absk": "ABSK[A-Za-z0-9+/=]{30,}+", "fc-": "fc-[0-9a-f]{32}+",
+    # code and its registries
+    "ghp_": "ghp_[A-Za-z0-9]{16,}+", "gho_": "gho_[A-Za-z0-9]{16,}+", "ghu_": "ghu_[A-Za-z0-9]{16,}+",
+    "ghs_": "ghs_[A-Za-z0-9]{16,}+", "ghr_": "ghr_[A-Za-z0-9]{16,}+",
+    "github_pat_": "github_pat_[A-Za-z0-9_]{16,}+", "glpat-": "glpat-[A-Za-z0-9_.-]{16,}+",
+    "glrt-": "glrt-[A-Za-z0-9_.-]{16,}+", "npm_": "npm_[A-Za-z0-9]{30,}+", "pypi-": "pypi-[A-Za-z0-9_-]{30,}+",
+    "dckr_pat_": "dckr_pat_[A-Za-z0-9_-]{20,}+", "atatt3": "ATATT3[A-Za-z0-9_=-]{30,}+",
+    # clouds and what runs there
+    "akia": "AKIA[A-Z0-9]{12,}+", "asia": "ASIA[A-Z0-9]{12,}+", "ltai": "LTAI[A-Za-z0-9]{12,}+",
+    "ya29.": r"ya29\.[A-Za-z0-9_-]{20,}+", "gocspx-": "GOCSPX-[A-Za-z0-9_-]{20,}+", "dapi": "dapi[0-9a-f]{32}+",
+    "dop_v1_": "dop_v1_[0-9a-f]{32,}+", "hvs.": r"hvs\.[A-Za-z0-9_-]{20,}+", "glsa_": "glsa_[A-Za-z0-9_]{20,}+",
+    "tskey-": "tskey-[a-z]{1,20}-[A-Za-z0-9-]{16,}+", "sbp_": "sbp_[0-9a-f]{20,}+",
+    "pscale_": "pscale_[a-z]{1,10}_[A-Za-z0-9_-]{20,}+", "nrak-": "NRAK-[A-Z0-9]{20,}+",
+    "sntry": "sntry[su]_[A-Za-z0-9_=+/-]{20,}+", "dp.": r"dp\.[a-z]{2,5}\.[A-Za-z0-9]{20,}+",
+    "age-secret-key-1": "AGE-SECRET-KEY-1[A-Z0-9]{20,}+", "phx_": "phx_[A-Za-z0-9]{30,}+",
+    # mail, chat, money, work
+    "xox": "xox[abeposr][.-][A-Za-z0-9.-]{10,}+", "xapp-": "xapp-[A-Za-z0-9-]{10,}+",
+    "sg.": r"SG\.[A-Za-z0-9_-]{16,64}+\.[A-Za-z0-9_-]{16,}+", "k_live_": "[sr]k_live_[A-Za-z0-9]{16,}+",
+    "k_test_": "[sr]k_test_[A-Za-z0-9]{16,}+", "whsec_": "whsec_[A-Za-z0-9+/=]{16,}+", "key-": "key-[0-9a-f]{32}+",
+    "shp": "shp(?:at|ca|pa|ss)_[0-9a-fA-F]{20,}+", "lin_api_": "lin_api_[A-Za-z0-9]{20,}+",
+    "ntn_": "ntn_[A-Za-z0-9]{20,}+", "secret_": "secret_[A-Za-z0-9]{30,}+", "figd_": "figd_[A-Za-z0-9_-]{20,}+",
+    "pmak-": "PMAK-[0-9a-f]{10,}+-[0-9a-f]{10,}+", ":aa": "[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}+",
+}  # fmt: skip
 
 
 class _Secret(NamedTuple):
@@ -37,44 +77,45 @@ _SECRETS = tuple(
     _Secret(needs, re.compile(pattern))
     for needs, pattern in (
         (
-            (("private key-----",),),
-            r"(?s)()-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}KEY-----|\Z)",
+            (("private key-----", "private key block-----"),),
+            r"(?s)()-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?"
+            r"(?:-----END [A-Z ]{0,40}KEY(?: BLOCK)?-----|\Z)",
         ),
         (
-            (_SHAPES,),
-            r"()(?<![A-Za-z0-9])(?:"
-            r"sk-[A-Za-z0-9_-]{16,}+|csk-[A-Za-z0-9]{16,}+|[sr]k_live_[A-Za-z0-9]{16,}+|gsk_[A-Za-z0-9]{16,}+"
-            r"|xai-[A-Za-z0-9]{16,}+|AIza[A-Za-z0-9_-]{30,}+|hf_[A-Za-z0-9]{16,}+|A(?:KIA|SIA)[A-Z0-9]{12,}+"
-            r"|gh[pousr]_[A-Za-z0-9]{16,}+|github_pat_[A-Za-z0-9_]{16,}+|glpat-[A-Za-z0-9_-]{16,}+"
-            r"|xox[abposr]-[A-Za-z0-9-]{10,}+)",
+            (tuple(_SHAPES),),
+            rf"(){_START}(?:{'|'.join(_SHAPES.values())})",
         ),
         (
             (("eyj",), (".",)),
-            r"()(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+",
+            r"()(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+",
         ),
         (
             (("authorization",),),
-            r"(?i)(\bauthorization\\?[\"']?\s{0,3}[:=]\s{0,3}\\?[\"']?(?:(?:basic|bearer|token)\s{1,3})?)"
+            rf"(?i)({_START}authorization(?:{_QUOTE})?\s{{0,3}}[:=]\s{{0,3}}(?:{_QUOTE})?"
+            r"(?:(?:basic|bearer|token)\s{1,3})?)"
             r"[^\s\"',;\\]++",
         ),
         (
             (("bearer",),),
-            r"(?i)(\bbearer\s{1,10})(?:[\w.~+/=-]{20,}+|(?=[a-z._~+/=-]{0,19}\d)[\w.~+/=-]{8,}+)",
+            rf"(?i)({_START}bearer\s{{1,10}})"
+            r"(?:[\w.~+/=-]{20,}+|(?=[a-z._~+/=-]{0,19}\d)[\w.~+/=-]{8,}+)",
         ),
         # Greedy up to the last @ of the authority: a password may hold an unescaped @.
         ((("//",), ("@",)), r"(//[^/\s:@\"'<>]{0,256}+:)[^/\s\"'<>]{1,512}(?=@)"),
         (
             (("=",), ("?", "&"), ("key=", "sig=", "signature=", "auth=", "code=", "token=", "secret=", "password=")),
-            r"(?i)([?&](?:key|sig|signature|auth|code|[a-z_-]{0,20}(?:api[_-]?key|token|secret|password))=)"
+            r"(?i)([?&](?:key|sig|signature|auth|code|[a-z_-]{0,20}(?:api[_-]?key|token|secret|password|-signature))=)"
             r"[^&\s\"'#]++",
         ),
+        ((("cookie",), (":",)), rf"(?i)({_START}(?:set-)?cookie\s{{0,3}}:\s{{0,3}})[^\r\n\"'\\]++"),
+        ((("hooks.slack.com/services/",),), r"(hooks\.slack\.com/services/)[A-Za-z0-9/_-]++"),
         # "api_key": "value", also with the quotes escaped inside another JSON text.
         (
             ((":",), ('"', "'"), _NAMES),
-            rf"(?i)({_NAME}\\?[\"']\s{{0,3}}:\s{{0,3}}\\?[\"'])(?:[^\"'\\\n]|\\[^\"'\n])++",
+            rf"(?i)({_NAME}{_QUOTE}\s{{0,3}}:\s{{0,3}}{_QUOTE})(?:[^\"'\\\n]|\\[^\"'\n])++",
         ),
         # The lookahead keeps what follows a value that an earlier pattern has replaced.
-        ((("=",), _NAMES), rf"(?i)({_NAME}\s{{0,3}}=\s{{0,3}}[\"']?)(?!\[redacted\])[^\s\"'&,;]++"),
+        ((("=",), _NAMES), rf"(?i)({_NAME}\s{{0,3}}=\s{{0,3}}(?:{_QUOTE})?)(?!\[redacted\])[^\s\"'&,;]++"),
         # Prose also says "api_key: missing": without quotes only what looks like a key, long and with a digit.
         (((":",), _NAMES), rf"(?i)({_NAME}\s{{0,3}}:\s{{1,3}})(?=[^\s\d]{{0,64}}\d)[^\s\"',;]{{12,}}+"),
     )

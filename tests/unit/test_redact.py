@@ -1,11 +1,13 @@
 import json
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.redact import REDACTED, is_secret_key, masked, masked_values, redact, redact_values
+from tests.support.secrets import leaked, seeded
 
 SECRETS = [
     "sk-abcdefghijklmnop1234",
@@ -28,6 +30,23 @@ def test_key_shapes(secret: str, around: str) -> None:
     shown = redact(around.format(secret))
     assert secret not in shown
     assert REDACTED in shown
+
+
+AROUND = [
+    "{}", "the server said {} and no more", "'{}'", '"{}"', "({})", "a, {}, b", "\n{}\n", "\t{}", "401 {} (check it)",
+    "[{}]", "<{}>", "`{}`", "{}.", "x={}", "ключ{}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("written", [str, json.dumps, lambda text: json.dumps(json.dumps(text)), repr])
+def test_two_hundred_secrets_in_every_surrounding(around: str, written: Callable[[str], str]) -> None:
+    """Also as JSON and repr write them, where a line break before a key ends in a letter."""
+    secrets = seeded()
+    assert len({secret.value for secret in secrets}) == 200
+    texts = [written(around.replace("{}", secret.text)) for secret in secrets]
+    assert not [found for text, secret in zip(texts, secrets, strict=True) for found in leaked(redact(text), [secret])]
+    assert leaked("\n".join(texts), secrets)
 
 
 @pytest.mark.parametrize(
