@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from massmem.cli.commands import COMMANDS, overview
+from massmem.cli.completing import session_ids
 from massmem.errors import InputError
 
 
@@ -72,7 +73,11 @@ def ask(
     ] = None,
     session_id: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Go on with this session (id, beginning of it, or name), or finish its turn."),
+        typer.Option(
+            metavar="ID",
+            help="Go on with this session (id, beginning of it, or name), or finish its turn.",
+            autocompletion=session_ids,
+        ),
     ] = None,
     newest: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the session used last.")] = False,
     list_sessions: Annotated[bool, typer.Option("--list-sessions", help="List the sessions, newest first.")] = False,

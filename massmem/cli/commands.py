@@ -33,6 +33,7 @@ COMMANDS: dict[str, Command] = {
     "store": Command("massmem.cli.store", "Move sessions to another database, or save them from a damaged one."),
     "serve": Command("massmem.cli.serve", "Serve the team over HTTP."),
     "token": Command("massmem.cli.token", "Make tokens for users of the HTTP service."),
+    "completion": Command("massmem.cli.completion", "Print the script for completion in a shell."),
 }
 
 

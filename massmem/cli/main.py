@@ -65,6 +65,9 @@ def _ask(arguments: list[str], *, spelled_out: bool) -> int:
         return _list_sessions(as_json=options.as_json)
     if options.question is not None and not spelled_out:
         refuse_mistyped_command(options.question)
+    from massmem.cli.first_run import check_first_run
+
+    check_first_run(options)
     from massmem.cli.run import run
 
     return run(options)
@@ -115,7 +118,8 @@ def _complete() -> int:
 
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
     words = line.split()
-    name = words[1] if len(words) > 2 or (len(words) == 2 and line.endswith(" ")) else ASK
+    # Some shells part the words with newlines.
+    name = words[1] if len(words) > 2 or (len(words) == 2 and line[-1:].isspace()) else ASK
     if name == ASK or name not in COMMANDS:
         name = ASK
     get_command(load(ASK) if name == ASK else _command(name)).main(args=[], prog_name="massmem")
