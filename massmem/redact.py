@@ -24,8 +24,9 @@ _NAMES = (
     *(f"{kind}{dash}key" for kind in ("account", "access", "private") for dash in ("", "_", "-")),
 )  # fmt: skip
 
-# A line break that JSON or repr() has written as two characters ends in a letter.
-_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
+# A line break or a letter beyond ASCII that JSON or repr() has written in another way ends in a letter or digit.
+_WRITTEN = r"(?<=\\[nrt])|(?<=\\u[0-9a-f]{4})"
+_START = rf"(?:(?<![A-Za-z0-9])|{_WRITTEN})"
 _QUOTE = r"\\{0,7}[\"']"
 """Also as it stands in JSON inside of JSON inside of JSON."""
 
@@ -87,7 +88,8 @@ _SECRETS = tuple(
         ),
         (
             (("eyj",), (".",)),
-            r"()(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+",
+            rf"()(?:(?<![A-Za-z0-9_-])|{_WRITTEN})"
+            r"eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+",
         ),
         (
             (("authorization",),),
