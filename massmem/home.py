@@ -1,4 +1,4 @@
-"""Folders and files that only their owner may read, and what it means when they cannot be made."""
+"""Where massmem keeps its own files: folders and files that only their owner may read."""
 
 import errno
 import os
@@ -6,7 +6,23 @@ from pathlib import Path
 
 from massmem.errors import HomeError, MassmemError, StoreError
 
+_HINT = "set HOME to a folder that you may write to"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def massmem_home() -> Path:
+    """`~/.massmem`, which may not exist yet.
+
+    Raises:
+        HomeError: there is no home directory, or HOME is not an absolute path.
+    """
+    try:
+        home = Path("~").expanduser()
+    except RuntimeError as e:
+        raise HomeError("your home directory is unknown", _HINT) from e
+    if not home.is_absolute() or home == Path(home.anchor):
+        raise HomeError(f"HOME={str(home)!r} is not a home directory", _HINT)
+    return home / ".massmem"
 
 
 def make_home(home: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Self
 from massmem.config.models import TeamConfig
 from massmem.errors import HomeError, InputError, SessionBusyError, StoreError, UnknownSessionError
 from massmem.events import ContextCompressed, ContextMeasured, Event, HistoryCleared, NoteAdded, ToolReturned
+from massmem.home import massmem_home
 from massmem.listing import Listing
 from massmem.messages import clean_text
 from massmem.new_session import NewSession, agents_of, stored_session
@@ -60,15 +61,15 @@ class Session:
         cls,
         config: TeamConfig,
         *,
-        home: Path,
+        home: Path | None = None,
         session_id: str | None = None,
         newest: bool = False,
         debug: Path | None = None,
     ) -> Self:
         """Open the session `session_id` (or the configuration's), or prepare a new one when neither is given.
 
-        home: the folder for massmem's own files, made when missing. A new session is stored with its first question.
-        session_id: also a name, or the beginning of an id. newest: go on with the session that was used last.
+        home: the folder for massmem's own files, made when missing; None: ~/.massmem. A new session is stored with its
+        first question. session_id: also a name, or the beginning of an id. newest: go on with the session used last.
         debug: a folder for debug files of what is remembered; None: none are written.
 
         Raises:
@@ -81,7 +82,7 @@ class Session:
         if wanted is not None:
             check_session_name(wanted)
         fallback = wanted is None and not newest
-        team = await Team.open(config, home=home, debug=debug, fallback=fallback)
+        team = await Team.open(config, home=home or massmem_home(), debug=debug, fallback=fallback)
         try:
             session = await cls.on(team, wanted, newest=newest)
             session._alone = True
@@ -269,6 +270,12 @@ class Session:
     async def settle(self) -> None:
         """Wait until what is done after a turn, for the next one, is done."""
         await self._views.settle()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Record for a moment what is still to be remembered, and let go of everything that is this session's."""

@@ -1,4 +1,17 @@
-"""Both tiers of memory. The searchable one is put together here, from its index and its embedder."""
+"""Both tiers of memory: ConversationMemory, word for word, and PersistentMemory, searchable.
+
+    store = await open_store("sqlite:///talk.db", massmem_home())     # from massmem.store and massmem.home
+    talk = ConversationMemory(store).for_session("support-4711")
+    await talk.append(Message("user", "Where is my order?"))
+    print([message.text for message in await talk.history()])
+    await store.close()
+
+    memory = await open_memory(config.memory, massmem_home(), os.environ)     # a PersistentMemory
+    found = await memory.list(Selection(session_id="support-4711"))           # from massmem.memory.memories
+    await memory.close()
+
+The searchable one is put together here, from its index and its embedder.
+"""
 
 import asyncio
 import json
@@ -11,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from massmem.config.models import EmbeddingConfig, MemoryConfig, QdrantConfig
 from massmem.errors import InputError
+from massmem.memory.persistent import PersistentMemory
 from massmem.memory.session_handle import ConversationMemory, Message, SessionHandle
 from massmem.redact import redact
 
@@ -19,7 +33,7 @@ if TYPE_CHECKING:
     from massmem.memory.indexed import IndexedMemory
     from massmem.memory.places import Index
 
-__all__ = ["ConversationMemory", "Message", "SessionHandle", "open_memory"]
+__all__ = ["ConversationMemory", "Message", "PersistentMemory", "SessionHandle", "open_memory"]
 
 log = logging.getLogger(__name__)
 
