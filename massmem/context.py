@@ -98,6 +98,11 @@ class Context:
         """Tokens of a text alone."""
         return self._meter.buffer.cost_of_text(text)
 
+    def has_room_for(self, text: str) -> bool:
+        """Nothing is to be compressed for a turn that asks as much as this one did, with this answer before it."""
+        tokens = 2 * self._sent + self._most_memories + self._meter.buffer.cost_of_text(text)
+        return tokens < self._threshold and len(self._shown) < MOST_SHOWN // 2
+
     @property
     def most_results(self) -> int:
         """Tokens that the results of one reply's tool calls may take, together."""

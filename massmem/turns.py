@@ -167,8 +167,8 @@ class Turns:
                     kept.confirm(batch)
                     self._team.memory.wake()
                     ended = isinstance(batch[-1], TurnCompleted | TurnFailed | TurnWaiting)
-                    if isinstance(batch[-1], TurnCompleted):
-                        self._views.prepare(self.session_id, turn.number, chat)
+                    if isinstance(end := batch[-1], TurnCompleted):
+                        self._views.prepare(self.session_id, turn.number, end.answer, chat)
                     for number, event in zip(numbers, batch, strict=True):
                         self.seq = number
                         yield event

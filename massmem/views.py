@@ -47,6 +47,7 @@ class Views:
         self._agents = tuple(agents)
         self._windows = windows
         self._meters: dict[str, Meter] = {}
+        self._contexts: dict[str, Context] = {}
         self._preparing: asyncio.Task[None] | None = None
         self._prepared: list[ContextCompressed] = []
         self._asked = ""
@@ -59,10 +60,13 @@ class Views:
         """
         await self.settle()
         self._asked = place.question
-        return await self._build(place, chat)
+        self._contexts = await self._build(place, chat)
+        return self._contexts
 
-    def prepare(self, session_id: str, turn: int, chat: Mapping[str, ChatProvider]) -> None:
+    def prepare(self, session_id: str, turn: int, answer: str, chat: Mapping[str, ChatProvider]) -> None:
         """The turn is complete: compress in the background what the next one would have to."""
+        if self._contexts and all(context.has_room_for(answer) for context in self._contexts.values()):
+            return
         self._preparing = asyncio.create_task(self._prepare(Place(session_id, turn + 1, ""), chat))
 
     async def compact(self, session_id: str, turn: int, chat: Mapping[str, ChatProvider]) -> list[ContextCompressed]:

@@ -92,6 +92,21 @@ OF_TURN = sa.and_(chat_messages.c.session_id == SESSION, chat_messages.c.seq >= 
 """Which messages a turn has."""
 
 
+_final, _answer = chat_messages.alias("final"), chat_messages.alias("answer")
+SAME_TEXT = (
+    sa.select(_answer.c.id)
+    .select_from(_final)
+    .join(answers, sa.and_(answers.c.session_id == _final.c.session_id, answers.c.turn == _final.c.turn))
+    .join(_answer, sa.and_(_answer.c.session_id == answers.c.session_id, _answer.c.seq == answers.c.seq))
+    .where(
+        _final.c.id.in_(sa.bindparam("of_messages", expanding=True)),
+        _final.c.final,
+        _answer.c.content == _final.c.content,
+    )
+)
+"""Answers of a turn that its final answer, one of these messages, repeats word for word."""
+
+
 def due(
     kind: str, limit: int, session_id: str | None, now: datetime
 ) -> tuple[sa.Select[*tuple[Any, ...]], dict[str, Any]]:
@@ -180,18 +195,6 @@ def forget_fact(
         if [*words] not in known:
             change = sa.update(recordings).where(*of_agent, _r.seq == row["seq"])
             connection.execute(change.values(forgotten=[*known, [*words]]))
-
-
-def same_text(message_ids: Sequence[str]) -> sa.Select[*tuple[Any, ...]]:
-    """Answers of a turn that its final answer, one of these messages, repeats word for word."""
-    final, answer = chat_messages.alias("final"), chat_messages.alias("answer")
-    return (
-        sa.select(answer.c.id)
-        .select_from(final)
-        .join(answers, sa.and_(answers.c.session_id == final.c.session_id, answers.c.turn == final.c.turn))
-        .join(answer, sa.and_(answer.c.session_id == answers.c.session_id, answer.c.seq == answers.c.seq))
-        .where(final.c.id.in_(message_ids), final.c.final, answer.c.content == final.c.content)
-    )
 
 
 def _kinds(selection: Selection, message_ids: Sequence[str]) -> tuple[str, ...]:

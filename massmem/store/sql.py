@@ -45,7 +45,7 @@ from massmem.store.schema import (
     chat_sessions,
     turns,
 )
-from massmem.store.threads import Threads
+from massmem.store.threads import Threads, Together
 
 if TYPE_CHECKING:
     from massmem.store.base import SessionStore
@@ -90,6 +90,7 @@ class SqlStore:
         self._reader = engine.execution_options(**dialect.reading)
         self._dialect = dialect
         self._writing = asyncio.Semaphore(dialect.writers)
+        self._together = Together(self._threads, self._writer, self._writing) if dialect.writers == 1 else None
 
     async def create_session(self, session: SessionRecord) -> None:
         row = copying.session_row(session)
@@ -202,7 +203,8 @@ class SqlStore:
         return [MessageRecord(**row) for row in found]
 
     async def repeated(self, message_ids: Sequence[str]) -> list[str]:
-        return [row["id"] for row in await self._read(queue.same_text(message_ids))] if message_ids else []
+        found = await self._read(queue.SAME_TEXT, of_messages=[*message_ids]) if message_ids else []
+        return [row["id"] for row in found]
 
     async def search_text(
         self, query: str, session_ids: Sequence[str] | None = None, limit: int = 20
@@ -355,8 +357,10 @@ class SqlStore:
     async def _transact(self, change: Callable[[sa.Connection], T]) -> T:
         for attempt in range(_ATTEMPTS):
             try:
-                async with self._writing:
-                    with self._errors():
+                with self._errors():
+                    if self._together is not None:
+                        return await self._together.write(change)
+                    async with self._writing:
                         return await self._threads.write(self._writer, change)
             except StoreError as e:
                 if attempt == _ATTEMPTS - 1 or not _was_undone(e, self._dialect):

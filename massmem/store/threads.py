@@ -5,7 +5,7 @@ costs ten times the statement.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,6 +18,9 @@ T = TypeVar("T")
 Work = Callable[[sa.Connection], T]
 Run = Callable[[Work[Any]], Awaitable[Any]]
 """Runs its argument with the connection of the transaction."""
+
+
+_MOST_TOGETHER = 64
 
 
 class Threads:
@@ -64,6 +67,74 @@ class Threads:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._connections, thread_name_prefix="massmem-store")
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+
+class Together:
+    """Changes that wait for the disk at the same time go there as one transaction.
+
+    Each is whole or absent as if it were alone: when one of them fails, none is kept, and each is made by itself.
+    """
+
+    def __init__(self, threads: Threads, engine: sa.Engine, writing: asyncio.Semaphore) -> None:
+        """writing: held while a transaction runs."""
+        self._threads = threads
+        self._engine = engine
+        self._writing = writing
+        self._waiting: list[tuple[Work[Any], asyncio.Future[Any]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def write(self, work: Work[T]) -> T:
+        """Raises what `work` does. It may be run twice, the first time without effect."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((work, done))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        return await done
+
+    async def _run(self) -> None:
+        while self._waiting:
+            async with self._writing:
+                batch, self._waiting = self._waiting[:_MOST_TOGETHER], self._waiting[_MOST_TOGETHER:]
+                await self._commit(batch)
+
+    async def _commit(self, batch: Sequence[tuple[Work[Any], asyncio.Future[Any]]]) -> None:
+        try:
+            results = await self._threads.write(self._engine, partial(_all, [work for work, _ in batch]))
+        except _Failed as e:
+            if len(batch) > 1:
+                for each in batch:
+                    await self._commit([each])
+            else:
+                _fail(batch, e.error)
+        except BaseException as e:  # whoever waits has to be told, also that the program ends
+            _fail(batch, e)
+            if not isinstance(e, Exception):
+                raise
+        else:
+            for (_, done), result in zip(batch, results, strict=True):
+                if not done.done():
+                    done.set_result(result)
+
+
+class _Failed(Exception):
+    """One of several changes failed, and its transaction was undone."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _fail(batch: Sequence[tuple[Work[Any], asyncio.Future[Any]]], error: BaseException) -> None:
+    for _, done in batch:
+        if not done.done():
+            done.set_exception(error)
+
+
+def _all(works: Sequence[Work[Any]], connection: sa.Connection) -> list[Any]:
+    try:
+        return [work(connection) for work in works]
+    except Exception as e:
+        raise _Failed(e) from e
 
 
 def _read(engine: sa.Engine, work: Work[T]) -> T:

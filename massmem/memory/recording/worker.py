@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from massmem.memory.recording.attempts import NOT_THE_ROW, Counts
 from massmem.memory.recording.episodes import EpisodeWriter
 from massmem.memory.recording.fact_writing import Extract, FactWriter
 from massmem.memory.recording.results import Summarise
-from massmem.records import RecordingKind
+from massmem.records import RecordingKind, RecordingRecord
 
 if TYPE_CHECKING:
     from massmem.store.base import SessionStore
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 BATCH = 128
 """Episodes that are written at once."""
 
+_SAID: tuple[RecordingKind, ...] = ("episode", "complete")
 _LOOK_AGAIN = 30.0
 _MEMORY_AGAIN = 5.0
 
@@ -57,6 +58,8 @@ class Recorder:
         self._stop_at: float | None = None
         # Extraction takes seconds and must not keep anyone from recording verbatim.
         self._writing, self._extracting = asyncio.Lock(), asyncio.Lock()
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._catching_up: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Record in the background until `stop`."""
@@ -69,6 +72,10 @@ class Recorder:
 
     async def stop(self, seconds: float) -> None:
         """Go on for `seconds` at most, then leave the rest to the next run."""
+        if self._catching_up is not None:
+            await asyncio.wait({self._catching_up}, timeout=seconds)
+            self._catching_up.cancel()
+            await asyncio.gather(self._catching_up, return_exceptions=True)
         if self._task is None:
             return
         self._stop_at = time.monotonic() + seconds
@@ -82,9 +89,31 @@ class Recorder:
 
     async def caught_up(self, session_id: str, seconds: float) -> None:
         """Record what this session has said, for `seconds` at most. What keeps that from happening shows elsewhere."""
-        with suppress(TimeoutError, *NOT_THE_ROW):
+        waiting = self._waiting.setdefault(session_id, asyncio.get_running_loop().create_future())
+        if self._catching_up is None or self._catching_up.done():
+            self._catching_up = asyncio.create_task(self._catch_up())
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._record_said(session_id, None, Counts())
+                await asyncio.shield(waiting)
+
+    async def _catch_up(self) -> None:
+        """Sessions that wait at the same time are written together: what costs most is the way to the disk."""
+        while self._waiting:
+            async with self._writing:
+                sessions, self._waiting = self._waiting, {}
+                try:
+                    with suppress(*NOT_THE_ROW):
+                        await self._release_held()
+                        for kind in _SAID:
+                            while rows := await self._due(kind, [*sessions]):
+                                await self._episodes.write(kind, rows, Counts())
+                finally:
+                    for waiting in sessions.values():
+                        if not waiting.done():
+                            waiting.set_result(None)
+
+    async def _due(self, kind: RecordingKind, sessions: Sequence[str]) -> list[RecordingRecord]:
+        return [row for each in sessions for row in await self._store.due_recordings(kind, BATCH, each)]
 
     async def drain(self, deadline: float | None = None, done: Callable[[Counts], None] | None = None) -> Counts:
         """Work on what is due until nothing is left, or time.monotonic() passes `deadline`. done: called on the way.
@@ -137,11 +166,8 @@ class Recorder:
         done: Callable[[Counts], None] | None = None,
     ) -> None:
         """Episodes, then the turns that ended; batch by batch, so that nobody waits for a long backlog."""
-        if self._to_release:
-            await self._store.release_held()
-            self._to_release = False
-        kind: RecordingKind
-        for kind in ("episode", "complete"):
+        await self._release_held()
+        for kind in _SAID:
             while not self._late(deadline):
                 async with self._writing:
                     rows = await self._store.due_recordings(kind, BATCH, session_id)
@@ -150,3 +176,8 @@ class Recorder:
                     await self._episodes.write(kind, rows, counts)
                 if done is not None:
                     done(counts)
+
+    async def _release_held(self) -> None:
+        if self._to_release:
+            await self._store.release_held()
+            self._to_release = False
