@@ -265,14 +265,16 @@ async def test_a_batch_that_is_refused_leaves_the_state_as_it_was(store: Session
 
 async def test_a_turn_that_waits_is_unfinished_and_in_the_conversation(store: SessionStore) -> None:
     await store.create_session(session())
-    await store.append("session_a", 1, waiting_turn()[:-3])
+    events = waiting_turn()
+    given_up = next(i for i, each in enumerate(events) if each.type == "param_cleared")
+    await store.append("session_a", 1, events[:given_up])
     turn = await store.last_turn("session_a")
     assert turn is not None and turn.status == "waiting"
     said = [m.content for m in reversed(await store.conversation("session_a", None, 10))]
     assert said == ["Why is the sky blue?", "What is the order_id?", SECRET, "What is the zip?"]
     found = await store.get_session("session_a")
     assert found is not None and found.status == "waiting"
-    await store.append("session_a", 1, waiting_turn()[-3:])
+    await store.append("session_a", 1, events[given_up : given_up + 2])
     turn = await store.last_turn("session_a")
     assert turn is not None and turn.status == "abandoned"
     assert await queue(store, "session_a") is not None
