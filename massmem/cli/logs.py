@@ -23,10 +23,12 @@ class _RedactingFormatter(logging.Formatter):
         return redact(masked(super().format(record), self._hidden()))
 
 
-def log_to_file(path: Path, level: int, hidden: Callable[[], Mapping[str, object]] = dict) -> None:
+def log_to_file(
+    path: Path, level: int, hidden: Callable[[], Mapping[str, object]] = dict
+) -> Callable[[], None]:  # fmt: skip
     """Send what massmem logs at `level` or above, and any library's warnings, to `path` (made 0600 when missing).
 
-    hidden: the values, by name, that must not be in it now.
+    hidden: the values, by name, that must not be in it now. Returns what ends it.
 
     Raises:
         HomeError, StoreError: the file cannot be made.
@@ -40,6 +42,12 @@ def log_to_file(path: Path, level: int, hidden: Callable[[], Mapping[str, object
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger("massmem").setLevel(level)
+
+    def end() -> None:
+        root.removeHandler(handler)
+        handler.close()
+
+    return end
 
 
 def log_nowhere() -> None:

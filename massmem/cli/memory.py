@@ -3,12 +3,12 @@
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from massmem.cli import memory_actions as actions
+from massmem.cli.memory_view import head, indented, print_list, print_stats
 from massmem.cli.progress import display
 from massmem.cli.streams import say, write_out
 from massmem.cli.team import prepared
@@ -16,9 +16,6 @@ from massmem.errors import InputError, MemoryUnavailable
 from massmem.memory.memories import Memory, Selection
 from massmem.records import MessageRecord
 from massmem.render.printable import one_line, printable
-
-MB = 1e6
-_SHOWN = 160
 
 app = typer.Typer(no_args_is_help=True, help="Search, show, forget and rebuild what is remembered.")
 
@@ -54,7 +51,7 @@ def search_command(
         return
     if unavailable:
         say(f"{unavailable}: the log was searched by words instead")
-    _print_list(memories)
+    print_list(memories)
 
 
 @app.command("list")
@@ -73,7 +70,7 @@ def list_command(
     if as_json:
         _print_json({"memories": [memory_row(memory) for memory in found]})
     else:
-        _print_list(found)
+        print_list(found)
 
 
 @app.command("show")
@@ -87,11 +84,11 @@ def show_command(
     if as_json:
         _print_json(memory_row(memory) | {"messages": [_message_row(message) for message in messages]})
         return
-    write_out(f"{_head(memory)}\n{_indented(memory.text)}\n\nFrom:\n")
+    write_out(f"{head(memory)}\n{indented(memory.text)}\n\nFrom:\n")
     for message in messages:
         who = message.agent_id or "user"
         said = f"{who}, {message.session_id} turn {message.turn}, {_moment(message)}"
-        write_out(f"  {printable(said)}\n{_indented(message.content, 4)}\n")
+        write_out(f"  {printable(said)}\n{indented(message.content, 4)}\n")
     if not messages:
         write_out("  messages that are no longer in the store\n")
 
@@ -135,20 +132,7 @@ def stats_command(config: Config = None, as_json: AsJson = False) -> None:
     if as_json:
         _print_json(found.row())
         return
-    if found.memory is not None:
-        m = found.memory
-        write_out(f"messages   {m.episodes:,} in {m.passages:,} passages, of {m.sessions:,} sessions\n")
-        write_out(f"facts      {m.facts:,}\nembedder   {m.embedder}\n")
-    queue = found.queue
-    write_out(f"recording  {queue.pending:,} pending, {queue.done:,} done, {queue.failed:,} failed\n")
-    if queue.reason:
-        write_out(f"           last failure: {one_line(queue.reason)}\n")
-    size = "" if found.size is None else f", {found.size / MB:,.1f} MB"
-    write_out(f"location   {printable(found.location)}{size}\n")
-    if found.note:
-        say(found.note)
-    if found.unavailable:
-        say(f"{found.unavailable}: what is in the memory cannot be counted now")
+    print_stats(found)
 
 
 @app.command("rebuild")
@@ -209,21 +193,6 @@ def memory_row(memory: Memory) -> dict[str, Any]:
 def _message_row(message: MessageRecord) -> dict[str, Any]:
     keys = {"id", "session_id", "seq", "turn", "round", "kind", "agent_id", "content", "created_at"}
     return message.model_dump(mode="json", include=keys)
-
-
-def _print_list(memories: Sequence[Memory]) -> None:
-    for memory in memories:
-        write_out(f"{_head(memory)}\n{_indented(one_line(memory.text, _SHOWN))}\n")
-    if not memories:
-        say("nothing is remembered that matches")
-
-
-def _head(memory: Memory) -> str:
-    return printable(f"{memory.id}  {memory.kind}  {memory.session_id} turn {memory.turn}  {memory.agent_id}")
-
-
-def _indented(text: str, columns: int = 2) -> str:
-    return "\n".join(" " * columns + line for line in printable(text).splitlines())
 
 
 def _moment(message: MessageRecord) -> str:

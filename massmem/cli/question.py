@@ -2,6 +2,7 @@
 
 import sys
 
+from massmem.cli.ask import Output
 from massmem.errors import InputError
 from massmem.messages import clean_text
 
@@ -18,13 +19,18 @@ def read_question(argument: str | None) -> str | None:
         InputError: empty, or longer than MAX_CHARACTERS.
     """
     if argument is not None and argument != "-":
-        return _checked(clean_text(argument))
+        return checked(clean_text(argument))
     if argument is None and sys.stdin.isatty():
         return None
     text = _read_stdin()
     if argument is None and not text.strip():
         return None
-    return _checked(text.removesuffix("\n"))
+    return checked(text.removesuffix("\n"))
+
+
+def is_interactive(output: Output | None) -> bool:
+    """There is somebody to talk to: a terminal to read from and to write to, and no program that reads the answers."""
+    return output not in (Output.JSON, Output.JSONL) and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def no_question() -> InputError:
@@ -40,7 +46,8 @@ def _read_stdin() -> str:
     return clean_text(data.decode(errors="replace"))
 
 
-def _checked(text: str) -> str:
+def checked(text: str) -> str:
+    """The text, when it can be a question. Raises InputError as `read_question`."""
     if not text.strip():
         raise InputError("the question is empty", _HOW_TO_ASK)
     if len(text) > MAX_CHARACTERS:

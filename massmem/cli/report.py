@@ -28,6 +28,11 @@ def report_error(error: MassmemError, arguments: Sequence[str]) -> int:
     return error.exit_code
 
 
+def tell_error(error: MassmemError) -> None:
+    """Tell the user, who goes on."""
+    _say(error.message, error.hint)
+
+
 def report_bug(error: Exception, arguments: Sequence[str]) -> int:
     """Keep the traceback in a file that the user can send, and name it. Returns the exit code."""
     text = "".join(traceback.format_exception(error))

@@ -12,14 +12,12 @@ import typer
 from massmem.cli import session_actions as actions
 from massmem.cli import session_view as view
 from massmem.cli import times
-from massmem.cli.files import writing
 from massmem.cli.progress import display
 from massmem.cli.streams import say, write_out
 from massmem.cli.team import Prepared, prepared
 from massmem.deletion import Deleted
 from massmem.errors import InputError, SessionBusyError
 from massmem.events import now
-from massmem.export import FORMATS
 from massmem.export.as_json import turn_object
 from massmem.records import ListedSession, SessionFilter, SessionRecord
 from massmem.render.figures import plural
@@ -195,15 +193,10 @@ def export_command(
     config: Config = None,
 ) -> None:
     """Write a conversation, with names and votes and without secrets, as json, markdown, text or html."""
-    chosen = FORMATS[form.value if form else _form_of(output)]
-    at = prepared(config)
-    with writing(output) as write:
-        if output is None:
-            asyncio.run(actions.exported(at, name, chosen, write, lambda _done, _total: None, detailed=everything))
-            return
-        with display("exporting") as progress:
-            session = asyncio.run(actions.exported(at, name, chosen, write, progress, detailed=everything))
-    say(f"{session.session_id} was written to {output}")
+    chosen = form.value if form else None
+    session = asyncio.run(actions.written(prepared(config), name, chosen, output, detailed=everything))
+    if output is not None:
+        say(f"{session.session_id} was written to {output}")
 
 
 @app.command("insights")
@@ -235,11 +228,6 @@ def stats_command(config: Config = None, as_json: AsJson = False) -> None:
 
 def _since(text: str | None) -> Any:
     return None if text is None else times.since(text, now())
-
-
-def _form_of(output: Path | None) -> str:
-    suffix = output.suffix.lower().lstrip(".") if output else ""
-    return next((name for name, form in FORMATS.items() if suffix in {form.suffix, name}), "json")
 
 
 def _check_terminal(yes: bool) -> None:

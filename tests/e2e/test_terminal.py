@@ -115,8 +115,8 @@ def test_plain_lines_where_the_cursor_cannot_move(arguments: tuple[str, ...], en
     assert "round 1, answers: a, b, c" in text
 
 
-def test_no_question_on_a_terminal_says_how_to_ask(team: str):
-    text, code = ending(terminal("--config", team))
+def test_a_program_that_reads_the_answers_is_not_talked_to(team: str):
+    text, code = ending(terminal("--config", team, "--output", "json"))
     assert code == 2
     assert "ask like this: massmem" in text
 
