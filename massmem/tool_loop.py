@@ -121,14 +121,16 @@ class ToolLoop:
         if self._native:
             return reply.tool_calls
         call = read_call(reply.text, frozenset(spec.name for spec in self.specs))
-        return [] if call is None else [call]
+        # Small models ask for the same thing again and again; what they asked for is there.
+        known = {(made.name, made.arguments) for batch in self._batches for made in batch.calls}
+        return [] if call is None or (call.name, call.arguments) in known else [call]
 
     async def settle(self) -> AsyncGenerator[ToolReturned, None]:
         """A result for each call that was cut off by the end of an earlier run."""
         for batch in self._batches:
             for call in batch.calls:
                 if call.call_id not in batch.results:
-                    yield await self._returned(batch, call, ToolResult(_CUT_OFF, failed=True))
+                    yield self._returned(batch, call, ToolResult(_CUT_OFF, failed=True))
 
     async def run(
         self, calls: Sequence[ToolCall], reply: Reply, spent: Spent
@@ -145,17 +147,17 @@ class ToolLoop:
             while running:
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
-                    returned = await self._returned(batch, running.pop(task), task.result())
+                    returned = self._returned(batch, running.pop(task), task.result())
                     yield returned
                     await self._wait(returned)
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-        usable = any(
-            _arguments(call.arguments) is not None and call.name in self._hand.box.tools for call in batch.calls
-        )
-        self._unusable = 0 if usable else self._unusable + 1
+        self._unusable = 0 if any(map(self._usable, batch.calls)) else self._unusable + 1
+
+    def _usable(self, call: ToolCalled) -> bool:
+        return call.name in self._hand.box.tools and _arguments(call.arguments) is not None
 
     def _called(self, index: int, call: ToolCall, reply: Reply, spent: Spent) -> ToolCalled:
         number, first = len(self._batches) + 1, index == 0
@@ -177,7 +179,7 @@ class ToolLoop:
             return ToolResult("the arguments are not one JSON object; call the tool again with valid ones", failed=True)
         return await self._hand.box.call(call.name, arguments)
 
-    async def _returned(self, batch: _Batch, call: ToolCalled, result: ToolResult) -> ToolReturned:
+    def _returned(self, batch: _Batch, call: ToolCalled, result: ToolResult) -> ToolReturned:
         returned = batch.results[call.call_id] = ToolReturned(
             agent_id=self._id,
             round=self._round,

@@ -151,7 +151,9 @@ def _check(agent: AgentConfig | AgentSpec, server: McpServerConfig) -> None:
 
 
 def _library() -> "type[McpServer]":
-    """Takes a second the first time."""
+    """Takes a second the first time, with what the SDK loads on its first result."""
     from massmem.tools.mcp import McpServer
+
+    importlib.import_module("jsonschema")
 
     return McpServer

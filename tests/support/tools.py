@@ -1,0 +1,52 @@
+"""Teams whose scripted agents use the tool server of the tests."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from massmem.config.models import McpServerConfig, TeamConfig
+
+ROOT = Path(__file__).parents[2]
+
+
+def server(log: Path | None = None, *flags: str, **settings: Any) -> dict[str, Any]:
+    """The configuration of a server that writes its calls to `log`."""
+    return {
+        "name": "t",
+        "command": sys.executable,
+        "args": ["-m", "tests.support.tool_server", *([str(log)] if log else []), *flags],
+        "env": {"PYTHONPATH": str(ROOT)},
+        **settings,
+    }
+
+
+def server_config(log: Path | None = None, *flags: str, **settings: Any) -> McpServerConfig:
+    return McpServerConfig.model_validate(server(log, *flags, **settings))
+
+
+def team_data(script: dict[str, Any], *servers: dict[str, Any], tools: bool = True, **sections: Any) -> dict[str, Any]:
+    """One agent, ann, with these servers."""
+    backend = {"type": "scripted", "script": script, "max_retries": 0, "tools": tools}
+    agents = [{"id": "ann", "backend": backend, "mcp_servers": list(servers)}]
+    return {"agents": agents, "memory": {"persistent_memory": {"enabled": False}}, **sections}
+
+
+def team(script: dict[str, Any], *servers: dict[str, Any], tools: bool = True, **sections: Any) -> TeamConfig:
+    return TeamConfig.model_validate(team_data(script, *servers, tools=tools, **sections))
+
+
+def calls(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def running() -> list[int]:
+    """Tool servers of the tests that are alive, of this process and of any other."""
+    found: list[int] = []
+    for process in psutil.process_iter(["pid", "cmdline", "status"]):
+        words = process.info["cmdline"] or []
+        if "tests.support.tool_server" in words and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(process.info["pid"])
+    return found

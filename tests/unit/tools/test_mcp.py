@@ -1,0 +1,167 @@
+"""A real server process, and one behind HTTP: calls, time-outs, deaths, and that nothing of it stays."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from massmem.config.models import McpServerConfig
+from massmem.errors import ToolServerError
+from massmem.tools.mcp import McpServer
+from tests.support.tool_server import INJECTION
+from tests.support.tools import ROOT, calls, running, server_config
+
+
+async def gone(seconds: float = 6.0) -> bool:
+    """No server of the tests is left, after so many seconds at most."""
+    until = time.monotonic() + seconds
+    while running() and time.monotonic() < until:
+        await asyncio.sleep(0.05)
+    return not running()
+
+
+@pytest.fixture
+async def log(tmp_path: Path) -> AsyncIterator[Path]:
+    yield tmp_path / "calls"
+    assert await gone(), "a server was left"
+
+
+async def started(config: McpServerConfig) -> McpServer:
+    server = McpServer(config)
+    await server.start()
+    return server
+
+
+async def test_tools_are_listed_and_called(log: Path):
+    server = McpServer(server_config(log))
+    tools = {tool.name: tool for tool in await server.start()}
+    assert {"echo", "slow", "huge", "die"} <= set(tools)
+    assert tools["echo"].description == "Say the text again."
+    assert tools["echo"].parameters["required"] == ["text"]
+    result = await server.call("echo", {"text": "žluťoučký kůň"})
+    assert (result.text, result.failed) == ("žluťoučký kůň", False)
+    failed = await server.call("fail", {})
+    assert failed.failed
+    assert "fire" in failed.text
+    wrong = await server.call("echo", {"word": "x"})
+    assert wrong.failed
+    assert "text" in wrong.text
+    await server.close()
+
+
+async def test_what_comes_back_is_text_that_no_terminal_obeys(log: Path):
+    server = await started(server_config(log))
+    result = await server.call("hostile", {})
+    assert INJECTION in result.text
+    assert "\x1b" not in result.text
+    assert "\x07" not in result.text
+    assert "red and" in result.text
+    assert "[image, image/png, 3 kB: not shown]" in result.text
+    await server.close()
+
+
+async def test_the_environment_is_not_handed_on(log: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SOME_VENDOR_SECRET", "hush")
+    server = await started(server_config(log))
+    assert "SOME_VENDOR_SECRET" not in (await server.call("environment", {})).text.split()
+    await server.close()
+
+
+async def test_a_call_that_takes_too_long_fails_alone(log: Path):
+    server = await started(server_config(log, timeout=0.5))
+    late, soon = await asyncio.gather(server.call("slow", {"seconds": 60}), server.call("echo", {"text": "here"}))
+    assert late.failed
+    assert "0.5 s" in late.text
+    assert soon.text == "here"
+    assert (await server.call("echo", {"text": "still here"})).text == "still here"
+    await server.close()
+
+
+async def test_calls_run_at_once(log: Path):
+    server = await started(server_config(log))
+    await asyncio.gather(*(server.call("slow", {"seconds": 0.3, "text": str(n)}) for n in range(3)))
+    assert [call["tool"] for call in calls(log)] == ["slow"] * 3 + ["slept"] * 3
+    await server.close()
+
+
+async def test_a_server_that_dies_is_started_once_more_and_no_call_is_repeated(log: Path):
+    server = await started(server_config(log))
+    waiting = asyncio.create_task(server.call("slow", {"seconds": 60}))
+    while not calls(log):
+        await asyncio.sleep(0.02)
+    began = time.monotonic()
+    died = await server.call("die", {})
+    assert died.failed
+    assert "ended during the call" in died.text
+    assert (await waiting).failed
+    assert time.monotonic() - began < 10, "nobody waits for the time-out"
+    assert (await server.call("echo", {"text": "again"})).text == "again"
+    await server.call("die", {})
+    gone_for_good = await server.call("echo", {"text": "again"})
+    assert gone_for_good.failed
+    assert "ended twice" in gone_for_good.text
+    made = calls(log)
+    assert [call["tool"] for call in made] == ["slow", "die", "echo", "die"]
+    assert len({call["pid"] for call in made}) == 2
+    await server.close()
+
+
+@pytest.mark.parametrize(("flag", "why"), [("--broken", "no license found"), ("--deaf", "within 1 s")])
+async def test_a_server_that_does_not_start_says_why(log: Path, flag: str, why: str):
+    server = McpServer(server_config(log, flag, start_timeout=1 if flag == "--deaf" else 20))
+    with pytest.raises(ToolServerError) as e:
+        await server.start()
+    assert "the tool server t does not start" in e.value.message
+    assert why in e.value.message
+    await server.close()
+
+
+async def test_closing_during_the_start_leaves_nothing(log: Path):
+    server = McpServer(server_config(log, "--deaf"))
+    starting = asyncio.create_task(server.start())
+    while not running():
+        await asyncio.sleep(0.02)
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    await server.close()
+    assert await gone()
+
+
+async def test_over_http(tmp_path: Path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "tests.support.tool_server", str(tmp_path / "calls"), "--http", str(port)]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        config = McpServerConfig.model_validate({"name": "web", "url": f"http://127.0.0.1:{port}/mcp", "timeout": 5})
+        await reachable(port)
+        server = McpServer(config)
+        assert "echo" in {tool.name for tool in await server.start()}
+        assert (await server.call("echo", {"text": "over there"})).text == "over there"
+        process.kill()
+        process.wait()
+        assert (await server.call("echo", {"text": "anybody?"})).failed
+        await server.close()
+        with pytest.raises(ToolServerError, match="does not start"):
+            await McpServer(config).start()
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def reachable(port: int) -> None:
+    for _ in range(400):
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.05)
+        else:
+            writer.close()
+            return
+    raise AssertionError("the server did not start")
