@@ -13,7 +13,7 @@ from scripts.benches.process import BenchError
 from scripts.benches.rows import ROOT, Row, as_object, as_table, machine, missing
 
 BENCHES: dict[str, str] = {
-    "startup": "massmem --help and --list-sessions with 10,000 sessions, against importing typer and rich",
+    "startup": "massmem --help, --list-sessions with 10,000 sessions, and a first day's small commands",
     "turn": "what massmem adds to a turn's own requests: time, CPU, prompt tokens, stalls of the event loop",
     "install": "packages, megabytes and seconds of a fresh install, and the first scripts/run",
     "offline": "startup and turns while outbound HTTPS hangs, and who is contacted at all",

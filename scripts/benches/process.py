@@ -25,11 +25,12 @@ class BenchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Something to run: its arguments, its environment and its working directory."""
+    """Something to run: its arguments, its environment, its working directory, and the exit code that is right."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     folder: Path
+    code: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def measure(command: Command, limit: float = _LIMIT) -> Sample:
         probe.communicate()
         raise BenchError(f"{' '.join(command.argv)} took longer than {limit:g} s") from e
     sample = Sample(**json.loads(out)) if probe.returncode == 0 else None
-    if sample is None or sample.code != 0:
+    if sample is None or sample.code != command.code:
         code = probe.returncode if sample is None else sample.code
         raise BenchError(f"{' '.join(command.argv)} ended with {code}: {err.strip()[-500:]}")
     return sample

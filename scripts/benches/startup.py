@@ -1,4 +1,8 @@
-"""How long massmem takes to show its help and its list of sessions, and how much memory."""
+"""How long massmem takes to show its help and its list of sessions, and how much memory.
+
+Also what the small commands of a first day take: to say that nothing is set up, to check a configuration, to say where
+things are, to write a configuration.
+"""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +19,15 @@ REFERENCE = (PYTHON, "-c", "import typer, rich.console")
 HELP = (MASSMEM, "--help")
 LIST = (MASSMEM, "--list-sessions")
 
+# What they take of the processor, in seconds, and the exit code with which they end well.
+SMALL: dict[tuple[str, ...], tuple[float, int]] = {
+    (MASSMEM, "hi"): (1.0, 2),
+    (MASSMEM, "config", "validate", "@examples/scripted"): (1.0, 0),
+    (MASSMEM, "paths"): (1.0, 0),
+    (MASSMEM, "completion", "bash"): (1.0, 0),
+}
+SMALL_RUNS = 5
+
 MOST_TIMES: dict[tuple[str, ...], float] = {HELP: 2.0, LIST: 2.5}
 MOST_MB = 60
 
@@ -25,13 +38,15 @@ def run() -> list[Row]:
         env = environment(home)
         commands = [REFERENCE, HELP, LIST]
         reference, *ours = in_turn([Command(argv, env, home) for argv in commands], RUNS)
+        bare = environment(home / "bare", MASSMEM_MODELS=str(home / "models"))
+        small = in_turn([Command(argv, bare, home, code) for argv, (_, code) in SMALL.items()], SMALL_RUNS)
     rows = [
         reported("python -c 'import typer, rich.console': wall", _ms(walls(reference)), "ms"),
         reported("python -c 'import typer, rich.console': CPU", _ms(cpus(reference)), "ms"),
     ]
     for argv, samples in zip(commands[1:], ours, strict=True):
         rows += _of_command(argv, samples, reference)
-    return rows
+    return rows + [_of_small(argv, samples) for argv, samples in zip(SMALL, small, strict=True)]
 
 
 def fill_registry(home: Path, count: int) -> None:
@@ -61,6 +76,11 @@ def _of_command(argv: tuple[str, ...], samples: list[Sample], reference: list[Sa
         at_most(f"{name}: CPU", cpu.middle, "x", most, f"{_ms(cpus(samples)):.0f} ms; {cpu.spread}"),
         at_most(f"{name}: peak memory", max(s.peak_mb for s in samples), "MB", MOST_MB),
     ]
+
+
+def _of_small(argv: tuple[str, ...], samples: list[Sample]) -> Row:
+    name = "massmem hi, with nothing set up" if argv[1:] == ("hi",) else f"massmem {' '.join(argv[1:])}"
+    return at_most(f"{name}: CPU", median(cpus(samples)), "s", SMALL[argv][0], f"wall {_ms(walls(samples)):.0f} ms")
 
 
 def _ms(seconds: list[float]) -> float:
