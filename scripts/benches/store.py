@@ -11,7 +11,7 @@ from shutil import disk_usage
 from statistics import median, quantiles
 
 from massmem.events import now
-from massmem.records import SessionRecord
+from massmem.records import SessionFilter, SessionRecord
 from massmem.store import open_store
 from massmem.store.base import SessionStore
 from scripts.benches.process import MASSMEM, PYTHON, BenchError, Command, environment, in_turn, workspace
@@ -34,6 +34,8 @@ _BYTES_PER_SESSION = 200_000
 """On the disk, and as much again while it is written."""
 
 _LIMIT = 1800
+_LISTED = "listing all sessions of Redis (--limit 0)"
+_AT_ONCE = 200
 
 
 def run() -> list[Row]:
@@ -42,7 +44,7 @@ def run() -> list[Row]:
 
 def run_with(sessions: int, urls: Sequence[str]) -> list[Row]:
     """sessions: how many the large store has. urls: further stores that a history is read from; a session is added."""
-    return [*_commits(), *_large(sessions), *_histories(urls)]
+    return [*_commits(), *_large(sessions), *_histories(sessions, urls)]
 
 
 def _commits() -> list[Row]:
@@ -113,22 +115,23 @@ def _apart(what: str, folder: Path, sessions: int) -> dict[str, float]:
     return json.loads(done.stdout)
 
 
-def _histories(urls: Sequence[str]) -> list[Row]:
+def _histories(sessions: int, urls: Sequence[str]) -> list[Row]:
     with workspace() as folder:
         rows = [_history("SQLite", f"sqlite:///{folder / 'massmem.db'}", folder)]
         for kind, server in (("PostgreSQL", _postgres), ("Redis", _redis)):
-            rows.append(_served(kind, server, folder))
+            rows.append(_served(_what(kind), server, lambda url, kind=kind: _history(kind, url, folder)))
+        rows.append(_served(_LISTED, _redis, lambda url: _listed(url, folder, sessions)))
         return [*rows, *(_history(url.partition(":")[0], url, folder) for url in urls)]
 
 
-def _served(kind: str, server: Callable[[], Generator[str]], folder: Path) -> Row:
-    """The same on a server of this machine that is started for it."""
+def _served(what: str, server: Callable[[], Generator[str]], measure: Callable[[str], Row]) -> Row:
+    """On a server of this machine that is started for it."""
     with ExitStack() as running:
         try:
             url = running.enter_context(contextmanager(server)())
         except (ImportError, BenchError) as e:
-            return missing(_what(kind), f"{e}; or name one with --url")
-        return _history(kind, url, folder)
+            return missing(what, f"{e}; or name one with --url")
+        return measure(url)
 
 
 def _postgres() -> Generator[str]:
@@ -166,6 +169,27 @@ def _history(kind: str, url: str, folder: Path) -> Row:
     return at_most(_what(kind), median(times), "ms", MOST_HISTORY_MS, slow)
 
 
+def _listed(url: str, folder: Path, sessions: int) -> Row:
+    times = asyncio.run(_list(url, folder, sessions))
+    return reported(_LISTED, median(times), "ms", f"{sessions:,} sessions, the slowest {max(times):.0f} ms of {LISTS}")
+
+
+async def _list(url: str, folder: Path, sessions: int) -> list[float]:
+    store, times = await open_store(url, folder), list[float]()
+    try:
+        for first in range(0, sessions, _AT_ONCE):
+            names = [f"{ID}_{number:06}" for number in range(first, min(first + _AT_ONCE, sessions))]
+            await asyncio.gather(*(store.create_session(_record(name)) for name in names))
+        for _ in range(LISTS):
+            start = time.perf_counter()
+            if len(await store.find_sessions(SessionFilter())) != sessions:
+                raise BenchError(f"a list of {sessions:,} sessions is not whole")
+            times.append(1000 * (time.perf_counter() - start))
+        return times
+    finally:
+        await store.close()
+
+
 async def _read(url: str, folder: Path) -> list[float]:
     """Milliseconds of each read."""
     store = await open_store(url, folder)
@@ -185,10 +209,14 @@ async def _read(url: str, folder: Path) -> list[float]:
 
 
 async def _fill(store: SessionStore) -> None:
-    moment = now()
-    await store.create_session(SessionRecord(session_id=ID, created_at=moment, updated_at=moment))
+    await store.create_session(_record(ID))
     for turn in range(1, TURNS + 1):
         await store.append(ID, turn, turn_events(turn, ALONE))
+
+
+def _record(name: str) -> SessionRecord:
+    moment = now()
+    return SessionRecord(session_id=name, created_at=moment, updated_at=moment)
 
 
 async def _empty(store: SessionStore) -> None:
