@@ -16,7 +16,7 @@ from massmem.events import Event, ToolCalled, ToolReturned
 from massmem.messages import ChatMessage, ToolCall, ToolSpec, clean_text
 from massmem.replies import Reply
 from massmem.sender import Spent
-from massmem.tools.content import ToolResult, excerpt, plain
+from massmem.tools.content import ToolResult, excerpt
 from massmem.tools.toolbox import Toolbox
 from massmem.tools.written import read_call, written_call
 
@@ -184,7 +184,7 @@ class ToolLoop:
             agent_id=self._id,
             round=self._round,
             name=call.name,
-            content=plain(result.text),
+            content=result.text,
             call_id=call.call_id,
             failed=result.failed,
             recorded=self._hand.recorded,

@@ -202,7 +202,7 @@ class ScriptedProvider:
             return _DEFAULTS[request.purpose](request)
         position = self._positions.get(request.purpose, 0)
         if _decides(request) and not replies[min(position, len(replies) - 1)].call:
-            return ScriptedReply(raw='{"action": "answer"}')
+            return ScriptedReply(raw='{"action": "answer_now"}')
         self._positions[request.purpose] = position + 1
         return replies[min(position, len(replies) - 1)]
 

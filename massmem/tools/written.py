@@ -6,7 +6,8 @@ from typing import Any, cast
 
 from massmem.messages import ToolCall, ToolSpec
 
-ANSWER = "answer"
+ANSWER = "answer_now"
+"""Instead of a tool."""
 
 _KEPT = ("type", "enum", "const", "description", "minimum", "maximum", "maxLength")
 _DEEPEST = 6
