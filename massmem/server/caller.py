@@ -34,6 +34,12 @@ TURN_PROBLEMS: dict[int | str, dict[str, Any]] = {
     409: {"model": Problem, "description": "Another question to this session is under way"},
     502: {"model": Problem, "description": "No agent could answer"},
 }
+_LINKS = {
+    name: {"operationId": name, "parameters": {"session_id": "$response.body#/session_id"}}
+    for name in ("history", "follow", "conversation", "memory", "clear")
+}
+ANSWERS: dict[int | str, dict[str, Any]] = {200: {"links": _LINKS}, **TURN_PROBLEMS}
+"""Of routes that answer questions: what can be read of the session, by the names of the operations."""
 
 
 @dataclass(frozen=True, slots=True)

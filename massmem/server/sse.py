@@ -48,19 +48,20 @@ def public(event: Event) -> Event | None:
         case Notice():
             return None
         case TurnStarted(session_id=name) | TurnResumed(session_id=name) | TurnAbandoned(session_id=name):
-            return event.model_copy(update={"session_id": user_name(name)})
+            instead = {"session_id": user_name(name)}
         case AgentFailed():
-            return event.model_copy(update={"message": "the agent could not act", "hint": ""})
+            instead = {"message": "the agent could not act", "hint": ""}
         case TurnFailed():
-            return event.model_copy(update={"message": "no agent could answer", "hint": ""})
+            instead = {"message": "no agent could answer", "hint": ""}
         case ToolCalled():
-            return event.model_copy(update={"arguments": ""})
+            instead = {"arguments": ""}
         case ToolReturned():
-            return event.model_copy(update={"content": ""})
+            instead = {"content": ""}
         case AgentRetrying():
-            return event.model_copy(update={"error": "the request is sent again"})
+            instead = {"error": "the request is sent again"}
         case _:
             return shown(event)
+    return event.model_copy(update=instead)
 
 
 async def stream(events: AsyncGenerator[Numbered, None]) -> AsyncGenerator[str, None]:

@@ -19,7 +19,7 @@ from massmem.server.schemas import (
 router = APIRouter(prefix="/api/ai-memory", tags=["ai-memory"], responses=PROBLEMS)
 
 
-@router.get("/conversations/{session_id}", response_model=MemoryAnswer)
+@router.get("/conversations/{session_id}", operation_id="memory", response_model=MemoryAnswer)
 async def memory(session_id: str, caller: Authorized) -> Response:
     """A conversation's messages."""
     conversations = caller.service.conversations
@@ -41,7 +41,9 @@ async def names(caller: Authorized) -> Response:
     return as_json(MemoryList(data=await caller.service.conversations.names(caller.sub)))
 
 
-@router.delete("/conversations/{session_id}", responses={409: TURN_PROBLEMS[409]}, response_model=Cleared)
+@router.delete(
+    "/conversations/{session_id}", operation_id="clear", responses={409: TURN_PROBLEMS[409]}, response_model=Cleared
+)
 async def clear(session_id: str, caller: Authorized) -> Response:
     """Delete a conversation for good, with what is remembered of it."""
     service = caller.service

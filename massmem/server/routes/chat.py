@@ -10,6 +10,7 @@ from fastapi.responses import StreamingResponse
 from massmem.server import sse
 from massmem.server.answers import chat_answer, outcome
 from massmem.server.caller import (
+    ANSWERS,
     PROBLEMS,
     TURN_PROBLEMS,
     Authorized,
@@ -30,7 +31,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post("", responses=TURN_PROBLEMS, response_model=ChatAnswer)
+@router.post("", responses=ANSWERS, response_model=ChatAnswer)
 async def chat(body: ChatRequest, caller: Authorized, key: RequestKey = None) -> Response:
     """Ask, or reply to what was asked for, and wait for the answer. A session that is not there is made."""
     question = _question(body, caller, key)
@@ -49,13 +50,13 @@ async def chat_stream(
     return await _streamed(caller, caller.service.turns.ask(question))
 
 
-@router.get("/stream/{session_id}", responses=_STREAM, response_class=StreamingResponse)
+@router.get("/stream/{session_id}", operation_id="follow", responses=_STREAM, response_class=StreamingResponse)
 async def follow(session_id: str, caller: Authorized, last: LastEvent = None) -> StreamingResponse:
     """The events of the session after Last-Event-ID, those of its log first, to the end of the turn under way."""
     return await _follow(caller, session_id, last or 0)
 
 
-@router.get("/history/{session_id}", response_model=History)
+@router.get("/history/{session_id}", operation_id="history", response_model=History)
 async def history(
     session_id: str, caller: Authorized, limit: Annotated[int, Query(ge=1, le=MOST_HISTORY)] = 50
 ) -> Response:

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from massmem.server.answers import outcome, query_answer
-from massmem.server.caller import PROBLEMS, TURN_PROBLEMS, Authorized, RequestKey, request_name, session_for
+from massmem.server.caller import ANSWERS, PROBLEMS, Authorized, RequestKey, request_name, session_for
 from massmem.server.conversations import agents_used, user_name
 from massmem.server.schemas import (
     LARGEST_OFFSET,
@@ -23,7 +23,7 @@ from massmem.server.turns import Question
 router = APIRouter(prefix="/api", tags=["conversations"], responses=PROBLEMS)
 
 
-@router.get("/conversation/{session_id}", response_model=Conversation)
+@router.get("/conversation/{session_id}", operation_id="conversation", response_model=Conversation)
 async def conversation(session_id: str, caller: Authorized) -> Response:
     """A conversation: questions and final answers."""
     conversations = caller.service.conversations
@@ -70,7 +70,7 @@ async def conversations(
     return as_json(ConversationList(sessions=sessions, total_sessions=page.total, limit=limit, offset=offset))
 
 
-@router.post("/multi-agent/query", responses=TURN_PROBLEMS, response_model=QueryAnswer)
+@router.post("/multi-agent/query", responses=ANSWERS, response_model=QueryAnswer)
 async def query(body: QueryRequest, caller: Authorized, key: RequestKey = None) -> Response:
     """Ask the team, and wait for its answer. A session that is not there is made."""
     session_id = session_for(caller, body.session_id, key)
