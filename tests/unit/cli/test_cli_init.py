@@ -19,6 +19,7 @@ from massmem.config.load import KEYED, load_config
 from massmem.providers.loopback import LocalServer
 from massmem.providers.offers import Offered
 from tests.support.cli import massmem
+from tests.support.loopback import skip_beside_model_servers
 from tests.support.provider_stub import Http, OpenAIWire, Say, Stub, running_stub
 
 KEY = "sk-proj-0123456789abcdefghijklmnop"
@@ -30,7 +31,8 @@ def says(value: object) -> Http:
 
 @pytest.fixture(autouse=True)
 def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No model on disk, and no server where OLLAMA_HOST says; the other ports of this machine are free."""
+    """No model on disk, and no server on this machine but those of a test."""
+    skip_beside_model_servers()
     monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path / "models"))
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
 

@@ -12,6 +12,7 @@ import pytest
 
 from massmem.weights import from_url
 from tests.support.file_server import FileServer, serving
+from tests.support.loopback import skip_beside_model_servers
 from tests.support.provider_stub import Http, running_stub
 
 CONTENT = b"GGUF" + bytes(300_000)
@@ -83,6 +84,7 @@ def test_list(tmp_path: Path) -> None:
 
 
 async def test_list_of_what_servers_offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    skip_beside_model_servers()
     async with running_stub() as ollama, running_stub() as remote:
         ollama.routes = {
             "/v1/models": says({"data": [{"id": "m:1b", "owned_by": "library"}]}),

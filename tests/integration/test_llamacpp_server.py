@@ -1,0 +1,72 @@
+"""`massmem init`, `doctor` and `models list` against a real llama.cpp server on this machine."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from massmem.weights import DEFAULT, models_folder, state
+from tests.support.cli import massmem
+from tests.support.loopback import skip_beside_model_servers
+
+pytestmark = pytest.mark.model
+
+WINDOW = 1024
+SERVER = f"""
+import sys, time, xllamacpp
+parameters = xllamacpp.CommonParams()
+parameters.model.path = sys.argv[1]
+parameters.n_ctx, parameters.n_parallel, parameters.port, parameters.fit_params = {WINDOW}, 1, 0, False
+parameters.verbosity = -1
+server = xllamacpp.Server(parameters)
+print("listening", server.listening_address, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """The embedded model behind llama.cpp's own HTTP server, at a free port; massmem has no model of its own here."""
+    pytest.importorskip("xllamacpp")
+    path = models_folder() / DEFAULT.file
+    if state(path, DEFAULT.sha256) != "verified":
+        pytest.skip(f"{path} is not there")
+    skip_beside_model_servers()
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER, str(path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert process.stdout is not None
+        line = next(line for line in process.stdout if line.startswith("listening"))
+        port = urlsplit(line.split()[1]).port
+        monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path / "none"))
+        monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
+        monkeypatch.setenv("LLAMA_ARG_PORT", str(port))
+        yield f"http://localhost:{port}/v1"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_it_is_found_written_down_tried_and_answers(server: str):
+    made = massmem("init", "--yes", "--json", timeout=120)
+    said = json.loads(made.stdout)
+    assert made.returncode == 0, made.stderr
+    assert [(s["type"], s["base_url"]) for s in said["found"]["servers"]] == [("llamacpp", server)]
+    assert [trial["ok"] for trial in said["tried"]] == [True]
+    doctor = json.loads(massmem("doctor", "--json", timeout=120).stdout)
+    (models,) = (row for row in doctor["checks"] if row["check"] == "models")
+    assert (models["status"], models["details"]) == (
+        "ok",
+        [f"{server}, no key is needed, window 1,024 tokens (server)"],
+    )
+    rows = json.loads(massmem("models", "list", "--json").stdout)
+    assert [(r["source"], r["context_window"], r["used"]) for r in rows if r["source"] != "embedded"] == [
+        ("llamacpp", WINDOW, True)
+    ]
+    assert Path(os.environ["HOME"], ".massmem", "config.yaml").read_text().count("type: llamacpp") == 1
