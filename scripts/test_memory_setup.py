@@ -15,11 +15,11 @@ from pathlib import Path
 
 from massmem.cli.checks import Check, memory
 from massmem.cli.checks.finding import Finding, Situation, failed
-from massmem.cli.home import massmem_home
 from massmem.cli.streams import prepare_streams
 from massmem.cli.team import load_team, read_dotenv
 from massmem.config.models import TeamConfig
 from massmem.errors import MassmemError
+from massmem.home import massmem_home
 
 LINE = "=" * 60
 MARKS = {"ok": "✅", "failed": "❌", "skipped": "➖"}

@@ -8,8 +8,8 @@ _MOST = 50
 def session_ids(incomplete: str) -> Iterator[tuple[str, str]]:
     """The newest sessions whose ids begin so, each with what it is about."""
     # Named by options of the run command, whose --help needs none of it.
-    from massmem.cli.home import massmem_home
     from massmem.errors import MassmemError
+    from massmem.home import massmem_home
     from massmem.registry import Registry
     from massmem.render.printable import one_line
 

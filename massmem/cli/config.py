@@ -8,12 +8,12 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from massmem.cli.home import massmem_home
 from massmem.cli.streams import say, write_out
 from massmem.cli.team import read_dotenv
 from massmem.config.load import Loaded, find_config, load, load_default
 from massmem.config.origins import Setting, settings
 from massmem.config.problems import dotted
+from massmem.home import massmem_home
 from massmem.render.printable import printable
 
 app = typer.Typer(no_args_is_help=True, help="Check a configuration, and show what of it counts.")

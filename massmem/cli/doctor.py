@@ -10,11 +10,11 @@ import typer
 
 from massmem.cli.checks import findings
 from massmem.cli.checks.finding import Finding, Situation
-from massmem.cli.home import massmem_home
 from massmem.cli.streams import write_out
 from massmem.cli.team import read_dotenv
 from massmem.config.load import default_config, find_config, load_config
 from massmem.errors import ConfigError
+from massmem.home import massmem_home
 from massmem.render.printable import printable
 
 SCHEMA_VERSION = 1

@@ -5,10 +5,10 @@ import shlex
 from pathlib import Path
 
 from massmem.cli.ask import RunOptions
-from massmem.cli.home import massmem_home
 from massmem.cli.team import read_dotenv
 from massmem.config.load import KEYED, own_config
 from massmem.errors import InputError
+from massmem.home import massmem_home
 from massmem.weights import DEFAULT, FETCH, models_folder, state
 
 

@@ -15,7 +15,6 @@ import typer
 from massmem.cli.candidates import Choice, Draft, Found, find
 from massmem.cli.config_text import EXTRACTORS, config_text
 from massmem.cli.files import writing
-from massmem.cli.home import massmem_home
 from massmem.cli.questions import Questions
 from massmem.cli.streams import say, write_out
 from massmem.cli.team import read_dotenv
@@ -23,7 +22,7 @@ from massmem.cli.trial import tried
 from massmem.config.load import load_config, own_config
 from massmem.config.models import BackendConfig, TeamConfig
 from massmem.errors import InputError, MassmemError
-from massmem.home import make_home
+from massmem.home import make_home, massmem_home
 from massmem.providers.loopback import NAMES
 from massmem.render.printable import printable
 from massmem.weights import DEFAULT, FETCH

@@ -6,8 +6,8 @@ from dataclasses import fields
 from datetime import datetime
 from functools import lru_cache, partial
 
-from massmem.cli.home import massmem_home
 from massmem.cli.streams import write_out
+from massmem.home import massmem_home
 from massmem.registry import Entry, Registry, RegistryDamaged, sessions_in
 from massmem.render.printable import one_line
 

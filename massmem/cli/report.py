@@ -11,9 +11,8 @@ from datetime import datetime
 from pathlib import Path
 
 from massmem import __version__
-from massmem.cli.home import massmem_home
 from massmem.errors import MassmemError
-from massmem.home import make_file, make_folder
+from massmem.home import make_file, make_folder, massmem_home
 from massmem.redact import redact
 from massmem.render.printable import printable
 

@@ -10,7 +10,6 @@ from contextlib import aclosing
 from pathlib import Path
 
 from massmem.cli.ask import Output, RunOptions
-from massmem.cli.home import massmem_home
 from massmem.cli.logs import debug_log_path, log_nowhere, log_to_file
 from massmem.cli.plan import Plan
 from massmem.cli.question import is_interactive, no_question, read_question
@@ -20,6 +19,7 @@ from massmem.cli.streams import write_out
 from massmem.cli.team import load_team, read_dotenv
 from massmem.errors import InputError, LimitReached, SessionBusyError, TurnError
 from massmem.events import Event, TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
+from massmem.home import massmem_home
 from massmem.render.board import Board
 from massmem.render.printable import printable
 from massmem.render.result import turn_object

@@ -11,12 +11,12 @@ from typing import Annotated
 
 import typer
 
-from massmem.cli.home import massmem_home
 from massmem.cli.progress import Progress, display
 from massmem.cli.streams import say, write_out
 from massmem.cli.team import load_team, read_dotenv
 from massmem.config.models import StoreConfig
 from massmem.errors import InputError, StoreError
+from massmem.home import massmem_home
 from massmem.store import open_configured, open_store
 from massmem.store.moving import Moved, Outcome, moved
 

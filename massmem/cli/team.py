@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import dotenv
 
-from massmem.cli.home import massmem_home
 from massmem.config.load import default_config, find_config, load_config
 from massmem.config.models import NO_STORE, StoreConfig, TeamConfig
 from massmem.errors import InputError
+from massmem.home import massmem_home
 from massmem.render.printable import printable
 
 if TYPE_CHECKING:
