@@ -137,5 +137,12 @@ def compressed(at: float, *, agent: str = "ann") -> Event:
     )  # fmt: skip
 
 
+def called(at: float, *, agent: str = "ann", name: str = "read_file", number: int = 1, text: str = "") -> Event:
+    return event(
+        at, "tool_called", agent_id=agent, round=1, call_id=f"call_r1b1n{number}", batch=1, name=name,
+        arguments='{"path": "a secret of the call"}', text=text, usage=USAGE,
+    )  # fmt: skip
+
+
 def returned(at: float, *, agent: str = "ann", name: str = "read_file") -> Event:
     return event(at, "tool_returned", agent_id=agent, round=1, name=name, content="a secret of the file")

@@ -117,18 +117,25 @@ def belongs(message: MessageRecord, row: RecordingRecord, settings: RecordingCon
 
 
 def _as_told(own: Sequence[MessageRecord]) -> list[RecordedMessage]:
-    """A tool call and its result are one message; the first of several in a row has the heading."""
+    """A tool call and its result are one message; the first of several in a row has the heading.
+
+    Calls that ran at once stand before their results, which name them.
+    """
     told: list[RecordedMessage] = []
+    places: dict[str, int] = {}
     in_tools = False
     for message in own:
+        call = message.metadata.get("call")
         if message.kind == "tool_result" and in_tools:
-            call = told.pop()
-            told.append(replace(call, text=f"{call.text}\nResult: {message.content}"))
+            place = places.get(call, -1) if isinstance(call, str) else -1
+            told[place] = replace(told[place], text=f"{told[place].text}\nResult: {message.content}")
             continue
         text = _TOLD.get(message.kind, "") + spoken(message)
         if message.kind == "tool_call" and not in_tools:
             text = f"[Tool Usage]\n{text}"
         in_tools = message.kind == "tool_call"
+        if in_tools and isinstance(call, str):
+            places[call] = len(told)
         told.append(RecordedMessage("assistant", text, message.id, message.created_at))
     return told
 

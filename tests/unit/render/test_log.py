@@ -5,7 +5,7 @@ import pytest
 from massmem.events import Event
 from massmem.render.board import Board
 from massmem.render.log import LogRenderer
-from tests.support.sample_turn import SECRET, begin, compressed, measured, returned, waiting_turn, whole_turn
+from tests.support.sample_turn import SECRET, begin, called, compressed, measured, returned, waiting_turn, whole_turn
 
 
 def logged(events: list[Event], caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
@@ -39,11 +39,20 @@ def test_contexts_are_logged_and_what_matters_is_a_warning(caplog: pytest.LogCap
 
 
 def test_of_what_was_said_only_the_length_is_logged(caplog: pytest.LogCaptureFixture):
-    lines = logged([*whole_turn(), *waiting_turn(), returned(1)], caplog)
+    lines = logged([*whole_turn(), *waiting_turn(), called(1), returned(1)], caplog)
     assert {level for level, _ in lines} == {logging.DEBUG}
     text = "\n".join(line for _, line in lines)
     assert f"user_replied param='order_id' text={len(SECRET)} characters" in text
-    phrases = ("sky", "scatter", "most complete", "names the cause", "What is the", "by the way", "of the file")
+    phrases = (
+        "sky",
+        "scatter",
+        "most complete",
+        "names the cause",
+        "What is the",
+        "by the way",
+        "of the file",
+        "of the call",
+    )
     for said in (SECRET, *phrases):
         assert said not in text
     assert not any("Ann counted" in text for _, text in logged([begin("ann"), compressed(1)], caplog))

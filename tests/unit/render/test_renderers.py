@@ -21,6 +21,7 @@ from tests.support.sample_turn import (
     answer,
     ballot,
     begin,
+    called,
     compressed,
     event,
     measured,
@@ -53,14 +54,14 @@ def show(events: list[Event], kind: str, **options: bool) -> str:
 
 def test_the_samples_hold_every_event():
     union = get_args(get_args(Event)[0])
-    others = [*other_ends(), *waiting_turn(), measured(0, 2_000), compressed(0), returned(0)]
+    others = [*other_ends(), *waiting_turn(), measured(0, 2_000), compressed(0), called(0), returned(0)]
     assert {type(e) for e in [*whole_turn(), *others]} == set(union)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "plain", "live"])
 def test_every_event_renders(kind: str):
     text = show(whole_turn(), kind)
-    for other in [*other_ends(), *waiting_turn(), measured(1, 2_000), compressed(1), returned(1)]:
+    for other in [*other_ends(), *waiting_turn(), measured(1, 2_000), compressed(1), called(1), returned(1)]:
         text += show([begin("ann"), other], kind)
     assert text
 
@@ -137,10 +138,28 @@ def test_plain_warns_of_a_nearly_full_context():
     assert show(NEARLY_FULL, "plain").splitlines()[1] == f"  1.0s  {warning}"
 
 
-def test_a_tool_is_named_but_not_what_it_returned():
-    lines = show([begin("ann"), returned(1, name="read\x1b[2J_file")], "plain").splitlines()
-    assert lines[1] == "  1.0s  ann used read_file"
+def test_a_tool_is_named_with_its_arguments_but_not_what_it_returned():
+    lines = show([begin("ann"), called(0.5), returned(1, name="read\x1b[2J_file")], "plain").splitlines()
+    assert lines[1:] == [
+        '  0.5s  ann calls read_file {"path": "a secret of the call"}',
+        "  1.0s  ann used read_file: 20 characters",
+    ]
+    failed = event(1, "tool_returned", agent_id="ann", round=1, name="x", content="disk\x1b[2J\nfull", failed=True)
+    assert show([begin("ann"), failed], "plain").splitlines()[1] == "  1.0s  ann: x failed: disk full"
     assert "secret" not in show([begin("ann"), returned(1)], "live")
+
+
+def test_the_view_says_what_an_agent_waits_for():
+    board = Board()
+    started = event(0, "agent_started", agent_id="ann", round=1, step="answer")
+    for e in (begin("ann"), started, called(0.1), called(0.1, number=2, name="list")):
+        board.feed(e)
+    (line,) = [line.plain for line in frame(board, START, 80, 24) if "ann" in line.plain]
+    assert "tools" in line
+    assert line.rstrip().endswith("waits for read_file, list")
+    board.feed(returned(1).model_copy(update={"call_id": "call_r1b1n1"}))
+    assert board.agents["ann"].using == {"call_r1b1n2": "list"}
+    assert board.agents["ann"].calls == 2
 
 
 def test_the_view_has_a_column_for_how_full_contexts_are_once_that_is_known():

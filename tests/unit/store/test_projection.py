@@ -1,3 +1,4 @@
+import json
 from typing import get_args
 
 from massmem.events import Event
@@ -17,6 +18,7 @@ from tests.support.sample_turn import (
     answer,
     ballot,
     begin,
+    called,
     compressed,
     event,
     measured,
@@ -33,7 +35,7 @@ def rows(operations: list[RowOp], table: str) -> list[dict[str, object]]:
 
 
 def test_every_kind_of_event_has_a_meaning() -> None:
-    every = [*whole_turn(), *other_ends(), *waiting_turn(), measured(0, 2_000), compressed(0), returned(0)]
+    every = [*whole_turn(), *other_ends(), *waiting_turn(), measured(0, 2_000), compressed(0), called(0), returned(0)]
     assert {type(e) for e in every} == set(get_args(get_args(Event)[0]))
     for e in every:
         assert project("s", 1, 5, e) == project("s", 1, 5, e)
@@ -53,6 +55,25 @@ def test_reasoning_takes_the_number_before_its_event() -> None:
         (8, "reasoning", "because"),
         (9, "assistant", "A"),
     ]
+
+
+def test_a_tool_call_and_its_result_are_messages_that_name_each_other() -> None:
+    called_, returned_ = called(1, text="I look."), returned(2)
+    (call,) = rows(project("s", 1, 5, called_), "chat_messages")
+    assert json.loads(str(call["content"])) == {"read_file": {"path": "a secret of the call"}}
+    assert (call["kind"], call["metadata"]) == ("tool_call", {"call": "call_r1b1n1", "said": "I look."})
+    result = returned_.model_copy(update={"call_id": "call_r1b1n1", "recorded": False})
+    (row,) = rows(project("s", 1, 6, result), "chat_messages")
+    assert (row["kind"], row["metadata"]) == (
+        "tool_result",
+        {"tool": "read_file", "call": "call_r1b1n1", "failed": False},
+    )
+    assert rows(project("s", 1, 6, result), "recordings") == []
+    assert len(rows(project("s", 1, 6, returned_), "recordings")) == 1
+    odd = called_.model_copy(update={"arguments": "[1, 2", "reasoning": "Look first."})
+    thought, call = rows(project("s", 1, 5, odd), "chat_messages")
+    assert json.loads(str(call["content"])) == {"read_file": "[1, 2"}
+    assert (thought["kind"], thought["seq"], numbers_taken(odd)) == ("reasoning", 4, 2)
 
 
 def test_an_answer_and_a_ballot_point_to_their_message() -> None:

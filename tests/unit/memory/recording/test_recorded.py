@@ -105,6 +105,29 @@ def test_a_result_without_its_call_is_told() -> None:
     assert told(settings, since=3)[1] == ("assistant", "[Tool Usage]\nResult: class Sky: ...", "m4")
 
 
+def test_calls_that_ran_at_once_have_their_own_results() -> None:
+    def made(seq: int, kind: str, content: str, call: str) -> MessageRecord:
+        return message(seq, kind, content, metadata={"call": call})
+
+    turn = [
+        made(1, "tool_call", '{"mcp__t__read": {"path": "a"}}', "c1"),
+        made(2, "tool_call", '{"mcp__t__read": {"path": "b"}}', "c2"),
+        made(3, "tool_result", "text of b", "c2"),
+        made(4, "tool_result", "text of a", "c1"),
+        message(5, "assistant", "Both are read now."),
+    ]
+    found = conversation_of(row(5, "extract"), turn, RecordingConfig(record_all_tool_calls=True), {})
+    assert found is not None
+    assert [m.text for m in found.messages] == [
+        '[Tool Usage]\n[Tool Call: mcp__t__read]\nArguments: {"path": "a"}\nResult: text of a',
+        '[Tool Call: mcp__t__read]\nArguments: {"path": "b"}\nResult: text of b',
+        "Both are read now.",
+    ]
+    quiet = conversation_of(row(5, "extract"), turn, RecordingConfig(), {})
+    assert quiet is not None
+    assert [m.text for m in quiet.messages] == ["Both are read now."]
+
+
 def test_reasoning_stands_apart() -> None:
     assert told(RecordingConfig(record_reasoning=True))[1] == ("assistant", "[Reasoning]\nI should look first.", "m2")
 

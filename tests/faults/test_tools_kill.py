@@ -1,0 +1,90 @@
+"""SIGKILL in a turn with tools: no server is left, and no call is made again whose result is in the log."""
+
+import json
+import random
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from massmem.events import EVENT, Event, ToolCalled, ToolReturned, TurnCompleted
+from tests.support.cli import massmem, start
+from tests.support.tools import calls, running, server, team_data
+
+NOTHING = dict.fromkeys(("server left", "called again", "lost", "unanswered"), 0)
+
+STEPS = [
+    {"call": {"tool": "slow", "arguments": {"seconds": 0.2, "text": "one"}}},
+    {"call": [{"tool": "slow", "arguments": {"seconds": 0.2, "text": f"two {n}"}} for n in range(2)]},
+    {"call": {"tool": "slow", "arguments": {"seconds": 0.2, "text": "three"}}},
+]
+
+
+def write(folder: Path, log: Path, done: int) -> str:
+    """The team, whose model has made so many of its calls: a script does not know what an earlier run of it said."""
+    path = folder / "team.json"
+    path.write_text(json.dumps(team_data({"answer": [*STEPS[done:], "the end: {result}"]}, server(log))))
+    return str(path)
+
+
+def killed(config: str, lines: int, *arguments: str) -> list[Event]:
+    """Run, kill after so many events, and return those that were shown."""
+    child = start("--config", config, "--output", "jsonl", *arguments, stderr=subprocess.DEVNULL)
+    assert child.stdout is not None
+    shown = [line for _, line in zip(range(lines), child.stdout, strict=False)]
+    time.sleep(random.random() * 0.2)
+    child.kill()
+    shown += child.stdout.readlines()
+    child.stdout.close()
+    child.wait()
+    return [EVENT.validate_json(line) for line in shown if line.endswith(b"\n")]
+
+
+def one(folder: Path) -> Counter[str]:
+    counts, log = Counter(kills=1), folder / "calls"
+    shown = killed(write(folder, log, 0), random.randint(4, 14), "why?")
+    until = time.monotonic() + 6
+    while running() and time.monotonic() < until:
+        time.sleep(0.05)
+    counts["server left"] += len(running())
+    session = next((e.session_id for e in shown if e.type == "turn_started"), "")
+    if not session:
+        return counts
+    done = len({e.batch for e in shown if isinstance(e, ToolCalled)})
+    ran = massmem("--config", write(folder, log, done), "--output", "jsonl", "--session-id", session)
+    after = [EVENT.validate_json(line) for line in ran.stdout.splitlines()]
+    finished = any(isinstance(e, TurnCompleted) for e in (*shown, *after))
+    counts["unanswered"] += not finished
+    returned = [e.call_id for e in (*shown, *after) if isinstance(e, ToolReturned)]
+    counts["called again"] += len(returned) - len(set(returned))
+    made = Counter(call["text"] for call in calls(log) if call["tool"] == "slow")
+    counts["called again"] += sum(number - 1 for number in made.values())
+    ended = Counter(call["text"] for call in calls(log) if call["tool"] == "slept")
+    counts["lost"] += sum(1 for e in shown if isinstance(e, ToolReturned) and not e.failed and not ended[e.content])
+    return counts
+
+
+def loop(folder: Path, times: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    total: Counter[str] = Counter(NOTHING)
+    for number in range(times):
+        place = folder / str(number)
+        (place / "home").mkdir(parents=True)
+        monkeypatch.setenv("HOME", str(place / "home"))
+        total.update(one(place))
+    print(dict(total))
+    return total
+
+
+def test_a_killed_turn_leaves_no_server_and_repeats_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    total = loop(tmp_path, 2, monkeypatch)
+    assert {name: total[name] for name in NOTHING} == NOTHING
+
+
+@pytest.mark.full
+def test_a_killed_turn_leaves_no_server_and_repeats_no_call_at_full_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    total = loop(tmp_path, 50, monkeypatch)
+    assert {name: total[name] for name in NOTHING} == NOTHING

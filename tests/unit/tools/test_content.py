@@ -1,0 +1,49 @@
+from mcp.types import BlobResourceContents, EmbeddedResource, ResourceLink, TextContent, TextResourceContents
+
+from massmem.tools.content import LONGEST, excerpt, plain, text_of
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def test_every_kind_of_content_is_named():
+    blocks = [
+        TextContent(type="text", text="one"),
+        ResourceLink(type="resource_link", name="notes", uri="file:///n.txt"),
+        EmbeddedResource(type="resource", resource=TextResourceContents(uri="file:///a", text="two")),
+        EmbeddedResource(type="resource", resource=BlobResourceContents(uri="file:///b", blob="AAAA" * 1_000)),
+    ]
+    assert text_of(blocks, None).splitlines() == [
+        "one",
+        "[resource notes: file:///n.txt]",
+        "[resource file:///a]",
+        "two",
+        "[resource file:///b, binary, 3 kB: not shown]",
+    ]
+
+
+def test_structured_content_stands_in_for_none():
+    assert text_of([], {"ok": True}) == '{"ok": true}'
+    assert text_of([], None) == "(nothing)"
+    assert text_of([TextContent(type="text", text="said")], {"ok": True}) == "said"
+
+
+def test_nothing_that_a_database_or_a_terminal_chokes_on():
+    assert plain("a\ud800b\x00c\x1b[31md") == "a�b␀cd"
+
+
+def test_what_the_log_does_not_keep_is_said():
+    assert plain("x" * LONGEST) == "x" * LONGEST
+    assert plain("x" * (LONGEST + 1_234)).endswith("x\n[1,234 more characters were not kept]")
+
+
+def test_an_excerpt_has_the_beginning_and_the_end():
+    text = " ".join(f"w{n}" for n in range(10_000))
+    cut = excerpt(text, 100, words)
+    assert cut.startswith("w0 w1 ")
+    assert cut.endswith(" w9999")
+    assert "characters left out here" in cut
+    assert words(cut) < 130
+    assert excerpt("short text", 100, words) == "short text"
+    assert excerpt("a few more words than tokens are", 7, words) == "a few more words than tokens are"
