@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from massmem.cli import memory_actions as actions
+from massmem.cli.completing import session_ids
 from massmem.cli.memory_view import head, indented, print_list, print_stats
 from massmem.cli.progress import display
 from massmem.cli.streams import say, write_out
@@ -21,7 +22,10 @@ app = typer.Typer(no_args_is_help=True, help="Search, show, forget and rebuild w
 
 Config = Annotated[str | None, typer.Option(metavar="FILE", help="The team, as for a question.")]
 SessionId = Annotated[
-    str | None, typer.Option(metavar="SESSION", help="Of this session only: id, beginning of it, or name.")
+    str | None,
+    typer.Option(
+        metavar="SESSION", help="Of this session only: id, beginning of it, or name.", autocompletion=session_ids
+    ),
 ]
 AgentId = Annotated[str | None, typer.Option("--agent", metavar="ID", help="Of this agent only; user: the user.")]
 TurnNumber = Annotated[int | None, typer.Option("--turn", metavar="N", min=1, help="Of this turn only.")]

@@ -12,6 +12,7 @@ import typer
 from massmem.cli import session_actions as actions
 from massmem.cli import session_view as view
 from massmem.cli import times
+from massmem.cli.completing import session_ids
 from massmem.cli.progress import display
 from massmem.cli.streams import say, write_out
 from massmem.cli.team import Prepared, prepared
@@ -41,7 +42,10 @@ class Form(StrEnum):
 
 app = typer.Typer(no_args_is_help=True, help="Find, read, name, export and delete conversations.")
 
-Name = Annotated[str, typer.Argument(metavar="SESSION", help="Its id, the beginning of its id, or its name.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="SESSION", help="Its id, the beginning of its id, or its name.", autocompletion=session_ids),
+]
 Config = Annotated[str | None, typer.Option(metavar="FILE", help="The team, as for a question.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -110,7 +114,9 @@ def show_command(
 @app.command("search")
 def search_command(
     query: Annotated[str, typer.Argument(help="What to look for, in words.")],
-    session_id: Annotated[str | None, typer.Option(metavar="SESSION", help="In this session only.")] = None,
+    session_id: Annotated[
+        str | None, typer.Option(metavar="SESSION", help="In this session only.", autocompletion=session_ids)
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Most messages.")] = 20,
     config: Config = None,
     as_json: AsJson = False,
@@ -138,7 +144,10 @@ def rename_command(
 
 @app.command("delete")
 def delete_command(
-    names: Annotated[list[str], typer.Argument(metavar="SESSION...", help="Ids, beginnings of ids, or names.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="SESSION...", help="Ids, beginnings of ids, or names.", autocompletion=session_ids),
+    ],
     yes: Yes = False,
     config: Config = None,
     as_json: AsJson = False,
@@ -201,7 +210,10 @@ def export_command(
 
 @app.command("insights")
 def insights_command(
-    name: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="Of this one. [default: all]")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[SESSION]", help="Of this one. [default: all]", autocompletion=session_ids),
+    ] = None,
     since: Since = None,
     config: Config = None,
     as_json: AsJson = False,

@@ -61,6 +61,8 @@ def test_commands_options_and_sessions():
         "session_20261120_100000", "session_20261121_100000", "session_20261122_100000"
     ]  # fmt: skip
     assert offered("massmem", "--session-id", "session_20261121") == ["session_20261121_100000"]
+    for command in (["sessions", "show"], ["sessions", "delete"], ["memory", "list", "--session-id"]):
+        assert offered("massmem", *command, "session_20261121") == ["session_20261121_100000"]
     assert offered("massmem", "completion", "") == ["bash", "fish", "zsh"]
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from massmem.cli.checks import files, machine, memory, models, sessions, setup
+from massmem.cli.checks import files, machine, memory, models, sessions, setup, tools
 from massmem.cli.checks.finding import Finding, Situation, failed
 from massmem.errors import MassmemError
 
@@ -19,6 +19,7 @@ CHECKS: dict[str, Check] = {
     "permissions": files.check_permissions,
     "config": setup.check_config,
     "models": models.check_models,
+    "tools": tools.check_tools,
     "memory keys": memory.check_keys,
     "embedding": memory.check_embedding,
     "extraction": memory.check_extraction,
