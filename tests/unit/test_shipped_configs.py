@@ -19,7 +19,7 @@ KNOWN = {
 
 
 def test_they_are_all_there() -> None:
-    assert {"anthropic", "local", "mixed", "ollama", "openai", "order", "scripted"} <= set(NAMES)
+    assert {"anthropic", "local", "mixed", "ollama", "openai", "order", "scripted", "tools"} <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

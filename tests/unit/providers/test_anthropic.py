@@ -54,6 +54,11 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
         {},
         {**BASE, "tools": [WIRE_VOTE], "tool_choice": {"type": "auto"}},
     ),
+    "tools that are closed": (
+        ChatRequest(ASK, "answer", "a", tools=(VOTE,), optional=True, closed=True),
+        {},
+        {**BASE, "tools": [WIRE_VOTE], "tool_choice": {"type": "none"}},
+    ),
     "schema": (
         ChatRequest(ASK, "vote", "a", schema=SCHEMA),
         {},

@@ -78,6 +78,17 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
             "tool_choice": "auto",
         },
     ),
+    "tools that are closed": (
+        ChatRequest(ASK, "answer", "a", tools=(ToolSpec("f", "Do.", {"type": "object"}),), optional=True, closed=True),
+        {},
+        {
+            **BASE,
+            "tools": [
+                {"type": "function", "function": {"name": "f", "description": "Do.", "parameters": {"type": "object"}}}
+            ],
+            "tool_choice": "none",
+        },
+    ),
     "schema": (
         ChatRequest(ASK, "vote", "a", schema=CLOSED),
         {},
