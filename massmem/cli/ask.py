@@ -53,32 +53,36 @@ def _command_names(incomplete: str) -> Iterator[tuple[str, str]]:
     return ((name, command.summary) for name, command in COMMANDS.items() if name.startswith(incomplete))
 
 
+Question = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="QUESTION",
+        help="What to ask, in quotes, 1,000,000 characters at most; '-' or a pipe: read from standard input.",
+        autocompletion=_command_names,
+        show_default=False,
+    ),
+]
+SessionId = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ID",
+        help="Go on with this session (id, beginning of it, or name), or finish its turn.",
+        autocompletion=session_ids,
+    ),
+]
+
+
 @app.command(epilog=overview())
 def ask(
     context: typer.Context,
-    question: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="QUESTION",
-            help="What to ask, in quotes, 1,000,000 characters at most; '-' or a pipe: read from standard input.",
-            autocompletion=_command_names,
-            show_default=False,
-        ),
-    ] = None,
+    question: Question = None,
     config: Annotated[
         str | None,
         typer.Option(
             metavar="FILE", help="The team, a YAML file. [default: ~/.massmem/config.yaml, else what is found]"
         ),
     ] = None,
-    session_id: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID",
-            help="Go on with this session (id, beginning of it, or name), or finish its turn.",
-            autocompletion=session_ids,
-        ),
-    ] = None,
+    session_id: SessionId = None,
     newest: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the session used last.")] = False,
     list_sessions: Annotated[bool, typer.Option("--list-sessions", help="List the sessions, newest first.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="--list-sessions as JSON; else --output json.")] = False,
