@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,9 +17,10 @@ from massmem.config.models import TeamConfig
 from massmem.server.auth import Refused
 from massmem.server.guard import Guard
 from massmem.server.limits import SOON, TooMuch
+from massmem.server.opening import kept_trying
 from massmem.server.routes import ai_memory, chat, conversations, operations
 from massmem.server.schemas import Problem
-from massmem.server.service import opened
+from massmem.server.service import Service, opened
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +42,19 @@ class Settings:
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application; its store, memory and models are opened when it starts."""
+    """The application; its store, memory and models are opened when it starts, or as soon as the store is there."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-        service = opened(settings.config, settings.teams, settings.home, stopping=settings.stopping)
+        def make() -> AbstractAsyncContextManager[Service]:
+            return opened(settings.config, settings.teams, settings.home, stopping=settings.stopping)
+
+        def ready(service: Service) -> None:
+            app.state.service = service
+
         async with AsyncExitStack() as stack:
             try:
-                app.state.service = await stack.enter_async_context(service)
+                await stack.enter_async_context(kept_trying(make, ready))
             except errors.MassmemError as e:
                 settings.failures.append(e)
                 raise

@@ -12,10 +12,12 @@ from fastapi.security.base import SecurityBase
 from massmem.errors import InputError
 from massmem.server.auth import Refused, User
 from massmem.server.conversations import stored_name
+from massmem.server.limits import TooMuch
 from massmem.server.schemas import Problem
 from massmem.server.service import Service
 
 LONGEST_KEY = 255
+_LATER = 5
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": text}
@@ -53,7 +55,10 @@ class Caller:
 
 
 def service_of(request: Request) -> Service:
-    service: Service = request.app.state.service
+    """Raises TooMuch while the store has not been reached yet."""
+    service: Service | None = getattr(request.app.state, "service", None)
+    if service is None:
+        raise TooMuch(503, "the service cannot answer yet", _LATER)
     return service
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from massmem.errors import InputError, StoreDamagedError, StoreError, StoreVersionError
+from massmem.errors import InputError, StoreDamagedError, StoreError, StoreUnavailable, StoreVersionError
 from massmem.store.schema import REVISIONS, metadata
 
 LOCK_TIMEOUT = 60
@@ -18,8 +18,9 @@ _ROOM = "free some space there and run the same command again; what was stored b
 _SETTINGS = "check user, password and database in store.url; PGPASSWORD and ~/.pgpass are read as well"
 # By SQLSTATE, of which the first two characters are the class: PostgreSQL's documentation, appendix A.
 _PROBLEMS: dict[str, tuple[type[StoreError], str, str]] = {
-    "08": (StoreError, "the connection to {name} was lost", _AGAIN),
-    "57P": (StoreError, "{name} is shutting down, starting or recovering", _AGAIN),
+    "08001": (StoreUnavailable, "{name} cannot be reached: {reason}", f"check that the server runs; {_AGAIN}"),
+    "08": (StoreUnavailable, "the connection to {name} was lost", _AGAIN),
+    "57P": (StoreUnavailable, "{name} is shutting down, starting or recovering", _AGAIN),
     "57014": (StoreError, "{name} gave up a request that took too long", "run the same command again"),
     "53100": (StoreError, "the disk of {name} is full", _ROOM),
     "53200": (StoreError, "{name} is out of memory", "run the same command again later"),
@@ -55,6 +56,7 @@ _REFUSALS = (
     ("password authentication failed|no password supplied|no pg_hba.conf entry|role .* does not exist", "28"),
     ("database .* does not exist", "3D"),
     ("too many clients|remaining connection slots", "53300"),
+    ("Connection refused|No such file or directory|could not translate|timeout expired|unreachable|No route", "08001"),
     ("starting up|shutting down|in recovery mode|not yet accepting", "57P"),
 )
 
