@@ -111,23 +111,37 @@ def test_nobody_sees_what_is_somebody_elses(service: Service) -> None:
     for name, client in users.items():
         others = [other for other in users if other != name]
         for method, path in READS:
-            unknown = _sent(client, method, path.format("unknown"))
-            assert unknown.status_code == 404
-            for foreign in (*others, *stored, *ODD):
-                answer = _sent(client, method, path.format(foreign))
-                if answer.status_code != 404 or answer.request.path_url.endswith("conversations/"):
-                    assert answer.status_code in (404, 405), (path, foreign, answer.text)
-                else:
-                    assert answer.json()["error"] in (unknown.json()["error"], "Not Found"), (path, foreign)
+            unknown = _told(_sent(client, method, path.format("unknown")))
+            assert unknown[0] == 404
+            for foreign in (*others, *stored):
+                # To the byte, with every header: nothing tells that somebody else has it.
+                assert _told(_sent(client, method, path.format(foreign))) == unknown, (path, foreign)
+            for odd in ODD:
+                answer = _sent(client, method, path.format(odd))
+                assert answer.status_code in (404, 405), (path, odd, answer.text)
+                assert answer.json()["success"] is False
         for path in ("/api/ai-memory/conversations", "/api/conversations?limit=200"):
             text = client.get(path).text
             assert not any(other in text for other in others)
         assert client.get("/api/ai-memory/stats").json()["data"]["activeConversations"] == 2
         assert client.history("shared")[0] == ("user", f"The secret of {name}.")
+        for other in (*others, *stored):
+            found = client.post(
+                "/api/v1/chat/stream", {"message": "?", "session_id": other}, headers={"Last-Event-ID": "0"}
+            )
+            nobodys = client.post(
+                "/api/v1/chat/stream", {"message": "?", "session_id": "x"}, headers={"Last-Event-ID": "0"}
+            )
+            assert _told(found) == _told(nobodys)
+            assert found.status_code == 404
     # To ask under an id of somebody else makes a session of one's own.
     assert users["iso-a"].chat("Mine?", "iso-b").json()["turn"] == 1
     assert users["iso-b"].history("iso-b")[0] == ("user", "The secret of iso-b.")
     assert len(users["iso-b"].history("iso-b")) == 2
+
+
+def _told(answer: Answer) -> tuple[int, bytes, dict[str, str]]:
+    return answer.status_code, answer.content, {name: v for name, v in answer.headers.items() if name != "date"}
 
 
 def _sent(client: Client, method: str, path: str) -> Answer:
@@ -250,6 +264,46 @@ def test_a_turn_outlives_its_connection(service: Service) -> None:
     assert rest[-1][0] == "turn_completed"
     assert rest[0][1] > int(number)
     assert leo.history("s")[-1] == ("assistant", "Slowly.")
+
+
+def test_every_route_that_names_a_session_is_tried(service: Service) -> None:
+    """A route that is added is one that the tests above must know."""
+    routes = service.as_("anybody").get("/openapi.json").json()["paths"]
+    named = {(method.upper(), path) for path, methods in routes.items() for method in methods if "{" in path}
+    assert named == {(method, path.replace("{}", "{session_id}")) for method, path in READS}
+
+
+def test_tokens_that_do_not_count_over_http(service: Service) -> None:
+    """As the service reads them from the connection; the matrix of tests/unit/server/test_auth.py is of one header."""
+    good = token("alice")
+    url = f"{service.url}/api/ai-memory/stats"
+    assert requests.get(url, headers={"Authorization": f"Bearer {good}"}, timeout=30).status_code == 200
+    for parameters, headers in (
+        ({"token": good, "access_token": good, "authorization": f"Bearer {good}"}, {}),
+        ({}, {"Cookie": f"token={good}; Authorization=Bearer {good}"}),
+        ({}, {"X-Authorization": f"Bearer {good}", "Proxy-Authorization": f"Bearer {good}"}),
+        ({}, {"Authorization": f"Bearer {good}x"}),
+        ({}, {"Authorization": f"Bearer {token('alice', 60)[:-8]}"}),
+    ):
+        answer = requests.get(url, params=parameters, headers=headers, timeout=30)
+        assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+    for lines in (
+        [f"authorization: Bearer {good}"] * 2,
+        [f"authorization: Bearer {good}", "authorization: Bearer x"],
+        ["authorization: Bearer " + "x" * 100_000],
+        [f"authorization: Bearer\t{good}"],
+    ):
+        assert _status_of("GET /api/ai-memory/stats HTTP/1.1", ["host: x", *lines], service.port) in (400, 401, 431)
+    assert (
+        _status_of("GET /api/ai-memory/stats HTTP/1.1", ["host: x", f"authorization: bearer {good}"], service.port)
+        == 200
+    )
+
+
+def _status_of(request: str, headers: list[str], port: int) -> int:
+    with socket.create_connection(("127.0.0.1", port), 20) as connection:
+        connection.sendall("\r\n".join([request, *headers, "connection: close", "", ""]).encode())
+        return int(connection.makefile("rb").readline().split()[1])
 
 
 def test_every_route_needs_a_token(service: Service) -> None:
