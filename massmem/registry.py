@@ -230,7 +230,7 @@ def entry_of(session: "SessionRecord", store: str) -> Entry:
         status=session.status,
         config_path=session.config_path,
         model=session.model,
-        description=session.description or session.title,
+        description=_described(session.description or session.title),
         store=without_password(store),
     )
 
@@ -283,7 +283,15 @@ def _by_id(entries: Iterable[Entry]) -> dict[str, Entry]:
 
 def _stored(row: tuple[Any, ...], store: str) -> Entry:
     session_id, start, end, status, config_path, model, description = row
-    return Entry(session_id, _utc(start), _utc(end) if end else None, status, config_path, model, description, store)
+    ended = _utc(end) if end else None
+    return Entry(session_id, _utc(start), ended, status, config_path, model, _described(description), store)
+
+
+def _described(text: str) -> str:
+    """The list is read by programs and pasted into reports: without secrets."""
+    from massmem.redact import redact  # its patterns take longer to load than a list to read
+
+    return redact(text)
 
 
 def _utc(stored: str) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -16,9 +16,12 @@ from massmem.home import make_home
 from massmem.providers import Providers, check_key
 from massmem.providers.base import ChatProvider
 from massmem.recall import SessionMemory
+from massmem.stages import Stages
 from massmem.store import open_configured
 from massmem.store.base import SessionStore
+from massmem.telemetry import Tracer
 from massmem.tools.toolbox import Toolboxes
+from massmem.tracing import opened_tracer
 from massmem.windows import Windows
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ class Team:
     """Made by `Team.open`, ready after `start`.
 
     chat: the agents' models, by the agents' ids. windows: what their models read. prices: what they cost.
-    tools: what they may call.
+    tools: what they may call. tracer, stages: who is told of turns, where the configuration wants it.
     """
 
     def __init__(self, config: TeamConfig, home: Path, store: SessionStore, memory: SessionMemory) -> None:
@@ -46,6 +49,10 @@ class Team:
         self._pricing: asyncio.Task[bool] | None = None
         self.windows = Windows(self.agents)
         self.tools = Toolboxes(self.agents)
+        written = config.store.url != NO_STORE
+        self.stages = Stages(config.telemetry.stages if written else None, config.telemetry.redact)
+        self.tracer = Tracer({})
+        self._tracing = ExitStack()
         self._providers = Providers()
         self._guest = False
         self._told = False
@@ -108,10 +115,13 @@ class Team:
 
         Raises:
             MissingKeyError, MissingModelError, ConfigError: see Providers.open.
-            InputError: the costs of a turn are limited, and nobody knows a model's price.
+            InputError: the costs of a turn are limited, and nobody knows a model's price; or spans are wanted without
+                the package that sends them.
         """
         if self.config.coordination.max_cost is not None:
             await asyncio.to_thread(_check_prices, self.agents, self.prices)
+        spans = opened_tracer({agent.id: agent for agent in self.agents}, enabled=self.config.telemetry.otel)
+        self.tracer = self._tracing.enter_context(spans)
         self.tools.start()
         for agent in self.agents:
             self.chat[agent.id] = Priced(await self._providers.open(agent.backend), self.prices[agent.id])
@@ -123,6 +133,7 @@ class Team:
 
     async def close(self) -> None:
         """Record for a moment what is still to be remembered, and let go of everything."""
+        await asyncio.to_thread(self._tracing.close)
         if self._pricing is not None:
             await self._pricing
         await asyncio.gather(self.tools.close(), self.windows.close())

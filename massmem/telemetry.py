@@ -46,12 +46,12 @@ class Tracer:
             yield TurnTrace(self._agents)
             return
         names = {"gen_ai.operation.name": "invoke_workflow", "gen_ai.conversation.id": hashed(session_id)}
-        with self._otel.start_as_current_span("invoke_workflow massmem", attributes=names) as span:
-            trace = TurnTrace(self._agents, self._otel, span)
-            try:
-                yield trace
-            finally:
-                trace.close()
+        # Not the current span: what is current belongs to a task, and a turn's events may be read by several.
+        trace = TurnTrace(self._agents, self._otel, self._otel.start_span("invoke_workflow massmem", attributes=names))
+        try:
+            yield trace
+        finally:
+            trace.close()
 
 
 @dataclass(slots=True)
@@ -85,8 +85,12 @@ class TurnTrace:
         for span in self._open.values():
             span.end()
         self._open.clear()
+        if self.span is not None:
+            self.span.end()
 
     def _begin(self, otel: "OtelTracer", event: AgentStarted) -> "Span":
+        from opentelemetry.trace import set_span_in_context
+
         agent = self.agents.get(event.agent_id)
         model = "" if agent is None else agent.backend.model or agent.backend.type
         attributes: dict[str, str | int] = {
@@ -97,7 +101,8 @@ class TurnTrace:
             "massmem.step": event.step,
             "massmem.round": event.round,
         }
-        return otel.start_span(f"chat {model}".rstrip(), attributes=attributes)
+        parent = set_span_in_context(self.span) if self.span is not None else None
+        return otel.start_span(f"chat {model}".rstrip(), context=parent, attributes=attributes)
 
     def _end(self, event: _STEPS) -> None:
         span = self._open.pop(event.agent_id, None)

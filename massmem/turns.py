@@ -5,7 +5,7 @@ import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from massmem.agent import Agent
 from massmem.asking import Params, Reading
@@ -18,6 +18,7 @@ from massmem.events import Event, Notice, TurnCompleted, TurnFailed, TurnInterru
 from massmem.ownership import Ownership
 from massmem.providers.base import ChatProvider
 from massmem.records import TurnRecord
+from massmem.stages import Stage, memory_payload, respond_payload
 from massmem.team import Team
 from massmem.tool_loop import Hand, Kept
 from massmem.unfinished import unfinished, was_cut_off
@@ -148,6 +149,27 @@ class Turns:
                 yield event
 
     async def _run(self, turn: Turn) -> AsyncGenerator[Event, None]:
+        """Run the turn, and tell telemetry what came in and what went out."""
+        await self._stage("received", turn, {})
+        last: Event | None = None
+        with self._team.tracer.turn(self.session_id) as trace:
+            async with aclosing(self._stored(turn)) as events:
+                async for event in events:
+                    trace.feed(event)
+                    last = event
+                    yield event
+        if last is not None:
+            await self._stage("respond", turn, respond_payload(last))
+
+    async def _stage(self, stage: Stage, turn: Turn, payload: Mapping[str, Any]) -> None:
+        stages = self._team.stages
+        if stages.wanted:
+            session, state = await self._store.get_session(self.session_id), self.params.state
+            count = 0 if session is None else session.message_count
+            memory = memory_payload(count, state.params, state.waiting_for_param)
+            await asyncio.to_thread(stages.write, stage, self.session_id, turn.number, {**payload, "memory": memory})
+
+    async def _stored(self, turn: Turn) -> AsyncGenerator[Event, None]:
         """Store each batch of events, then yield it; whatever ends the turn from outside is stored as well."""
         budget = Budget(self._config.coordination, self._team.prices)
         chat = {agent.id: budget.metered(agent, self._team.chat[agent.id]) for agent in self._agents}

@@ -22,6 +22,8 @@ _LISTING = {"--list-sessions", "--json"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line, that of the process when None, and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        os.umask(0o077)  # also what libraries write, such as an index of vectors, is its owner's alone
     prepare_streams()
     try:
         code = _run(arguments)

@@ -46,7 +46,7 @@ def report_bug(error: Exception, arguments: Sequence[str]) -> int:
 
 
 def _say(message: str, hint: str) -> None:
-    lines = [f"massmem: {printable(redact(message))}", *(f"  {line}" for line in printable(hint).splitlines())]
+    lines = [f"massmem: {printable(redact(message))}", *(f"  {line}" for line in printable(redact(hint)).splitlines())]
     with contextlib.suppress(OSError):  # nobody reads stderr: the exit code still tells
         sys.stderr.write("\n".join(lines) + "\n")
         sys.stderr.flush()
@@ -56,7 +56,7 @@ def _tell_programs(message: str, hint: str, exit_code: int, arguments: Sequence[
     wanted = output_format(arguments)
     if wanted is None:
         return
-    found = {"status": "error", "error": redact(message), "fix": hint, "exit_code": exit_code}
+    found = {"status": "error", "error": redact(message), "fix": redact(hint), "exit_code": exit_code}
     first = {"type": "error"} if wanted == "jsonl" else {"schema_version": _SCHEMA_VERSION}
     with contextlib.suppress(OSError):
         sys.stdout.write(json.dumps({**first, **found}) + "\n")

@@ -317,7 +317,9 @@ class StoreConfig(Section):
 
 class TelemetryConfig(Section):
     otel: bool = False
-    """Send OpenTelemetry spans."""
+    """Send OpenTelemetry spans, where the variables OTEL_EXPORTER_OTLP_* say."""
+    stages: str | None = None
+    """File to which a line of JSON is added for every question (received) and answer (respond): numbers and names."""
     redact: tuple[str, ...] = ("api_key", "token", "password", "secret")
     """Keys whose values never leave the process."""
 

@@ -33,6 +33,7 @@ from massmem.events import (
     WinnerDecided,
 )
 from massmem.money import dollars
+from massmem.redact import redact
 from massmem.render.board import AgentEvent, Board, ContextEvent, ToolEvent, TurnEvent, UserEvent
 from massmem.render.context import short_line
 from massmem.render.figures import count, duration, failure, plural, printable_id, summary, verdict
@@ -41,7 +42,7 @@ from massmem.render.printable import one_line
 if TYPE_CHECKING:
     from massmem.render.base import Renderer
 
-_EXCERPT = 100
+_EXCERPT, _READ = 100, 2_000
 _EARLY = {"timeout": "time is up", "cost": "the limit of costs is reached", "tokens": "the limit of tokens is reached"}
 
 
@@ -85,7 +86,7 @@ def _turn_line(event: TurnEvent, board: Board) -> str | None:
         case TurnStarted():
             text = f"{event.session_id} turn {event.turn}, {plural(len(event.agents), 'agent')}"
         case TurnResumed():
-            text = f"{event.session_id} turn {event.turn} goes on: {one_line(event.question, _EXCERPT)}"
+            text = f"{event.session_id} turn {event.turn} goes on: {_excerpt(event.question)}"
         case RoundStarted():
             text = f"{round_title(event.round, final=event.final)}: {', '.join(event.agents)}"
         case BallotsVoided():
@@ -110,11 +111,11 @@ def _agent_line(event: AgentEvent, board: Board) -> str | None:
         case AgentDelta():
             text = None
         case AgentRetrying():
-            text = f"{event.agent_id} tries again in {duration(event.delay)}: {one_line(event.error, _EXCERPT)}"
+            text = f"{event.agent_id} tries again in {duration(event.delay)}: {_excerpt(event.error)}"
         case AnswerSubmitted():
-            text = f"{event.agent_id} answers{_cost(event, board)}: {one_line(event.content, _EXCERPT)}"
+            text = f"{event.agent_id} answers{_cost(event, board)}: {_excerpt(event.content)}"
         case BallotCast():
-            reason = one_line(event.reason, _EXCERPT)
+            reason = _excerpt(event.reason)
             text = f"{event.agent_id} votes for {event.choice}{_cost(event, board)}: {reason}"
         case ParamRequested():
             text = f"{event.agent_id} needs {event.param} from you{_cost(event, board)}"
@@ -130,9 +131,9 @@ def _tool_line(event: ToolEvent) -> str:
     who, name = printable_id(event.agent_id), one_line(event.name, _EXCERPT)
     match event:
         case ToolCalled():
-            return f"{who} calls {name} {one_line(event.arguments, _EXCERPT)}"
+            return f"{who} calls {name} {_excerpt(event.arguments)}"
         case ToolReturned(failed=True):
-            return f"{who}: {name} failed: {one_line(event.content, _EXCERPT)}"
+            return f"{who}: {name} failed: {_excerpt(event.content)}"
         case ToolReturned():
             return f"{who} used {name}: {plural(len(event.content), 'character')}"
         case _:
@@ -150,6 +151,11 @@ def _user_line(event: UserEvent) -> str | None:
             return None
         case _:
             assert_never(event)
+
+
+def _excerpt(text: str) -> str:
+    """Its beginning, without secrets: these lines end up in the logs of others."""
+    return one_line(redact(text[:_READ]), _EXCERPT)
 
 
 def round_title(number: int, *, final: bool) -> str:

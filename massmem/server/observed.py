@@ -1,4 +1,4 @@
-"""Turns as they are seen from outside: counted, and told to a tracer."""
+"""Turns as they are seen from outside: counted."""
 
 import time
 from collections.abc import Generator
@@ -15,31 +15,27 @@ from massmem.events import (
     TurnWaiting,
 )
 from massmem.server.metrics import Metrics
-from massmem.telemetry import Tracer, TurnTrace
 
 
 class Observer:
-    def __init__(self, metrics: Metrics, tracer: Tracer) -> None:
+    def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._tracer = tracer
 
     @contextmanager
-    def turn(self, session_id: str) -> "Generator[Seen]":
+    def turn(self) -> "Generator[Seen]":
         """A turn is under way in the block."""
-        with self._metrics.running.track_inprogress(), self._tracer.turn(session_id) as trace:
-            yield Seen(self._metrics, trace)
+        with self._metrics.running.track_inprogress():
+            yield Seen(self._metrics)
 
 
 class Seen:
     """One turn; feed it every event."""
 
-    def __init__(self, metrics: Metrics, trace: TurnTrace) -> None:
+    def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._trace = trace
         self._begun = time.monotonic()
 
     def feed(self, event: Event) -> None:
-        self._trace.feed(event)
         match event:
             case TurnCompleted(usage=usage):
                 self._metrics.turn_seconds.observe(time.monotonic() - self._begun)

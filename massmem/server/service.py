@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from massmem.config.models import AgentConfig, TeamConfig
+from massmem.config.models import TeamConfig
 from massmem.server.auth import Tokens
 from massmem.server.conversations import Conversations
 from massmem.server.limits import Limits
@@ -15,7 +15,6 @@ from massmem.server.metrics import Metrics
 from massmem.server.observed import Observer
 from massmem.server.removal import Removal
 from massmem.server.takeover import Takeover
-from massmem.server.tracing import opened_tracer
 from massmem.server.turns import Turns
 from massmem.team import Team
 
@@ -59,9 +58,7 @@ async def opened(
             teams[name] = team.beside(other)
             stack.push_async_callback(teams[name].close)
             await teams[name].start()
-        agents: dict[str, AgentConfig] = {a.id: a for each in teams.values() for a in each.agents}
-        tracer = stack.enter_context(opened_tracer(agents, enabled=config.telemetry.otel))
-        turns = Turns(teams, limits, Observer(metrics, tracer))
+        turns = Turns(teams, limits, Observer(metrics))
         removal = Removal(team, turns)
         service = Service(config, team, tokens, limits, metrics, Conversations(team.store), turns, removal)
         async with _in_background(Takeover(team.store, turns, removal).run()):

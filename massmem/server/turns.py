@@ -173,7 +173,7 @@ class Turns:
         error: Exception | None = TooMuch(503, "this process is about to end")
         session: Session | None = None
         try:
-            with until_done, self._observer.turn(session_id) as seen:
+            with until_done, self._observer.turn() as seen:
                 session = await opening
                 async with aclosing(running.run(session)) as events:
                     async for event in events:
