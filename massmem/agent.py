@@ -172,14 +172,15 @@ class Agent:
 
     def _decision(self, question: str, tools: ToolLoop) -> Task:
         told = prompts.tools_prompt(described(tools.specs), self._told(question))
-        return Task("answer", question, lambda _: told, extra=tools.messages, schema=decision_schema(tools.specs))
+        extra = _ending(tools.messages, prompts.enough_prompt(question))
+        return Task("answer", question, lambda _: told, extra=extra, schema=decision_schema(tools.specs))
 
     def _answer(self, question: str, tools: ToolLoop, repair: Sequence[ChatMessage]) -> Task:
         native, asking, extra = self._native, self._asking, tools.messages
         ask = asking.described if asking.offered else None
         told = prompts.answer_prompt(self._told(question), tools=native, ask=ask)
-        if extra and not native:
-            extra = (*extra[:-1], replace(extra[-1], content=f"{extra[-1].content}\n\n{prompts.after_tools(question)}"))
+        if not native:
+            extra = _ending(extra, prompts.after_tools(question))
         offered = (ask_tool(asking),) if native and asking.offered else ()
         # Where earlier messages call tools these are named to the last; they are closed when they are used up.
         named = tools.specs or (tools.all if native and tools.used else ())
@@ -283,6 +284,13 @@ class Agent:
         return AnswerSubmitted(
             agent_id=self.id, round=round_, number=0, content=content, reasoning=reply.reasoning, usage=spent.usage
         )
+
+
+def _ending(messages: tuple[ChatMessage, ...], text: str) -> tuple[ChatMessage, ...]:
+    """The messages, if there are any, with a text below the last of them."""
+    if not messages:
+        return ()
+    return (*messages[:-1], replace(messages[-1], content=f"{messages[-1].content}\n\n{text}"))
 
 
 def _not_empty(reply: Reply) -> str:

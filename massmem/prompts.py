@@ -273,6 +273,14 @@ def tool_way(described: str) -> str:
     )
 
 
+def enough_prompt(question: str) -> str:
+    """Told with a result to a model without tool calls: small ones call again and again, unless they are asked this."""
+    return (
+        f"The message was: {question}\nDoes this result hold what it asks for? Then reply "
+        '{"action": "answer_now"}. Only if something is still missing, call another function.'
+    )
+
+
 def after_tools(question: str) -> str:
     """Told to a model without tool calls when it has what it needs."""
     return f"Now reply in plain words to this, from what the tools gave back:\n{question}"
