@@ -61,13 +61,14 @@ _SAID = (
     .where(chat_messages.c.session_id == _s.session_id, sa.text(f"({CONVERSATION})"))
     .scalar_subquery()
 )
+_LAST_USED = (_s.updated_at.desc(), _s.created_at.desc(), _s.session_id.desc())
 _LISTED = sa.select(
     chat_sessions,
     sa.func.coalesce(_TURNS, 0).label("turns"),
     _SAID.label("said"),
     _of_last_answer(chat_messages.c.confidence).label("confidence"),
     _of_last_answer(chat_messages.c.escalated).label("escalated"),
-).order_by(_s.updated_at.desc(), _s.created_at.desc(), _s.session_id.desc())
+).order_by(*_LAST_USED)
 _COUNTS = sa.select(
     _s.status,
     sa.func.count().label("sessions"),
@@ -81,7 +82,11 @@ _LEFT = sa.select(_s.message_count).where(_OF_SESSION)
 
 
 def listed(wanted: SessionFilter, limit: int | None, offset: int) -> sa.Select[*tuple[Any, ...]]:
-    return _LISTED.where(*_conditions(wanted)).limit(limit).offset(offset)
+    if limit is None:
+        return _LISTED.where(*_conditions(wanted)).limit(limit).offset(offset)
+    # Chosen first: SQLite would count the turns and messages of every session, and sort these rows, to show a few.
+    page = sa.select(_s.session_id).where(*_conditions(wanted)).order_by(*_LAST_USED).limit(limit).offset(offset)
+    return _LISTED.where(_s.session_id.in_(page.correlate(None)))
 
 
 def listed_session(row: dict[str, Any]) -> ListedSession:
