@@ -58,6 +58,8 @@ class Insights:
     cost: float = 0.0
     unpriced: int = 0
     agents: dict[str, _Agent] = field(default_factory=dict[str, _Agent])
+    tools: Counter[str] = field(default_factory=Counter[str])
+    failed_tools: Counter[str] = field(default_factory=Counter[str])
     words: Counter[str] = field(default_factory=Counter[str])
 
     def add_session(self, session: SessionRecord) -> None:
@@ -76,6 +78,7 @@ class Insights:
         # Once per question, however often it says the word.
         self.words.update(list(dict.fromkeys(topics_of(record.question))))
         self._add_agents(said)
+        self._add_tools(said)
         if final is None:
             return
         if said.seconds is not None:
@@ -101,8 +104,17 @@ class Insights:
         if decided and said.record.winner:
             self.agents.setdefault(said.record.winner, _Agent()).wins += 1
 
+    def _add_tools(self, said: Exchange) -> None:
+        for message in said.messages:
+            if message.kind == "tool_result" and "call" in message.metadata:
+                name = str(message.metadata.get("tool", ""))
+                self.tools[name] += 1
+                self.failed_tools[name] += message.metadata.get("failed") is True
+
     def result(self) -> dict[str, Any]:
         """As JSON. Times in seconds. win_rate: of the turns with an answer of the agent, null when there are none.
+
+        tools: calls of each, most first.
 
         duration: from the beginning of each session to its last use. cost: in US dollars, null when it is not known of
         all turns; known_cost is that of the others.
@@ -120,6 +132,9 @@ class Insights:
             "topics": self.topics(),
             "agents_used": [name for name, _ in by_use],
             "agents": {name: _agent(agent) for name, agent in by_use},
+            "tools": {
+                name: {"calls": number, "failed": self.failed_tools[name]} for name, number in self.tools.most_common()
+            },
             "confidence": _mean(self.confidence),
             "escalated": self.escalated,
             "tokens": {

@@ -161,11 +161,21 @@ def insights(found: dict[str, Any]) -> str:
         ("time", f"{duration(found['duration'])} from first to last, {_seconds(mean)} for an answer"),
         ("topics", ", ".join(map(printable, found["topics"]))),
         ("confidence", "" if sure is None else f"{percent(sure)} on average{escalated}"),
+        ("tools", _tools(found["tools"])),
         ("tokens", f"{about}{count(tokens['prompt'])} in, {count(tokens['completion'])} out"),
         ("cost", _cost(found)),
     ]
     text = "".join(f"{_styled(f'{name:<10}', _DIM)}  {value}\n" for name, value in rows if value)
     return text + _agents(found["agents"])
+
+
+def _tools(tools: dict[str, dict[str, int]]) -> str:
+    """`mcp__files__read 3 (1 failed), ...`"""
+    told: list[str] = []
+    for name, used in tools.items():
+        failed = f" ({used['failed']:,} failed)" if used["failed"] else ""
+        told.append(f"{one_line(name, 64)} {used['calls']:,}{failed}")
+    return ", ".join(told)
 
 
 def _cost(found: dict[str, Any]) -> str:

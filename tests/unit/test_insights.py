@@ -1,5 +1,6 @@
 from massmem.insights import TOPICS, Insights, topics_of
-from tests.support.sessions_said import added, said, session_record
+from massmem.transcript import exchange
+from tests.support.sessions_said import added, message, said, session_record
 
 
 def of(*turns, **session) -> dict:
@@ -42,6 +43,18 @@ def test_cost_is_the_sum_of_the_turns_and_not_known_when_one_is_not():
     partly = of(said(cost=0.1), said())
     assert (partly["cost"], partly["known_cost"], partly["turns_without_price"]) == (None, 0.1, 1)
     assert partly["agents"]["ann"]["cost"] is None
+
+
+def test_tools_are_counted_with_their_failures():
+    turn = said()
+    used = [
+        message(20 + n, "tool_result", "x", "ann", 1, metadata={"tool": name, "call": f"c{n}", "failed": failed})
+        for n, (name, failed) in enumerate([("mcp__f__read", False), ("mcp__f__list", False), ("mcp__f__read", True)])
+    ]
+    outside = message(30, "tool_result", "x", "ann", 0, metadata={"tool": "lint"})
+    found = of(exchange(turn.record, [*turn.messages, *used, outside]))
+    assert found["tools"] == {"mcp__f__read": {"calls": 2, "failed": 1}, "mcp__f__list": {"calls": 1, "failed": 0}}
+    assert of(said())["tools"] == {}
 
 
 def test_topics_are_the_words_of_most_questions():
