@@ -15,7 +15,8 @@ TWICE = 2.0
 """Seconds within which a second Ctrl-C quits."""
 
 INTERRUPTED = 130
-_ENDING = {signal.SIGTERM: 143, signal.SIGHUP: 129}
+HUNG_UP = 129
+_ENDING = {signal.SIGTERM: 143, signal.SIGHUP: HUNG_UP}
 
 
 class Interrupts:

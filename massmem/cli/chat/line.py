@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from prompt_toolkit import PromptSession
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.completion import Completer, DummyCompleter
-from prompt_toolkit.filters import Condition, completion_is_selected, has_completions
+from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import History, InMemoryHistory
+from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import create_output
 
+from massmem.cli.chat.paste_reader import PasteReader
 from massmem.cli.chat.pastes import Pastes
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ class Line:
         self._pastes = Pastes()
         # Answers alone go to stdout, which may be a file.
         output = create_output(sys.stderr)
-        keys = _keys(self._pastes, pressed)
+        source, keys = _input(self._pastes), _keys(self._pastes, pressed)
         self._line: PromptSession[str] = PromptSession(
             history=history,
             completer=completer,
@@ -38,11 +41,17 @@ class Line:
             key_bindings=keys,
             multiline=True,
             prompt_continuation=_MORE,
+            input=source,
             output=output,
         )
         # What is asked for may be a value: it is not to be found again with a key.
         self._reply: PromptSession[str] = PromptSession(
-            history=InMemoryHistory(), completer=DummyCompleter(), key_bindings=keys, multiline=True, output=output
+            history=InMemoryHistory(),
+            completer=DummyCompleter(),
+            key_bindings=keys,
+            multiline=True,
+            input=source,
+            output=output,
         )
 
     async def read(self) -> str:
@@ -67,14 +76,18 @@ class Line:
         return self._line.default_buffer.document.text.startswith("/")
 
 
+def _input(pastes: Pastes) -> Input:
+    source = create_input()
+    if isinstance(source, Vt100Input):
+        source.stdin_reader = PasteReader(source.fileno(), pastes)
+    return source
+
+
 def _keys(pastes: Pastes, pressed: Callable[[], None]) -> KeyBindings:
     keys = KeyBindings()
 
     def accept(event: KeyPressEvent) -> None:
         event.current_buffer.validate_and_handle()
-
-    def complete(event: KeyPressEvent) -> None:
-        event.current_buffer.complete_state = None
 
     def new_line(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
@@ -86,7 +99,6 @@ def _keys(pastes: Pastes, pressed: Callable[[], None]) -> KeyBindings:
         pressed()
 
     keys.add(Keys.ControlM)(accept)
-    keys.add(Keys.ControlM, filter=has_completions & completion_is_selected)(complete)
     keys.add(Keys.Escape, Keys.ControlM)(new_line)
     keys.add(Keys.ControlJ)(new_line)
     keys.add(Keys.BracketedPaste)(paste)

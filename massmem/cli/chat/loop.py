@@ -1,6 +1,7 @@
 """The conversation: a line is read, and is a command, a question, or the reply to one."""
 
 import asyncio
+import errno
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Protocol
 
 from massmem.cli.ask import Output
 from massmem.cli.chat.desk import Desk
-from massmem.cli.chat.interrupts import Interrupts
+from massmem.cli.chat.interrupts import HUNG_UP, Interrupts
 from massmem.cli.chat.session_commands import show_last
 from massmem.cli.chat.simple_line import SimpleLine
 from massmem.cli.chat.table import COMMANDS, find
@@ -45,12 +46,17 @@ def chat(plan: Plan) -> int:
         MassmemError: the conversation cannot begin.
     """
     edited = usual_output() is Output.LIVE
-    with undisturbed() if edited else nullcontext():
-        return asyncio.run(_chat(plan, edited=edited))
-
-
-async def _chat(plan: Plan, *, edited: bool) -> int:
     interrupts = Interrupts()
+    try:
+        with undisturbed() if edited else nullcontext():
+            return asyncio.run(_chat(plan, interrupts, edited=edited))
+    except OSError as e:
+        if e.errno != errno.EIO:
+            raise
+        return interrupts.exit_code or HUNG_UP  # nobody is there to be told
+
+
+async def _chat(plan: Plan, interrupts: Interrupts, *, edited: bool) -> int:
     with interrupts.handled():
         chat_ = await interrupts.run(_opened(plan, interrupts, edited=edited))
         if chat_ is None:

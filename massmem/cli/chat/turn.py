@@ -85,9 +85,8 @@ def _conclude(desk: Desk, board: Board) -> None:
             tell(f"massmem: {printable(end.message)}")
             tell(*([printable(end.hint)] if end.hint else []), "/continue tries again", indent="  ")
         case TurnInterrupted() | None:
-            tell(
-                "stopped; what the agents have done is kept", "  /continue finishes this turn; another question ends it"
-            )
+            tell("stopped; what the agents have done is kept")
+            tell("/continue finishes this turn; another question gives it up", indent="  ")
         case TurnAbandoned() as end:
             tell(GIVEN_UP[end.why])
         case TurnCompleted() | TurnWaiting():
