@@ -1,7 +1,8 @@
 """Finding memories: asks the index for candidates, ranks them, packs the best, and checks each once more."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,10 +12,11 @@ from massmem.memory.index.point_ids import FIRST_FACT, message_number
 from massmem.memory.index.visible import Visible
 from massmem.memory.memories import Memory, Recalled, Wanted
 from massmem.memory.persistent import Scope
-from massmem.memory.quoting import Quote, render
-from massmem.memory.ranking import retrieval
+from massmem.memory.quoting import Quote, quoted, render
+from massmem.memory.ranking import excerpts, retrieval
+from massmem.memory.ranking.excerpts import Excerpt
 from massmem.memory.ranking.question import Question, analyse, named, query_terms
-from massmem.memory.ranking.retrieval import Candidates, Floats, Ints, Room
+from massmem.memory.ranking.retrieval import Candidates, Floats, Ints, Picked, Room
 from massmem.memory.ranking.text import query_vector, terms
 from massmem.memory.rows import Rows, Table, find
 
@@ -50,23 +52,32 @@ class _Search:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What was chosen: candidates by index, best first, and their memories."""
+    """What was chosen: candidates by index, best first, and their memories; whole: which are more than excerpts."""
 
     chosen: list[int]
     memories: dict[int, Memory]
+    whole: frozenset[int]
     tokens: int
 
 
-_COVERING = 20
+_COVERING = 40
 """Candidates that are looked at for their own words, whatever else speaks for others."""
+_SENTENCES = 4096
+"""Whose tokens are kept: what is recalled once is often recalled again."""
 
 
 class Finder:
-    """Safe to use from several threads."""
+    """Safe to use from several threads. count: tokens of a text."""
 
-    def __init__(self, index: "Index", rows: Rows) -> None:
+    def __init__(self, index: "Index", rows: Rows, count: Callable[[str], int]) -> None:
         self._index = index
         self._rows = rows
+
+        @lru_cache(_SENTENCES)
+        def tokens(sentence: str) -> int:
+            return count(f" {quoted(sentence)}")
+
+        self._count = tokens
 
     def find(self, query: str, vector: Vector | None, scope: Scope, wanted: Wanted) -> Recalled:
         """vector: of the query; None: words alone decide."""
@@ -142,18 +153,43 @@ class Finder:
     def _checked(self, search: _Search, found: Candidates, scores: Floats) -> _Shown:
         """Fill the room; what must not be shown, or says nothing new, makes room for others."""
         room = Room(search.wanted.tokens, search.wanted.limit)
-        left = np.arange(len(scores))
-        shown = _Shown([], {}, 0)
+        memories: dict[int, Memory | None] = {}
+        small = search.wanted.tokens <= excerpts.SMALL_ROOM
+        first = self._excerpts(search, found, scores, memories) if small else {}
+        tokens = {i: excerpts.cost_of(excerpt, self._count) for i, excerpt in first.items()} if small else None
+        out: set[int] = {i for i, memory in memories.items() if memory is None}
+        shown = _Shown([], {}, frozenset(), 0)
         for _ in range(_MOST_ROUNDS):
-            rest = found if len(left) == len(scores) else found.take(left)
-            picked, tokens = retrieval.select(search.question, rest, scores[left], room)
-            chosen = left[picked].tolist()
-            memories = self._memories(search.scope, found.key[chosen].tolist(), scores[chosen].tolist())
-            shown = _fitting(chosen, memories, search.wanted.without, tokens)
-            if len(shown.chosen) == len(chosen):
+            picked = retrieval.select(search.question, found, scores, room, tokens, out)
+            self._read(search.scope, found, scores, picked.chosen, memories)
+            shown = _fitting(picked, first, memories, search.wanted.without)
+            if len(shown.chosen) == len(picked.chosen):
                 break
-            left = np.setdiff1d(left, [i for i in chosen if i not in shown.chosen])
+            out.update(i for i in picked.chosen if i not in shown.memories)
         return shown
+
+    def _excerpts(
+        self, search: _Search, found: Candidates, scores: Floats, memories: dict[int, Memory | None]
+    ) -> dict[int, Excerpt]:
+        """Of the passages that have most of the question's words; what is read for it goes into `memories`."""
+        read = excerpts.to_read(found, scores).tolist()
+        self._read(search.scope, found, scores, read, memories)
+        texts = {i: memory.text for i in read if (memory := memories[i]) is not None}
+        words = frozenset(query_terms(search.question, named(search.question, found.speakers)))
+        return excerpts.excerpts(found, scores, texts, words, search.wanted.tokens, self._count)
+
+    def _read(
+        self,
+        scope: Scope,
+        found: Candidates,
+        scores: Floats,
+        wanted: Iterable[int],
+        memories: dict[int, Memory | None],
+    ) -> None:
+        """Add the memories of these candidates that are not there yet; None for what may not be shown."""
+        new = [i for i in wanted if i not in memories]
+        read = self._memories(scope, found.key[new].tolist(), scores[new].tolist()) if new else []
+        memories.update(zip(new, read, strict=True))
 
     def _memories(self, scope: Scope, keys: Sequence[int], scores: Sequence[float]) -> list[Memory | None]:
         """What is stored there; None where there is nothing, or nothing that the scope allows."""
@@ -173,10 +209,17 @@ def _of_messages(found: Candidates, message_ids: Iterable[str]) -> retrieval.Fla
 
 
 def _fitting(
-    chosen: Sequence[int], memories: Sequence[Memory | None], shown_already: frozenset[str], tokens: int
+    picked: Picked,
+    first: Mapping[int, Excerpt],
+    memories: Mapping[int, Memory | None],
+    shown_already: frozenset[str],
 ) -> _Shown:
-    """Those that may be shown and say something new."""
-    there = {i: memory for i, memory in zip(chosen, memories, strict=True) if memory is not None}
+    """Those that may be shown and say something new, as they are shown."""
+    there = {
+        i: memory if i in picked.whole else replace(memory, text=excerpts.shown(first[i]))
+        for i in picked.chosen
+        if (memory := memories[i]) is not None
+    }
     kept: dict[int, Memory] = {}
     for i, memory in there.items():
         if memory.kind == "fact":
@@ -185,7 +228,7 @@ def _fitting(
             if shown_already.issuperset(memory.message_ids) or _repeats(memory, [*passages, *facts]):
                 continue
         kept[i] = memory
-    return _Shown(list(kept), kept, tokens)
+    return _Shown(list(kept), kept, picked.whole, picked.tokens)
 
 
 def _repeats(fact: Memory, others: Iterable[Memory]) -> bool:
@@ -198,6 +241,7 @@ def _rendered(found: Candidates, shown: _Shown, reader: str) -> str:
     quotes: list[Quote] = []
     before = -1
     for i in retrieval.in_time_order(found, shown.chosen):
-        quotes.append(Quote(shown.memories[i], follows=int(found.key[i]) == before + 1))
-        before = int(found.key[i])
+        key = int(found.key[i])
+        quotes.append(Quote(shown.memories[i], follows=i in shown.whole and key == before + 1))
+        before = key if i in shown.whole else -1
     return render(quotes, reader)

@@ -53,7 +53,7 @@ class IndexedMemory:
         if index.rows_file is not None:
             self._rows.take(index.rows_file)
         self._writer = Writer(index, self._rows, self._embed, count)
-        self._finder = Finder(index, self._rows)
+        self._finder = Finder(index, self._rows, count)
 
     async def record(self, episodes: Sequence[Episode]) -> None:
         await asyncio.to_thread(self._writer.record, episodes)

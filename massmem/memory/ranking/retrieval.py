@@ -5,7 +5,7 @@ have keys that differ by one; a fact has no neighbours. `score` ranks candidates
 date; for the SHORTLIST best `with_meaning` adds what the embedder says; `select` packs them into the budget.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -174,29 +174,47 @@ class Room:
     messages: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """chosen: indexes of candidates, best first. whole: those of them that are more than an excerpt. tokens: used."""
+
+    chosen: list[int]
+    whole: frozenset[int]
+    tokens: int
+
+
 def select(
-    question: Question, c: Candidates, scores: Floats, room: Room, w: Weights = DEFAULT_WEIGHTS
-) -> tuple[list[int], int]:
-    """Indexes of the candidates to show, best first, and the tokens that they use.
+    question: Question,
+    c: Candidates,
+    scores: Floats,
+    room: Room,
+    excerpts: Mapping[int, int] | None = None,
+    out: Collection[int] = (),
+) -> Picked:
+    """What to show: first a few by their own words, then greedily by score, until the room is used.
 
-    A few are taken by their own words first, then all greedily by score, until the room is used.
+    When the question is about a person, each further passage of a message counts Weights.repeat times less, so that
+    one long message does not fill the room.
 
-    When the question is about a person, each further passage of a message counts w.repeat times less, so that one long
-    message does not fill the room.
+    excerpts: what is taken by its words: tokens of excerpts, by the index of the candidate that they are cut from;
+    None: whole candidates. out: what may not be shown.
     """
     if question.about_user or named(question, c.speakers):
-        scores = _spread(scores, c.message, w.repeat)
-    first = _by_words(c, min(BY_WORDS, room.tokens * 4 // 5))
+        scores = _spread(scores, c.message, DEFAULT_WEIGHTS.repeat)
     order = np.argsort(-scores, kind="stable")
-    chosen, used = _fill(c, np.concatenate([first, order[~_among(first, order)]]), room)
-    return order[_among(chosen, order)].tolist(), used
+    if out:
+        order = order[~_mask(out, len(scores))[order]]
+    first = _by_words(c, scores, min(BY_WORDS, room.tokens * 4 // 5)) if excerpts is None else excerpts
+    first = {i: tokens for i, tokens in first.items() if i not in out}
+    chosen, whole, used = _fill(c, order, first, room)
+    return Picked(order[_mask(chosen, len(scores))[order]].tolist(), whole, used)
 
 
-def _among(these: Sequence[int] | Ints, order: Ints) -> Flags:
-    """Which of the indexes in `order`, which has them all, are these."""
-    flags = np.zeros(len(order), np.bool_)
-    flags[np.asarray(these, np.int64)] = True
-    return flags[order]
+def _mask(these: Collection[int], size: int) -> Flags:
+    """Which of so many indexes are these."""
+    flags = np.zeros(size, np.bool_)
+    flags[np.fromiter(these, np.int64, len(these))] = True
+    return flags
 
 
 def coverage(c: Candidates) -> Floats:
@@ -205,19 +223,24 @@ def coverage(c: Candidates) -> Floats:
     return c.bm25 * (1 + BM25_K1 * (1 - BM25_B + BM25_B * length)) / (BM25_K1 + 1)
 
 
-def _by_words(c: Candidates, tokens: int) -> Ints:
-    """The best by their own words alone, in so many tokens; of those that match the same words equally well, one."""
+def by_words(c: Candidates, scores: Floats) -> Ints:
+    """Indexes of what has words of the question, the best by these first, then by score, then what was said last."""
     own = coverage(c)
-    order = np.argsort(-own, kind="stable")[: np.count_nonzero(own > 0)]
-    chosen: list[int] = []
+    return np.lexsort((-c.key, -c.day, -scores, -own))[: np.count_nonzero(own > 0)]
+
+
+def _by_words(c: Candidates, scores: Floats, tokens: int) -> dict[int, int]:
+    """The best by their own words alone, in so many tokens; of those that match the same words equally well, one."""
+    order = by_words(c, scores)
+    chosen: dict[int, int] = {}
     seen: set[float] = set()
-    columns = (order, c.bm25[order].round(2), c.tokens[order] + c.label[order])
-    for i, alike, cost in zip(*(column.tolist() for column in columns), strict=True):
-        if cost <= tokens and alike not in seen:
+    columns = (order, c.bm25[order].round(2), c.tokens[order], c.label[order])
+    for i, alike, size, label in zip(*(column.tolist() for column in columns), strict=True):
+        if size + label <= tokens and alike not in seen:
             seen.add(alike)
-            chosen.append(i)
-            tokens -= cost
-    return np.array(chosen, np.int64)
+            chosen[i] = size
+            tokens -= size + label
+    return chosen
 
 
 def _spread(scores: Floats, message: Ints, repeat: float) -> Floats:
@@ -231,24 +254,32 @@ def _spread(scores: Floats, message: Ints, repeat: float) -> Floats:
     return spread
 
 
-def _fill(c: Candidates, order: Ints, room: Room) -> tuple[list[int], int]:
-    """What does not fit is passed over: a shorter one may fit."""
+def _fill(c: Candidates, order: Ints, excerpts: Mapping[int, int], room: Room) -> tuple[list[int], frozenset[int], int]:
+    """What does not fit is passed over: a shorter one may fit. An excerpt that comes up again is made whole."""
     left = room.tokens
     messages: set[int] = set()
     headers: set[tuple[int, int]] = set()
-    chosen: list[int] = []
-    columns = (order, c.message[order], c.session[order], c.day[order], c.label[order], c.tokens[order])
-    for i, message, session, day, label, tokens in zip(*(column.tolist() for column in columns), strict=True):
+    taken: dict[int, int] = {}
+    whole: set[int] = set()
+    at = np.concatenate([np.fromiter(excerpts, np.int64, len(excerpts)), order])
+    columns = (at, c.message[at], c.session[at], c.day[at], c.label[at], c.tokens[at])
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for turn, (i, message, session, day, label, all_of_it) in enumerate(rows):
+        tokens = excerpts[i] if turn < len(excerpts) else all_of_it
         further = message in messages
         if not further and room.messages is not None and len(messages) >= room.messages:
             continue
         cost = tokens + (1 if further else label) + (0 if (session, day) in headers else HEADER_TOKENS)
+        if i in taken:
+            cost = tokens - taken[i]
         if cost <= left:
             left -= cost
+            taken[i] = tokens
             messages.add(message)
             headers.add((session, day))
-            chosen.append(i)
-    return chosen, room.tokens - left
+            if turn >= len(excerpts):
+                whole.add(i)
+    return [*taken], frozenset(whole), room.tokens - left
 
 
 def in_time_order(c: Candidates, chosen: Sequence[int]) -> list[int]:

@@ -117,8 +117,13 @@ def document_vector(found: Sequence[str]) -> dict[int, float]:
     for term in found:
         index = term_id(term)
         counts[index] = counts.get(index, 0) + 1
-    norm = BM25_K1 * (1 - BM25_B + BM25_B * len(found) / TYPICAL_TERMS)
+    norm = length_norm(len(found)) - 1
     return {index: n * (BM25_K1 + 1) / (n + norm) for index, n in counts.items()}
+
+
+def length_norm(terms: int) -> float:
+    """What BM25 divides by for a word that occurs once in a text of so many terms."""
+    return 1 + BM25_K1 * (1 - BM25_B + BM25_B * terms / TYPICAL_TERMS)
 
 
 def query_vector(found: Sequence[str]) -> dict[int, float]:
@@ -126,13 +131,18 @@ def query_vector(found: Sequence[str]) -> dict[int, float]:
     return {term_id(term): 1.0 for term in found}
 
 
+def sentences(text: str) -> list[str]:
+    """The sentences and lines of a text, without the blanks between them."""
+    return [found for sentence in _SENTENCE.split(text) if (found := sentence.strip())]
+
+
 def passages(text: str) -> list[str]:
     """Split a message into whole sentences of about PASSAGE_WORDS words; a heading stays with what follows it."""
     done: list[str] = []
     current: list[str] = []
     size = 0
-    for sentence in _SENTENCE.split(text):
-        for piece in _pieces(sentence.strip()):
+    for sentence in sentences(text):
+        for piece in _pieces(sentence):
             length = _length(piece)
             heading = bool(current) and size < _SHORT and current[-1].rstrip("*").endswith((":", "#"))
             if current and size + length > PASSAGE_WORDS and not heading:
@@ -145,8 +155,6 @@ def passages(text: str) -> list[str]:
 
 def _pieces(sentence: str) -> list[str]:
     """A sentence, or pieces of it when it is too long: cut after a comma, else after PASSAGE_WORDS words."""
-    if not sentence:
-        return []
     found = _units(sentence)
     done: list[str] = []
     start = 0

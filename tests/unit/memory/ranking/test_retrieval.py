@@ -11,6 +11,7 @@ from massmem.memory.ranking.question import Question, analyse
 from massmem.memory.ranking.retrieval import (
     HEADER_TOKENS,
     Candidates,
+    Picked,
     Room,
     Weights,
     around,
@@ -86,7 +87,7 @@ def test_a_question_answers_less_than_a_statement():
 
 def test_nothing_scores_nothing():
     assert score(NOTHING, candidates([])).tolist() == []
-    assert select(NOTHING, candidates([]), np.zeros(0), Room(100)) == ([], 0)
+    assert select(NOTHING, candidates([]), np.zeros(0), Room(100)) == Picked([], frozenset(), 0)
 
 
 def test_no_match_at_all_divides_by_nothing():
@@ -102,31 +103,57 @@ def test_meaning_adds_and_opposites_do_not_take_away():
 
 
 def test_what_fits_is_shown_best_first():
-    chosen, used = select(NOTHING, candidates([1, 2, 3]), np.array([1.0, 2, 3]), Room(HEADER_TOKENS + 24))
-    assert (chosen, used) == ([2, 1], HEADER_TOKENS + 24)
+    picked = select(NOTHING, candidates([1, 2, 3]), np.array([1.0, 2, 3]), Room(HEADER_TOKENS + 24))
+    assert picked == Picked([2, 1], frozenset({1, 2}), HEADER_TOKENS + 24)
 
 
 def test_what_is_too_long_is_passed_over_for_what_fits():
     c = candidates([3, 2], tokens=[500, 5])
-    assert select(NOTHING, c, np.array([3.0, 2]), Room(50))[0] == [1]
+    assert select(NOTHING, c, np.array([3.0, 2]), Room(50)).chosen == [1]
 
 
 def test_the_number_of_messages_is_bounded_but_not_their_passages():
     c = candidates([4, 3, 2, 1], message=[7, 8, 7, 9])
-    assert select(NOTHING, c, np.array([4.0, 3, 2, 1]), Room(1000, 2))[0] == [0, 1, 2]
-    assert select(NOTHING, c, np.array([4.0, 3, 2, 1]), Room(1000, 0))[0] == []
+    assert select(NOTHING, c, np.array([4.0, 3, 2, 1]), Room(1000, 2)).chosen == [0, 1, 2]
+    assert select(NOTHING, c, np.array([4.0, 3, 2, 1]), Room(1000, 0)).chosen == []
 
 
 def test_answers_about_a_person_are_spread_over_messages():
     c = candidates([4, 3, 3], message=[7, 7, 8])
     scores = np.array([4.0, 3.5, 3])
-    assert select(NOTHING, c, scores, Room(1000))[0] == [0, 1, 2]
-    assert select(analyse("my kites"), c, scores, Room(1000))[0] == [0, 2, 1]
+    assert select(NOTHING, c, scores, Room(1000)).chosen == [0, 1, 2]
+    assert select(analyse("my kites"), c, scores, Room(1000)).chosen == [0, 2, 1]
 
 
 def test_time_order_keeps_a_sessions_day_together_and_puts_facts_after_it():
     c = candidates([0] * 4, key=[5, 6, 900, 1 << 62], session=[1, 1, 0, 1], day=[2, 3, 2, 2])
     assert in_time_order(c, [3, 2, 1, 0]) == [2, 0, 3, 1]
+
+
+def test_of_equal_matches_the_newest_is_taken_by_its_words():
+    """The two say the same as far as words tell, and the room is too small for both: what was said last holds."""
+    c = candidates([3, 3], tokens=[20, 20], key=[0, 100])
+    assert select(NOTHING, c, np.array([1.0, 1]), Room(40)).chosen == [1]
+    assert select(NOTHING, c, np.array([2.0, 1]), Room(40)).chosen == [0]
+
+
+def test_an_excerpt_that_fits_is_shown_where_its_passage_does_not():
+    c = candidates([3, 2], tokens=[30, 30])
+    picked = select(NOTHING, c, np.array([1.0, 2]), Room(HEADER_TOKENS + 12 + 12), {0: 10, 1: 10})
+    assert picked == Picked([1, 0], frozenset(), HEADER_TOKENS + 24)
+
+
+def test_an_excerpt_becomes_whole_where_there_is_room_for_it():
+    c = candidates([3, 2], tokens=[30, 30])
+    picked = select(NOTHING, c, np.array([1.0, 2]), Room(HEADER_TOKENS + 12 + 32), {0: 10, 1: 10})
+    assert picked == Picked([1, 0], frozenset({1}), HEADER_TOKENS + 12 + 32)
+
+
+def test_what_may_not_be_shown_makes_room():
+    c = candidates([3, 2], tokens=[30, 30])
+    room = Room(HEADER_TOKENS + 32)
+    assert select(NOTHING, c, np.array([2.0, 1]), room, out={0}).chosen == [1]
+    assert select(NOTHING, c, np.array([2.0, 1]), room, {0: 10}, {0}).chosen == [1]
 
 
 @given(
@@ -137,7 +164,8 @@ def test_time_order_keeps_a_sessions_day_together_and_puts_facts_after_it():
 def test_the_room_is_never_exceeded(rows: list[tuple[float, int, int, int]], tokens: int, messages: int | None):
     scores = np.array([row[0] for row in rows])
     c = candidates([0] * len(rows), tokens=[r[1] for r in rows], message=[r[2] for r in rows], day=[r[3] for r in rows])
-    chosen, used = select(analyse("my kites"), c, scores, Room(tokens, messages))
+    picked = select(analyse("my kites"), c, scores, Room(tokens, messages))
+    chosen, used = picked.chosen, picked.tokens
     shown = {int(c.message[i]) for i in chosen}
     days = {int(c.day[i]) for i in chosen}
     cost = (
