@@ -39,7 +39,9 @@ async def findings(situation: Situation) -> AsyncIterator[Finding]:
                 found = await check(situation)
         except MassmemError as e:
             found = [failed(e.message, e.hint)]
-        except TimeoutError:
+        except TimeoutError:  # which is an OSError, too
             found = [failed(f"took more than {PATIENCE:g} s", "see what it waits for with --debug on a question")]
+        except OSError as e:
+            found = [failed(f"cannot be checked: {e}", "look at the owner and the permissions of this file")]
         for finding in found:
             yield finding.of(name)

@@ -10,6 +10,9 @@ from massmem.cli.checks.finding import Finding, Situation, failed, ok, skipped
 from massmem.render.figures import plural
 
 _NAMED = 5
+_NO_SECRETS = {"models", "config.yaml", "config.schema.json"}
+"""What a user may have made by hand, or fetched; a key stands in none of them."""
+
 _SYSTEM_LOCKS = Path("/proc/locks")
 
 Inode = tuple[int, int]
@@ -36,7 +39,7 @@ def _private(home: Path) -> Iterator[Path]:
     """What is in a folder that only its owner may enter, nobody else reaches; but files get copied and moved."""
     yield home
     for path in home.iterdir():
-        if not path.is_symlink() and path.name != "models":
+        if not path.is_symlink() and path.name not in _NO_SECRETS:
             yield path
 
 

@@ -18,12 +18,19 @@ from tests.support.cli import massmem, script, write_team
 from tests.support.provider_stub import KEY, Http, OpenAIWire, Say, Stub, running_stub
 
 QUIET = {"persistent_memory": {"embedding": {"model": "none"}}}
+OFF = {"enabled": False}
 TITLES = list(CHECKS)
 
 
 @pytest.fixture
 def team(tmp_path: Path) -> str:
     return write_team(tmp_path, script("one"), script("two"), memory=QUIET)
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> str:
+    """A team without memory: its checks take the longest."""
+    return write_team(tmp_path, script("one"), memory=OFF)
 
 
 def says(value: object, status: int = 200) -> Http:
@@ -64,8 +71,8 @@ def test_a_home_in_use_passes(team: str, home: Path, capsys: pytest.CaptureFixtu
     assert again["index"] == found["index"], "the check leaves nothing behind"
 
 
-def test_for_people(team: str, capsys: pytest.CaptureFixture[str]):
-    assert main(["doctor", "--config", team]) == 0
+def test_for_people(plain: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["doctor", "--config", plain]) == 0
     out = capsys.readouterr().out
     assert out.splitlines()[0].startswith("ok       python       massmem ")
     assert out.splitlines()[-1].endswith(" checks, none failed")
@@ -88,48 +95,60 @@ def test_no_such_file(capsys: pytest.CaptureFixture[str]):
     assert (code, found["config"][0]["status"]) == (1, "failed")
 
 
-def test_files_that_others_may_read(team: str, home: Path, capsys: pytest.CaptureFixture[str]):
+def test_files_that_others_may_read(plain: str, home: Path, capsys: pytest.CaptureFixture[str]):
     own = home / ".massmem"
     own.mkdir(mode=0o755)
-    code, found = report(capsys, "--config", team)
+    code, found = report(capsys, "--config", plain)
     (row,) = found["permissions"]
     assert (code, row["status"]) == (1, "failed")
     subprocess.run(["bash", "-c", row["fix"]], check=False, capture_output=True)
     assert own.stat().st_mode & 0o077 == 0
 
 
-def test_a_damaged_database(team: str, home: Path, capsys: pytest.CaptureFixture[str]):
-    assert massmem("--config", team, "Why?").returncode == 0
+def test_a_configuration_that_others_may_read_holds_no_secret(home: Path, capsys: pytest.CaptureFixture[str]):
+    own = home / ".massmem"
+    own.mkdir(mode=0o700)
+    (own / "config.yaml").write_text("agent: {id: a, backend: {type: scripted}}\nmemory: {enabled: false}\n")
+    (own / "config.yaml").chmod(0o644)
+    code, found = report(capsys)
+    assert (code, found["permissions"][0]["status"]) == (0, "ok")
+    assert {row["text"] for check in ("embedding", "index", "memory") for row in found[check]} == {
+        "memory is switched off"
+    }
+
+
+def test_a_damaged_database(plain: str, home: Path, capsys: pytest.CaptureFixture[str]):
+    assert massmem("--config", plain, "Why?").returncode == 0
     database = home / ".massmem" / "massmem.db"
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     with database.open("r+b") as file:
         file.seek(4096 * 8)
         file.write(os.urandom(4096 * 12))
-    code, found = report(capsys, "--config", team)
+    code, found = report(capsys, "--config", plain)
     assert code == 1
     assert found["store"][0]["status"] == "failed"
     assert "massmem store recover" in found["store"][0]["fix"]
 
 
-def test_a_database_of_a_newer_massmem(team: str, home: Path, capsys: pytest.CaptureFixture[str]):
-    assert massmem("--config", team, "Why?").returncode == 0
+def test_a_database_of_a_newer_massmem(plain: str, home: Path, capsys: pytest.CaptureFixture[str]):
+    assert massmem("--config", plain, "Why?").returncode == 0
     with closing(sqlite3.connect(home / ".massmem" / "massmem.db")) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
         connection.commit()
-    code, found = report(capsys, "--config", team)
+    code, found = report(capsys, "--config", plain)
     assert (code, found["store"][0]["fix"]) == (1, "update massmem")
 
 
-def test_a_damaged_list(team: str, home: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_damaged_list(plain: str, home: Path, capsys: pytest.CaptureFixture[str]):
     (home / ".massmem").mkdir(mode=0o700)
     (home / ".massmem" / "sessions.json").write_text("{")
-    code, found = report(capsys, "--config", team)
+    code, found = report(capsys, "--config", plain)
     assert code == 1
     assert found["registry"][0]["fix"] == "massmem --list-sessions makes it again from the store"
 
 
-def test_who_holds_a_lock(team: str, home: Path, capsys: pytest.CaptureFixture[str]):
+def test_who_holds_a_lock(plain: str, home: Path, capsys: pytest.CaptureFixture[str]):
     locks = home / ".massmem" / "locks"
     locks.mkdir(parents=True, mode=0o700)
     (home / ".massmem").chmod(0o700)
@@ -141,13 +160,13 @@ def test_who_holds_a_lock(team: str, home: Path, capsys: pytest.CaptureFixture[s
     try:
         assert holder.stdout is not None
         holder.stdout.readline()
-        code, found = report(capsys, "--config", team)
+        code, found = report(capsys, "--config", plain)
     finally:
         holder.kill()
         holder.communicate()
     assert code == 0
     assert found["locks"][0]["details"][0].startswith(f"locks/s.lock: process {holder.pid} (python")
-    assert report(capsys, "--config", team)[1]["locks"][0]["text"] == "1 lock, all of them free"
+    assert report(capsys, "--config", plain)[1]["locks"][0]["text"] == "1 lock, all of them free"
 
 
 async def checked(*arguments: str) -> tuple[int, dict[str, list[dict[str, Any]]]]:
@@ -161,7 +180,7 @@ async def checked(*arguments: str) -> tuple[int, dict[str, list[dict[str, Any]]]
 def backed_by(tmp_path: Path, *backends: dict[str, Any]) -> str:
     path = tmp_path / "team.yaml"
     agents = [{"id": f"a{i}", "backend": backend} for i, backend in enumerate(backends)]
-    path.write_text(json.dumps({"agents": agents, "memory": QUIET}))
+    path.write_text(json.dumps({"agents": agents, "memory": OFF}))
     return str(path)
 
 
