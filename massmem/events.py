@@ -98,7 +98,10 @@ class AgentDelta(EventBase):
 
 
 class AgentRetrying(EventBase):
-    """The request failed and is sent again after `delay` seconds; deltas since `agent_started` are void."""
+    """The request failed and is sent again after `delay` seconds; deltas since `agent_started` are void.
+
+    Where a tool has been used since then, only those after its `tool_returned`.
+    """
 
     type: Literal["agent_retrying"] = "agent_retrying"
     agent_id: str

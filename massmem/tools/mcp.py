@@ -226,6 +226,7 @@ async def _listed(client: Client) -> tuple[ToolSpec, ...]:
         page = await client.list_tools(cursor=cursor)
         for tool in page.tools:
             schema: dict[str, Any] = {"type": "object", "properties": {}, **tool.input_schema}
+            schema.pop("$schema", None)  # some providers take no key that they do not know
             found.append(ToolSpec(tool.name, plain(tool.description or tool.title or "")[:_DESCRIPTION], schema))
         cursor = page.next_cursor
         if cursor is None:

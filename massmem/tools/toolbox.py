@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import importlib.util
+import logging
 import os
 import re
 import shutil
@@ -155,5 +156,7 @@ def _library() -> "type[McpServer]":
     from massmem.tools.mcp import McpServer
 
     importlib.import_module("jsonschema")
+    # It logs what servers say when it cannot read that, which is nobody's business; what fails is told in results.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
 
     return McpServer

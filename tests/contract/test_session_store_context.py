@@ -9,7 +9,7 @@ from massmem.events import Event
 from massmem.records import SessionRecord
 from massmem.store import open_store
 from massmem.store.base import SessionStore
-from tests.support.sample_turn import START, begin, compressed, event
+from tests.support.sample_turn import START, begin, called, compressed, event, returned
 from tests.support.stores import NewPlace
 
 ID = "session_a"
@@ -50,3 +50,18 @@ async def test_what_a_tool_gave_back_is_kept_found_and_remembered(store: Session
     (found,) = await store.search_text("pump", [ID])
     assert (found.seq, found.kind, found.metadata) == (seq, "tool_result", {"tool": "read"})
     assert seq in {row.seq for row in await store.due_recordings("episode", 10, ID)}
+
+
+async def test_a_call_and_its_result_are_kept_and_remembered_only_where_that_is_wanted(store: SessionStore) -> None:
+    await store.append(ID, 1, [begin("ann")])
+    call = called(1).model_copy(update={"reasoning": "Read it first."})
+    result = returned(2).model_copy(update={"call_id": "call_r1b1n1", "recorded": False})
+    seqs = await store.append(ID, 1, [call, result])
+    messages = [(m.seq, m.kind, m.metadata.get("call")) for m in await store.turn_messages(ID, 1)]
+    assert messages[1:] == [
+        (seqs[0] - 1, "reasoning", None),
+        (seqs[0], "tool_call", "call_r1b1n1"),
+        (seqs[1], "tool_result", "call_r1b1n1"),
+    ]
+    assert (await store.turn_events(ID, 1))[1:] == [call, result]
+    assert not {*seqs} & {row.seq for row in await store.due_recordings("episode", 10, ID)}

@@ -125,6 +125,15 @@ async def test_a_server_that_dies_in_a_call_does_not_end_the_turn(tmp_path: Path
     assert not running()
 
 
+async def test_what_a_server_writes_beside_the_protocol_is_shown_and_logged_nowhere(
+    tmp_path: Path, home: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+):
+    with caplog.at_level("DEBUG"):
+        events = await turn(team({"answer": [{"call": {"tool": "noise"}}, "{result}"]}, server(tmp_path / "c")), home)
+    assert answer(events) == "done"
+    assert "private-noise" not in caplog.text + "".join(capfd.readouterr())
+
+
 async def test_rounds_of_tools_are_bounded(tmp_path: Path, home: Path):
     log = tmp_path / "calls"
     config = team({"answer": [{**ECHO, "text": "enough"}]}, server(log), coordination={"max_tool_rounds": 3})

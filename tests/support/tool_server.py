@@ -66,6 +66,13 @@ def fail() -> str:
 
 
 @server.tool()
+def noise() -> str:
+    """Write where only the protocol may."""
+    os.write(1, b"debug: private-noise\n")
+    return "done"
+
+
+@server.tool()
 def hostile() -> list[TextContent | ImageContent]:
     """Text that wants to be more than text, and a picture."""
     note("hostile")
