@@ -6,6 +6,7 @@ import sys
 from typing import get_args
 
 from massmem import config, events
+from massmem.cli.chat import table
 from massmem.config.models import TeamConfig
 from massmem.providers.presets import PRESETS
 
@@ -45,6 +46,15 @@ def backends_table() -> str:
         if preset.key_variables and not preset.needs_key:
             keys += " (optional)"
         rows.append(f"| `{name}` | {keys} | {_endpoint(preset.base_url, preset.kind, preset.url_variable)} |")
+    return "\n".join(rows)
+
+
+def chat_table() -> str:
+    """The commands of interactive mode."""
+    rows = ["| in a conversation | what |", "|---|---|"]
+    for command in table.COMMANDS.values():
+        used = f"/{command.name} {command.usage}".strip().replace("|", "\\|")
+        rows.append(f"| `{used}` | {command.summary} |")
     return "\n".join(rows)
 
 

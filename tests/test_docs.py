@@ -23,6 +23,7 @@ NOT_RUN = {
     "@examples/mixed": "it needs keys",
     "@examples/ollama": "it needs a running Ollama",
     '"It is O-12345"': "it replies to a turn that waits; tests/e2e/test_waiting_for_params.py has one",
+    "massmem init": "the user has a configuration; tests/integration has init",
     "massmem serve": "it serves until it is stopped; tests/e2e/test_server_clients.py uses it",
     "curl ": "it needs the service of the line before; tests/e2e/test_server_clients.py has curl",
     "export MASSMEM": "it sets a variable only",
@@ -86,6 +87,16 @@ def test_every_yaml_block_is_a_valid_configuration(tmp_path: Path):
         config, warnings = load_config(path, {})
         assert len(config.agents) == len(yaml.safe_load(block)["agents"])
         assert warnings == []
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_every_program_runs(block: str, user: Path):
+    result = subprocess.run(
+        [sys.executable, "-c", block],
+        cwd=ROOT, env=os.environ | {"HOME": str(user)}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip()
 
 
 def test_every_command_and_script_is_mentioned():
