@@ -13,7 +13,7 @@ from sqlalchemy import exc
 from massmem.errors import SessionBusyError
 from massmem.events import EVENT, Event
 from massmem.records import LogEntry
-from massmem.store import projection
+from massmem.store import changes, projection
 from massmem.store.dialect import Dialect
 from massmem.store.recordings import LAST_POSITION, QUEUE_EXTRACTION, queue_row
 from massmem.store.rows import Payload, missing
@@ -113,13 +113,13 @@ def restore(connection: sa.Connection, dialect: Dialect, session_id: str, entrie
         connection.execute(INSERTS["recordings"], rows)
 
 
-def _operations(session_id: str, turn: int, numbered: Iterable[Numbered]) -> list[projection.RowOp]:
+def _operations(session_id: str, turn: int, numbered: Iterable[Numbered]) -> list[changes.RowOp]:
     return [op for seq, event, _ in numbered for op in projection.project(session_id, turn, seq, event)]
 
 
-def _is_queueing(operation: projection.RowOp) -> bool:
+def _is_queueing(operation: changes.RowOp) -> bool:
     match operation:
-        case projection.QueueExtraction() | projection.Insert("recordings"):
+        case changes.QueueExtraction() | changes.Insert("recordings"):
             return True
         case _:
             return False
@@ -130,7 +130,7 @@ def _store(
     dialect: Dialect,
     turn: tuple[str, int],
     numbered: Sequence[Numbered],
-    operations: Sequence[projection.RowOp],
+    operations: Sequence[changes.RowOp],
 ) -> None:
     """turn: its session and number."""
     rows = [_event_row(*turn, *item) for item in numbered]
@@ -152,7 +152,7 @@ def _apply(
     connection: sa.Connection,
     dialect: Dialect,
     where: dict[str, Any],
-    operations: Iterable[projection.RowOp],
+    operations: Iterable[changes.RowOp],
     last_event: dict[str, Any],
 ) -> None:
     """where: the parameters of_session and of_turn. Rows come first: changes refer to rows of the same batch."""
@@ -163,15 +163,15 @@ def _apply(
     ends: list[dict[str, Any]] = []
     for operation in operations:
         match operation:
-            case projection.Insert(table, row):
+            case changes.Insert(table, row):
                 rows[table].append(row)
-            case projection.SetTurn(row):
+            case changes.SetTurn(row):
                 turn |= row
-            case projection.VoidBallots(agents, before):
+            case changes.VoidBallots(agents, before):
                 voids.append({"agents": agents, "before": before})
-            case projection.QueueExtraction(seq, at):
+            case changes.QueueExtraction(seq, at):
                 ends.append({"end": seq, "at": at})
-            case projection.SetSession(title, last_message, status):
+            case changes.SetSession(title, last_message, status):
                 session["new_title"] = session["new_title"] or title
                 session["new_last"] = last_message or session["new_last"]
                 session["new_status"] = status or session["new_status"]
@@ -187,12 +187,12 @@ def _apply(
     connection.execute(UPDATE_SESSION, session)
 
 
-def _number(operations: Iterable[projection.RowOp], last: int | None) -> None:
+def _number(operations: Iterable[changes.RowOp], last: int | None) -> None:
     """Give the episodes among the rows their positions. last: that of the session's newest episode so far."""
     position = -1 if last is None else last
     for operation in operations:
         match operation:
-            case projection.Insert("recordings", {"kind": "episode"} as row):
+            case changes.Insert("recordings", {"kind": "episode"} as row):
                 position += 1
                 row["position"] = position
             case _:

@@ -5,78 +5,34 @@ reasoning: the reasoning message comes first (seq - 1), then the event and its m
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from hashlib import sha256
 from typing import Any, Literal, assert_never
 
 from massmem import events as ev
-from massmem.memory.recording.recorded import worth_recording
-from massmem.messages import Usage
-from massmem.records import MessageKind, RecordingKind, SessionStatus
+from massmem.records import MessageKind, SessionStatus
+from massmem.store.changes import (
+    Insert,
+    Place,
+    QueueExtraction,
+    RowOp,
+    SetSession,
+    SetTurn,
+    VoidBallots,
+    episode,
+    message,
+    reasoning,
+    recording,
+    tokens,
+    used,
+)
 
 TITLE_LENGTH = 80
 LAST_MESSAGE_LENGTH = 200
 HISTORY_CLEARED = "The history was cleared here: the agents are shown nothing of what was said before."
 
-Table = Literal["chat_messages", "turns", "answers", "ballots", "recordings", "requests"]
-
-
-@dataclass(frozen=True, slots=True)
-class Insert:
-    table: Table
-    row: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class SetTurn:
-    """Columns of the turn's row that get a new value."""
-
-    row: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class VoidBallots:
-    """The turn's ballots of these agents with a smaller seq no longer count."""
-
-    agents: tuple[str, ...]
-    before: int
-
-
-@dataclass(frozen=True, slots=True)
-class SetSession:
-    """None leaves a column as it is; the title is only set while there is none."""
-
-    title: str | None = None
-    last_message: str | None = None
-    status: SessionStatus | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class QueueExtraction:
-    """Facts are to be extracted from what each agent did in the turn up to `seq`, since this was last queued."""
-
-    seq: int
-    at: datetime
-
-
-RowOp = Insert | SetTurn | VoidBallots | SetSession | QueueExtraction
-
 _TurnEvent = ev.TurnStarted | ev.TurnResumed | ev.TurnCompleted | ev.TurnFailed | ev.TurnInterrupted
 _UserEvent = ev.TurnWaiting | ev.UserReplied | ev.TurnAbandoned
 _SessionEvent = ev.MessageAdded | ev.NoteAdded | ev.HistoryCleared | ev.TurnUndone
 _AgentsEvent = ev.AnswerSubmitted | ev.BallotCast | ev.BallotsVoided | ev.AgentFailed | ev.ParamRequested
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where an event stands in the log."""
-
-    session_id: str
-    turn: int
-    seq: int
-    at: datetime
 
 
 def numbers_taken(event: ev.Event) -> int:
@@ -92,7 +48,7 @@ def numbers_taken(event: ev.Event) -> int:
 
 def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[RowOp]:
     """The row operations of one event; seq: the event's own number, the last one that it takes."""
-    place = _Place(session_id, turn, seq, event.at)
+    place = Place(session_id, turn, seq, event.at)
     match event:
         case ev.TurnStarted() | ev.TurnResumed() | ev.TurnCompleted() | ev.TurnFailed() | ev.TurnInterrupted():
             return _of_turn(place, event)
@@ -127,7 +83,7 @@ def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[RowOp
             assert_never(event)
 
 
-def _of_turn(place: _Place, event: _TurnEvent) -> list[RowOp]:
+def _of_turn(place: Place, event: _TurnEvent) -> list[RowOp]:
     match event:
         case ev.TurnStarted():
             return _turn_started(place, event)
@@ -142,13 +98,13 @@ def _of_turn(place: _Place, event: _TurnEvent) -> list[RowOp]:
             return _turn_ended(place, "interrupted")
 
 
-def _of_user(place: _Place, event: _UserEvent | _SessionEvent) -> list[RowOp]:
+def _of_user(place: Place, event: _UserEvent | _SessionEvent) -> list[RowOp]:
     match event:
         case ev.TurnWaiting():
             return _turn_waiting(place, event)
         case ev.UserReplied():
             # Not queued to be remembered: it may be a value, which stays in the session.
-            said = _message(place, "user", event.text, metadata={"param": event.param})
+            said = message(place, "user", event.text, metadata={"param": event.param})
             return [said, *_request(place, event.request)]
         case ev.TurnAbandoned():
             return _turn_ended(place, "abandoned")
@@ -156,22 +112,22 @@ def _of_user(place: _Place, event: _UserEvent | _SessionEvent) -> list[RowOp]:
             return _of_session(place, event)
 
 
-def _of_session(place: _Place, event: _SessionEvent) -> list[RowOp]:
+def _of_session(place: Place, event: _SessionEvent) -> list[RowOp]:
     match event:
         case ev.MessageAdded():
             return _message_added(place, event)
         case ev.NoteAdded():
-            said = _message(place, "user", event.text, metadata={"note": True})
-            return [said, _recording(place, "episode", None)]
+            said = message(place, "user", event.text, metadata={"note": True})
+            return [said, recording(place, "episode", None)]
         case ev.HistoryCleared():
             # Every agent's view begins after it: `latest_summary` finds it under the agent "".
             metadata = {"cleared": True, "until": place.seq}
-            return [_message(place, "injection", HISTORY_CLEARED, agent=("", 0), metadata=metadata)]
+            return [message(place, "injection", HISTORY_CLEARED, agent=("", 0), metadata=metadata)]
         case ev.TurnUndone():
             return [SetTurn({"status": "undone"}), SetSession(status="completed")]
 
 
-def _of_context(place: _Place, event: ev.ToolCalled | ev.ToolReturned | ev.ContextCompressed) -> list[RowOp]:
+def _of_context(place: Place, event: ev.ToolCalled | ev.ToolReturned | ev.ContextCompressed) -> list[RowOp]:
     match event:
         case ev.ToolCalled():
             return _tool_called(place, event)
@@ -181,7 +137,7 @@ def _of_context(place: _Place, event: ev.ToolCalled | ev.ToolReturned | ev.Conte
             return _context_compressed(place, event)
 
 
-def _of_agents(place: _Place, event: _AgentsEvent) -> list[RowOp]:
+def _of_agents(place: Place, event: _AgentsEvent) -> list[RowOp]:
     match event:
         case ev.AnswerSubmitted():
             return _answer_submitted(place, event)
@@ -195,66 +151,7 @@ def _of_agents(place: _Place, event: _AgentsEvent) -> list[RowOp]:
             return _param_requested(place, event)
 
 
-def message_id(session_id: str, seq: int) -> str:
-    """32 hex digits, unique over all sessions.
-
-    Derived and not random, so that tables rebuilt from the log keep the ids that memories refer to; and rising
-    within a session, so that the index over ids grows at one place instead of touching a random page per message.
-    """
-    return f"{sha256(session_id.encode()).hexdigest()[:16]}{seq:016x}"
-
-
-def _message(
-    place: _Place,
-    kind: MessageKind,
-    content: str,
-    *,
-    agent: tuple[str, int] | None = None,
-    final: bool = False,
-    metadata: Mapping[str, Any] | None = None,
-) -> Insert:
-    """agent: its id and the round, None for the user."""
-    seq = place.seq - 1 if kind == "reasoning" else place.seq
-    agent_id, round_ = agent or (None, 0)
-    row = {
-        "id": message_id(place.session_id, seq),
-        "session_id": place.session_id,
-        "seq": seq,
-        "turn": place.turn,
-        "round": round_,
-        "kind": kind,
-        "role": kind if kind in ("user", "system") else "assistant",
-        "agent_id": agent_id,
-        "content": content,
-        "final": final,
-        "tokens": None,
-        "confidence": None,
-        "escalated": False,
-        "metadata": dict(metadata or {}),
-        "created_at": place.at,
-    }
-    return Insert("chat_messages", row)
-
-
-def _recording(place: _Place, kind: RecordingKind, agent_id: str | None) -> Insert:
-    """An episode's position is left to whoever knows how many there are already."""
-    row = {
-        "session_id": place.session_id,
-        "seq": place.seq,
-        "kind": kind,
-        "agent_id": agent_id or "",
-        "turn": place.turn,
-        "position": None,
-        "created_at": place.at,
-    }
-    return Insert("recordings", row)
-
-
-def _episode(place: _Place, agent_id: str | None, text: str) -> list[RowOp]:
-    return [_recording(place, "episode", agent_id)] if worth_recording(text) else []
-
-
-def _turn_started(place: _Place, event: ev.TurnStarted) -> list[RowOp]:
+def _turn_started(place: Place, event: ev.TurnStarted) -> list[RowOp]:
     row = {
         "session_id": place.session_id,
         "turn": place.turn,
@@ -264,8 +161,8 @@ def _turn_started(place: _Place, event: ev.TurnStarted) -> list[RowOp]:
         "started_at": place.at,
     }
     return [
-        _message(place, "user", event.question),
-        *_episode(place, None, event.question),
+        message(place, "user", event.question),
+        *episode(place, None, event.question),
         Insert("turns", row),
         *_request(place, event.request),
         SetSession(
@@ -276,62 +173,62 @@ def _turn_started(place: _Place, event: ev.TurnStarted) -> list[RowOp]:
     ]
 
 
-def _request(place: _Place, name: str) -> list[RowOp]:
+def _request(place: Place, name: str) -> list[RowOp]:
     if not name:
         return []
     return [Insert("requests", {"session_id": place.session_id, "name": name, "seq": place.seq})]
 
 
-def _answer_submitted(place: _Place, event: ev.AnswerSubmitted) -> list[RowOp]:
+def _answer_submitted(place: Place, event: ev.AnswerSubmitted) -> list[RowOp]:
     agent = (event.agent_id, event.round)
     row = _action(place, *agent) | {"number": event.number}
     return [
-        *_reasoning(place, agent, event.reasoning),
-        _message(place, "assistant", event.content, agent=agent, metadata=_used(event.usage)),
-        *_episode(place, event.agent_id, event.content),
+        *reasoning(place, agent, event.reasoning),
+        message(place, "assistant", event.content, agent=agent, metadata=used(event.usage)),
+        *episode(place, event.agent_id, event.content),
         Insert("answers", row),
     ]
 
 
-def _ballot_cast(place: _Place, event: ev.BallotCast) -> list[RowOp]:
+def _ballot_cast(place: Place, event: ev.BallotCast) -> list[RowOp]:
     agent = (event.agent_id, event.round)
     said = json.dumps({"vote": {"reason": event.reason, "choice": event.choice}}, ensure_ascii=False)
     row = _action(place, *agent) | {"choice": event.choice, "void": False}
     return [
-        *_reasoning(place, agent, event.reasoning),
-        _message(place, "tool_call", said, agent=agent, metadata=_used(event.usage)),
-        *_episode(place, event.agent_id, event.reason),
+        *reasoning(place, agent, event.reasoning),
+        message(place, "tool_call", said, agent=agent, metadata=used(event.usage)),
+        *episode(place, event.agent_id, event.reason),
         Insert("ballots", row),
     ]
 
 
-def _param_requested(place: _Place, event: ev.ParamRequested) -> list[RowOp]:
+def _param_requested(place: Place, event: ev.ParamRequested) -> list[RowOp]:
     agent = (event.agent_id, event.round)
     said = json.dumps({"ask_user": {"param": event.param, "prompt": event.prompt}}, ensure_ascii=False)
     return [
-        *_reasoning(place, agent, event.reasoning),
-        _message(place, "tool_call", said, agent=agent, metadata=_used(event.usage)),
+        *reasoning(place, agent, event.reasoning),
+        message(place, "tool_call", said, agent=agent, metadata=used(event.usage)),
     ]
 
 
-def _agent_failed(place: _Place, event: ev.AgentFailed) -> list[RowOp]:
+def _agent_failed(place: Place, event: ev.AgentFailed) -> list[RowOp]:
     if not event.partial:
         return []
-    metadata = {"partial": True, "error": event.error} | _used(event.usage)
+    metadata = {"partial": True, "error": event.error} | used(event.usage)
     return [
-        _message(place, "assistant", event.partial, agent=(event.agent_id, event.round), metadata=metadata),
-        *_episode(place, event.agent_id, event.partial),
+        message(place, "assistant", event.partial, agent=(event.agent_id, event.round), metadata=metadata),
+        *episode(place, event.agent_id, event.partial),
     ]
 
 
-def _tool_called(place: _Place, event: ev.ToolCalled) -> list[RowOp]:
+def _tool_called(place: Place, event: ev.ToolCalled) -> list[RowOp]:
     """What the call cost is part of what the step does, which its answer tells."""
     agent = (event.agent_id, event.round)
     said = f"{{{json.dumps(event.name, ensure_ascii=False)}: {_as_json(event.arguments)}}}"
     metadata = {"call": event.call_id, **({"said": event.text} if event.text else {})}
     return [
-        *_reasoning(place, agent, event.reasoning),
-        _message(place, "tool_call", said, agent=agent, metadata=metadata),
+        *reasoning(place, agent, event.reasoning),
+        message(place, "tool_call", said, agent=agent, metadata=metadata),
     ]
 
 
@@ -344,96 +241,79 @@ def _as_json(arguments: str) -> str:
     return arguments
 
 
-def _tool_returned(place: _Place, event: ev.ToolReturned) -> list[RowOp]:
+def _tool_returned(place: Place, event: ev.ToolReturned) -> list[RowOp]:
     agent = (event.agent_id, event.round)
     metadata: dict[str, Any] = {"tool": event.name}
     if event.call_id:
         metadata |= {"call": event.call_id, "failed": event.failed}
     return [
-        _message(place, "tool_result", event.content, agent=agent, metadata=metadata),
-        *(_episode(place, event.agent_id, event.content) if event.recorded else []),
+        message(place, "tool_result", event.content, agent=agent, metadata=metadata),
+        *(episode(place, event.agent_id, event.content) if event.recorded else []),
     ]
 
 
-def _context_compressed(place: _Place, event: ev.ContextCompressed) -> list[RowOp]:
+def _context_compressed(place: Place, event: ev.ContextCompressed) -> list[RowOp]:
     """The summary as a message that later turns start from; not one of a step alone, which its answer outlives."""
     if event.until is None or not event.summary:
         return []
     metadata = {"summary": True, "until": event.until, "kept": event.kept, "removed": event.removed, "by": event.by}
     agent = (event.agent_id, event.round)
-    return [_message(place, "injection", event.summary, agent=agent, metadata=metadata | _used(event.usage))]
+    return [message(place, "injection", event.summary, agent=agent, metadata=metadata | used(event.usage))]
 
 
-def _turn_completed(place: _Place, event: ev.TurnCompleted) -> list[RowOp]:
+def _turn_completed(place: Place, event: ev.TurnCompleted) -> list[RowOp]:
     agent = (event.winner, 0)
-    metadata = {"presented": event.presented, "limit": event.limit, "turn_usage": _tokens(event.usage)}
-    final = _message(place, "assistant", event.answer, agent=agent, final=True, metadata=metadata)
+    metadata = {"presented": event.presented, "limit": event.limit, "turn_usage": tokens(event.usage)}
+    final = message(place, "assistant", event.answer, agent=agent, final=True, metadata=metadata)
     final.row.update(confidence=event.confidence, escalated=event.escalated)
     ended = {"status": "completed", "winner": event.winner, "answer_seq": place.seq, "ended_at": place.at}
     return [
-        *_reasoning(place, agent, event.reasoning),
+        *reasoning(place, agent, event.reasoning),
         final,
         # An answer that is shown as it is was recorded when it was submitted.
-        *(_episode(place, event.winner, event.answer) if event.presented else []),
-        _recording(place, "complete", event.winner),
+        *(episode(place, event.winner, event.answer) if event.presented else []),
+        recording(place, "complete", event.winner),
         QueueExtraction(place.seq, place.at),
         SetTurn(ended),
         SetSession(last_message=_one_line(event.answer, LAST_MESSAGE_LENGTH), status="completed"),
     ]
 
 
-def _turn_ended(place: _Place, status: Literal["failed", "interrupted", "abandoned"]) -> list[RowOp]:
+def _turn_ended(place: Place, status: Literal["failed", "interrupted", "abandoned"]) -> list[RowOp]:
     ended = SetTurn({"status": status, "ended_at": place.at})
     of_session: SessionStatus = "interrupted" if status == "abandoned" else status
     return [QueueExtraction(place.seq, place.at), ended, SetSession(status=of_session)]
 
 
-def _turn_waiting(place: _Place, event: ev.TurnWaiting) -> list[RowOp]:
+def _turn_waiting(place: Place, event: ev.TurnWaiting) -> list[RowOp]:
     """What the user was asked is part of the conversation, once."""
     waiting: list[RowOp] = [SetTurn({"status": "waiting", "ended_at": place.at}), SetSession(status="waiting")]
     if event.shown:
         return waiting
     metadata = {"waiting_for": event.param, "asked": event.asked}
-    prompt = _message(place, "assistant", event.prompt, agent=(event.agents[0], 0), final=True, metadata=metadata)
+    prompt = message(place, "assistant", event.prompt, agent=(event.agents[0], 0), final=True, metadata=metadata)
     return [prompt, *waiting, SetSession(last_message=_one_line(event.prompt, LAST_MESSAGE_LENGTH))]
 
 
-def _message_added(place: _Place, event: ev.MessageAdded) -> list[RowOp]:
+def _message_added(place: Place, event: ev.MessageAdded) -> list[RowOp]:
     """It belongs to the conversation as if it had been said there; nobody has asked to have it remembered."""
     if event.role == "system":
-        return [_message(place, "system", event.text, metadata=event.metadata)]
+        return [message(place, "system", event.text, metadata=event.metadata)]
     if event.role == "tool":
-        return [_message(place, "tool_result", event.text, agent=("", 0), metadata=event.metadata)]
+        return [message(place, "tool_result", event.text, agent=("", 0), metadata=event.metadata)]
     agent = ("", 0) if event.role == "agent" else None
     kind: MessageKind = "user" if agent is None else "assistant"
-    said = _message(place, kind, event.text, agent=agent, final=agent is not None, metadata=event.metadata)
+    said = message(place, kind, event.text, agent=agent, final=agent is not None, metadata=event.metadata)
     return [said, SetSession(last_message=_one_line(event.text, LAST_MESSAGE_LENGTH))]
 
 
-def _reasoning(place: _Place, agent: tuple[str, int], text: str) -> list[RowOp]:
-    return [_message(place, "reasoning", text, agent=agent)] if text else []
-
-
-def _action(place: _Place, agent_id: str, round_: int) -> dict[str, Any]:
+def _action(place: Place, agent_id: str, round_: int) -> dict[str, Any]:
     return {
         "session_id": place.session_id,
         "seq": place.seq,
         "turn": place.turn,
         "round": round_,
         "agent_id": agent_id,
-    }
-
-
-def _used(usage: Usage) -> dict[str, Any]:
-    return {"usage": _tokens(usage)}
-
-
-def _tokens(usage: Usage) -> dict[str, Any]:
-    return {
-        "prompt": usage.prompt,
-        "completion": usage.completion,
-        "reported": usage.reported,
-        "cost": usage.cost,
     }
 
 

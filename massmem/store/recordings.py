@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from massmem.memory.memories import USER, Selection
 from massmem.records import RecordingCounts, RecordingRecord
-from massmem.store.projection import message_id
+from massmem.store.changes import message_id
 from massmem.store.schema import PENDING, SESSION, TURN, answers, chat_messages, recordings, turns
 
 _r = recordings.c

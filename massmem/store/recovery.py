@@ -20,7 +20,8 @@ from massmem.errors import InputError
 from massmem.events import EVENT
 from massmem.home import make_file, make_folder, unwritable
 from massmem.session_ids import SESSION_ID
-from massmem.store.projection import Insert, project
+from massmem.store.changes import Insert
+from massmem.store.projection import project
 from massmem.store.sqlite_file import store_error
 
 COLUMNS = ("session_id", "seq", "turn", "round", "kind", "role", "agent_id", "content", "created_at")

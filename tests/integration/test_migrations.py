@@ -19,8 +19,9 @@ from massmem.errors import StoreDamagedError, StoreError, StoreVersionError
 from massmem.events import Event
 from massmem.home import make_file
 from massmem.store import migrate, open_store, postgres_server, sqlite_file
+from massmem.store.changes import Insert, SetTurn
 from massmem.store.postgres_server import address
-from massmem.store.projection import Insert, SetTurn, numbers_taken, project
+from massmem.store.projection import numbers_taken, project
 from massmem.store.schema import REVISIONS, message_search, metadata
 from tests.contract.test_session_store import session
 from tests.support.postgres_server import PostgresServer

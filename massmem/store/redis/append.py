@@ -7,7 +7,7 @@ from typing import Any
 from massmem.errors import SessionBusyError
 from massmem.events import EVENT, Event
 from massmem.records import LogEntry, MessageRecord, RecordingRecord
-from massmem.store import projection
+from massmem.store import changes, projection
 from massmem.store.redis.keys import PREFIX, Command, all_key, chunked, hash_of, id_key, key, microseconds
 from massmem.store.redis.log import Entry, Head, TurnRow, is_loose, packed
 from massmem.store.redis.queue import new_rows
@@ -91,23 +91,23 @@ class Adding:
         seconds: float | None = None
         for operation in operations:
             match operation:
-                case projection.Insert("chat_messages", values):
+                case changes.Insert("chat_messages", values):
                     seconds = self._said(values, is_loose(entry, event)) or seconds
-                case projection.Insert("turns", values):
+                case changes.Insert("turns", values):
                     self._begin(entry.turn, values)
-                case projection.Insert("recordings", values) if queueing:
+                case changes.Insert("recordings", values) if queueing:
                     self._queue(values)
-                case projection.Insert("requests", values):
+                case changes.Insert("requests", values):
                     self.turns[entry.turn].requests[values["name"]] = values["seq"]
                     self._changed.add(entry.turn)
-                case projection.SetTurn(values) if row is not None:
+                case changes.SetTurn(values) if row is not None:
                     self.turns[entry.turn] = row = row.model_copy(update=values)
                     self._changed.add(entry.turn)
                     if row.status == "undone":
                         self.head.undone |= {entry.turn}
-                case projection.QueueExtraction(seq, at) if queueing and row is not None:
+                case changes.QueueExtraction(seq, at) if queueing and row is not None:
                     self._extract(entry.turn, row, seq, at)
-                case projection.SetSession():
+                case changes.SetSession():
                     self._tell(operation)
                 case _:
                     pass
@@ -177,13 +177,13 @@ class Adding:
     def _row(self, values: dict[str, Any]) -> None:
         more: dict[str, Any] = {
             "agent_id": values["agent_id"] or None,
-            "message_id": projection.message_id(values["session_id"], values["seq"]),
+            "message_id": changes.message_id(values["session_id"], values["seq"]),
             "status": "pending",
             "attempts": 0,
         }
         self._rows.append(RecordingRecord(**{**values, **more}))
 
-    def _tell(self, change: projection.SetSession) -> None:
+    def _tell(self, change: changes.SetSession) -> None:
         session = self.head.session
         self._set_session(
             title=session.title or change.title or "",

@@ -58,7 +58,7 @@ def later_key(kind: RecordingKind) -> str:
 
 
 def hash_of(session_id: str) -> str:
-    """How the ids of the session's messages begin, see projection.message_id."""
+    """How the ids of the session's messages begin, see changes.message_id."""
     return sha256(session_id.encode()).hexdigest()[:16]
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from massmem.events import EVENT, Event
 from massmem.records import MessageRecord, SessionRecord, TurnRecord, TurnStatus
-from massmem.store import projection
+from massmem.store import changes, projection
 
 
 class Head(BaseModel):
@@ -92,11 +92,11 @@ def said(session_id: str, entry: Entry) -> list[Said]:
     answers: set[int] = set()
     for operation in projection.project(session_id, entry.turn, entry.seq, entry.event()):
         match operation:
-            case projection.Insert("chat_messages", row):
+            case changes.Insert("chat_messages", row):
                 if row["final"] and entry.seconds is not None:
                     row["metadata"]["response_time"] = entry.seconds
                 messages.append(MessageRecord(**row))
-            case projection.Insert("answers", row):
+            case changes.Insert("answers", row):
                 answers.add(row["seq"])
             case _:
                 pass

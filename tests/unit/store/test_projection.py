@@ -2,17 +2,8 @@ import json
 from typing import get_args
 
 from massmem.events import Event
-from massmem.store.projection import (
-    Insert,
-    QueueExtraction,
-    RowOp,
-    SetSession,
-    SetTurn,
-    VoidBallots,
-    message_id,
-    numbers_taken,
-    project,
-)
+from massmem.store.changes import Insert, QueueExtraction, RowOp, SetSession, SetTurn, VoidBallots, message_id
+from massmem.store.projection import numbers_taken, project
 from tests.support.sample_turn import (
     SECRET,
     answer,

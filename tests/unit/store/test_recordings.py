@@ -7,7 +7,7 @@ import pytest
 
 from massmem.memory.memories import Selection
 from massmem.store import open_store
-from massmem.store.projection import message_id
+from massmem.store.changes import message_id
 from massmem.store.sql import SqlStore
 from tests.contract.test_session_store import session
 from tests.support.sample_turn import START, whole_turn
