@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+import yaml
 from anthropic.types.model import Model as AnthropicModel
 from openai.types.shared.chat_model import ChatModel
 
 from massmem.config.load import default_config, find_config, load_config, resolve_agents
+from massmem.config.yaml_source import read_yaml
 from massmem.providers.scripted import read_script
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -32,6 +34,12 @@ def test_loads_without_a_key_or_a_warning(name: str) -> None:
             assert agent.backend.model in KNOWN[agent.backend.type]
         if agent.backend.script is not None:
             assert read_script(agent.backend.script).latency == 0.3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_parsers_of_yaml_read_the_same(name: str) -> None:
+    path = CONFIGS / f"{name}.yaml"
+    assert read_yaml(path, yaml.SafeLoader).data == read_yaml(path).data
 
 
 @pytest.mark.parametrize("name", NAMES)
