@@ -6,7 +6,17 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from massmem.errors import StoreError
-from massmem.events import AgentFailed, Event, Notice, TurnAbandoned, TurnFailed, TurnStarted, UserReplied
+from massmem.events import (
+    AgentFailed,
+    Event,
+    Notice,
+    ToolCalled,
+    ToolReturned,
+    TurnAbandoned,
+    TurnFailed,
+    TurnStarted,
+    UserReplied,
+)
 from massmem.messages import Usage
 from massmem.server import sse
 from massmem.server.limits import TooMuch
@@ -21,6 +31,8 @@ HIDDEN: list[Event] = [
     ),
     TurnFailed(message="http://internal.host:8080 refused", hint="set OPENAI_API_KEY", exit_code=3, usage=Usage()),
     UserReplied(param="pin", text="my pin is sk-123"),
+    ToolCalled(agent_id="a", round=1, batch=1, usage=Usage(), call_id="c", name="find", arguments='{"key": "sk-123"}'),
+    ToolReturned(agent_id="a", round=1, name="find", content="http://internal.host says sk-123"),
     Notice(message="/home/service/internal.host is locked"),
 ]  # fmt: skip
 

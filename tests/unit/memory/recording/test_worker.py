@@ -394,6 +394,25 @@ async def test_a_question_waits_for_what_was_said_and_not_for_extraction(store: 
     await recorder.stop(0)
 
 
+async def test_sessions_that_wait_at_the_same_time_are_written_together(store: SessionStore) -> None:
+    names = [f"session_{number}" for number in range(8)]
+    for name in names:
+        await store.create_session(session(name))
+        await store.append(name, 1, whole_turn())
+    await store.append("session_a", 1, whole_turn())
+    memory = PlainMemory()
+    recorder = Recorder(store, memory)
+    await asyncio.gather(*(recorder.caught_up(name, 20) for name in names))
+    assert {m.session_id for m in memory.found.values()} == {*names}, "session_a waits for the queue"
+    assert {session_id for session_id, _, _ in memory.won} == {*names}
+    assert memory.synced <= 4
+    assert {row.session_id for row in await store.due_recordings("episode", 99)} == {"session_a"}
+    before = memory.synced
+    await recorder.caught_up(names[0], 20)
+    assert memory.synced == before
+    await recorder.stop(0)
+
+
 async def test_two_workers_at_once_store_nothing_twice(store: SessionStore) -> None:
     await store.append("session_a", 1, whole_turn())
     memory = PlainMemory()
