@@ -107,7 +107,7 @@ async def _known(_: Request, e: Exception) -> JSONResponse:
             return problem(409, "another question to this session is under way", {"Retry-After": str(SOON)})
         case errors.InputError() if type(e) is errors.InputError:
             return problem(422, e.message)
-        case errors.StoreError() | errors.MemoryUnavailable() | errors.ProviderError():
+        case errors.StoreError() | errors.MemoryUnavailable() | errors.ProviderError() | errors.ToolServerError():
             log.error("%s: %s", type(e).__name__, e.message)
             return problem(503, "the service cannot answer now", {"Retry-After": str(_LATER)})
         case _:

@@ -45,6 +45,13 @@ async def test_a_call_and_its_result_are_events_and_the_answer_is_made_of_them(
     assert not running()
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_a_result_is_remembered_only_where_the_configuration_says_so(tmp_path: Path, home: Path, recorded: bool):
+    settings = {"persistent_memory": {"enabled": False}, "recording": {"record_all_tool_calls": recorded}}
+    config = team({"answer": [ECHO, "{result}"]}, server(tmp_path / "calls"), memory=settings)
+    assert [r.recorded for r in only(await turn(config, home), ToolReturned)] == [recorded]
+
+
 async def test_calls_of_one_reply_run_at_once_and_each_result_finds_its_call(tmp_path: Path, home: Path):
     log = tmp_path / "calls"
     both = [

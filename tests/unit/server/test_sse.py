@@ -34,6 +34,11 @@ HIDDEN: list[Event] = [
     ToolCalled(agent_id="a", round=1, batch=1, usage=Usage(), call_id="c", name="find", arguments='{"key": "sk-123"}'),
     ToolReturned(agent_id="a", round=1, name="find", content="http://internal.host says sk-123"),
     Notice(message="/home/service/internal.host is locked"),
+    ToolCalled(
+        agent_id="a", round=1, call_id="c1", batch=1, name="mcp__files__read", usage=Usage(),
+        arguments='{"path": "/home/internal.host"}',
+    ),
+    ToolReturned(agent_id="a", round=1, name="mcp__files__read", content="internal.host has sk-123", call_id="c1"),
 ]  # fmt: skip
 
 
