@@ -19,6 +19,7 @@ TREES = {p: ast.parse(p.read_text()) for p in FILES}
 HEAVY = {
     "openai", "anthropic", "xllamacpp", "mem0", "qdrant_client", "qdrant_edge", "sqlalchemy", "alembic", "aiosqlite",
     "psycopg", "redis", "fastapi", "numpy", "onnxruntime", "tokenizers", "wordllama", "tiktoken", "httpx2", "mcp",
+    "prompt_toolkit",
 }  # fmt: skip
 
 ACROSS = {

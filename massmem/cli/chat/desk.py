@@ -1,9 +1,8 @@
 """What is open while somebody talks: the team, the session, and what of both was changed since the start."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from massmem.cli.logs import debug_log_path, log_nowhere, log_to_file
 from massmem.cli.plan import Plan
@@ -15,26 +14,21 @@ from massmem.render.board import Board
 from massmem.session import Session
 from massmem.team import Team
 
-
-class Asking(Protocol):
-    """Where questions of the program are asked."""
-
-    async def ask(self, prompt: str) -> str:
-        """What the user replies, in one line. Raises EOFError when nobody does."""
-        ...
+Ask = Callable[[str], Awaitable[str]]
+"""From a question of the program to the user's reply, in one line. Raises EOFError when nobody replies."""
 
 
 class Desk:
     """One conversation at a time.
 
-    asking: where the user is asked. board: of the last turn. over: the user wants to leave. go_on: the turn that was
+    ask: asks the user. board: of the last turn. over: the user wants to leave. go_on: the turn that was
     stopped is to be finished now.
     """
 
-    def __init__(self, plan: Plan, team: Team, session: Session, asking: Asking) -> None:
+    def __init__(self, plan: Plan, team: Team, session: Session, ask: Ask) -> None:
         self.plan = plan
         self.session = session
-        self.asking = asking
+        self.ask = ask
         self.board: Board | None = None
         self.over = False
         self.go_on = False

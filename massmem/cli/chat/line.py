@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
@@ -17,9 +16,6 @@ from prompt_toolkit.output import create_output
 
 from massmem.cli.chat.paste_reader import PasteReader
 from massmem.cli.chat.pastes import Pastes
-
-if TYPE_CHECKING:
-    from massmem.cli.chat.desk import Asking
 
 _PROMPT = "> "
 _MORE = "  "
@@ -104,7 +100,3 @@ def _keys(pastes: Pastes, pressed: Callable[[], None]) -> KeyBindings:
     keys.add(Keys.BracketedPaste)(paste)
     keys.add(Keys.ControlC)(interrupt)
     return keys
-
-
-if TYPE_CHECKING:
-    _: type[Asking] = Line

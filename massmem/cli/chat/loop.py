@@ -5,7 +5,7 @@ import errno
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from massmem.cli.ask import Output
 from massmem.cli.chat.desk import Desk
@@ -24,19 +24,12 @@ from massmem.session import Session
 from massmem.session_ids import check_session_name
 from massmem.team import Team
 
+if TYPE_CHECKING:
+    from massmem.cli.chat.line import Line
+
 HISTORY = "history"
 """The file in the home with the lines that were typed."""
 _REPLY = "reply> "
-
-
-class Lines(Protocol):
-    """Where the user's lines come from; see Line and SimpleLine."""
-
-    async def read(self) -> str: ...
-
-    async def ask(self, prompt: str) -> str: ...
-
-    def clear(self) -> None: ...
 
 
 def chat(plan: Plan) -> int:
@@ -91,7 +84,7 @@ class _Chat:
         self._interrupts = interrupts
         history = None if plan.options.no_store else plan.home / HISTORY
         self._lines = self._edited_line(history) if edited else SimpleLine()
-        self.desk = Desk(plan, *opened, self._lines)
+        self.desk = Desk(plan, *opened, self._lines.ask)
         self.desk.start_log(plan.debug_log)
 
     async def run(self) -> None:
@@ -164,7 +157,7 @@ class _Chat:
         self._lines.clear()
         return True
 
-    def _edited_line(self, history: Path | None) -> Lines:
+    def _edited_line(self, history: Path | None) -> "Line":
         from massmem.cli.chat.completion import Commands
         from massmem.cli.chat.line import Line
         from massmem.cli.chat.lines_kept import LinesKept, lines_of_this_run

@@ -35,7 +35,7 @@ async def _forget(desk: Desk, rest: str) -> None:
         tell("nothing is remembered that matches")
         return
     memories = "1 memory" if number == 1 else f"{number:,} memories"
-    if (await desk.asking.ask(f"forget {memories} for good? [y/N] ")).strip().lower() not in ("y", "yes"):
+    if (await desk.ask(f"forget {memories} for good? [y/N] ")).strip().lower() not in ("y", "yes"):
         tell("nothing was forgotten")
         return
     forgotten = await actions.forgotten(desk.at, selection)

@@ -3,10 +3,6 @@
 import asyncio
 import os
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from massmem.cli.chat.desk import Asking
 
 _PROMPT = "> "
 _MOST = 65_536
@@ -51,7 +47,3 @@ class SimpleLine:
             return os.read(descriptor, _MOST)
         except OSError:  # the terminal has hung up
             return b""
-
-
-if TYPE_CHECKING:
-    _: type[Asking] = SimpleLine

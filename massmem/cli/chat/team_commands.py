@@ -33,11 +33,11 @@ async def _use_model(desk: Desk, rest: str) -> None:
     if not model.strip():
         write_out(f"{agent.id}: {_model(agent)}\n")
         return
-    await desk.use(agent.id, _backend(agent.backend, model.strip()))
+    await desk.use(agent.id, backend(agent.backend, model.strip()))
     tell(f"{agent.id} works with {_model(desk.agent(agent.id))} until you quit")
 
 
-def _backend(now: BackendConfig, wanted: str) -> BackendConfig:
+def backend(now: BackendConfig, wanted: str) -> BackendConfig:
     """The backend with another model, and of another type when `wanted` is TYPE/MODEL."""
     kind, _, model = wanted.partition("/")
     if kind not in get_args(BackendType):
