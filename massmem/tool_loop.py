@@ -26,7 +26,9 @@ MOST_AT_ONCE = 16
 _MOST_UNUSABLE = 2
 """Replies in a row of which no call could be run: then the agent goes on without tools."""
 
-_LONGEST_ARGUMENTS = 200_000
+_LONGEST_ARGUMENTS, _SHOWN = 200_000, 500
+"""Characters that are kept, and of unusable ones those that the model is shown again."""
+
 _CUT_OFF = "massmem was stopped while this call ran: it is not known whether the tool has done its work"
 
 
@@ -196,7 +198,7 @@ class ToolLoop:
             await self._hand.kept.wait(event)
 
     def _told(self, batch: _Batch) -> list[ChatMessage]:
-        calls = [ToolCall(call.call_id, call.name, call.arguments) for call in batch.calls]
+        calls = [ToolCall(call.call_id, call.name, _sendable(call.arguments)) for call in batch.calls]
         results = [self._result(batch, call) for call in batch.calls if call.call_id in batch.results]
         if self._native:
             said = ChatMessage("assistant", batch.calls[0].text, tool_calls=tuple(calls))
@@ -236,3 +238,8 @@ def _arguments(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return cast("dict[str, Any]", data) if isinstance(data, dict) else None
+
+
+def _sendable(arguments: str) -> str:
+    """Servers read the arguments of earlier calls again, and refuse the whole request over a bad one."""
+    return json.dumps({"unusable": arguments[:_SHOWN]}) if _arguments(arguments) is None else arguments

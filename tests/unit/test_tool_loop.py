@@ -176,6 +176,17 @@ async def test_a_result_takes_a_quarter_of_the_window_at_most():
     assert "characters left out here" in told
 
 
+async def test_arguments_that_are_no_object_are_not_sent_again_as_they_are():
+    shelf = Shelf(["x"])
+    agent, provider = await agent_with(shelf, {"answer": [reading(0, raw='{"n": 1'), "done"]})
+    events = await answered(agent, "why?")
+    assert shelf.made == []
+    assert only(events, ToolReturned)[0].failed
+    (call,) = provider.requests[-1].messages[-2].tool_calls
+    assert json.loads(call.arguments) == {"unusable": '{"n": 1'}
+    assert only(events, ToolCalled)[0].arguments == '{"n": 1', "the log has it"
+
+
 async def test_calls_are_numbered_so_that_each_has_an_id_of_its_own():
     agent, _ = await agent_with(Shelf(["x", "y"]), {"answer": [reading(0, 1), reading(1), "done"]})
     made = only(await answered(agent, "why?"), ToolCalled)
