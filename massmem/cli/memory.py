@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from massmem.cli import memory_actions as actions
-from massmem.cli.completing import session_ids
+from massmem.cli.completing import agent_ids, session_ids
 from massmem.cli.memory_view import head, indented, print_list, print_stats
 from massmem.cli.progress import display
 from massmem.cli.streams import say, write_out
@@ -27,7 +27,10 @@ SessionId = Annotated[
         metavar="SESSION", help="Of this session only: id, beginning of it, or name.", autocompletion=session_ids
     ),
 ]
-AgentId = Annotated[str | None, typer.Option("--agent", metavar="ID", help="Of this agent only; user: the user.")]
+AgentId = Annotated[
+    str | None,
+    typer.Option("--agent", metavar="ID", help="Of this agent only; user: the user.", autocompletion=agent_ids),
+]
 TurnNumber = Annotated[int | None, typer.Option("--turn", metavar="N", min=1, help="Of this turn only.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -37,7 +40,10 @@ def search_command(
     query: Annotated[str, typer.Argument(help="What to look for, in words.")],
     session_id: SessionId = None,
     agent: Annotated[
-        str | None, typer.Option(metavar="ID", help="Find what this agent would recall. [default: what all may]")
+        str | None,
+        typer.Option(
+            metavar="ID", help="Find what this agent would recall. [default: what all may]", autocompletion=agent_ids
+        ),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, max=1000, help="Most memories.")] = None,
     tokens: Annotated[int | None, typer.Option(min=1, help="Token budget.")] = None,

@@ -63,6 +63,11 @@ def test_commands_options_and_sessions():
     assert offered("massmem", "--session-id", "session_20261121") == ["session_20261121_100000"]
     for command in (["sessions", "show"], ["sessions", "delete"], ["memory", "list", "--session-id"]):
         assert offered("massmem", *command, "session_20261121") == ["session_20261121_100000"]
+    assert offered("massmem", "memory", "list", "--config", "@examples/scripted", "--agent", "") == [
+        "critic", "engineer", "teacher", "user"
+    ]  # fmt: skip
+    assert offered("massmem", "memory", "search", "x", "--agent", "an") == ["analyst"]
+    assert offered("massmem", "memory", "list", "--config", "nowhere.yaml", "--agent", "") == []
     assert offered("massmem", "completion", "") == ["bash", "fish", "zsh"]
 
 
