@@ -98,43 +98,26 @@ class Together:
                 await self._commit(batch)
 
     async def _commit(self, batch: Sequence[tuple[Work[Any], asyncio.Future[Any]]]) -> None:
-        try:
-            results = await self._threads.write(self._engine, partial(_all, [work for work, _ in batch]))
-        except _Failed as e:
-            if len(batch) > 1:
-                for each in batch:
-                    await self._commit([each])
+        made: list[Any] = []
+        writing = self._threads.write(self._engine, partial(_all, [work for work, _ in batch], made))
+        (error,) = await asyncio.gather(writing, return_exceptions=True)  # told to whoever waits for the change
+        if error is not None and len(made) < len(batch) > 1:  # a change failed, and not the transaction
+            for each in batch:
+                await self._commit([each])
+            return
+        for place, (_, done) in enumerate(batch):
+            if done.done():
+                continue
+            if error is None:
+                done.set_result(made[place])
             else:
-                _fail(batch, e.error)
-        except BaseException as e:  # whoever waits has to be told, also that the program ends
-            _fail(batch, e)
-            if not isinstance(e, Exception):
-                raise
-        else:
-            for (_, done), result in zip(batch, results, strict=True):
-                if not done.done():
-                    done.set_result(result)
+                done.set_exception(error)
 
 
-class _Failed(Exception):
-    """One of several changes failed, and its transaction was undone."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-def _fail(batch: Sequence[tuple[Work[Any], asyncio.Future[Any]]], error: BaseException) -> None:
-    for _, done in batch:
-        if not done.done():
-            done.set_exception(error)
-
-
-def _all(works: Sequence[Work[Any]], connection: sa.Connection) -> list[Any]:
-    try:
-        return [work(connection) for work in works]
-    except Exception as e:
-        raise _Failed(e) from e
+def _all(works: Sequence[Work[Any]], made: list[Any], connection: sa.Connection) -> None:
+    """made: gets the result of each."""
+    for work in works:
+        made.append(work(connection))
 
 
 def _read(engine: sa.Engine, work: Work[T]) -> T:
