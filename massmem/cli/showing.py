@@ -65,12 +65,19 @@ def _renderer(board: Board, output: Output, *, quiet: bool) -> Renderer:
 
 
 def write_answer(answer: str, *, quiet: bool) -> None:
-    """To stdout, as it is for a program, and harmless for a terminal."""
-    on_terminal = sys.stdout.isatty()
-    if on_terminal and not quiet:
+    """To stdout: for a program as it is, for a terminal laid out, or at least harmless where it can do nothing."""
+    if not sys.stdout.isatty():
+        write_out(clean_text(answer).rstrip("\n") + "\n")
+        return
+    if not quiet:
         tell("")
-    write_out((printable(answer) if on_terminal else clean_text(answer)).rstrip("\n") + "\n")
-    if on_terminal and not quiet:
+    if usual_output() is Output.LIVE:
+        from massmem.render.answer import laid_out
+
+        write_out(laid_out(answer, sys.stdout))
+    else:
+        write_out(printable(answer).rstrip("\n") + "\n")
+    if not quiet:
         tell("")
 
 
