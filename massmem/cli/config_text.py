@@ -87,7 +87,7 @@ def _agents(backends: Sequence[Draft]) -> Iterator[str]:
 def _backend(draft: Draft) -> Iterator[str]:
     yield f"type: {draft.type}"
     if draft.model:
-        yield f"model: {json.dumps(draft.model, ensure_ascii=False)}"
+        yield f"model: {json.dumps(draft.model, ensure_ascii=False).replace('${', '$${')}"  # as it is: no reference
     if draft.base_url:
         yield f"base_url: {draft.base_url}"
     if draft.key:

@@ -260,7 +260,7 @@ CASES = {
     "three makers": tuple(Draft(kind, "m", f"{kind.upper()}_API_KEY") for kind in ("openai", "anthropic", "gemini")),
     "two makers": (Draft("openai", "m", "A_KEY"), Draft("groq", "openai/gpt-oss-120b", "B_KEY")),
     "embedded": (Draft("local"),),
-    "a server": (Draft("vllm", 'odd "name": #1', base_url="http://localhost:8001/v1", window=4096),),
+    "a server": (Draft("vllm", 'odd "name": #1 ${x}', base_url="http://localhost:8001/v1", window=4096),),
 }
 
 
