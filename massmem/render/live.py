@@ -3,11 +3,12 @@
 import textwrap
 from collections import Counter
 from datetime import datetime
+from threading import Event as ThreadEvent
+from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from massmem.events import (
@@ -20,11 +21,13 @@ from massmem.events import (
     WinnerDecided,
     now,
 )
+from massmem.money import dollars
 from massmem.render.board import AgentState, Board
 from massmem.render.context import near_limit, share
 from massmem.render.figures import count, duration, plural
 from massmem.render.plain import describe, round_title
 from massmem.render.printable import one_line, printable
+from massmem.render.screen import Screen
 
 if TYPE_CHECKING:
     from massmem.render.base import Renderer
@@ -33,6 +36,7 @@ _REFRESH_PER_SECOND = 8
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _INTEREST = {"working": 0, "retrying": 1, "failed": 2, "waiting": 3, "voted": 4, "answered": 5, "asking": 6}
 _ID_WIDTH = 20
+_WIDE = 60
 _PREVIEW_LINES = 6
 _LEAST_AGENTS = 5
 _STYLES = {
@@ -49,48 +53,58 @@ _STYLES = {
 class LiveRenderer:
     """board: must have been fed each event before this is. console: a terminal on stderr.
 
-    Rich redraws from a thread of its own; it only reads the board.
+    The view is drawn again and again from a thread of its own; it only reads the board.
     """
 
     def __init__(self, board: Board, console: Console) -> None:
         self._board = board
         self._console = console
-        self._live = self._new_view()
+        self._screen = Screen(console)
+        self._drawing = Lock()
+        self._over = ThreadEvent()
+        self._clock: Thread | None = None
 
     def feed(self, event: Event) -> None:
         if self._board.end is not None:
             self.close()
-        elif not self._live.is_started:
-            self._live = self._new_view()
-            self._live.start(refresh=True)
+        elif self._clock is None:
+            self._start()
         elif isinstance(event, RoundStarted | WinnerDecided):
-            self._live.refresh()  # however short the next step is, it is seen
+            self._draw()  # however short the next step is, it is seen
         if isinstance(event, TurnCompleted) and self._board.winner is not None:
             self._say(self._board.winner, "green")
         if isinstance(event, AgentFailed | ContextCompressed | Notice | TurnCompleted):
             self._say(event, "red" if isinstance(event, AgentFailed) else "dim")
 
     def close(self) -> None:
-        self._live.stop()
+        clock, self._clock = self._clock, None
+        if clock is not None:
+            self._over.set()
+            clock.join()
+            self._draw()  # what has just happened is seen, too
+        with self._drawing:
+            self._screen.clear()
 
-    def _new_view(self) -> Live:
-        return Live(
-            console=self._console,
-            get_renderable=self._frame,
-            refresh_per_second=_REFRESH_PER_SECOND,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
+    def _start(self) -> None:
+        self._over.clear()
+        self._draw()
+        self._clock = Thread(target=self._run, name="live view", daemon=True)
+        self._clock.start()
+
+    def _run(self) -> None:
+        while not self._over.wait(1 / _REFRESH_PER_SECOND):
+            self._draw()
+
+    def _draw(self) -> None:
+        lines = frame(self._board, now(), self._console.width, self._console.height)
+        with self._drawing:
+            self._screen.draw(lines)
 
     def _say(self, event: Event, style: str) -> None:
-        """Print what outlasts the view."""
+        """Print what outlasts the view, above it."""
         if text := describe(event, self._board):
-            self._console.print(Text(text, style=style), soft_wrap=True)
-
-    def _frame(self) -> Text:
-        lines = frame(self._board, now(), self._console.width, self._console.height)
-        return Text("\n", no_wrap=True, overflow="crop").join(lines)
+            with self._drawing:
+                self._screen.say(Text(text, style=style))
 
 
 def frame(board: Board, at: datetime, width: int, height: int) -> list[Text]:
@@ -109,9 +123,16 @@ def _headline(board: Board, at: datetime, width: int) -> Text:
         title = round_title(board.round, final=board.final_round)
     else:
         title = "starting"
-    right = duration(board.seconds(at))
+    right = f"{_spent(board) if width >= _WIDE else ''}{duration(board.seconds(at))}"
     left = f"turn {board.turn} · {title} · {one_line(board.question, width)}"
     return Text(_fit(left, width - len(right) - 2) + "  " + right, style="bold")
+
+
+def _spent(board: Board) -> str:
+    """`34k tok · $0.12 · `, as far as there is anything to say."""
+    agents = board.agents.values()
+    tokens, cost = sum(agent.tokens for agent in agents), sum(agent.usage.cost or 0.0 for agent in agents)
+    return (f"{count(tokens)} tok · " if tokens else "") + (f"{dollars(cost)} · " if cost else "")
 
 
 def _agent_lines(board: Board, at: datetime, width: int, room: int) -> list[Text]:
@@ -137,7 +158,7 @@ def _rest(hidden: list[AgentState], width: int) -> Text:
 def _agent_line(agent: AgentState, board: Board, at: datetime, width: int, id_width: int) -> Text:
     left = f"{_mark(agent, at)} {_fit(agent.id, id_width)}  {_fit(_state(agent), 9)}"
     figures = f" {duration(agent.seconds(at)):>6} {count(agent.tokens):>5} tok"
-    window = _window(agent, board)
+    window = _price(agent, board) + _window(agent, board)
     rest = width - cell_len(left) - len(figures) - len(window) - 2
     line = Text(left, style=_STYLES[agent.phase])
     line.append(figures, style="dim")
@@ -153,6 +174,13 @@ def _window(agent: AgentState, board: Board) -> str:
     if all(each.context is None for each in board.agents.values()):
         return ""
     return f" {share(agent.context):>4} ctx" if agent.context else " " * 9
+
+
+def _price(agent: AgentState, board: Board) -> str:
+    """What it has cost; a column only once there is something to pay."""
+    if not any(each.usage.cost for each in board.agents.values()):
+        return ""
+    return f" {dollars(agent.usage.cost) if agent.usage.cost else '':>8}"
 
 
 def _mark(agent: AgentState, at: datetime) -> str:
@@ -183,21 +211,25 @@ def _state(agent: AgentState) -> str:
 
 def _said(agent: AgentState, board: Board, width: int) -> str:
     """What there is to read about the agent now: the end of its stream, its vote, its trouble."""
+    if agent.phase == "working" and not (agent.using or (agent.retry is not None and not agent.streamed)):
+        return _end(agent.tail, width)
+    return one_line(_told(agent, board), width)
+
+
+def _told(agent: AgentState, board: Board) -> str:
     match agent.phase:
         case "working" | "retrying" if agent.retry is not None and not agent.streamed:
-            return one_line(f"try {agent.retry.attempt + 1}: {agent.retry.error}", width)
-        case "working" if agent.using:
-            return one_line(f"waits for {', '.join(agent.using.values())}", width)
+            return f"try {agent.retry.attempt + 1}: {agent.retry.error}"
         case "working":
-            return _end(agent.tail, width)
+            return f"waits for {', '.join(agent.using.values())}"
         case "failed" | "asking":
-            return one_line(_trouble(agent), width)
+            return _trouble(agent)
         case "voted" if agent.ballots:
-            return one_line(f"for {agent.ballots[-1].choice}: {agent.ballots[-1].reason}", width)
+            return f"for {agent.ballots[-1].choice}: {agent.ballots[-1].reason}"
         case "answered" | "voted" | "waiting" if agent.answers:
             votes = board.votes.get(agent.id, 0)
             said = f"answer {agent.answers[-1].number}: {agent.answers[-1].content}"
-            return one_line(f"({plural(votes, 'vote')}) {said}" if votes else said, width)
+            return f"({plural(votes, 'vote')}) {said}" if votes else said
         case _:
             return ""
 

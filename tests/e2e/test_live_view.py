@@ -1,0 +1,104 @@
+"""The live view of many agents on a real terminal: it fits, it does not flicker, and it leaves nothing behind."""
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pyte
+import pytest
+
+from tests.support.cli import COMMAND, script, write_team
+
+_FRAME = "\x1b[?2026h"
+_OURS = {"NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS", "LINES", "CI", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
+
+
+class Watched:
+    """massmem on a terminal of a given size; every refresh is looked at."""
+
+    def __init__(self, team: str, width: int, height: int) -> None:
+        env: Any = {k: v for k, v in os.environ.items() if k not in _OURS} | {"TERM": "xterm-256color"}
+        arguments = [*COMMAND[1:], "--config", team, "Why is the sky blue?"]
+        self._child = pexpect.spawn(
+            COMMAND[0], arguments, env=env, encoding="utf-8", dimensions=(height, width), timeout=30
+        )
+        self.pyte = pyte.Screen(width, height)
+        self._stream = pyte.Stream(self.pyte)
+        self.frames: list[str] = []
+        self.looks: list[list[str]] = []
+        self.code: int | None = None
+
+    def _look(self) -> list[str]:
+        # Not pyte's own `display`: it stumbles over the half of a wide letter that something was written over.
+        cells, columns = self.pyte.buffer, range(self.pyte.columns)
+        return ["".join(cells[row][column].data for column in columns).rstrip() for row in range(self.pyte.lines)]
+
+    def run(self, resize: tuple[int, int] | None = None) -> None:
+        """To the end; after ten refreshes the terminal gets another size."""
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                text = self._child.read_nonblocking(65_536, timeout=5)
+            except pexpect.EOF:
+                break
+            except pexpect.TIMEOUT:
+                continue
+            for part in re.split(f"(?={re.escape(_FRAME)})", text):
+                if part.startswith(_FRAME):
+                    self.frames.append(part)
+                self._stream.feed(part)
+                self.looks.append(self._look())
+            if resize is not None and len(self.frames) >= 10:
+                self._child.setwinsize(*reversed(resize))
+                self.pyte.resize(*reversed(resize))
+                resize = None
+        self._child.close()
+        self.code = self._child.exitstatus
+
+
+def council(folder: Path, size: int) -> str:
+    talk = "Blue light is scattered most by small molecules, 青い光. " * 4
+    slow: dict[str, Any] = {"chunk_size": 12, "chunk_delay": 0.05, "present": "In the end: blue."}
+    path = Path(write_team(folder, script(talk, 0.2, **slow)))
+    team = json.loads(path.read_text())
+    team["agents"] = [{**team["agents"][0], "id": f"agent_{i}"} for i in range(size)]
+    path.write_text(json.dumps(team))
+    return str(path)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 60)])
+def test_fifty_agents_fit_and_little_is_sent(tmp_path: Path, width: int, height: int):
+    watched = Watched(council(tmp_path, 50), width, height)
+    watched.run()
+    assert watched.code == 0
+    assert len(watched.frames) > 10
+    # Every row anew, with the styles of its parts, is the most that one refresh takes; most take far less.
+    sizes = sorted(map(len, watched.frames))
+    assert sizes[-1] <= height * (width + 100)
+    views = [look for look in watched.looks if any("round 1" in line for line in look)]
+    assert views
+    for look in views:
+        assert sum("turn 1 · " in line for line in look) == 1  # nothing of an older frame is left
+        assert sum(bool(re.match(r"^[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏·✓↻] \w", line)) for line in look) <= 50
+    if height < 50:
+        assert any(re.search(r"and \d+ agents more: ", line) for look in views for line in look)
+    else:
+        assert any(sum("agent_" in line for line in look) >= 50 for look in views)
+    last = "\n".join(watched.looks[-1])
+    assert "In the end: blue." in last
+    assert "turn 1 · " not in last
+
+
+def test_another_size_in_mid_turn_does_no_harm(tmp_path: Path):
+    watched = Watched(council(tmp_path, 26), 120, 40)
+    watched.run(resize=(70, 20))
+    assert watched.code == 0
+    after = [look for look in watched.looks if len(look) == 20 and any("turn 1 · " in line for line in look)]
+    assert after
+    # pyte cuts lines off where others break them; but what is drawn from then on fits.
+    assert all(len(line) <= 70 for look in after for line in look)
+    assert "In the end: blue." in "\n".join(watched.looks[-1])
