@@ -16,7 +16,7 @@ from massmem.memory.memories import USER, Memory, Recalled, Selection, Wanted
 from massmem.memory.persistent import PersistentMemory, Scope
 from massmem.memory.quoting import Quote, render
 from massmem.memory.recording.private import without_values
-from massmem.memory.recording.recorded import is_ballot, spoken
+from massmem.memory.recording.recorded import is_ballot, is_tool_use, spoken
 from massmem.memory.recording.worker import Recorder
 from massmem.memory.tokens import estimate_tokens
 
@@ -200,6 +200,8 @@ async def by_words(store: "SessionStore", query: str, scope: Scope, wanted: Want
     chosen: list[Memory] = []
     left = wanted.tokens
     for message in messages:
+        if is_tool_use(message):
+            continue
         memory = _as_memory(message)
         shared = not is_ballot(message) and won.get((memory.session_id, memory.turn)) == memory.agent_id
         allowed = scope.allows(memory, won=shared)

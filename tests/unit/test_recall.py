@@ -17,7 +17,7 @@ from massmem.store.base import SessionStore
 from tests.contract.test_session_store import done, everything, session
 from tests.support.extraction_stub import FIRST, SECOND, facts, prompts, section
 from tests.support.provider_stub import KEY, Stub, running_stub
-from tests.support.sample_turn import answer, ballot, begin
+from tests.support.sample_turn import answer, ballot, begin, called, returned
 
 WORDS = {"embedding": {"provider": "none"}}
 
@@ -98,6 +98,24 @@ async def test_a_ballot_is_recalled_by_who_cast_it_alone(store: SessionStore, fo
             assert own in text
             assert others not in text
         assert bool(memory.take_notices()) is not index
+
+
+@pytest.mark.parametrize("index", [True, False], ids=["index", "log alone"])
+async def test_what_a_tool_said_in_a_turn_is_not_recalled_unless_it_was_recorded(
+    store: SessionStore, folder: Path, index: bool
+):
+    question, first, *rest = turn_one()
+    result = returned(2).model_copy(update={"content": "Kites: 17 nests.", "call_id": "call_r1b1n1", "recorded": False})
+    await store.append("session_a", 1, [question, called(1, name="count_kites"), result, first, *rest])
+    if not index:
+        (folder / "memory").write_text("in the way")
+    async with opened(configured(), folder, store) as memory:
+        if index:
+            await caught_up(store)
+        text = await recalled(memory, "ann", "kites nests")
+    assert "Cobham" in text
+    assert "17" not in text
+    assert "count_kites" not in text
 
 
 @pytest.fixture

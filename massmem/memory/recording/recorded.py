@@ -64,6 +64,11 @@ def is_ballot(message: MessageRecord) -> bool:
     return message.kind == "tool_call" and _tool_name(message.content) == "vote"
 
 
+def is_tool_use(message: MessageRecord) -> bool:
+    """A call of a tool in a turn, or its result: remembered only where the configuration says so."""
+    return message.kind in ("tool_call", "tool_result") and "call" in message.metadata
+
+
 def spoken(message: MessageRecord) -> str:
     """The text of a message as it is remembered: a tool call is written out."""
     return _tool_call(message.content) if message.kind == "tool_call" else message.content
