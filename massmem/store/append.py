@@ -4,6 +4,7 @@ Every statement finds its rows by an index, so that the cost does not grow with 
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -180,11 +181,18 @@ def _apply(
     for end in ends:
         connection.execute(QUEUE_EXTRACTION, where | end)
     if turn:
-        connection.execute(UPDATE_TURN.values(**turn), where)
+        new = {f"new_{name}": value for name, value in turn.items()}
+        connection.execute(_turn_update(tuple(turn)), where | new)
     for void in voids:
         connection.execute(VOID_BALLOTS, where | void)
     session |= {"of_session": where["of_session"], "added": len(rows["chat_messages"]), "at": last_event["at"]}
     connection.execute(UPDATE_SESSION, session)
+
+
+@cache
+def _turn_update(columns: tuple[str, ...]) -> sa.Update:
+    """Built once for the same columns: to build it takes longer than to run it."""
+    return UPDATE_TURN.values({name: sa.bindparam(f"new_{name}", type_=turns.c[name].type) for name in columns})
 
 
 def _number(operations: Iterable[changes.RowOp], last: int | None) -> None:
