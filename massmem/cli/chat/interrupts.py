@@ -50,15 +50,17 @@ class Interrupts:
         work: Coroutine[Any, Any, T],
         on_first: Callable[[], bool] | None = None,
         on_end: Callable[[], bool] | None = None,
+        *,
+        last: bool = False,
     ) -> T | None:
-        """The result of the work; None when it was cancelled.
+        """The result of the work; None when it was cancelled. Nothing but the `last` is begun once the program ends.
 
         on_first: deals with a Ctrl-C that is not the second of two; on_end: ends the work in good order when the
         program is to end. Where one is left out, or returns False, the work is cancelled.
         """
         task = self._task = asyncio.ensure_future(work)
         self._first, self._ending = on_first, on_end
-        if self.exit_code is not None:
+        if self.exit_code is not None and not last:
             task.cancel()
         try:
             return await task

@@ -57,7 +57,7 @@ async def _chat(plan: Plan, interrupts: Interrupts, *, edited: bool) -> int:
         try:
             await chat_.run()
         finally:
-            await interrupts.run(chat_.desk.close())
+            await interrupts.run(chat_.desk.close(), last=True)
         chat_.say_goodbye()
     return interrupts.exit_code or 0
 

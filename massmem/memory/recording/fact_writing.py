@@ -120,6 +120,9 @@ class FactWriter:
             # A repetition reads what was not read before, not what has given its facts already.
             messages = [m for m in conversation.messages if kept.unread is None or m.message_id in kept.unread]
             kept.found = await extract(messages, conversation.origin)
+        if await self._is_undone(row):
+            await self._done(row, "the turn was undone")
+            return
         found = kept.found
         wanted = [fact for fact in found.facts if not is_forgotten(fact.text, row.forgotten)]
         counts.facts += await self._memory.add_facts(wanted)
@@ -129,6 +132,11 @@ class FactWriter:
             raise found.problem
         await self._done(row, kept.note or None)
         counts.extractions += 1
+
+    async def _is_undone(self, row: RecordingRecord) -> bool:
+        """The user has taken the turn back while a model read it."""
+        found = await self._store.turns(row.session_id, row.turn - 1, 1)
+        return bool(found) and (found[0].turn, found[0].status) == (row.turn, "undone")
 
     async def _done(self, row: RecordingRecord, reason: str | None) -> None:
         await finished(self._store, self._memory, [row], reason)

@@ -81,6 +81,7 @@ async def test_a_signal_that_ends_the_program_ends_work_in_good_order(signum: si
         assert await interrupts.run(until(ended), lambda: True, end) == "done"
         assert interrupts.exit_code == code
         assert await interrupts.run(forever()) is None, "nothing is begun any more"
+        assert await interrupts.run(until(ended), last=True) == "done", "but what is open is closed"
 
 
 async def test_handlers_are_put_back_and_an_ignored_hang_up_stays_ignored():
