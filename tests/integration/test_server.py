@@ -331,6 +331,10 @@ def test_numbers_for_prometheus(service: Service) -> None:
         'massmem_tokens_total{direction="in"}',
         "massmem_request_seconds_bucket",
         'massmem_recordings{status="pending"}',
+        'massmem_recordings{status="failed"}',
+        "massmem_compressed_tokens_total",
+        "massmem_turn_seconds_bucket",
+        "massmem_streams 0.0",
         "massmem_turns_running 0.0",
     ):
         assert name in text, name
