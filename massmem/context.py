@@ -79,6 +79,8 @@ class Context:
         self._config = config
         self._settings = config.memory.compression
         self._writer = provider if self._settings.summary == "model" else None
+        # A local model counts in milliseconds; another is asked nothing, and its first reply says how it counts.
+        self._counter = provider if config.backend.type == "local" else None
         self._meter = meter
         self._recall = recall
         self._shown, self._summary = view.shown, view.summary
@@ -134,7 +136,12 @@ class Context:
 
     async def fit(self, task: Task, round_: int) -> ContextCompressed | None:
         """To be called before a request: compresses when it would pass the threshold."""
-        return await self._when_due(task, round_, "threshold", self._measure(task))
+        tokens, buffer = self._measure(task), self._meter.buffer
+        doubtful = not (buffer.calibrated or task.tools or task.schema)
+        if self._counter and doubtful and (counted := await self._counter.count_prompt(self.request(task))):
+            buffer.calibrate(tokens, counted)
+            tokens = self._measure(task)
+        return await self._when_due(task, round_, "threshold", tokens)
 
     async def ahead(self, task: Task) -> ContextCompressed | None:
         """Compress now what the next turn would have to. task: what that turn may ask, at its usual size."""

@@ -47,6 +47,11 @@ class Buffer:
         self._said = 0
 
     @property
+    def calibrated(self) -> bool:
+        """A provider's count has corrected ours."""
+        return self._calibrated
+
+    @property
     def at_least(self) -> int:
         return math.floor(self._said * min(1.0, self._factor))
 

@@ -5,10 +5,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from massmem.agent import Spent
+from massmem.config.models import AgentConfig, BackendConfig, BackendType, CompressionConfig, MemoryConfig
+from massmem.context import Context, Task
 from massmem.errors import ContextOverflow, DoesNotFit
 from massmem.events import AgentRetrying, AnswerSubmitted, ContextCompressed, ContextMeasured
+from massmem.memory.buffer import Buffer
 from massmem.memory.conversation import MOST_SHOWN
 from massmem.messages import Candidate, ChatMessage, Usage
+from massmem.meter import Meter
+from massmem.providers import Providers
 from tests.support.contexts import agent_with, answered, history, orphans, voted
 from tests.support.turns import only
 
@@ -43,6 +48,20 @@ async def test_past_the_threshold_old_messages_become_a_summary_before_anything_
     assert [m.role for m in answer.messages[:3]] == ["system", "user", "assistant"]
     assert answer.messages[-1] == ChatMessage("user", "why?")
     assert spent.usage.prompt >= compressed.usage.prompt + 1
+
+
+@pytest.mark.parametrize("type_", ["local", "scripted"])
+async def test_a_local_model_counts_the_first_prompt_itself(type_: BackendType):
+    """Here it needs twice as many tokens as we think: half of the window by our count is all of it by its own."""
+    scripted = await Providers().open(BackendConfig(type="scripted"))
+    memory = MemoryConfig(compression=CompressionConfig(summary="extract"))
+    config = AgentConfig(id="ann", backend=BackendConfig(type=type_), system_message="", memory=memory, mcp_servers=())
+    meter = Meter(8_000, Buffer(lambda text: len(text) // 8))
+    context = Context(config, scripted, meter, history(*chat(20)))
+    compressed = await context.fit(Task("answer", "why?", lambda _: "why?"), 1)
+    assert meter.buffer.calibrated == (type_ == "local")
+    assert (compressed is not None) == (type_ == "local")
+    assert await context.fit(Task("answer", "why?", lambda _: "why?"), 1) is None
 
 
 async def test_a_refused_prompt_is_compressed_once_and_sent_again_with_the_summary_last():
