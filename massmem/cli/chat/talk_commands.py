@@ -7,6 +7,7 @@ from massmem.cli.chat.desk import Desk
 from massmem.cli.showing import tell
 from massmem.cli.streams import write_out
 from massmem.messages import Usage
+from massmem.money import dollars
 from massmem.render.context import log_lines, share
 from massmem.render.figures import count
 from massmem.render.printable import one_line
@@ -44,7 +45,7 @@ async def _cost(desk: Desk, _rest: str) -> None:
 def _used(used: Usage) -> str:
     about = "" if used.reported else "about "
     tokens = f"{about}{count(used.prompt)} tokens in, {about}{count(used.completion)} out"
-    return f"{tokens}, {'price not known' if used.cost is None else f'${used.cost:,.4f}'}"
+    return f"{tokens}, {dollars(used.cost)}"
 
 
 async def _continue(desk: Desk, _rest: str) -> None:
