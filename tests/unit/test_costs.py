@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from massmem.config.models import BackendConfig
+from massmem.config.models import BackendConfig, PriceConfig
 from massmem.costs import cost, price_of
 from massmem.messages import Usage
 
@@ -69,6 +69,15 @@ def test_what_nobody_knows_is_never_free(unknown):
     price = price_of(unknown, {})
     assert (price.known, price.cost(Usage(10, 10))) == (False, None)
     assert price.priced(Usage(10, 10)).cost is None
+
+
+def test_a_price_of_ones_own_counts_before_any_other():
+    given = PriceConfig(input=2, output=8, cached=0.5)
+    usage = Usage(MILLION, MILLION, cached=500_000)
+    proxy = backend("openai", "mine", "https://proxy.example/v1").model_copy(update={"price": given})
+    assert cost(usage, proxy, {}) == Decimal("9.25")
+    here = backend("scripted").model_copy(update={"price": PriceConfig(input=2, output=8)})
+    assert cost(usage, here, {}) == Decimal(10)
 
 
 def test_the_address_counts_wherever_it_comes_from():

@@ -73,7 +73,8 @@ def test_backend(tmp_path: Path, backend: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["sqlite:///x.db", "postgresql://h/x", "redis://h:6379/0", "rediss://h", "unix:///run/redis.sock?db=1"]
+    "url",
+    ["sqlite:///x.db", "postgresql://h/x", "redis://h:6379/0", "rediss://h", "unix:///run/redis.sock?db=1", "memory:"],
 )
 def test_supported_stores(tmp_path: Path, url: str) -> None:
     assert load(tmp_path, AGENT + f"store: {{url: '{url}'}}\n").store.url == url
