@@ -116,8 +116,11 @@ _SECRETS = tuple(
             ((":",), ('"', "'"), _NAMES),
             rf"(?i)({_NAME}{_QUOTE}\s{{0,3}}:\s{{0,3}}{_QUOTE})(?:[^\"'\\\n]|\\[^\"'\n])++",
         ),
-        # The lookahead keeps what follows a value that an earlier pattern has replaced.
-        ((("=",), _NAMES), rf"(?i)({_NAME}\s{{0,3}}=\s{{0,3}}(?:{_QUOTE})?)(?!\[redacted\])[^\s\"'&,;]++"),
+        # The lookahead keeps what follows a value that an earlier pattern has replaced, and the dots in `KEY=...`.
+        (
+            (("=",), _NAMES),
+            rf"(?i)({_NAME}\s{{0,3}}=\s{{0,3}}(?:{_QUOTE})?)(?!\[redacted\]|\.{{3}}(?![^\s\"'`&,;)]))[^\s\"'&,;]++",
+        ),
         # Prose also says "api_key: missing": without quotes only what looks like a key, long and with a digit.
         (((":",), _NAMES), rf"(?i)({_NAME}\s{{0,3}}:\s{{1,3}})(?=[^\s\d]{{0,64}}\d)[^\s\"',;]{{12,}}+"),
     )

@@ -86,7 +86,7 @@ def test_what_is_said_stays_out_of_logs_debug_files_and_exports(tmp_path: Path, 
     said = "\n".join(f"{i}. {secret.text}" for i, secret in enumerate(SECRETS))
     one, two = (script(f"{name} says\n{said}", present=f"In the end\n{said}", chunk_size=PIECES) for name in "ab")
     telemetry = {"stages": str(work / "stages.jsonl")}
-    team = write_team(tmp_path, one, two, telemetry=telemetry)
+    team = write_team(tmp_path, one, two, telemetry=telemetry, memory={})
     ran = massmem("--config", team, "--debug", f"What of these?\n{said}", timeout=60)
     assert ran.returncode == 0, ran.stderr
     assert len(leaked(ran.stdout.decode(), SECRETS)) == len(SECRETS)  # what agents say is shown as it is

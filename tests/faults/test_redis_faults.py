@@ -191,7 +191,7 @@ AWAY = "redis://:hush-hush@127.0.0.1:1/0"
 
 @pytest.mark.parametrize("output", ["plain", "json", "jsonl"])
 def test_without_a_server_a_conversation_is_held_in_memory_and_says_so(tmp_path: Path, home: Path, output: str) -> None:
-    team = write_team(tmp_path, script("an answer"), store={"url": AWAY})
+    team = write_team(tmp_path, script("an answer"), store={"url": AWAY}, memory={})
     asked = ask(team, "--quiet", "--output", output, "One?")
     assert asked.returncode == 0, asked.stderr
     assert "an answer" in asked.stdout
@@ -211,7 +211,7 @@ def test_without_a_server_a_conversation_is_held_in_memory_and_says_so(tmp_path:
 
 
 def test_without_a_server_what_is_in_it_is_not_said_to_be_missing(tmp_path: Path) -> None:
-    team = write_team(tmp_path, script("an answer"), store={"url": AWAY})
+    team = write_team(tmp_path, script("an answer"), store={"url": AWAY}, memory={})
     asked = ask(team, "--session-id", "session_a", "One?")
     listed = massmem("sessions", "list", "--config", team, text=True)
     for tried in (asked, listed):

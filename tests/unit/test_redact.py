@@ -173,3 +173,9 @@ def test_values_are_replaced_by_their_names() -> None:
 @given(st.text(), st.from_regex(r"[A-Z]-[0-9]{4,9}", fullmatch=True))
 def test_a_masked_value_is_nowhere_as_a_word(text: str, value: str) -> None:
     assert value not in masked(f"{text} {value} ", {"x": value}).split()
+
+
+def test_the_dots_of_an_instruction_stay():
+    for told in ("export OPENAI_API_KEY=...", "token=... in .env", "a line API_KEY='...' in it"):
+        assert redact(told) == told
+    assert redact("password=...hunter2") == "password=[redacted]"
