@@ -138,6 +138,18 @@ def test_control_c_clears_the_line_and_twice_quits(team: str):
     assert "Traceback" not in text
 
 
+def test_what_is_typed_while_a_turn_runs_waits_for_its_end(team: str):
+    child = talk("--config", team)
+    child.send("Why?\r/agents\r")
+    child.expect("wins:")
+    child.send("/co")
+    child.send("st\r")
+    child.expect("a +scripted")
+    child.expect("last turn")
+    child.expect(READY)
+    leave(child)
+
+
 def test_control_d_quits(team: str):
     child = talk("--config", team)
     child.sendeof()
@@ -297,6 +309,7 @@ def test_another_process_has_the_session(team: str, home: Path):
         child.send("And then?\r")
         child.expect("waiting for it to end")
         child.sendintr()
+        child.expect("it was not asked")
         child.expect(READY)
         time.sleep(2.1)
         child.send("And then?\r")
@@ -331,6 +344,7 @@ def test_nothing_of_it_is_kept_when_nothing_shall_be(team: str, home: Path):
     child = talk("--config", team, "--no-store")
     say(child, "Why?", "confidence", READY)
     say(child, "/cost", "session", READY)
+    say(child, "/debug on", "--no-store keeps nothing", READY)
     assert "nothing of this conversation was kept" in leave(child)
     assert sorted(home.rglob("*")) == before
 

@@ -89,6 +89,8 @@ class Desk:
         """Begin or end to write a debug log and debug files; the log's name is in `debug_log`."""
         if on == (self.debug_log is not None):
             return
+        if self.plan.options.no_store:
+            raise InputError("--no-store keeps nothing, no debug log either", "start again without it")
         if not self.session.lasting:
             raise InputError("this conversation is held in memory, and would be lost", "start again with --debug")
         log = debug_log_path(Path.cwd()) if on else None

@@ -101,7 +101,7 @@ class _Chat:
     def say_goodbye(self) -> None:
         """How to go on later."""
         session = self.desk.session
-        if not session.id:
+        if not session.id or self.desk.plan.options.quiet:
             return
         if self.desk.plan.options.no_store:
             tell("nothing of this conversation was kept")
@@ -112,10 +112,11 @@ class _Chat:
 
     async def _greet(self) -> None:
         desk = self.desk
-        if desk.debug_log is not None:
-            tell(f"debug log: {desk.debug_log}")
-        agents = ", ".join(agent.id for agent in desk.team.agents)
-        tell(f"massmem: {agents}. /help shows the commands, Ctrl-D quits.")
+        if not desk.plan.options.quiet:
+            if desk.debug_log is not None:
+                tell(f"debug log: {desk.debug_log}")
+            agents = ", ".join(agent.id for agent in desk.team.agents)
+            tell(f"massmem: {agents}. /help shows the commands, Ctrl-D quits.")
         if not desk.session.resumed:
             return
         await show_last(desk)

@@ -84,6 +84,8 @@ def _conclude(desk: Desk, board: Board) -> None:
         case TurnFailed() as end:
             tell(f"massmem: {printable(end.message)}")
             tell(*([printable(end.hint)] if end.hint else []), "/continue tries again", indent="  ")
+        case None if not board.session_id:
+            tell("it was not asked")
         case TurnInterrupted() | None:
             tell("stopped; what the agents have done is kept")
             tell("/continue finishes this turn; another question gives it up", indent="  ")
