@@ -98,7 +98,7 @@ def test_without_a_store_nothing_is_written(tmp_path: Path, home: Path, case: st
     failing = {"answer": {"error": "auth"}}
     asking = {"answer": {"ask": "order_id", "text": "x"}}
     scripts = {"failed": [failing, failing], "waiting": [asking]}.get(case, [script("one"), script("two")])
-    sections: dict[str, Any] = {"params": {"order_id": {}}} if case == "waiting" else {}
+    sections: dict[str, Any] = {"memory": {}} | ({"params": {"order_id": {}}} if case == "waiting" else {})
     team = write_team(tmp_path, *scripts, session_id="session_x", **sections)
     more = {"limit": ["--max-tokens", "5"], "json": ["--output", "json"]}.get(case, [])
     work, temp = tmp_path / "work", tmp_path / "tmp"
