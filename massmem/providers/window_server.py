@@ -122,7 +122,10 @@ async def _llamacpp(server: _Server) -> int | None:
 async def _ollama(server: _Server) -> int | None:
     """The window of the running model; of one that is not loaded, what its Modelfile sets."""
     name = server.model if ":" in server.model else f"{server.model}:latest"
-    for model in listed(await server.get("/api/ps"), "models"):
+    running = await server.get("/api/ps")
+    if "models" not in running:
+        return None  # not Ollama: it might take what is posted below for a question to its model
+    for model in listed(running, "models"):
         if name in (model.get("name"), model.get("model")):
             return window_of(model.get("context_length"))
     shown = await server.post("/api/show", {"model": server.model})

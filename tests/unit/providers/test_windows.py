@@ -91,6 +91,13 @@ async def test_anthropic_names_the_longest_prompt(stub: Stub):
     assert "authorization" not in asked.headers
 
 
+async def test_only_ollama_is_sent_a_post(stub: Stub):
+    """Another server might take it for a question to its model."""
+    stub.routes = {"/api/ps": listed(), "/api/show": says({"parameters": "num_ctx 4000"})}
+    assert (await window("openai", f"{stub.url}/v1")).source != "server"
+    assert "/api/show" not in {asked.path for asked in stub.requests}
+
+
 async def test_what_is_configured_wins_and_nobody_is_asked(stub: Stub):
     stub.routes = {"/v1/models": listed(max_model_len=40_960)}
     assert await window("vllm", f"{stub.url}/v1", context_window=1_000) == ContextWindow(1_000, "config")
