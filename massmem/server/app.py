@@ -1,6 +1,7 @@
 """The HTTP service: routes, what surrounds them, and errors as answers."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -25,6 +26,8 @@ from massmem.server.service import Service, opened
 log = logging.getLogger(__name__)
 
 _LATER = 5
+_NEW_OBJECTS = 20_000
+"""After so many the youngest are collected; by default after 700, less than one request makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,9 @@ def create_app(settings: Settings) -> FastAPI:
 
         def ready(service: Service) -> None:
             app.state.service = service
+            # What is there now stays to the end: the collector need not go through it for every few requests.
+            gc.freeze()
+            gc.set_threshold(_NEW_OBJECTS)
 
         async with AsyncExitStack() as stack:
             try:
