@@ -69,7 +69,7 @@ def test_ctrl_c_in_a_call_ends_the_server_and_keeps_the_turn(tmp_path: Path):
     assert child.returncode == 130
     assert b"Traceback" not in err
     assert json.loads(out.splitlines()[-1])["type"] == "turn_interrupted"
-    assert not running()
+    assert not running(tmp_path)
 
 
 def test_a_program_that_is_not_there_is_said_before_anything_is_asked(tmp_path: Path):

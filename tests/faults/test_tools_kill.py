@@ -47,9 +47,9 @@ def one(folder: Path) -> Counter[str]:
     counts, log = Counter(kills=1), folder / "calls"
     shown = killed(write(folder, log, 0), random.randint(4, 14), "why?")
     until = time.monotonic() + 6
-    while running() and time.monotonic() < until:
+    while running(folder) and time.monotonic() < until:
         time.sleep(0.05)
-    counts["server left"] += len(running())
+    counts["server left"] += len(running(folder))
     session = next((e.session_id for e in shown if e.type == "turn_started"), "")
     if not session:
         return counts

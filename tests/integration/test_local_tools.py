@@ -12,7 +12,7 @@ from massmem.errors import MissingModelError
 from massmem.events import ToolCalled, ToolReturned, TurnCompleted
 from massmem.weights import require
 from tests.support.sessions import ask
-from tests.support.tools import running, server
+from tests.support.tools import server
 from tests.support.turns import check_order, only
 
 pytestmark = pytest.mark.model
@@ -49,7 +49,6 @@ async def test_it_looks_at_the_clock(home: Path):
     assert not returned.failed
     hour_and_minute = json.loads(returned.content)["datetime"][11:16]
     assert hour_and_minute in only(events, TurnCompleted)[0].answer
-    assert not running()
 
 
 async def test_what_it_reads_is_in_its_answer(tmp_path: Path, home: Path):

@@ -42,7 +42,7 @@ async def test_a_call_and_its_result_are_events_and_the_answer_is_made_of_them(
     assert events.index(called[0]) < events.index(returned[0]) < events.index(only(events, AnswerSubmitted)[0])
     assert answer(events) == "It is in hall H-412."
     assert [c["tool"] for c in calls(log)] == ["echo"]
-    assert not running()
+    assert not running(tmp_path)
 
 
 @pytest.mark.parametrize("recorded", [True, False])
@@ -129,7 +129,7 @@ async def test_a_server_that_dies_in_a_call_does_not_end_the_turn(tmp_path: Path
     events = await turn(team(script, server(log)), home)
     assert [r.failed for r in only(events, ToolReturned)] == [True, False]
     assert answer(events) == "Then: hall H-412"
-    assert not running()
+    assert not running(tmp_path)
 
 
 async def test_what_a_server_writes_beside_the_protocol_is_shown_and_logged_nowhere(
@@ -174,7 +174,7 @@ async def test_stopping_the_turn_cancels_the_call_and_ends_the_server(tmp_path: 
     events = await turn_
     assert events[-1].type == "turn_interrupted"
     await session.close()
-    assert not running()
+    assert not running(tmp_path)
     assert [c["tool"] for c in calls(log)] == ["slow"]
 
 

@@ -42,11 +42,12 @@ def calls(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-def running() -> list[int]:
-    """Tool servers of the tests that are alive, of this process and of any other."""
+def running(folder: Path) -> list[int]:
+    """Tool servers that are alive and write their calls below this folder, which is one test's own."""
     found: list[int] = []
     for process in psutil.process_iter(["pid", "cmdline", "status"]):
         words = process.info["cmdline"] or []
-        if "tests.support.tool_server" in words and process.info["status"] != psutil.STATUS_ZOMBIE:
+        ours = "tests.support.tool_server" in words and any(word.startswith(str(folder)) for word in words)
+        if ours and process.info["status"] != psutil.STATUS_ZOMBIE:
             found.append(process.info["pid"])
     return found

@@ -17,18 +17,18 @@ from tests.support.tool_server import INJECTION
 from tests.support.tools import ROOT, calls, running, server_config
 
 
-async def gone(seconds: float = 6.0) -> bool:
+async def gone(folder: Path, seconds: float = 6.0) -> bool:
     """No server of the tests is left, after so many seconds at most."""
     until = time.monotonic() + seconds
-    while running() and time.monotonic() < until:
+    while running(folder) and time.monotonic() < until:
         await asyncio.sleep(0.05)
-    return not running()
+    return not running(folder)
 
 
 @pytest.fixture
 async def log(tmp_path: Path) -> AsyncIterator[Path]:
     yield tmp_path / "calls"
-    assert await gone(), "a server was left"
+    assert await gone(tmp_path), "a server was left"
 
 
 async def started(config: McpServerConfig) -> McpServer:
@@ -124,12 +124,12 @@ async def test_a_server_that_does_not_start_says_why(log: Path, flag: str, why: 
 async def test_closing_during_the_start_leaves_nothing(log: Path):
     server = McpServer(server_config(log, "--deaf"))
     starting = asyncio.create_task(server.start())
-    while not running():
+    while not running(log.parent):
         await asyncio.sleep(0.02)
     starting.cancel()
     await asyncio.gather(starting, return_exceptions=True)
     await server.close()
-    assert await gone()
+    assert await gone(log.parent)
 
 
 async def test_over_http(tmp_path: Path):
