@@ -92,7 +92,10 @@ def _total(stderr: bytes) -> str:
     return stderr.decode().rpartition("$")[2].split()[0]
 
 
-@pytest.mark.parametrize("case", ["answered", "failed", "limit", "json", "waiting"])
+@pytest.mark.parametrize(
+    "case",
+    ["answered", "failed", "limit", *(pytest.param(case, marks=pytest.mark.full) for case in ("json", "waiting"))],
+)
 def test_without_a_store_nothing_is_written(tmp_path: Path, home: Path, case: str):
     """Memory, logs and the registry are on in the configuration; the first run of this home."""
     failing = {"answer": {"error": "auth"}}

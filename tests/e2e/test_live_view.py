@@ -70,7 +70,7 @@ def council(folder: Path, size: int) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 60)])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), pytest.param(200, 60, marks=pytest.mark.full)])
 def test_fifty_agents_fit_and_little_is_sent(tmp_path: Path, width: int, height: int):
     watched = Watched(council(tmp_path, 50), width, height)
     watched.run()
