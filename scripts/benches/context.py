@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import mean, median
 
 from massmem.config.load import resolve_agents
+from massmem.config.models import CompressionConfig
 from massmem.memory.tokens import count_tokens
 from massmem.providers import Providers
 from massmem.recall import SessionMemory
@@ -16,6 +17,7 @@ from massmem.views import Place, Views
 from massmem.windows import Windows
 from scripts.benches import teams
 from scripts.benches.context_adapter import Massmem
+from scripts.benches.context_more import of_harness, of_tests
 from scripts.benches.planted import conversation
 from scripts.benches.process import workspace
 from scripts.benches.refusing import Refusing, Seen
@@ -32,11 +34,13 @@ MOST_WASTED = 20_000
 """Tokens of refused and summary requests, for each 60,000 tokens of conversation."""
 
 EARLY, LATE = 20, 200
-THRESHOLD = 0.75
-"""Default of memory.compression.trigger_threshold."""
+THRESHOLD = CompressionConfig().trigger_threshold
 
 MOST_TIMES = 1.1
 MOST_CPU_MS = 20
+SHORT = 1_000
+MOST_GROWTH = 1.5
+"""Of the CPU of a view from SHORT to LONG messages: 100 times as many, and nothing in it grows with them."""
 RUNS = 9
 
 
@@ -51,14 +55,19 @@ class _Kept:
     prompts: list[int] = field(default_factory=list[int])
 
 
-def run() -> list[Row]:
-    rows: list[Row] = []
+def run(harness: Path | None = None) -> list[Row]:
+    """harness: a folder with a retention harness of somebody else.
+
+    Raises:
+        BenchError: the harness cannot be loaded.
+    """
+    rows = of_harness(harness) if harness is not None else []
     for name, size, least in OVERFLOWS:
         rows += _retention(name, size, least)
     rows += _flat()
     with workspace() as home:
-        rows += asyncio.run(_building(home))
-    return rows
+        rows += asyncio.run(_views(home))
+    return [*rows, *of_tests()]
 
 
 def _retention(name: str, size: int, least: float) -> list[Row]:
@@ -130,20 +139,31 @@ def _flat() -> list[Row]:
         f"turns 1 to {EARLY} {mean(prompts[:EARLY]):,.0f} on average, the last {EARLY} {mean(prompts[-EARLY:]):,.0f}"
     )
     times = f"prompt of turn {len(prompts)} / of turn {EARLY}"
+    highest, threshold = max(prompts), THRESHOLD * LIMIT
+    saw = f"{highest:,} / {threshold:,.0f}: prompts grow to it, are compressed, and grow again"
     return [
         at_most(times, late / early, "x", MOST_TIMES, f"{late:,} / {early:,}; {shares}"),
-        at_most("highest prompt of all turns / window", max(prompts[EARLY:]) / LIMIT, "x", THRESHOLD),
+        at_most("highest prompt of any turn / threshold of compression", highest / threshold, "x", 1, saw),
         reported(f"prompt of turn {len(prompts)} / the whole history", late / whole, "x", f"history {whole:,} tokens"),
     ]
 
 
-async def _building(home: Path) -> list[Row]:
-    """CPU of the view of a long session, as each turn builds it."""
+async def _views(home: Path) -> list[Row]:
+    long, short = await _building(home, LONG), await _building(home, SHORT)
+    note = f"{long:.2g} / {short:.2g} ms"
+    return [
+        at_most(f"view of a session of {LONG:,} messages: CPU", long, "ms", MOST_CPU_MS),
+        at_most(f"the same / of one of {SHORT:,} messages", long / short, "x", MOST_GROWTH, note),
+    ]
+
+
+async def _building(home: Path, messages: int) -> float:
+    """CPU milliseconds of the view of a long session, as each turn builds it."""
     config = teams.config(teams.scripted(1, home, 0))
     agents = resolve_agents(config, os.environ)
     providers = Providers()
     chat = {agent.id: await providers.open(agent.backend) for agent in agents}
-    async with filled(home / "long", LONG) as store:
+    async with filled(home / str(messages), messages) as store:
         last = await store.last_turn(ID)
         windows = Windows(agents)
         views = Views(store, SessionMemory(config.memory, home, store, agents), agents, windows)
@@ -156,4 +176,4 @@ async def _building(home: Path) -> list[Row]:
             spent.append(1000 * (time.process_time() - start))
         await views.close()
         await windows.close()
-    return [at_most(f"view of a session of {LONG:,} messages: CPU", median(spent), "ms", MOST_CPU_MS)]
+    return median(spent)

@@ -36,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", metavar="DIR", type=Path, help="memory: conversations with questions, as *.json")
     parser.add_argument("--sessions", metavar="N", type=int, help="store: of 100 messages each [default: 10000]")
     parser.add_argument("--url", metavar="URL", action="append", help="store: another one that a history is read from")
+    parser.add_argument("--retention", metavar="DIR", type=Path, help="context: a harness, as its retention.py")
     options = parser.parse_args(argv)
     if options.name is None:
         print(overview())
@@ -57,6 +58,11 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
             raise BenchError("--data is for the bench memory alone")
         rows, sets = import_module("scripts.benches.memory").run_on(data)
         return as_object(name, rows) | sets
+    retention: Path | None = options.retention
+    if retention is not None:
+        if name != "context":
+            raise BenchError("--retention is for the bench context alone")
+        return as_object(name, import_module("scripts.benches.context").run(retention))
     if options.sessions is not None or options.url:
         if name != "store":
             raise BenchError("--sessions and --url are for the bench store alone")
