@@ -12,7 +12,7 @@ from massmem.cli.team import Prepared
 from massmem.config.load import load_config
 from massmem.config.models import TeamConfig
 from massmem.errors import InputError, MemoryUnavailable
-from massmem.events import TurnCompleted, TurnInterrupted
+from massmem.events import TurnCompleted, TurnInterrupted, TurnStarted, TurnWaiting
 from massmem.memory.memories import Selection
 from massmem.session import Session
 from tests.support.council_server import CouncilServer, council_server
@@ -203,3 +203,35 @@ async def test_a_turn_that_the_user_stopped_is_not_taken_up_because_of_a_compact
         assert await session.compact()
         await prompt(council, session, "What now?")
         assert len(council.asked) == 1, "another question gives the stopped one up"
+
+
+def asking(*, memory: bool) -> TeamConfig:
+    script = {"answer": {"ask": "order_id", "ask_prompt": "Which order?", "text": "It is {order_id}."}}
+    return TeamConfig.model_validate(
+        {
+            "agents": [{"id": "ann", "backend": {"type": "scripted", "script": script}}],
+            "params": {"order_id": {"pattern": "O-[0-9]+"}},
+            "memory": {"persistent_memory": {"enabled": memory, "embedding": {"provider": "none"}}},
+        }
+    )
+
+
+@pytest.mark.parametrize("memory", [True, False])
+async def test_values_that_came_in_with_an_undone_turn_are_forgotten(folder: Path, memory: bool):
+    config = asking(memory=memory)
+    async with opened(config, folder) as session:
+        assert isinstance((await collect(session.ask("Where is my parcel?")))[-1], TurnWaiting)
+        assert isinstance((await collect(session.ask("O-4711")))[-1], TurnCompleted)
+        assert dict(session.hidden) == {"order_id": "O-4711"}
+        await session.undo()
+        end = (await collect(session.ask("Where is my parcel?")))[-1]
+        assert isinstance(end, TurnWaiting), "the value is asked for again"
+
+
+async def test_a_turn_that_waits_can_be_undone(folder: Path):
+    config = asking(memory=False)
+    async with opened(config, folder) as session:
+        await collect(session.ask("Where is my parcel?"))
+        assert (await session.undo()).status == "waiting"
+        events = await collect(session.ask("O-4711"))
+        assert isinstance(events[0], TurnStarted), "it is a question of its own, no reply"
