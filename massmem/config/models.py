@@ -260,7 +260,7 @@ class CoordinationConfig(Section):
     max_tokens: int | None = Field(default=None, ge=1)
     """Tokens for a turn, of prompts and replies; then it ends with what it has (exit 4)."""
     max_tool_rounds: int = Field(default=20, ge=0)
-    """Replies with tool calls in a step, each of one call or of several at once; then the agent must act. 0: no tools."""
+    """Replies with tool calls in a step, each with one call or several; then the agent must act. 0: no tools."""
     ask_user: bool | None = None
     """Agents may ask the user for what only the user knows. Left out: when `params` are given, and for those alone."""
     max_asks: int = Field(default=3, ge=1, le=10)
