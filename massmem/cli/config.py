@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from massmem.cli.streams import say, write_out
-from massmem.cli.team import read_dotenv
+from massmem.cli.team import one_file, read_dotenv
 from massmem.config.load import Loaded, find_config, load, load_default
 from massmem.config.origins import Setting, settings
 from massmem.config.problems import dotted
@@ -19,15 +19,16 @@ from massmem.render.printable import printable
 app = typer.Typer(no_args_is_help=True, help="Check a configuration, and show what of it counts.")
 
 File = Annotated[
-    str | None, typer.Argument(metavar="[FILE]", help="A file or @examples/NAME. [default: as for a question]")
+    str | None, typer.Argument(metavar="FILE", help="A file or @examples/NAME. [default: as for a question]")
 ]
+Config = Annotated[str | None, typer.Option(metavar="FILE", help="The same as FILE, as all commands have it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.command("validate")
-def validate_command(file: File = None, as_json: AsJson = False) -> None:
+def validate_command(file: File = None, config: Config = None, as_json: AsJson = False) -> None:
     """Check a configuration: all problems at once, each with its line. Nothing is asked of any server."""
-    loaded = _loaded(file)
+    loaded = _loaded(one_file(file, config))
     if as_json:
         rows = {"valid": True, "file": loaded.team.source, "warnings": loaded.warnings}
         _print_json(rows | {"agents": [agent.id for agent in loaded.team.agents]})
@@ -39,12 +40,12 @@ def validate_command(file: File = None, as_json: AsJson = False) -> None:
 
 
 @app.command("show")
-def show_command(file: File = None, as_json: AsJson = False) -> None:
+def show_command(file: File = None, config: Config = None, as_json: AsJson = False) -> None:
     """Show every setting that counts and where it comes from: the file, the environment, or the default.
 
     The output is YAML; secrets are masked. Left out are keys that differ from their default just by being there.
     """
-    loaded = _loaded(file)
+    loaded = _loaded(one_file(file, config))
     found = list(settings(loaded, os.environ))
     if as_json:
         _print_json({"file": loaded.team.source, "config": _nested(found), "origins": _origins(found)})

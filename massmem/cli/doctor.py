@@ -11,7 +11,7 @@ import typer
 from massmem.cli.checks import findings
 from massmem.cli.checks.finding import Finding, Situation
 from massmem.cli.streams import write_out
-from massmem.cli.team import read_dotenv
+from massmem.cli.team import one_file, read_dotenv
 from massmem.config.load import default_config, find_config, load_config
 from massmem.errors import ConfigError
 from massmem.home import massmem_home
@@ -19,11 +19,15 @@ from massmem.render.printable import printable
 
 SCHEMA_VERSION = 1
 
-app = typer.Typer(help="Check everything that a question needs, and say what to do.")
+app = typer.Typer(
+    help="Check everything that a question needs, and say what to do.",
+    context_settings={"allow_interspersed_args": True},  # options may come after the file
+)
 
 
 @app.callback(invoke_without_command=True)
 def doctor_command(
+    file: Annotated[str | None, typer.Argument(metavar="FILE", help="The same as --config FILE.")] = None,
     config: Annotated[str | None, typer.Option(metavar="FILE", help="The team, as for a question.")] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Ask no server: keys are found, but not tried.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -32,7 +36,7 @@ def doctor_command(
 
     Keys are tried, with a list of models or a request of a few tokens. Exit code 1 when a check failed.
     """
-    return asyncio.run(_checked(_situation(config, offline=offline), as_json=as_json))
+    return asyncio.run(_checked(_situation(one_file(file, config), offline=offline), as_json=as_json))
 
 
 def _situation(name: str | None, *, offline: bool) -> Situation:

@@ -28,6 +28,13 @@ class Prepared:
     team: "Team | None" = None
 
 
+def one_file(file: str | None, config: str | None) -> str | None:
+    """The configuration that a command was given, as its argument or as --config. Raises InputError for two."""
+    if file is not None and config is not None and file != config:
+        raise InputError(f"two configurations were given: {file} and {config}", "leave one of them out")
+    return config if file is None else file
+
+
 def prepared(config: str | None) -> Prepared:
     """Read .env and the configuration as for a question. Raises ConfigError, InputError, HomeError."""
     home = massmem_home()

@@ -26,6 +26,24 @@ def test_a_valid_file(team: str, capsys: pytest.CaptureFixture[str]):
     assert said == {"valid": True, "file": team, "warnings": [], "agents": ["a", "b"]}
 
 
+@pytest.mark.parametrize("command", [("config", "validate"), ("config", "show"), ("doctor", "--offline")])
+def test_the_file_is_an_argument_or_an_option(
+    command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    team = write_team(tmp_path, script("one"), memory={"enabled": False})
+    assert main([*command, "--config", team, "--json"]) == 0
+    by_option = capsys.readouterr().out
+    assert team in by_option
+    assert main([*command, team, "--json"]) == 0
+    by_argument = capsys.readouterr().out
+    assert team in by_argument
+    assert by_argument == by_option or command[0] == "doctor", "doctor says how much room there is"
+    assert main([*command, team, "--config", team, "--json"]) == 0
+    capsys.readouterr()
+    assert main([*command, team, "--config", "other.yaml"]) == 2
+    assert f"two configurations were given: {team} and other.yaml" in capsys.readouterr().err
+
+
 def test_all_problems_at_once_with_their_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "team.yaml"
     path.write_text("agents:\n  - {id: a, backend: {type: opnai}}\ncordination: {}\n")
