@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 64
 """Characters; OpenAI and Anthropic take no more."""
 
+_INSTALL = "pip install --upgrade 'massmem[mcp]'"
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:
@@ -68,7 +70,7 @@ class Toolboxes:
     def check(self) -> None:
         """Raises InputError: a program is not there, or the package for all of this. Nothing was started."""
         if self._agents and importlib.util.find_spec("mcp") is None:
-            raise InputError("tools need the package mcp, which is not installed", "pip install 'massmem[mcp]'")
+            raise InputError("tools need the package mcp, which is not installed", _INSTALL)
         for agent in self._agents:
             for server in agent.mcp_servers:
                 _check(agent, server)
@@ -81,7 +83,9 @@ class Toolboxes:
     async def ready(self) -> None:
         """Wait until every server has started, or has failed to.
 
-        Raises ToolServerError: one that is `required` has failed.
+        Raises:
+            ToolServerError: one that is `required` has failed.
+            InputError: the package for all of this cannot be loaded.
         """
         if self._starting is not None:
             await asyncio.shield(self._starting)
@@ -104,7 +108,7 @@ class Toolboxes:
         self._servers.clear()
 
     async def _start(self) -> None:
-        mcp = await asyncio.to_thread(_library)
+        mcp = await asyncio.to_thread(library)
         pairs = [(agent, mcp(config)) for agent in self._agents for config in agent.mcp_servers]
         self._servers = [server for _, server in pairs]
         offered = await asyncio.gather(*(server.start() for server in self._servers), return_exceptions=True)
@@ -151,11 +155,17 @@ def _check(agent: AgentConfig | AgentSpec, server: McpServerConfig) -> None:
         )
 
 
-def _library() -> "type[McpServer]":
-    """Takes a second the first time, with what the SDK loads on its first result."""
-    from massmem.tools.mcp import McpServer
+def library() -> "type[McpServer]":
+    """Takes a second the first time, with what the SDK loads on its first result.
 
-    importlib.import_module("jsonschema")
+    Raises InputError: the package is there, but broken or of another version.
+    """
+    try:
+        from massmem.tools.mcp import McpServer
+
+        importlib.import_module("jsonschema")
+    except ImportError as e:
+        raise InputError(f"tools need the package mcp, which cannot be loaded: {e}", _INSTALL) from e
     # It logs what servers say when it cannot read that, which is nobody's business; what fails is told in results.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
 

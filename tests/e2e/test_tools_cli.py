@@ -87,3 +87,32 @@ def test_a_server_that_does_not_start_is_one_line(tmp_path: Path):
     lines = [line for line in ran.stderr.decode().splitlines() if "tool server" in line]
     assert len(lines) == 1
     assert "the tool server t does not start: tool server: no license found; ann goes on without its tools" in lines[0]
+
+
+BROKEN = {
+    "sitecustomize.py": "import sys; sys.modules['mcp'] = None  # as where it is not installed",
+    "mcp/__init__.py": "raise ImportError('libssl.so.9: no such file')",
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "said"), [("sitecustomize.py", "is not installed"), ("mcp/__init__.py", "cannot be loaded: libssl.so.9")]
+)
+def test_without_the_package_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, said: str):
+    """The package is taken from a real process, by what comes first on its path."""
+    path = tmp_path / "first" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(BROKEN[file])
+    config = write(tmp_path, {"answer": ["an answer"]}, server(tmp_path / "calls"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "first"))
+    ran = massmem("--config", config, "--output", "jsonl", "why?")
+    told = ran.stderr.decode()
+    assert ran.returncode == 2, told
+    assert told.count("tools need the package mcp") == 1
+    assert f"tools need the package mcp, which {said}" in told
+    assert "pip install --upgrade 'massmem[mcp]'" in told
+    assert "Traceback" not in told
+    assert b"agent_started" not in ran.stdout
+    checked = massmem("doctor", "--config", config)
+    assert checked.returncode == 1
+    assert f"failed   tools        tools need the package mcp, which {said}" in checked.stdout.decode()

@@ -2,12 +2,16 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from massmem.cli.checks.finding import Finding, Situation, failed, ok, skipped, without_config
 from massmem.config.models import McpServerConfig
 from massmem.errors import ToolServerError
 from massmem.render.figures import plural
-from massmem.tools.toolbox import Toolboxes
+from massmem.tools.toolbox import Toolboxes, library
+
+if TYPE_CHECKING:
+    from massmem.tools.mcp import McpServer
 
 _NAMED = 10
 
@@ -22,20 +26,18 @@ async def check_tools(situation: Situation) -> Sequence[Finding]:
     Toolboxes(situation.config.agents).check()
     if situation.offline:
         return [skipped(f"{plural(len(servers), 'tool server')}: not started (--offline)")]
-    return await asyncio.gather(*(_started(who, server) for who, server in servers))
+    mcp = await asyncio.to_thread(library)
+    return await asyncio.gather(*(_started(who, mcp(server)) for who, server in servers))
 
 
-async def _started(who: str, config: McpServerConfig) -> Finding:
-    from massmem.tools.mcp import McpServer
-
-    server = McpServer(config)
+async def _started(who: str, server: "McpServer") -> Finding:
     try:
         offered = await server.start()
     except ToolServerError as e:
         return failed(f"{who}: {e.message}", e.hint)
     finally:
         await server.close()
-    return _judged(f"{who}: {config.name}", config, [tool.name for tool in offered])
+    return _judged(f"{who}: {server.config.name}", server.config, [tool.name for tool in offered])
 
 
 def _judged(name: str, config: McpServerConfig, known: Sequence[str]) -> Finding:
