@@ -2,6 +2,8 @@
 
 import errno
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 from massmem.errors import HomeError, MassmemError, StoreError
@@ -65,6 +67,19 @@ def make_file(path: Path) -> None:
             os.close(descriptor)
     except OSError as e:
         raise unwritable(path, e) from e
+
+
+def make_private(folder: Path) -> None:
+    """Take the rights of others from `folder` and everything in it, where a library has made it with its own modes.
+
+    A program's umask is not ours to change. What belongs to somebody else, or is gone just now, stays as it is.
+    """
+    for place, _, files in os.walk(folder):
+        for path in (Path(place), *(Path(place, name) for name in files)):
+            with suppress(OSError):
+                mode = stat.S_IMODE(path.stat(follow_symlinks=False).st_mode)
+                if mode & 0o077 and not path.is_symlink():
+                    path.chmod(mode & 0o700)
 
 
 def unwritable(path: Path, error: OSError) -> MassmemError:

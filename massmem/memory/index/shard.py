@@ -35,7 +35,7 @@ from qdrant_edge import (
 )
 
 from massmem.errors import IndexDamaged, MassmemError, MemoryUnavailable
-from massmem.home import make_folder
+from massmem.home import make_folder, make_private
 
 MEANING, WORDS = "meaning", "words"
 """Names of the dense and of the sparse vector."""
@@ -134,6 +134,7 @@ class Shard:
         with self.reading() as edge:
             edge.flush()
             self._note(edge.info().points_count)
+        make_private(self._folder)
 
     def close(self) -> None:
         """Flush, and let others open the folder. Closing twice does no harm."""
@@ -144,6 +145,7 @@ class Shard:
                     self._edge = None
                     self._tidy(edge)
                     edge.close()
+                make_private(self._folder)
         finally:
             self._release()
 
@@ -178,6 +180,7 @@ class Shard:
                     f"the memory index in {self._folder} is damaged: {known['points'] - there} memories are missing",
                     _REBUILD,
                 )
+            make_private(self._folder)
             return edge
 
     def _clear_up(self) -> None:
@@ -215,7 +218,7 @@ class Shard:
             max_search_threads=1,
         )
         folder = self._folder / "shard.new"
-        folder.mkdir()
+        folder.mkdir(mode=0o700)  # nobody else gets to what qdrant-edge makes in it
         # EdgeConfig has no field for them, but what it leaves open is taken from its file.
         (folder / "edge_config.json").write_text(json.dumps(_LOG_OPTIONS))
         edge = EdgeShard.load(str(folder), config)
