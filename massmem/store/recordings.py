@@ -50,7 +50,9 @@ _DUE = (
     sa.select(recordings)
     .where(sa.text(PENDING), _r.kind == sa.bindparam("of_kind", type_=sa.Text), _IS_DUE)
     .order_by(_r.created_at, _r.session_id, _r.seq, _r.agent_id)
+    .limit(sa.bindparam("most", type_=sa.Integer))
 )
+_DUE_OF_SESSION = _DUE.where(_r.session_id == SESSION)
 _THIS_ONE = (
     _r.session_id == SESSION,
     _r.seq == sa.bindparam("of_seq", type_=sa.Integer),
@@ -111,8 +113,8 @@ def due(
     kind: str, limit: int, session_id: str | None, now: datetime
 ) -> tuple[sa.Select[*tuple[Any, ...]], dict[str, Any]]:
     """The query for rows that are to be worked on, oldest first, and its parameters."""
-    query = _DUE.limit(limit) if session_id is None else _DUE.where(_r.session_id == SESSION).limit(limit)
-    return query, {"of_kind": kind, "now": now} | ({} if session_id is None else {"of_session": session_id})
+    where = {"of_kind": kind, "now": now, "most": limit}
+    return (_DUE, where) if session_id is None else (_DUE_OF_SESSION, where | {"of_session": session_id})
 
 
 def record(row: dict[str, Any]) -> RecordingRecord:

@@ -105,12 +105,21 @@ class Recorder:
                     with suppress(*NOT_THE_ROW):
                         await self._release_held()
                         for kind in _SAID:
-                            while rows := await self._due(kind, [*sessions]):
-                                await self._episodes.write(kind, rows, Counts())
+                            await self._record_of(kind, [*sessions])
                 finally:
                     for waiting in sessions.values():
                         if not waiting.done():
                             waiting.set_result(None)
+
+    async def _record_of(self, kind: RecordingKind, sessions: Sequence[str]) -> None:
+        """One look is enough for all of them, unless the queue is longer than that."""
+        rows = await self._store.due_recordings(kind, BATCH, self._session_id)
+        if len(rows) < BATCH:
+            if wanted := [row for row in rows if row.session_id in sessions]:
+                await self._episodes.write(kind, wanted, Counts())
+            return
+        while rows := await self._due(kind, sessions):
+            await self._episodes.write(kind, rows, Counts())
 
     async def _due(self, kind: RecordingKind, sessions: Sequence[str]) -> list[RecordingRecord]:
         return [row for each in sessions for row in await self._store.due_recordings(kind, BATCH, each)]
@@ -171,11 +180,12 @@ class Recorder:
             while not self._late(deadline):
                 async with self._writing:
                     rows = await self._store.due_recordings(kind, BATCH, session_id)
-                    if not rows:
-                        break
-                    await self._episodes.write(kind, rows, counts)
-                if done is not None:
+                    if rows:
+                        await self._episodes.write(kind, rows, counts)
+                if rows and done is not None:
                     done(counts)
+                if len(rows) < BATCH:
+                    break
 
     async def _release_held(self) -> None:
         if self._to_release:
