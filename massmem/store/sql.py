@@ -36,6 +36,7 @@ from massmem.store import recordings as queue
 from massmem.store.append import append, restore
 from massmem.store.base import Said, StoreInfo
 from massmem.store.dialect import Dialect
+from massmem.store.reads import Reads, rows_of
 from massmem.store.rows import entries, missing, payload
 from massmem.store.schema import (
     CONVERSATION,
@@ -90,6 +91,7 @@ class SqlStore:
         self._reader = engine.execution_options(**dialect.reading)
         self._dialect = dialect
         self._writing = asyncio.Semaphore(dialect.writers)
+        self._reads = Reads(self._threads, self._reader, max(1, dialect.readers))
         self._together = Together(self._threads, self._writer, self._writing) if dialect.writers == 1 else None
 
     async def create_session(self, session: SessionRecord) -> None:
@@ -106,7 +108,7 @@ class SqlStore:
         await self._write(insert)
 
     async def get_session(self, session_id: str) -> SessionRecord | None:
-        found = await self._read(sessions.ONE, of_session=clean_text(session_id))
+        found = await self._find(sessions.ONE, of_session=clean_text(session_id))
         return SessionRecord(**found[0]) if found else None
 
     async def list_sessions(self, limit: int | None = None, offset: int = 0) -> list[SessionRecord]:
@@ -124,7 +126,7 @@ class SqlStore:
         return int((await self._read(sessions.said(wanted)))[0]["said"] or 0)
 
     async def asked(self, session_id: str, request: str) -> int | None:
-        found = await self._read(turn_rows.REQUEST, of_session=clean_text(session_id), of_request=clean_text(request))
+        found = await self._find(turn_rows.REQUEST, of_session=clean_text(session_id), of_request=clean_text(request))
         return found[0]["seq"] if found else None
 
     async def rename_session(self, session_id: str, title: str) -> None:
@@ -164,7 +166,7 @@ class SqlStore:
         return [EVENT.validate_json(row["payload"]) for row in found]
 
     async def last_turn(self, session_id: str) -> TurnRecord | None:
-        found = await self._read(turn_rows.LAST, of_session=clean_text(session_id))
+        found = await self._find(turn_rows.LAST, of_session=clean_text(session_id))
         return TurnRecord(**found[0]) if found else None
 
     async def turns(self, session_id: str, after: int = 0, limit: int = 100) -> list[TurnRecord]:
@@ -176,7 +178,7 @@ class SqlStore:
         await self._write(lambda connection: connection.execute(turn_rows.ABANDON, where))
 
     async def conversation(self, session_id: str, before: int | None, limit: int) -> list[MessageRecord]:
-        found = await self._read(
+        found = await self._find(
             _CONVERSATION, of_session=clean_text(session_id), before=_LAST if before is None else before, most=limit
         )
         return [MessageRecord(**row) for row in found]
@@ -187,7 +189,7 @@ class SqlStore:
         return await self.look(lambda connection: [Said(*row) for row in connection.execute(_SAID, where).all()])
 
     async def latest_summary(self, session_id: str, agent_id: str) -> MessageRecord | None:
-        found = await self._read(_SUMMARY, of_session=clean_text(session_id), of_agent=agent_id)
+        found = await self._find(_SUMMARY, of_session=clean_text(session_id), of_agent=agent_id)
         return MessageRecord(**found[0]) if found else None
 
     async def messages(self, session_id: str, after: int = 0, limit: int = 1000) -> list[MessageRecord]:
@@ -203,7 +205,7 @@ class SqlStore:
         return [MessageRecord(**row) for row in found]
 
     async def repeated(self, message_ids: Sequence[str]) -> list[str]:
-        found = await self._read(queue.SAME_TEXT, of_messages=[*message_ids]) if message_ids else []
+        found = await self._find(queue.SAME_TEXT, of_messages=[*message_ids]) if message_ids else []
         return [row["id"] for row in found]
 
     async def search_text(
@@ -221,7 +223,7 @@ class SqlStore:
         return found
 
     async def winners(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
-        found = await self._read(queue.winners(session_ids))
+        found = await self._find(queue.winners(session_ids))
         return {(row["session_id"], row["turn"]): row["winner"] for row in found}
 
     async def set_memory_group(self, session_id: str, group: str) -> None:
@@ -232,7 +234,7 @@ class SqlStore:
         self, kind: RecordingKind, limit: int, session_id: str | None = None
     ) -> list[RecordingRecord]:
         query, parameters = queue.due(kind, limit, session_id, now())
-        return [queue.record(row) for row in await self._read(query, **parameters)]
+        return [queue.record(row) for row in await self._find(query, **parameters)]
 
     async def claim_recording(self, recording: RecordingRecord, until: datetime) -> bool:
         where = queue.key(recording) | {"now": now(), "until": until}
@@ -277,7 +279,7 @@ class SqlStore:
         await self._write(lambda connection: connection.execute(queue.forget(selection, message_ids)))
 
     async def state(self, session_id: str) -> SessionState:
-        found = await self._read(state.GET_STATE, of_session=clean_text(session_id))
+        found = await self._find(state.GET_STATE, of_session=clean_text(session_id))
         return state.state(found[0]) if found else SessionState()
 
     async def save_state(self, session_id: str, new: SessionState) -> None:
@@ -289,7 +291,7 @@ class SqlStore:
         return await self._change_of(session_id, change) == 1
 
     async def lease_owner(self, session_id: str) -> str | None:
-        found = await self._read(state.OWNER, of_session=clean_text(session_id))
+        found = await self._find(state.OWNER, of_session=clean_text(session_id))
         return found[0]["owner"] if found else None
 
     async def renew_lease(self, session_id: str, owner: str, seconds: float) -> bool:
@@ -339,12 +341,12 @@ class SqlStore:
             return await self._threads.read(self._reader, read)
 
     async def _read(self, query: sa.Select[*tuple[Any, ...]], **parameters: Any) -> list[dict[str, Any]]:
-        def read(connection: sa.Connection) -> list[dict[str, Any]]:
-            result = connection.execute(query, parameters)
-            names = tuple(result.keys())
-            return [dict(zip(names, row, strict=True)) for row in result.all()]
+        return await self.look(rows_of(query, parameters))
 
-        return await self.look(read)
+    async def _find(self, query: sa.Select[*tuple[Any, ...]], **parameters: Any) -> list[dict[str, Any]]:
+        """As `_read`, for a few rows that an index finds: others wait for them."""
+        with self._errors():
+            return await self._reads.read(rows_of(query, parameters))
 
     async def _write(self, change: Callable[[sa.Connection], T]) -> T:
         """Run `change` in one transaction.
