@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from massmem.cli.checks import files, machine, memory, models, sessions, setup, tools
+from massmem.cli.checks import files, machine, memory, models, service, sessions, setup, tools
 from massmem.cli.checks.finding import Finding, Situation, failed
 from massmem.errors import MassmemError
 
@@ -28,6 +28,7 @@ CHECKS: dict[str, Check] = {
     "store": sessions.check_store,
     "registry": sessions.check_registry,
     "locks": files.check_locks,
+    "service": service.check_service,
 }
 
 
