@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from massmem.config.models import MemoryConfig
 from massmem.errors import IndexDamaged, InputError
-from massmem.memory import open_memory
+from massmem.memory import index_folder, open_memory
 from massmem.memory.erasing import erase_elsewhere
 from massmem.memory.memories import Memory, Selection
 from massmem.memory.recording.forgotten import word_numbers
@@ -72,7 +72,7 @@ async def forget_everywhere(
 ) -> int:
     """As `forget`, and also in the indexes of earlier embedders and in copies of damaged ones."""
     forgotten, named = await forget(store, memory, selection)
-    await erase_elsewhere(config, home, selection, named)
+    await erase_elsewhere(index_folder(config, home), memory.folder, selection, named)
     return forgotten
 
 

@@ -52,20 +52,19 @@ async def _forget(memory: PersistentMemory, session_ids: Sequence[str]) -> int:
     return await memory.forget(Selection(session_ids=tuple(session_ids))) if session_ids else 0
 
 
-async def erase_elsewhere(config: MemoryConfig, home: Path, selection: Selection, named: Sequence[Memory]) -> None:
-    """Erase what was just forgotten in the index of the configured embedder wherever else it is.
+async def erase_elsewhere(folder: Path, own: Path | None, selection: Selection, named: Sequence[Memory]) -> None:
+    """Erase what was just forgotten in the open index, `own`, wherever else below `folder` it is.
 
     named: the memories of the selection's ids, which may have other ids elsewhere.
 
     Raises:
         MemoryUnavailable: an index is in use by another process, or damaged: it may still hold them.
     """
-    folder = index_folder(config, home)
-    if config.persistent_memory.qdrant.mode == "server" or len([*folder.glob("*/shard*/")]) < 2:
+    if own is None or len([*folder.glob("*/shard*/")]) < 2:
         return
     indexes = _Indexes()
     try:
-        await asyncio.to_thread(indexes.open, folder)
+        await asyncio.to_thread(indexes.open, folder, own)
         if selection.ids:
             await asyncio.to_thread(indexes.erase_like, named)
         else:
@@ -84,9 +83,12 @@ class _Indexes:
         self._open: list[EmbeddedIndex] = []
         self._damaged: list[Path] = []
 
-    def open(self, folder: Path) -> None:
+    def open(self, folder: Path, own: Path | None = None) -> None:
+        """own: is open already, and left out."""
         self._damaged = sorted(folder.glob("*/shard.damaged-*"))
         for shard in sorted(folder.glob("*/shard")):
+            if shard.parent == own:
+                continue
             # The folder's name ends with the size of its vectors (see folder_name).
             size = shard.parent.name.rpartition("-")[2]
             self._open.append(self._index(shard.parent, int(size) if size.isdecimal() else 0))

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,12 @@ class IndexedMemory:
     async def list(self, selection: Selection, limit: int = 100, offset: int = 0) -> Sequence[Memory]:
         found = await asyncio.to_thread(self._index.page, selection, limit, offset)
         return [to_memory(point_id, stored) for point_id, stored in found]
+
+    @property
+    def folder(self) -> Path | None:
+        """Of the index, which this memory has locked; None: it is on a server."""
+        kept = self._index.rows_file
+        return kept and kept.parents[1]
 
     @property
     def temporary(self) -> bool:

@@ -1,6 +1,6 @@
 """Turns in which agents ask the user: what is sent, what pauses, and who acts again."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -24,8 +24,13 @@ from massmem.events import (
     UserReplied,
     WinnerDecided,
 )
+from massmem.messages import ChatRequest, Usage
+from massmem.providers import Providers
+from massmem.providers.base import ChatProvider
+from massmem.replies import Chunk
+from massmem.sender import Spent
 from massmem.tools.ask_user import Asking
-from tests.support.turns import Scripts, agents_of, check_order, only
+from tests.support.turns import Scripts, agent_of, agents_of, check_order, config_of, only
 
 PARAMS = {"order_id": ParamConfig(pattern=r"O-\d{5}", examples=("O-12345",)), "zip": ParamConfig()}
 ASKS = {"ask": "order_id", "ask_prompt": "Which order?", "text": "Order {order_id} is on its way."}
@@ -187,7 +192,25 @@ async def test_when_time_is_up_the_user_is_asked_all_the_same():
     assert isinstance(events[-1], TurnWaiting)
 
 
-async def test_a_team_without_params_is_sent_the_same_as_ever():
-    plain = await agents_of({"ann": {}}, asking=None)
-    task = plain["ann"]._answer("why?", ())  # pyright: ignore[reportPrivateUsage]  # the request itself is meant
-    assert (task.prompt(()), task.tools, task.schema) == ("why?", (), None)
+class Listening:
+    """A scripted model that keeps what it is sent."""
+
+    def __init__(self, provider: ChatProvider) -> None:
+        self.sent: list[ChatRequest] = []
+        self.native_tools = provider.native_tools
+        self.count_prompt = provider.count_prompt
+        self._provider = provider
+
+    def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
+        self.sent.append(request)
+        return self._provider.stream(request)
+
+
+async def test_a_team_without_params_is_sent_the_question_alone():
+    config = config_of("ann", {"answer": "because"})
+    model = Listening(await Providers().open(config.backend))
+    async with aclosing(agent_of(config, model).answer("why?", 1, Spent(Usage()))) as events:
+        assert [e async for e in events][-1].type == "answer_submitted"
+    (request,) = model.sent
+    assert [message.content for message in request.messages if message.role == "user"] == ["why?"]
+    assert (request.tools, request.schema) == ((), None)
