@@ -53,6 +53,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", blocks("bash"), ids=lambda block: block.partition("\n")[0].split("  #")[0].strip())
 def test_every_command_runs(block: str, user: Path, subtests: pytest.Subtests):
     # In order: a command may build on those above it in its block.

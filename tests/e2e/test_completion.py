@@ -14,7 +14,7 @@ import pytest
 from massmem.registry import Entry, Registry
 from tests.support.cli import massmem
 
-pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")]
 
 
 @pytest.fixture

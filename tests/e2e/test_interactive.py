@@ -15,6 +15,8 @@ from filelock import FileLock
 from tests.e2e.test_terminal import ending, terminal
 from tests.support.cli import COMMAND, massmem, script, write_team
 
+pytestmark = pytest.mark.slow
+
 READY = r"\x1b\[\?2004h"
 """Sent when a line is read: from now on pastes are marked as such."""
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[=>]")

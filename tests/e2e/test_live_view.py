@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.cli import COMMAND, script, write_team
 
+pytestmark = pytest.mark.slow
+
 _FRAME = "\x1b[?2026h"
 _OURS = {"NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS", "LINES", "CI", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
 

@@ -14,6 +14,8 @@ REFUSING = '''
 import os
 import socket
 
+pytestmark = pytest.mark.slow
+
 TOLD = os.environ["TRIED"]
 
 

@@ -15,6 +15,8 @@ from massmem.cli.main import main
 from tests.support.cli import massmem, script, write_team
 from tests.support.secrets import Seeded, leaked, seeded
 
+pytestmark = pytest.mark.slow
+
 SECRETS = seeded()
 PIECES = 7
 """Characters of a chunk: every secret is split over several."""

@@ -10,6 +10,8 @@ import pytest
 from tests.support.postgres_server import PostgresServer, binary
 from tests.support.service import Answer, Service, agent, events, team
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Service]]:

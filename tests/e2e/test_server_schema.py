@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.service import Service, agent, team
 
+pytestmark = pytest.mark.slow
+
 CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
     "use_after_free,ignored_auth"

@@ -8,6 +8,8 @@ from tests.support.cli import massmem, script, write_team
 from tests.support.collector import Collector, collector  # noqa: F401  a fixture
 from tests.support.service import Service, agent, team
 
+pytestmark = pytest.mark.slow
+
 
 def test_spans(collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_port}")

@@ -12,6 +12,8 @@ import pytest
 from tests.support.cli import massmem, start
 from tests.support.tools import calls, running, server, team_data
 
+pytestmark = pytest.mark.slow
+
 TIME = {"name": "time", "command": sys.executable, "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"]}
 
 

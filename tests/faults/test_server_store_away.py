@@ -11,6 +11,8 @@ from tests.support.postgres_server import PostgresServer, binary
 from tests.support.redis_server import RedisServer, redis_binary
 from tests.support.service import Service, agent, free_port, team
 
+pytestmark = pytest.mark.slow
+
 WITHOUT_MEMORY = {"persistent_memory": {"enabled": False}}
 
 

@@ -14,7 +14,7 @@ from massmem.weights import DEFAULT, models_folder, state
 from tests.support.cli import massmem
 from tests.support.loopback import skip_beside_model_servers
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 WINDOW = 1024
 SERVER = f"""

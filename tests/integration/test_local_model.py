@@ -15,7 +15,7 @@ from massmem.replies import FinishChunk, TextChunk
 from massmem.weights import require
 from tests.support.replies import ask
 
-pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
 SCHEMA = {
     "type": "object",

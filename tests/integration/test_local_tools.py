@@ -15,7 +15,7 @@ from tests.support.sessions import ask
 from tests.support.tools import server
 from tests.support.turns import check_order, only
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 TIME = {"name": "time", "command": sys.executable, "args": ["-m", "mcp_server_time"]}
 

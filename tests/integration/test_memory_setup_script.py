@@ -5,8 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from massmem.memory.memories import Selection
 from tests.support.memories import indexed
+
+pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "test_memory_setup.py"
 TEAM = "agents: [{id: ann, backend: {type: scripted, script: {answer: Hello.}}}]\n"

@@ -19,6 +19,8 @@ from tests.support.cli import massmem
 from tests.support.sample_turn import begin, whole_turn
 from tests.support.stores import NewPlace
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def source_url(tmp_path: Path) -> str:

@@ -82,7 +82,8 @@ async def test_a_turn_that_is_resumed_without_a_reply_asks_again_and_costs_nothi
     first = await turn({"ann": {"answer": ASKS}})
     again = await turn({"ann": {"answer": {"error": "auth"}}}, first)
     assert [e.type for e in again] == ["turn_resumed", "turn_waiting"]
-    assert (again[-1].asked, again[-1].shown) == (1, True)  # pyright: ignore[reportAttributeAccessIssue]
+    assert isinstance(again[-1], TurnWaiting)
+    assert (again[-1].asked, again[-1].shown) == (1, True)
 
 
 async def test_a_reply_without_the_value_leads_to_a_clearer_question():
