@@ -234,6 +234,7 @@ class Context:
             source="api" if counted else "buffer",
             entries=entries,
             threshold=self._settings.trigger_threshold if self._settings.proactive else None,
+            recalled=buffer.cost_of_text(self._memories or ""),
         )
 
     @property

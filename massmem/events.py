@@ -280,7 +280,8 @@ class ContextMeasured(EventBase):
 
     source: api, the provider's own count of the prompt; buffer, ours. entries: our count per type of entry
     (see massmem.memory.buffer), which may differ from `tokens` when that is the provider's. threshold: the share of
-    the window at which it is compressed before a request is sent; None: only when the provider refuses one.
+    the window at which it is compressed before a request is sent; None: only when the provider refuses one. recalled:
+    of the entries, what memory had on the question.
     """
 
     type: Literal["context_measured"] = "context_measured"
@@ -291,6 +292,7 @@ class ContextMeasured(EventBase):
     source: CountedBy
     entries: dict[str, int]
     threshold: float | None = None
+    recalled: int = 0
 
 
 class ContextCompressed(EventBase):

@@ -39,6 +39,8 @@ _ID_WIDTH = 20
 _WIDE = 60
 _PREVIEW_LINES = 6
 _LEAST_AGENTS = 5
+_LEAST_SAID = 30
+"""Cells after the other columns; with fewer, memory's column gives way to what the agent says."""
 _STYLES = {
     "working": "cyan",
     "retrying": "yellow",
@@ -160,9 +162,12 @@ def _agent_line(agent: AgentState, board: Board, at: datetime, width: int, id_wi
     figures = f" {duration(agent.seconds(at)):>6} {count(agent.tokens):>5} tok"
     window = _price(agent, board) + _window(agent, board)
     rest = width - cell_len(left) - len(figures) - len(window) - 2
+    recalled = _recalled(agent, board) if rest >= _LEAST_SAID else ""
+    rest -= len(recalled)
     line = Text(left, style=_STYLES[agent.phase])
     line.append(figures, style="dim")
     line.append(window, style="yellow" if agent.context and near_limit(agent.context) else "dim")
+    line.append(recalled, style="dim")
     if rest > 0:
         line.append("  " + _said(agent, board, rest), style="dim" if agent.phase == "working" else "")
     line.truncate(width)
@@ -174,6 +179,13 @@ def _window(agent: AgentState, board: Board) -> str:
     if all(each.context is None for each in board.agents.values()):
         return ""
     return f" {share(agent.context):>4} ctx" if agent.context else " " * 9
+
+
+def _recalled(agent: AgentState, board: Board) -> str:
+    """Tokens of what memory had on the question; a column only once it had anything for any agent."""
+    if not any(each.context and each.context.recalled for each in board.agents.values()):
+        return ""
+    return f" {count(agent.context.recalled):>5} mem" if agent.context else " " * 10
 
 
 def _price(agent: AgentState, board: Board) -> str:

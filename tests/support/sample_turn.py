@@ -122,11 +122,13 @@ def waiting(at: float, param: str, *agents: str, asked: int = 1, usage: Usage = 
     )  # fmt: skip
 
 
-def measured(at: float, tokens: int, *, agent: str = "ann", window: int = 128_000, source: str = "buffer") -> Event:
+def measured(
+    at: float, tokens: int, *, agent: str = "ann", window: int = 128_000, source: str = "buffer", recalled: int = 0
+) -> Event:
     entries = {"system": 1_000, "user": tokens - 1_000}
     return event(
         at, "context_measured", agent_id=agent, round=1, tokens=tokens, window=window, source=source, entries=entries,
-        threshold=0.75,
+        threshold=0.75, recalled=recalled,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from massmem.errors import ContextOverflow, DoesNotFit
 from massmem.events import AgentRetrying, AnswerSubmitted, ContextCompressed, ContextMeasured
 from massmem.memory.buffer import Buffer
 from massmem.memory.conversation import MOST_SHOWN
+from massmem.memory.tokens import estimate_tokens
 from massmem.messages import Candidate, ChatMessage, Usage
 from massmem.meter import Meter
 from massmem.providers import Providers
@@ -150,6 +151,18 @@ async def test_recall_fills_the_gap_and_repeats_nothing_that_is_shown():
     assert after < before
     assert most <= 1_000
     assert "the port is 8042." in provider.requests[-1].messages[0].content
+
+
+@pytest.mark.parametrize("lines", ["", "User: the port is 8042."])
+async def test_what_was_recalled_is_measured(lines: str):
+    async def recall(question: str, shown: frozenset[str], most: int) -> str:
+        return lines
+
+    agent, _ = await agent_with(8_000, recall=recall)
+    events = await answered(agent, "why?")
+    (measured,) = [event for event in events if isinstance(event, ContextMeasured)]
+    assert measured.recalled == (estimate_tokens(lines) if lines else 0)
+    assert measured.recalled < measured.entries["system"]
 
 
 async def test_near_the_end_of_the_window_the_agent_is_told_to_end_its_reply():

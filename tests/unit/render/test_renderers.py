@@ -175,6 +175,19 @@ def test_the_view_has_a_column_for_how_full_contexts_are_once_that_is_known():
     assert shares == ["75%", "40%", "35%"]
 
 
+def test_the_view_says_how_much_was_recalled_once_anything_was_and_where_there_is_room():
+    board = Board()
+    for e in (begin("ann", "bob", "eve"), measured(0, 2_000), measured(0, 2_000, agent="bob")):
+        board.feed(e)
+    assert not any("mem" in line.plain for line in frame(board, START, 80, 24))
+    board.feed(measured(1, 2_000, recalled=1_240))
+    ann, bob, eve = (line.plain for line in frame(board, START, 80, 24)[1:4])
+    assert " 2% ctx  1.2k mem" in ann
+    assert " 2% ctx     0 mem" in bob
+    assert "mem" not in eve
+    assert not any("mem" in line.plain for line in frame(board, START, 60, 24))
+
+
 @pytest.mark.parametrize("kind", ["plain", "live"])
 def test_model_text_is_neither_markup_nor_escape(kind: str):
     events = [
