@@ -60,7 +60,7 @@ async def erase_elsewhere(folder: Path, own: Path | None, selection: Selection, 
     Raises:
         MemoryUnavailable: an index is in use by another process, or damaged: it may still hold them.
     """
-    if own is None or len([*folder.glob("*/shard*/")]) < 2:
+    if own is None or not _more_than_one(folder):
         return
     indexes = _Indexes()
     try:
@@ -71,6 +71,11 @@ async def erase_elsewhere(folder: Path, own: Path | None, selection: Selection, 
             await asyncio.to_thread(indexes.erase, selection)
     finally:
         await asyncio.to_thread(indexes.close)
+
+
+def _more_than_one(folder: Path) -> bool:
+    """There are other indexes below the folder, or copies of damaged ones."""
+    return len([*folder.glob("*/shard*/")]) > 1
 
 
 class _Indexes:
