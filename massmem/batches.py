@@ -9,12 +9,15 @@ from massmem.events import AgentDelta, Event
 DELTA_PACE = 0.1
 """Seconds for which streamed text is gathered into one event, when nothing else happens meanwhile."""
 
+_PASSES = 8
+"""Passes of the event loop that a batch waits for what follows at once: they take a hundredth of a transaction."""
+
 
 async def batches(source: AsyncGenerator[Event, None], stop: asyncio.Event) -> AsyncGenerator[list[Event], None]:
     """Gather what `source` yields into batches, one transaction each, while it goes on producing.
 
-    A batch ends as soon as anything but streamed text is in it. `stop` ends the source and the batches; what was
-    produced until then is still yielded.
+    A batch ends as soon as anything but streamed text is in it, with what follows that at once. `stop` ends the source
+    and the batches; what was produced until then is still yielded.
     """
     ready: list[Event] = []
     wake, urgent = asyncio.Event(), asyncio.Event()
@@ -38,6 +41,8 @@ async def batches(source: AsyncGenerator[Event, None], stop: asyncio.Event) -> A
         while not (task.done() and not ready):
             await wake.wait()
             await _until(urgent, DELTA_PACE)
+            if urgent.is_set():
+                await _what_follows(task)
             wake.clear()
             if not task.done():
                 urgent.clear()
@@ -50,6 +55,14 @@ async def batches(source: AsyncGenerator[Event, None], stop: asyncio.Event) -> A
         watcher.cancel()
         task.cancel()
         await asyncio.gather(task, watcher, return_exceptions=True)
+
+
+async def _what_follows(task: asyncio.Task[None]) -> None:
+    """Let the source go on as far as it can at once."""
+    for _ in range(_PASSES):
+        if task.done():
+            return
+        await asyncio.sleep(0)
 
 
 async def _until(event: asyncio.Event, seconds: float) -> None:
