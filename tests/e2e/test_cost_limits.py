@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.cli import massmem, script, write_team
 
+pytestmark = pytest.mark.slow
+
 DOLLAR_A_TOKEN = {"input": 1_000_000, "output": 1_000_000}
 
 

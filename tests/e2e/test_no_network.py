@@ -9,12 +9,12 @@ import pytest
 
 from tests.support.cli import massmem, script, write_team
 
+pytestmark = pytest.mark.slow
+
 REFUSING = '''
 """Python loads this by itself: no name is looked up, nothing but loopback is connected to, and who tried is noted."""
 import os
 import socket
-
-pytestmark = pytest.mark.slow
 
 TOLD = os.environ["TRIED"]
 

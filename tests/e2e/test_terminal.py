@@ -13,6 +13,9 @@ import pytest
 from tests.support.cli import COMMAND, script, write_team
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
+
+pytestmark = pytest.mark.slow
+
 _OURS = {"NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS", "LINES", "CI", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
 
 

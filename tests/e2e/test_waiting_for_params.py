@@ -16,6 +16,8 @@ from massmem.cli.main import main
 from massmem.events import EVENT, Event, ParamRequested
 from tests.support.cli import massmem, script, start, write_team
 
+pytestmark = pytest.mark.slow
+
 SECRET = "O-98765"
 PARAMS = {
     "order_id": {

@@ -15,6 +15,8 @@ from tests.support.sessions import ask, collect
 from tests.support.tools import calls, running, server, team
 from tests.support.turns import check_order, only
 
+pytestmark = pytest.mark.slow
+
 ECHO = {"call": {"tool": "echo", "arguments": {"text": "hall H-412"}}, "text": "I look it up."}
 
 
