@@ -14,7 +14,15 @@ from massmem import params
 from massmem.agent import Agent, Spent
 from massmem.budget import Budget
 from massmem.config.models import CoordinationConfig, ParamConfig
-from massmem.errors import LimitReached, NotAnActionError, ProviderError, ProviderUnavailable, TurnError
+from massmem.errors import (
+    InternalError,
+    LimitReached,
+    MassmemError,
+    NotAnActionError,
+    ProviderError,
+    ProviderUnavailable,
+    TurnError,
+)
 from massmem.events import (
     AgentFailed,
     AnswerSubmitted,
@@ -39,6 +47,8 @@ from massmem.replies import Reply
 from massmem.voting import Tally, confidence
 
 log = logging.getLogger(__name__)
+
+_REPORT = "this is a bug in massmem: please report it, with the traceback from its log (there is none with --no-store)"
 
 Act = AsyncGenerator[Event, None]
 
@@ -67,7 +77,7 @@ class _Run:
     deadline: float
     budget: Budget
     tally: Tally = field(default_factory=Tally)
-    failures: dict[str, ProviderError] = field(default_factory=dict[str, ProviderError])
+    failures: dict[str, MassmemError] = field(default_factory=dict[str, MassmemError])
     timed_out: bool = False
     cut: dict[str, tuple[str, Usage]] = field(default_factory=dict[str, tuple[str, Usage]])
     """What agents had said of an answer when a limit ended it, and what that cost."""
@@ -185,7 +195,7 @@ async def _act(run: _Run, agent: Agent, number: int, *, final: bool) -> AsyncGen
 async def _guarded(
     run: _Run, agent: Agent, number: int, step: Step, spent: Spent, start: Callable[[], Act]
 ) -> AsyncGenerator[Event, None]:
-    error: ProviderError
+    error: MassmemError
     try:
         async with aclosing(start()) as events:
             async for event in events:
@@ -197,11 +207,11 @@ async def _guarded(
     except asyncio.CancelledError:
         _cut_off(run, agent.id, step, spent, "")
         raise
-    except ProviderError as e:
+    except MassmemError as e:
         error = e
-    except Exception as e:  # one failing agent never ends the turn of the others; the log names the bug
+    except Exception as e:  # one failing agent never ends the turn of the others; the log has the bug's traceback
         log.exception("agent %s failed in step %s", agent.id, step)
-        error = ProviderError(f"internal error: {type(e).__name__}", "the log file has the details; please report it")
+        error = InternalError(f"internal error: {type(e).__name__}", _REPORT)
     run.failures[agent.id] = error
     yield AgentFailed(
         agent_id=agent.id,
@@ -210,7 +220,7 @@ async def _guarded(
         error=type(error).__name__,
         message=error.message,
         hint=error.hint,
-        partial=error.partial,
+        partial=error.partial if isinstance(error, ProviderError) else "",
         out=not isinstance(error, NotAnActionError),
         usage=spent.usage,
     )
@@ -345,9 +355,13 @@ def _turn_failed(run: _Run) -> TurnFailed:
     )
 
 
-def _exit_code(errors: Sequence[ProviderError]) -> int:
+def _exit_code(errors: Sequence[MassmemError]) -> int:
     """The agents' common code; when they differ, 3 (run it again) if that may help one of them, else 1."""
     codes = {e.exit_code for e in errors}
     if len(codes) == 1:
         return codes.pop()
-    return ProviderUnavailable.exit_code if any(e.retryable for e in errors) else TurnError.exit_code
+    return (
+        ProviderUnavailable.exit_code
+        if any(isinstance(e, ProviderError) and e.retryable for e in errors)
+        else TurnError.exit_code
+    )

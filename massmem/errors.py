@@ -34,6 +34,7 @@ MassmemError                      one message, one hint, one exit code
 │   ├── RequestRejected       2   any other 4xx
 │   └── ContentRefused            the provider's filter or the model refused
 ├── TurnError                 1   no agent could answer
+├── InternalError            70   a bug of massmem in one agent's step; its traceback is in the log
 └── LimitReached              4   time, cost or tokens
 """
 
@@ -215,6 +216,10 @@ class ContentRefused(ProviderError):
 
 class TurnError(MassmemError):
     pass
+
+
+class InternalError(MassmemError):
+    exit_code: ClassVar[int] = 70
 
 
 class LimitReached(MassmemError):

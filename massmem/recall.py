@@ -76,10 +76,12 @@ class SessionMemory:
         shown: ids of the messages that the agent is sent verbatim. most: tokens that its context has room for.
         """
         scope = _scope(agent, *place)
-        if self._opening is None or await self._nothing_before(scope):
+        if self._opening is None:
             return ""
-        memory = await asyncio.shield(self._opening)
         try:
+            if await self._nothing_before(scope):
+                return ""
+            memory = await asyncio.shield(self._opening)
             wanted = await self._wanted(agent.memory.retrieval, shown, most)
             return (await self._found(memory, question, scope, wanted)).text
         except MassmemError as e:

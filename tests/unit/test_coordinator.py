@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from massmem.agent import Agent
 from massmem.config.models import CoordinationConfig
+from massmem.context import Context
 from massmem.coordinator import Turn, run_turn
+from massmem.errors import StoreUnavailable
 from massmem.events import (
     AgentDelta,
     AgentFailed,
@@ -22,6 +25,10 @@ from massmem.events import (
     TurnFailed,
     WinnerDecided,
 )
+from massmem.memory.buffer import Buffer
+from massmem.memory.tokens import estimate_tokens
+from massmem.meter import Meter
+from massmem.providers import Providers
 from massmem.voting import label
 from tests.support.turns import agent_of, agents_of, check_order, config_of, only, play
 
@@ -208,6 +215,35 @@ async def test_a_bug_in_one_agent_does_not_end_the_turn(caplog: pytest.LogCaptur
     assert completed(events).answer == "answer 0."
     assert only(events, AgentFailed)[0].message == "internal error: AttributeError"
     assert "AttributeError" in caplog.text
+
+
+async def test_a_turn_that_only_bugs_ended_says_so_with_its_exit_code():
+    no_provider: Any = None
+    agents = {"agent_a": agent_of(config_of("agent_a", {}), no_provider)}
+    async with aclosing(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig())) as stream:
+        events = [e async for e in stream]
+    assert only(events, AgentFailed)[0].error == "InternalError"
+    assert isinstance(events[-1], TurnFailed)
+    assert events[-1].exit_code == 70
+
+
+async def test_an_error_that_is_known_is_not_told_as_a_bug(caplog: pytest.LogCaptureFixture):
+    async def away(_question: str, _shown: frozenset[str], _most: int) -> str:
+        raise StoreUnavailable("the store cannot be reached", "check that it runs")
+
+    config = config_of("agent_a", {})
+    provider = await Providers().open(config.backend)
+    context = Context(config, provider, Meter(128_000, Buffer(estimate_tokens)), recall=away)
+    agents = {"agent_a": Agent(config, provider, context)}
+    async with aclosing(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig())) as stream:
+        events = [e async for e in stream]
+    failed = only(events, AgentFailed)[0]
+    assert (failed.error, failed.message, failed.hint) == (
+        "StoreUnavailable", "the store cannot be reached", "check that it runs"
+    )  # fmt: skip
+    assert isinstance(events[-1], TurnFailed)
+    assert events[-1].exit_code == 3
+    assert caplog.text == ""
 
 
 REPLIES = st.sampled_from([
