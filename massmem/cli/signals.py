@@ -2,11 +2,27 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from types import FrameType
 
 EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+@contextmanager
+def handled(signums: Iterable[signal.Signals], came: Callable[[signal.Signals], None]) -> Generator[None]:
+    """Call `came` in the running event loop for each of these signals; at the end the handlers found are put back."""
+    loop = asyncio.get_running_loop()
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(came, signal.Signals(number))
+
+    before = {signum: signal.signal(signum, handle) for signum in signums}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 class Stopper:
@@ -27,17 +43,8 @@ class Stopper:
     @contextmanager
     def watching(self, task: asyncio.Task[int]) -> Generator[None]:
         """Handle both signals for the time of the block; the handlers found are put back."""
-        loop = asyncio.get_running_loop()
-
-        def handle(number: int, _frame: FrameType | None) -> None:
-            loop.call_soon_threadsafe(self._handle, signal.Signals(number), task)
-
-        before = {signum: signal.signal(signum, handle) for signum in EXIT_CODES}
-        try:
+        with handled(EXIT_CODES, lambda signum: self._handle(signum, task)):
             yield
-        finally:
-            for signum, handler in before.items():
-                signal.signal(signum, handler)
 
     def _handle(self, signum: signal.Signals, task: asyncio.Task[int]) -> None:
         first, self.signum = self.signum is None, self.signum or signum

@@ -16,6 +16,7 @@ import pytest
 
 from massmem.events import EVENT, Event, TurnCompleted, TurnStarted
 from tests.support.cli import COMMAND, massmem, script, write_team
+from tests.support.small_disk import mounted
 from tests.support.verdict import check
 
 STEP, MOST = 8_192, 400_000
@@ -30,18 +31,9 @@ QUESTION = "Why is the sky blue?"
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A HOME on a disk of its own, of 8 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(folder)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip(f"mounting a small disk is not permitted: {mounted.stderr.strip()}")
-    monkeypatch.setenv("HOME", str(folder))
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mounted(tmp_path / "disk", "8m") as folder:
+        monkeypatch.setenv("HOME", str(folder))
+        yield folder
 
 
 def team(folder: Path) -> str:

@@ -18,6 +18,7 @@ from massmem.memory.index.embedded import EmbeddedIndex
 from massmem.memory.index.shard import ROOM
 from massmem.memory.memories import Selection
 from tests.support.index_writer import AT_ONCE, DIMS, crowded, found_in, store_points, use
+from tests.support.small_disk import mounted
 from tests.support.store_writer import finish, judged, kill_at_work, noted, start
 from tests.support.verdict import check
 
@@ -166,17 +167,8 @@ def test_whoever_comes_second_does_not_disturb_the_first(folder: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "small"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={3 * ROOM}", "none", str(place)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip(f"mounting a small disk is not permitted: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with mounted(tmp_path / "small", str(3 * ROOM), in_use=True) as place:
+        yield place
 
 
 def test_a_full_disk(small_disk: Path) -> None:

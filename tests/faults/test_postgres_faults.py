@@ -25,10 +25,10 @@ from tests.support.store_writer import (
     append_patiently,
     finish,
     judged,
-    kill_at_work,
     noted,
     start,
     stored,
+    writers_killed,
 )
 from tests.support.stores import NewPlace
 from tests.support.verdict import check
@@ -83,26 +83,13 @@ async def test_the_server_is_killed_often(durable: PostgresServer, tmp_path: Pat
     await server_killed(durable, tmp_path, 40)
 
 
-async def writers_killed(server: PostgresServer, notes: Path, kills: int) -> None:
-    notes.mkdir()
-    url, rng, at_work = server.url(server.new_database()), random.Random(1), 0
-    for number in range(kills):
-        book = notes / f"{number}.notes"
-        writer = start(append_answers, url, book, f"s{number % 3}", f"w{number}", 100_000)
-        at_work += kill_at_work(writer, book, rng)
-    acknowledged, found = noted(notes), await stored(url)
-    check(f"{at_work} kills, {len(acknowledged)} acknowledged", judged(acknowledged, found, in_flight=at_work))
-    assert at_work == kills
-    assert len(acknowledged) >= kills / 2
-
-
 async def test_writers_are_killed(durable: PostgresServer, tmp_path: Path) -> None:
-    await writers_killed(durable, tmp_path / "notes", 5)
+    await writers_killed(durable.url(durable.new_database()), tmp_path / "notes", 5)
 
 
 @pytest.mark.full
 async def test_writers_are_killed_often(durable: PostgresServer, tmp_path: Path) -> None:
-    await writers_killed(durable, tmp_path / "notes", 100)
+    await writers_killed(durable.url(durable.new_database()), tmp_path / "notes", 100)
 
 
 @pytest.mark.parametrize("sessions", [8, 1], ids=["a session each", "one session"])

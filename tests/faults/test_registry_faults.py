@@ -9,6 +9,7 @@ import pytest
 
 from massmem.errors import HomeError, StoreError
 from massmem.registry import Entry, Registry, RegistryDamaged
+from tests.support.small_disk import mounted
 from tests.support.store_writer import finish, judged, kill_at_work, noted, register, start
 from tests.support.verdict import check
 
@@ -22,17 +23,8 @@ def folder(home: Path) -> Path:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "small"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(place)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip(f"mounting a small disk is not permitted: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    with mounted(tmp_path / "small", "64k") as place:
+        yield place
 
 
 def expected(notes: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ from massmem.store import open_store
 from massmem.store.schema import REVISIONS
 from tests.contract.test_session_store import session
 from tests.support.sample_turn import answer, begin
+from tests.support.small_disk import mounted
 from tests.support.store_writer import append_answers, finish, judged, kill_at_work, noted, start, stored
 from tests.support.verdict import check
 
@@ -26,17 +27,8 @@ def database(home: Path) -> Path:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=640k", "none", str(folder)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip(f"mounting a small disk is not permitted: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mounted(tmp_path / "small", "640k") as place:
+        yield place
 
 
 def integrity(database: Path) -> str:

@@ -24,6 +24,7 @@ from massmem.store import open_store
 from massmem.store.base import SessionStore
 from massmem.store.sql import SqlStore
 from tests.support.sample_turn import answer, begin
+from tests.support.verdict import check
 
 # A fork server imports all of the above once; a writer then starts in milliseconds.
 _processes = multiprocessing.get_context("forkserver")
@@ -172,3 +173,17 @@ def judged(acknowledged: Iterable[str], found: Iterable[str], in_flight: int = 0
     twice = sum(count - 1 for count in have.values())
     ghosts = twice + max(0, len(strays - leaks) - in_flight)
     return {"lost": len(sent - set(have)), "ghost": ghosts, "leak": len(leaks)}
+
+
+async def writers_killed(url: str, folder: Path, kills: int) -> None:
+    """Kill one writer after the other in the middle of its work, and check what they left."""
+    folder.mkdir()
+    rng, at_work = random.Random(1), 0
+    for number in range(kills):
+        book = folder / f"{number}.notes"
+        writer = start(append_answers, url, book, f"s{number % 3}", f"w{number}", 100_000)
+        at_work += kill_at_work(writer, book, rng)
+    acknowledged, found = noted(folder), await stored(url)
+    check(f"{at_work} kills, {len(acknowledged)} acknowledged", judged(acknowledged, found, in_flight=at_work))
+    assert at_work == kills
+    assert len(acknowledged) >= kills / 2

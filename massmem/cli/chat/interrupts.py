@@ -6,8 +6,9 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any, TypeVar
+
+from massmem.cli.signals import handled
 
 T = TypeVar("T")
 
@@ -32,18 +33,9 @@ class Interrupts:
     @contextmanager
     def handled(self) -> Generator[None]:
         """Handle the signals for the time of the block; the handlers found are put back. What is ignored stays so."""
-        loop = asyncio.get_running_loop()
-
-        def handle(number: int, _frame: FrameType | None) -> None:
-            loop.call_soon_threadsafe(self._came, signal.Signals(number))
-
         ours = [s for s in (signal.SIGINT, *_ENDING) if signal.getsignal(s) is not signal.SIG_IGN]
-        before = {signum: signal.signal(signum, handle) for signum in ours}
-        try:
+        with handled(ours, self._came):
             yield
-        finally:
-            for signum, handler in before.items():
-                signal.signal(signum, handler)
 
     async def run(
         self,
