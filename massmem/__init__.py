@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from massmem.config.load import load_config
     from massmem.errors import MassmemError
-    from massmem.session import Session
+    from massmem.session.session import Session
 
 __version__ = "0.1.0"
 
 __all__ = ["MassmemError", "Session", "__version__", "load_config"]
 
 # Loaded when they are first asked for: the command line imports this package and needs none of them to show its help.
-_PLACES = {"MassmemError": "massmem.errors", "Session": "massmem.session", "load_config": "massmem.config.load"}
+_PLACES = {"MassmemError": "massmem.errors", "Session": "massmem.session.session", "load_config": "massmem.config.load"}
 
 
 def __getattr__(name: str) -> object:

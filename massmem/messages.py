@@ -65,7 +65,7 @@ class Usage:
     """Tokens of one or several requests. cached: the part of prompt that the provider read from its cache.
 
     requests counts what was sent, retries included. reported is False when any part is our estimate. cost: in US
-    dollars (massmem.costs), None when it is not known of all of them.
+    dollars (massmem.providers.costs), None when it is not known of all of them.
     """
 
     prompt: int = 0

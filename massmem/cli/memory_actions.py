@@ -12,15 +12,15 @@ from massmem.cli.team import Prepared
 from massmem.config.load import resolve_agents
 from massmem.config.models import MemoryConfig
 from massmem.errors import InputError, MemoryUnavailable, UnknownSessionError
-from massmem.extractor import open_extractor
-from massmem.forgetting import MakeRoom, forget_everywhere, kept_memory, no_such_memory
 from massmem.memory import index_folder, remove_set_aside, set_aside
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.memories import USER, Memory, MemoryStats, Recalled, Selection, Wanted
 from massmem.memory.persistent import Scope
 from massmem.memory.recording.attempts import Counts
-from massmem.recall import by_words, recorder
 from massmem.records import MessageRecord, RecordingCounts
+from massmem.session.extractor import open_extractor
+from massmem.session.forgetting import MakeRoom, forget_everywhere, kept_memory, no_such_memory
+from massmem.session.recall import by_words, recorder
 from massmem.session_ids import SESSION_ID, check_session_name
 from massmem.store import open_configured
 from massmem.store.base import SessionStore

@@ -23,7 +23,7 @@ from massmem.home import massmem_home
 from massmem.render.board import Board
 from massmem.render.printable import printable
 from massmem.render.result import turn_object
-from massmem.session import Session
+from massmem.session.session import Session
 from massmem.session_ids import check_session_name
 
 EXIT_WAITING = 6

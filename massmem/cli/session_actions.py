@@ -13,7 +13,6 @@ from massmem.cli.files import writing
 from massmem.cli.progress import Progress, display
 from massmem.cli.streams import say
 from massmem.cli.team import Prepared
-from massmem.deletion import Deleted, Place, begun, delete_sessions
 from massmem.errors import InputError
 from massmem.events import now
 from massmem.export import FORMATS, Format, session_without_secrets, without_secrets
@@ -21,6 +20,7 @@ from massmem.insights import Insights
 from massmem.plan import plan_of
 from massmem.records import ListedSession, MessageRecord, SessionCounts, SessionFilter, SessionRecord
 from massmem.registry import Registry, RegistryDamaged, entry_of, without_password
+from massmem.session.deletion import Deleted, Place, begun, delete_sessions
 from massmem.session_ids import check_session_name
 from massmem.store import open_configured
 from massmem.store.base import SessionStore

@@ -16,13 +16,13 @@ from massmem.cli.completing import session_ids
 from massmem.cli.progress import display
 from massmem.cli.streams import say, write_out
 from massmem.cli.team import Prepared, prepared
-from massmem.deletion import Deleted
 from massmem.errors import InputError, SessionBusyError
 from massmem.events import now
 from massmem.export.as_json import turn_object
 from massmem.records import ListedSession, SessionFilter, SessionRecord
 from massmem.render.figures import plural
 from massmem.render.printable import one_line
+from massmem.session.deletion import Deleted
 
 
 class Status(StrEnum):

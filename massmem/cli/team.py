@@ -16,7 +16,7 @@ from massmem.home import massmem_home
 from massmem.render.printable import printable
 
 if TYPE_CHECKING:
-    from massmem.team import Team
+    from massmem.session.team import Team
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from massmem.errors import UnknownSessionError
-from massmem.new_session import owner_hash
 from massmem.records import ListedSession, SessionFilter, SessionRecord
 from massmem.server.schemas import is_session_id
+from massmem.session.new_session import owner_hash
 from massmem.store.base import Said, SessionStore
 
 MOST_SHOWN = 10_000

@@ -12,7 +12,7 @@ from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from massmem.config.service import LimitsConfig
-from massmem.telemetry import hashed
+from massmem.telemetry.spans import hashed
 
 log = logging.getLogger("massmem.server.requests")
 

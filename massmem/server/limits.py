@@ -14,7 +14,7 @@ from limits.storage import storage_from_string
 
 from massmem.config.service import LimitsConfig
 from massmem.errors import InputError
-from massmem.new_session import owner_hash
+from massmem.session.new_session import owner_hash
 
 SOON = 1
 """Seconds after which to try again what was refused because something else was under way."""

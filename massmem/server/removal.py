@@ -5,10 +5,10 @@ import logging
 
 from massmem.errors import MassmemError, SessionBusyError
 from massmem.memory.memories import Selection
-from massmem.ownership import owned
 from massmem.records import SessionFilter, SessionRecord
 from massmem.server.turns import Turns
-from massmem.team import Team
+from massmem.session.ownership import owned
+from massmem.session.team import Team
 
 log = logging.getLogger(__name__)
 

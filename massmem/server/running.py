@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 from massmem.events import Event, TurnAbandoned, TurnCompleted, TurnFailed, TurnWaiting
 from massmem.server.limits import TooMuch
-from massmem.session import Session
+from massmem.session.session import Session
 
 Ended = TurnCompleted | TurnFailed | TurnWaiting | TurnAbandoned
 

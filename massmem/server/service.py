@@ -16,7 +16,7 @@ from massmem.server.observed import Observer
 from massmem.server.removal import Removal
 from massmem.server.takeover import Takeover
 from massmem.server.turns import Turns
-from massmem.team import Team
+from massmem.session.team import Team
 
 log = logging.getLogger(__name__)
 

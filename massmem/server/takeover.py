@@ -10,9 +10,9 @@ from massmem.events import now
 from massmem.records import SessionFilter, SessionRecord
 from massmem.server.removal import Removal
 from massmem.server.turns import Turns
-from massmem.session import Session
+from massmem.session.session import Session
+from massmem.session.unfinished import was_cut_off
 from massmem.store.base import SessionStore
-from massmem.unfinished import was_cut_off
 
 log = logging.getLogger(__name__)
 

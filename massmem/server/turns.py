@@ -14,8 +14,8 @@ from massmem.events import EVENT, Event, TurnResumed, TurnStarted, UserReplied
 from massmem.server.limits import Limits, TooMuch
 from massmem.server.observed import Observer
 from massmem.server.running import Numbered, Running, ends
-from massmem.session import Session
-from massmem.team import Team
+from massmem.session.session import Session
+from massmem.session.team import Team
 
 log = logging.getLogger(__name__)
 

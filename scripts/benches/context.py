@@ -12,9 +12,9 @@ from massmem.config.load import resolve_agents
 from massmem.config.models import CompressionConfig
 from massmem.memory.tokens import count_tokens
 from massmem.providers import Providers
-from massmem.recall import SessionMemory
-from massmem.views import Place, Views
-from massmem.windows import Windows
+from massmem.session.recall import SessionMemory
+from massmem.session.views import Place, Views
+from massmem.session.windows import Windows
 from scripts.benches import teams
 from scripts.benches.context_adapter import Massmem
 from scripts.benches.context_more import of_harness, of_tests

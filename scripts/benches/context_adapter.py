@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from massmem.config.models import TeamConfig
 from massmem.events import TurnCompleted, TurnFailed
-from massmem.session import Session
+from massmem.session.session import Session
 
 AGENT = "agent"
 RECALLED = 250

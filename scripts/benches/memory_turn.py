@@ -12,7 +12,7 @@ from typing import Any
 
 from massmem.config.models import TeamConfig
 from massmem.events import AgentDelta, Notice
-from massmem.session import Session
+from massmem.session.session import Session
 from scripts.benches import teams
 from scripts.benches.process import BenchError
 from scripts.benches.sentences import query, sentences

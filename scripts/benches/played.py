@@ -14,7 +14,7 @@ from pathlib import Path
 
 from massmem.config.models import TeamConfig
 from massmem.events import Event, TurnCompleted
-from massmem.session import Session
+from massmem.session.session import Session
 from scripts.benches.process import BenchError
 from scripts.benches.stalls import Stalls, watched
 

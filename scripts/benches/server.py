@@ -18,9 +18,9 @@ import yaml
 from massmem.config.service import JwtConfig
 from massmem.events import TurnCompleted, TurnStarted
 from massmem.messages import Usage
-from massmem.new_session import owner_hash
 from massmem.records import SessionRecord
 from massmem.server.auth import Tokens
+from massmem.session.new_session import owner_hash
 from massmem.store import open_store
 from scripts.benches import bare_server
 from scripts.benches.load import Load, loaded, request, streamed

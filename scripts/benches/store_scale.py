@@ -30,7 +30,7 @@ from massmem.events import (
 )
 from massmem.messages import Usage
 from massmem.records import LogEntry, SessionCopy, SessionFilter, SessionRecord, SessionState
-from massmem.session import Session
+from massmem.session.session import Session
 from massmem.store import open_store
 from massmem.store.base import SessionStore
 from scripts.benches import teams

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 
 from massmem.config.models import TeamConfig
-from massmem.session import Session
+from massmem.session.session import Session
 from scripts.benches import teams
 from scripts.benches.played import QUESTION, Played, play, play_watched
 from scripts.benches.process import PYTHON, BenchError, environment, workspace

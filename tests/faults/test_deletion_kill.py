@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from massmem.cli.main import main
-from massmem.deletion import begun
 from massmem.memory.memories import Selection
 from massmem.records import SessionFilter
+from massmem.session.deletion import begun
 from massmem.store import open_store
 from tests.contract.test_session_store import done, everything, session
 from tests.support.cli import massmem

@@ -9,7 +9,7 @@ import pytest
 from massmem.config.models import TeamConfig
 from massmem.errors import InputError, MissingModelError
 from massmem.events import ContextCompressed, Event, TurnCompleted
-from massmem.session import Session
+from massmem.session.session import Session
 from massmem.weights import require
 from scripts.benches.refusing import Refusing
 from tests.support.sessions import collect

@@ -25,7 +25,7 @@ from massmem.events import (
     TurnStarted,
 )
 from massmem.registry import Registry
-from massmem.session import Session
+from massmem.session.session import Session
 from massmem.store import open_store
 from tests.support.sessions import ask, collect, team
 from tests.support.turns import check_order, only

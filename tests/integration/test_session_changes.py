@@ -14,7 +14,7 @@ from massmem.config.models import TeamConfig
 from massmem.errors import InputError, MemoryUnavailable
 from massmem.events import TurnCompleted, TurnInterrupted, TurnStarted, TurnWaiting
 from massmem.memory.memories import Selection
-from massmem.session import Session
+from massmem.session.session import Session
 from tests.support.council_server import CouncilServer, council_server
 from tests.support.sessions import collect
 

@@ -8,7 +8,7 @@ from filelock import FileLock
 from massmem.config.load import load_config
 from massmem.config.models import TeamConfig
 from massmem.events import Event, Notice, TurnCompleted
-from massmem.session import Session
+from massmem.session.session import Session
 from massmem.store import open_store
 from tests.support.council_server import CouncilServer, council_server
 from tests.support.sessions import ask

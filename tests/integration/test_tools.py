@@ -10,7 +10,7 @@ import pytest
 from massmem.config.models import TeamConfig
 from massmem.errors import InputError, ToolServerError
 from massmem.events import AnswerSubmitted, BallotCast, Event, Notice, ToolCalled, ToolReturned, TurnCompleted
-from massmem.session import Session
+from massmem.session.session import Session
 from tests.support.sessions import ask, collect
 from tests.support.tools import calls, running, server, team
 from tests.support.turns import check_order, only

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from massmem.config.models import CoordinationConfig, ParamConfig
-from massmem.coordinator import Turn, run_turn
 from massmem.events import (
     AgentFailed,
     AgentStarted,
@@ -28,8 +27,9 @@ from massmem.messages import ChatRequest, Usage
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
 from massmem.replies import Chunk
-from massmem.sender import Spent
 from massmem.tools.ask_user import Asking
+from massmem.turn.coordinator import Turn, run_turn
+from massmem.turn.sender import Spent
 from tests.support.turns import Scripts, agent_of, agents_of, check_order, config_of, only
 
 PARAMS = {"order_id": ParamConfig(pattern=r"O-\d{5}", examples=("O-12345",)), "zip": ParamConfig()}

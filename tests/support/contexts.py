@@ -5,18 +5,18 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from massmem.agent import Agent, Spent
 from massmem.config.models import AgentConfig, BackendConfig, CompressionConfig, MemoryConfig
-from massmem.context import Context, Recall
 from massmem.events import Event
 from massmem.memory.buffer import Buffer
 from massmem.memory.conversation import Shown, View
 from massmem.memory.tokens import estimate_tokens
 from massmem.messages import Candidate, ChatMessage, ChatRequest, Usage
-from massmem.meter import Meter
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
 from massmem.replies import Chunk
+from massmem.turn.agent import Agent, Spent
+from massmem.turn.context import Context, Recall
+from massmem.turn.meter import Meter
 
 
 @dataclass

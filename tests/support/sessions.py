@@ -7,7 +7,7 @@ from typing import Any
 
 from massmem.config.models import TeamConfig
 from massmem.events import Event
-from massmem.session import Session
+from massmem.session.session import Session
 from tests.support.turns import Scripts
 
 

@@ -4,10 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from massmem.agent import Agent
 from massmem.config.models import AgentConfig, BackendConfig, CoordinationConfig, MemoryConfig
-from massmem.context import Context
-from massmem.coordinator import Turn, run_turn
 from massmem.events import (
     AgentDelta,
     AgentFailed,
@@ -29,10 +26,13 @@ from massmem.events import (
 )
 from massmem.memory.buffer import Buffer
 from massmem.memory.tokens import estimate_tokens
-from massmem.meter import Meter
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
 from massmem.tools.ask_user import Asking
+from massmem.turn.agent import Agent
+from massmem.turn.context import Context
+from massmem.turn.coordinator import Turn, run_turn
+from massmem.turn.meter import Meter
 
 Scripts = Mapping[str, dict[str, Any]]
 

@@ -11,8 +11,8 @@ from massmem.config.models import AgentConfig, BackendConfig, TeamConfig
 from massmem.errors import InputError
 from massmem.records import TurnRecord
 from massmem.render.board import Board
-from massmem.session import Session
-from massmem.team import Team
+from massmem.session.session import Session
+from massmem.session.team import Team
 
 Ask = Callable[[str], Awaitable[str]]
 """From a question of the program to the user's reply, in one line. Raises EOFError when nobody replies."""

@@ -20,9 +20,9 @@ from massmem.cli.report import tell_error
 from massmem.cli.showing import tell, usual_output
 from massmem.errors import MassmemError
 from massmem.events import TurnWaiting
-from massmem.session import Session
+from massmem.session.session import Session
+from massmem.session.team import Team
 from massmem.session_ids import check_session_name
-from massmem.team import Team
 
 if TYPE_CHECKING:
     from massmem.cli.chat.line import Line

@@ -12,7 +12,7 @@ from massmem.errors import SessionBusyError
 from massmem.events import Event, TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
 from massmem.render.board import Board
 from massmem.render.printable import printable
-from massmem.session import Session
+from massmem.session.session import Session
 
 
 async def run_turn(desk: Desk, interrupts: Interrupts, question: str | None) -> None:

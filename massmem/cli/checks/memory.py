@@ -10,11 +10,11 @@ from massmem.cli.checks.files import holder
 from massmem.cli.checks.finding import Finding, Situation, beginning, failed, ok, skipped, without_config
 from massmem.config.models import MemoryConfig, PersistentMemoryConfig
 from massmem.events import now
-from massmem.extractor import open_extractor
 from massmem.memory import index_folder, open_memory
 from massmem.memory.extraction.task import Origin, RecordedMessage
 from massmem.memory.memories import Episode, Selection, Wanted
 from massmem.memory.persistent import PersistentMemory, Scope
+from massmem.session.extractor import open_extractor
 
 SAID = "The lighthouse of Skerryvore was lit on 1 February 1844 and stands 48 metres tall."
 ASKED = "When was Skerryvore's lighthouse lit?"

@@ -12,9 +12,9 @@ log_to_file(pathlib.Path({str(path)!r}), logging.WARNING, lambda: {{"order_id": 
 try:
     1 / 0
 except ZeroDivisionError as e:
-    logging.getLogger("massmem.coordinator").error("key %s", "sk-abcdefghijklmnopqrstuvwxyz0123", exc_info=e)
+    logging.getLogger("massmem.turn.coordinator").error("key %s", "sk-abcdefghijklmnopqrstuvwxyz0123", exc_info=e)
 logging.getLogger("some.library").error("400 bad prompt: O-98765")
-logging.getLogger("massmem.coordinator").debug("too fine")
+logging.getLogger("massmem.turn.coordinator").debug("too fine")
 logging.getLogger("some.library").info("too fine")
 logging.getLogger("some.library").warning("lone \\ud800")
 """

@@ -1,0 +1,213 @@
+"""The memory of a session: what its agents recall, what its extractor is shown, and what its user is told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from massmem.config.load import resolve_agents
+from massmem.config.models import AgentConfig, MemoryConfig, TeamConfig
+from massmem.events import Event
+from massmem.session.recall import SessionMemory
+from massmem.store import open_store
+from massmem.store.base import SessionStore
+from tests.contract.test_session_store import done, everything, session
+from tests.support.extraction_stub import FIRST, SECOND, facts, prompts, section
+from tests.support.provider_stub import KEY, Stub, running_stub
+from tests.support.sample_turn import answer, ballot, begin, called, returned
+
+WORDS = {"embedding": {"provider": "none"}}
+
+
+@pytest.fixture
+def folder(home: Path) -> Path:
+    return home / ".massmem"
+
+
+@pytest.fixture
+async def store(folder: Path) -> AsyncIterator[SessionStore]:
+    opened = await open_store(f"sqlite:///{folder / 'm.db'}", folder)
+    await opened.create_session(session())
+    yield opened
+    await opened.close()
+
+
+def configured(**persistent: Any) -> MemoryConfig:
+    return MemoryConfig.model_validate({"persistent_memory": WORDS | persistent})
+
+
+def agents(memory: MemoryConfig) -> tuple[AgentConfig, ...]:
+    team = {"agents": [{"id": name, "backend": {"type": "scripted"}} for name in ("ann", "bob")], "memory": memory}
+    return resolve_agents(TeamConfig.model_validate(team), {})
+
+
+@asynccontextmanager
+async def opened(
+    config: MemoryConfig, folder: Path, store: SessionStore, debug: Path | None = None
+) -> AsyncIterator[SessionMemory]:
+    memory = SessionMemory(config, folder, store, agents(config), debug)
+    memory.start()
+    try:
+        yield memory
+    finally:
+        await memory.close(10)
+
+
+async def recalled(memory: SessionMemory, agent: str, question: str, shown: Sequence[str] = (), turn: int = 2) -> str:
+    (who,) = (each for each in agents(configured()) if each.id == agent)
+    return await memory.recall(who, question, ("session_a", turn), frozenset(shown), 1_000)
+
+
+def turn_one(text: str = "Red kites nest in Cobham.") -> list[Event]:
+    """ann wins with her answer as it is; both have voted."""
+    end = done(5, text=text).model_copy(update={"presented": False, "winner": "ann"})
+    return [
+        begin("ann", "bob", question="Where do kites nest?"),
+        answer(1, "ann", text), answer(2, "bob", "Kites? No idea."),
+        ballot(3, "ann", "ann", reason="kites are named"), ballot(4, "bob", "ann", reason="kites are found"),
+        end,
+    ]  # fmt: skip
+
+
+async def test_an_answer_that_was_shown_as_it_is_is_not_recalled_beside_itself(store: SessionStore, folder: Path):
+    await store.append("session_a", 1, turn_one())
+    shown = [m.id for m in await store.conversation("session_a", None, 9)]
+    assert len(shown) == 2
+    async with opened(configured(), folder, store) as memory:
+        await caught_up(store)
+        assert "Cobham" in await recalled(memory, "ann", "Where do kites nest?")
+        assert "Cobham" not in await recalled(memory, "ann", "Where do kites nest?", shown)
+        assert "Cobham" not in await recalled(memory, "bob", "Where do kites nest?", shown)
+        assert "No idea" in await recalled(memory, "bob", "Where do kites nest?", shown)
+
+
+@pytest.mark.parametrize("index", [True, False], ids=["index", "log alone"])
+async def test_a_ballot_is_recalled_by_who_cast_it_alone(store: SessionStore, folder: Path, index: bool):
+    await store.append("session_a", 1, turn_one())
+    if not index:
+        (folder / "memory").write_text("in the way")
+    async with opened(configured(), folder, store) as memory:
+        if index:
+            await caught_up(store)
+        for agent, own, others in (("ann", "are named", "are found"), ("bob", "are found", "are named")):
+            text = await recalled(memory, agent, "kites")
+            assert "Cobham" in text
+            assert own in text
+            assert others not in text
+        assert bool(memory.take_notices()) is not index
+
+
+@pytest.mark.parametrize("index", [True, False], ids=["index", "log alone"])
+async def test_what_a_tool_said_in_a_turn_is_not_recalled_unless_it_was_recorded(
+    store: SessionStore, folder: Path, index: bool
+):
+    question, first, *rest = turn_one()
+    result = returned(2).model_copy(update={"content": "Kites: 17 nests.", "call_id": "call_r1b1n1", "recorded": False})
+    await store.append("session_a", 1, [question, called(1, name="count_kites"), result, first, *rest])
+    if not index:
+        (folder / "memory").write_text("in the way")
+    async with opened(configured(), folder, store) as memory:
+        if index:
+            await caught_up(store)
+        text = await recalled(memory, "ann", "kites nests")
+    assert "Cobham" in text
+    assert "17" not in text
+    assert "count_kites" not in text
+
+
+@pytest.fixture
+async def stub() -> AsyncIterator[Stub]:
+    async with running_stub() as server:
+        yield server
+
+
+def extracting(stub: Stub) -> MemoryConfig:
+    llm = {"provider": "openai", "model": "stub", "api_key": KEY, "base_url": f"{stub.url}/v1"}
+    return configured(llm=llm)
+
+
+async def test_the_extractor_is_shown_what_is_known(store: SessionStore, folder: Path, stub: Stub):
+    stub.replies = [facts(FIRST), facts(FIRST, SECOND)]
+    for turn in (1, 2):
+        end = done(9, text="See above.").model_copy(update={"presented": False, "winner": "ann"})
+        await store.append("session_a", turn, [begin("ann", at=turn), answer(2, "ann", "1,200 a second."), end])
+        async with opened(extracting(stub), folder, store) as memory:
+            await settled(store)
+            text = await recalled(memory, "ann", "How many writes does Postgres take? What did Redis lose?", turn=3)
+    known = [section(prompts(request)[1], "Existing Memories") for request in stub.requests]
+    assert FIRST not in known[0]
+    assert FIRST in known[1]
+    assert text.count(FIRST) == 1
+    assert SECOND in text
+
+
+async def caught_up(store: SessionStore) -> None:
+    """Everything that was said is searchable; a question waits for that only for a while."""
+    async with asyncio.timeout(20):
+        while await store.due_recordings("episode", 1) or await store.due_recordings("complete", 1):
+            await asyncio.sleep(0.02)
+
+
+async def settled(store: SessionStore) -> None:
+    async with asyncio.timeout(20):
+        while (await store.recording_counts()).pending:
+            await asyncio.sleep(0.02)
+
+
+async def test_debug_files_stand_under_the_last_round_of_the_turn(
+    store: SessionStore, folder: Path, stub: Stub, tmp_path: Path
+):
+    stub.replies = [facts(FIRST)]
+    later = answer(3, "ann", "1,250 writes a second.", round=3, number=2)
+    end = done(9, text="See above.").model_copy(update={"winner": "ann"})
+    await store.append("session_a", 1, [begin("ann", "bob"), answer(1, "ann", "1,200 a second."), later])
+    await store.append("session_a", 1, [answer(4, "bob", "I do not know."), end])
+    async with opened(extracting(stub), folder, store, tmp_path / "log"):
+        await settled(store)
+    files = {p.parts[-4:-1] for p in (tmp_path / "log").rglob("*.json")}
+    assert files == {("attempt_3", "memory_debug", "ann"), ("attempt_1", "memory_debug", "bob")}
+
+
+async def test_a_model_that_cannot_be_opened_costs_the_facts_alone(
+    store: SessionStore, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path / "none"))
+    await store.append("session_a", 1, turn_one())
+    async with opened(configured(llm={"provider": "local"}), folder, store) as memory:
+        await caught_up(store)
+        assert "Cobham" in await recalled(memory, "ann", "kites")
+        (notice,) = memory.take_notices()
+        assert "no facts" in notice
+    counts = await store.recording_counts()
+    assert (counts.pending, counts.failed) == (2, 0)
+    assert counts.reason
+    assert counts.reason in notice
+
+
+async def test_a_changed_embedder_is_said_once_in_each_run(store: SessionStore, folder: Path):
+    await store.append("session_a", 1, turn_one())
+    async with opened(MemoryConfig(), folder, store) as memory:
+        await settled(store)
+        assert memory.take_notices() == []
+    for _ in range(2):
+        async with opened(configured(), folder, store) as memory:
+            for _ in range(3):
+                await recalled(memory, "ann", "kites")
+            (notice,) = memory.take_notices()
+            assert "massmem memory rebuild" in notice
+
+
+async def test_memories_of_one_run_are_made_again_by_one_that_keeps_them(store: SessionStore, folder: Path):
+    await store.append("session_a", 1, turn_one())
+    async with opened(configured(on_disk=False), folder, store) as memory:
+        await caught_up(store)
+        assert "Cobham" in await recalled(memory, "ann", "kites")
+    assert not (folder / "memory").exists()
+    for _ in range(2):
+        async with opened(configured(), folder, store) as memory:
+            await settled(store)
+            assert "Cobham" in await recalled(memory, "ann", "kites")
+    assert len(await everything(store)) == 6

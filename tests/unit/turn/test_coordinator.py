@@ -1,0 +1,291 @@
+import asyncio
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from massmem.config.models import CoordinationConfig
+from massmem.errors import StoreUnavailable
+from massmem.events import (
+    AgentDelta,
+    AgentFailed,
+    AgentStarted,
+    AnswerSubmitted,
+    BallotCast,
+    BallotsVoided,
+    Event,
+    Notice,
+    RoundStarted,
+    TurnCompleted,
+    TurnFailed,
+    WinnerDecided,
+)
+from massmem.memory.buffer import Buffer
+from massmem.memory.tokens import estimate_tokens
+from massmem.providers import Providers
+from massmem.turn.agent import Agent
+from massmem.turn.context import Context
+from massmem.turn.coordinator import Turn, run_turn
+from massmem.turn.meter import Meter
+from massmem.voting import label
+from tests.support.turns import agent_of, agents_of, check_order, config_of, only, play
+
+VOTE_A = {"vote": "A", "reason": "clear"}
+
+
+def council(size: int, **script: Any) -> dict[str, dict[str, Any]]:
+    return {f"agent_{label(i).lower()}": {"answer": f"answer {i}.", **script} for i in range(size)}
+
+
+def completed(events: list[Event]) -> TurnCompleted:
+    assert isinstance(events[-1], TurnCompleted), events[-1]
+    return events[-1]
+
+
+@pytest.mark.parametrize("tools", [True, False], ids=["tool calls", "constrained output"])
+@pytest.mark.parametrize("size", [2, 3, 8, 32])
+async def test_when_nobody_improves_a_turn_takes_two_requests_per_agent_and_one(size: int, tools: bool):
+    events = await play(council(size, vote={"vote_for": "answer 1.", "reason": "r"}, present="final"), tools=tools)
+    check_order(events)
+    end = completed(events)
+    assert end.usage.requests == 2 * size + 1
+    assert (end.winner, end.answer, end.presented) == ("agent_b", "final", True)
+    assert only(events, WinnerDecided)[0].votes == {"agent_b": size}
+    assert only(events, WinnerDecided)[0].by == "consensus"
+
+
+async def test_one_agent_alone_wins_without_a_vote_or_a_presentation():
+    events = await play(council(1))
+    check_order(events)
+    assert (completed(events).answer, completed(events).usage.requests) == ("answer 0.", 1)
+    assert not completed(events).presented
+
+
+async def test_a_better_answer_voids_the_ballots_and_everyone_acts_again():
+    scripts = council(3, vote=[VOTE_A, {"vote_for": "better", "reason": "r"}], present="final")
+    scripts["agent_c"]["vote"] = [{"new_answer": "better"}, {"vote_for": "better", "reason": "r"}]
+    events = await play(scripts)
+    check_order(events)
+    assert [r.agents for r in only(events, RoundStarted)] == [("agent_a", "agent_b", "agent_c")] * 3
+    assert [r.final for r in only(events, RoundStarted)] == [False, False, True]
+    assert set(only(events, BallotsVoided)[0].agents) == {"agent_a", "agent_b"}
+    assert [a.number for a in only(events, AnswerSubmitted)] == [1, 2, 3, 4]
+    assert completed(events).winner == "agent_c"
+    assert completed(events).usage.requests == 3 + 3 + 3 + 1
+
+
+async def test_rounds_end_and_the_plurality_wins_when_no_consensus_comes():
+    scripts = council(3, vote={"vote_for": "answer 2.", "reason": "r"}, present="final")
+    scripts["agent_a"]["vote"] = {"raw": "no idea"}
+    events = await play(scripts, max_rounds=2)
+    check_order(events)
+    assert only(events, WinnerDecided)[0].by == "plurality"
+    assert completed(events).winner == "agent_c"
+
+
+async def test_confidence_and_the_bound_below_which_an_answer_is_escalated():
+    scripts = council(3, vote={"vote_for": "answer 2.", "reason": "r"}, present="final")
+    ends = {bound: completed(await play(scripts, escalate_below=bound)) for bound in (None, 0.0, 1.0)}
+    assert {bound: (end.confidence, end.escalated) for bound, end in ends.items()} == {
+        None: (1.0, False),
+        0.0: (1.0, False),
+        1.0: (1.0, False),
+    }
+    scripts["agent_a"]["vote"] = {"raw": "no idea"}
+    ends = {bound: completed(await play(scripts, max_rounds=2, escalate_below=bound)) for bound in (None, 0.6, 0.7)}
+    assert {end.confidence for end in ends.values()} == {0.6667}
+    assert {bound: end.escalated for bound, end in ends.items()} == {None: False, 0.6: False, 0.7: True}
+    alone = completed(await play(council(1), escalate_below=1.0))
+    assert (alone.confidence, alone.escalated) == (None, False)
+
+
+async def test_one_failing_agent_is_reported_and_the_others_go_on():
+    scripts = council(3, vote={"vote_for": "answer 1.", "reason": "r"})
+    scripts["agent_a"]["answer"] = {"error": "auth"}
+    events = await play(scripts)
+    check_order(events)
+    (failure,) = only(events, AgentFailed)
+    assert (failure.agent_id, failure.error, failure.out) == ("agent_a", "AuthenticationError", True)
+    assert only(events, RoundStarted)[1].agents == ("agent_b", "agent_c")
+    assert completed(events).winner == "agent_b"
+
+
+@pytest.mark.parametrize(
+    ("errors", "exit_code"),
+    [
+        (["auth", "auth"], 2),
+        (["unavailable", "rate_limit"], 3),
+        (["auth", "unavailable"], 3),
+        (["refused", "refused"], 1),
+        (["refused", "auth"], 1),
+    ],
+)
+async def test_when_all_fail_the_turn_fails_with_the_code_that_helps_most(errors: list[str], exit_code: int):
+    events = await play({f"a{i}": {"answer": {"error": e}} for i, e in enumerate(errors)})
+    check_order(events)
+    end = events[-1]
+    assert isinstance(end, TurnFailed)
+    assert end.exit_code == exit_code
+    assert end.message.startswith("no agent could answer")
+
+
+async def test_a_malformed_vote_is_repaired_once():
+    scripts = council(2, vote=[{"raw": "I think A"}, VOTE_A])
+    events = await play(scripts, tools=False)
+    check_order(events)
+    assert len(only(events, BallotCast)) == 2
+    assert completed(events).usage.requests == 2 + 2 * 2 + 1
+
+
+async def test_a_vote_malformed_twice_misses_the_round_and_the_agent_acts_in_the_next():
+    scripts = council(2, vote=VOTE_A)
+    scripts["agent_b"]["vote"] = [{"raw": "?"}, {"raw": "?"}, VOTE_A]
+    events = await play(scripts)
+    check_order(events)
+    (failure,) = only(events, AgentFailed)
+    assert (failure.error, failure.out) == ("NotAnActionError", False)
+    assert [r.agents for r in only(events, RoundStarted)][1:] == [("agent_a", "agent_b"), ("agent_b",)]
+    assert len(only(events, BallotCast)) == 2
+
+
+async def test_an_empty_answer_counts_as_not_having_acted():
+    scripts = council(2, vote=VOTE_A)
+    scripts["agent_a"]["answer"] = "  "
+    events = await play(scripts)
+    check_order(events)
+    assert only(events, AgentFailed)[0].out is False
+    assert completed(events).answer == "answer 1."
+
+
+async def test_when_the_winner_cannot_present_its_answer_is_used_as_it_is():
+    events = await play(council(2, vote={"vote_for": "answer 1.", "reason": "r"}, present={"error": "unavailable"}))
+    check_order(events)
+    assert (completed(events).answer, completed(events).presented) == ("answer 1.", False)
+    assert only(events, Notice)
+
+
+async def test_as_is_sends_no_request_for_the_presentation():
+    events = await play(council(3, vote=VOTE_A), presentation="as_is")
+    assert completed(events).usage.requests == 6
+
+
+async def test_the_time_limit_ends_the_turn_with_what_it_has():
+    scripts = council(2, vote=VOTE_A)
+    scripts["agent_b"]["answer"] = {"text": "late", "delay": 30}
+    events = await play(scripts, timeout=0.3)
+    assert (completed(events).answer, completed(events).limit) == ("answer 0.", "timeout")
+
+
+async def test_the_time_limit_without_any_answer_fails_the_turn_with_exit_code_4():
+    events = await play(council(2, latency=30), timeout=0.1)
+    end = events[-1]
+    assert isinstance(end, TurnFailed) and end.exit_code == 4
+
+
+async def test_no_more_than_max_concurrency_requests_run_at_once():
+    events = await play(council(4, vote=VOTE_A, latency=0.01), max_concurrency=2)
+    running = most = 0
+    for event in events:
+        if isinstance(event, AgentStarted):
+            running += 1
+            most = max(most, running)
+        elif isinstance(event, AnswerSubmitted | BallotCast):
+            running -= 1
+    assert most == 2
+
+
+async def test_closing_the_turn_leaves_no_task_behind():
+    agents = await agents_of(council(3, latency=30))
+    before = asyncio.all_tasks()
+    async with aclosing(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig())) as events:
+        async for event in events:
+            if isinstance(event, AgentStarted):
+                break
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_bug_in_one_agent_does_not_end_the_turn(caplog: pytest.LogCaptureFixture):
+    agents = await agents_of(council(2, vote=VOTE_A))
+    no_provider: Any = None
+    agents["agent_b"] = agent_of(config_of("agent_b", {}), no_provider)
+    async with aclosing(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig())) as stream:
+        events = [e async for e in stream]
+    assert completed(events).answer == "answer 0."
+    assert only(events, AgentFailed)[0].message == "internal error: AttributeError"
+    assert "AttributeError" in caplog.text
+
+
+async def test_a_turn_that_only_bugs_ended_says_so_with_its_exit_code():
+    no_provider: Any = None
+    agents = {"agent_a": agent_of(config_of("agent_a", {}), no_provider)}
+    async with aclosing(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig())) as stream:
+        events = [e async for e in stream]
+    assert only(events, AgentFailed)[0].error == "InternalError"
+    assert isinstance(events[-1], TurnFailed)
+    assert events[-1].exit_code == 70
+
+
+async def test_an_error_that_is_known_is_not_told_as_a_bug(caplog: pytest.LogCaptureFixture):
+    async def away(_question: str, _shown: frozenset[str], _most: int) -> str:
+        raise StoreUnavailable("the store cannot be reached", "check that it runs")
+
+    config = config_of("agent_a", {})
+    provider = await Providers().open(config.backend)
+    context = Context(config, provider, Meter(128_000, Buffer(estimate_tokens)), recall=away)
+    agents = {"agent_a": Agent(config, provider, context)}
+    async with aclosing(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig())) as stream:
+        events = [e async for e in stream]
+    failed = only(events, AgentFailed)[0]
+    assert (failed.error, failed.message, failed.hint) == (
+        "StoreUnavailable", "the store cannot be reached", "check that it runs"
+    )  # fmt: skip
+    assert isinstance(events[-1], TurnFailed)
+    assert events[-1].exit_code == 3
+    assert caplog.text == ""
+
+
+REPLIES = st.sampled_from([
+    {"vote": "A", "reason": "r"}, {"vote": "B", "reason": "r"}, {"new_answer": "other"}, {"raw": "?"},
+    {"error": "unavailable"}, {"error": "refused"}, {"error": "interrupted", "text": "half"},
+])  # fmt: skip
+ANSWERS = st.sampled_from(["one", "two", "", {"error": "auth"}, {"error": "interrupted", "text": "half"}])
+SCRIPTS = st.lists(
+    st.fixed_dictionaries({"answer": ANSWERS, "vote": st.lists(REPLIES, min_size=1, max_size=5), "present": ANSWERS}),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(SCRIPTS, st.integers(1, 4), st.booleans())
+@settings(deadline=None, max_examples=150)
+def test_any_behaviour_of_the_models_ends_the_turn_in_order(scripts: list[dict[str, Any]], rounds: int, tools: bool):
+    council = {f"a{i}": script for i, script in enumerate(scripts)}
+    events = asyncio.run(play(council, max_rounds=rounds, tools=tools))
+    check_order(events)
+    assert len(only(events, RoundStarted)) <= rounds
+
+
+async def test_a_turn_cut_off_after_any_event_ends_the_same_and_asks_only_for_what_is_missing():
+    scripts = council(3, vote=[VOTE_A, {"vote_for": "better", "reason": "r"}], present="final")
+    scripts["agent_c"]["vote"] = [{"new_answer": "better"}, {"vote_for": "better", "reason": "r"}]
+    whole = [e for e in await play(scripts) if not isinstance(e, AgentDelta)]
+    requests = completed(whole).usage.requests
+    for cut in range(1, len(whole)):
+        past = whole[:cut]
+        answered = only(past, AnswerSubmitted) + only(past, BallotCast)
+        rest = {name: script | {"vote": _left_to_say(script["vote"], name, past)} for name, script in scripts.items()}
+        events = await play(rest, past)
+        end = completed(events)
+        assert (end.winner, end.answer) == ("agent_c", "final"), f"cut after {cut} events"
+        assert end.usage.requests == requests, f"cut after {cut} events"
+        done = {(e.agent_id, e.round) for e in answered}
+        again = {(e.agent_id, e.round) for e in only(events, AnswerSubmitted) + only(events, BallotCast)}
+        assert not done & again, f"cut after {cut} events: asked again"
+
+
+def _left_to_say(votes: list[dict[str, Any]], agent: str, past: list[Event]) -> list[dict[str, Any]]:
+    """What the agent's script still holds: a model that was asked in round 2 goes on with its next line."""
+    said = [e for e in only(past, BallotCast) + only(past, AnswerSubmitted) if e.agent_id == agent and e.round == 2]
+    return votes[len(said) :]
