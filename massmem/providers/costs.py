@@ -134,11 +134,6 @@ def price_of(backend: BackendConfig, environ: Mapping[str, str]) -> Price:
     return Price(named=(provider, model)) if provider and model else Price()
 
 
-def cost(usage: Usage, backend: BackendConfig, environ: Mapping[str, str]) -> Decimal | None:
-    """Dollars for these tokens of `backend`; None when its price is not known. See `price_of`."""
-    return price_of(backend, environ).cost(usage)
-
-
 def _given(price: PriceConfig, usage: Usage) -> Decimal:
     cached = min(usage.cached, usage.prompt)
     parts = (

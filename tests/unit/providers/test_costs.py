@@ -6,13 +6,17 @@ import pytest
 
 from massmem.config.models import BackendConfig, PriceConfig
 from massmem.messages import Usage
-from massmem.providers.costs import cost, price_of
+from massmem.providers.costs import price_of
 
 MILLION = 1_000_000
 
 
 def backend(type_: str, model: str = "", url: str | None = None) -> BackendConfig:
     return BackendConfig(type=type_, model=model, base_url=url)
+
+
+def cost(usage: Usage, of: BackendConfig, environ: dict[str, str]) -> Decimal | None:
+    return price_of(of, environ).cost(usage)
 
 
 @pytest.mark.parametrize(
