@@ -33,7 +33,11 @@ class Dialect:
     lock: Callable[[sa.Connection, str], None]
     """Let no other transaction append to this session until this one ends."""
     index: Callable[[sa.Connection, Sequence[dict[str, Any]]], None]
-    """Make new rows of chat_messages found by `search`."""
+    """Make new rows of chat_messages found by `search`, at once or later."""
+    behind: Callable[[sa.Connection], bool]
+    """Whether rows wait that `search` does not find."""
+    catch_up: Callable[[sa.Connection], None]
+    """Make them found."""
     search: Search
     erase: Callable[[sa.Engine], bool]
     """Leave nothing on the disk of what was deleted; False when others keep that from happening now."""

@@ -99,6 +99,8 @@ def dialect(name: str) -> Dialect:
         moment=_moment,
         lock=_lock,
         index=_index,
+        behind=_never_behind,
+        catch_up=_nothing_waits,
         search=search,
         erase=_erase,
         is_duplicate=partial(_has_code, codes=("23505",)),
@@ -132,6 +134,14 @@ def _index(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
     ]
     if new:
         connection.execute(_INDEX, new)
+
+
+def _never_behind(_connection: sa.Connection) -> bool:
+    return False
+
+
+def _nothing_waits(_connection: sa.Connection) -> None:
+    """Rows are indexed in the transaction that adds them: PostgreSQL gathers them by itself (GIN's fastupdate)."""
 
 
 def _erase(engine: sa.Engine) -> bool:

@@ -14,7 +14,7 @@ from sqlalchemy import event
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import Dialect
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """Every revision ever released, oldest first. The last one is what this program reads and writes."""
 
 CONVERSATION = "kind = 'user' OR final"
@@ -230,15 +230,16 @@ events = sa.Table(
 )
 
 # The index holds no second copy of the text (external content); the triggers keep it whole also when a deleted
-# session takes its messages along, since SQLite fires them for cascades.
+# session takes its messages along, since SQLite fires them for cascades. New messages wait for
+# `sqlite_search.catch_up`, many together: to index each turn alone costs more than all else that is stored of it.
+# Those that wait are the newest, and have no row in message_search_docsize.
+_INDEXED = "EXISTS (SELECT 1 FROM message_search_docsize WHERE id = old.row_id)"
 SEARCH = (
     "CREATE VIRTUAL TABLE message_search USING fts5("
     "content, content='chat_messages', content_rowid='row_id', tokenize='unicode61 remove_diacritics 2')",
-    "CREATE TRIGGER message_search_insert AFTER INSERT ON chat_messages BEGIN "
-    "INSERT INTO message_search(rowid, content) VALUES (new.row_id, new.content); END",
-    "CREATE TRIGGER message_search_delete AFTER DELETE ON chat_messages BEGIN "
+    f"CREATE TRIGGER message_search_delete AFTER DELETE ON chat_messages WHEN {_INDEXED} BEGIN "
     "INSERT INTO message_search(message_search, rowid, content) VALUES ('delete', old.row_id, old.content); END",
-    "CREATE TRIGGER message_search_update AFTER UPDATE OF content ON chat_messages BEGIN "
+    f"CREATE TRIGGER message_search_update AFTER UPDATE OF content ON chat_messages WHEN {_INDEXED} BEGIN "
     "INSERT INTO message_search(message_search, rowid, content) VALUES ('delete', old.row_id, old.content); "
     "INSERT INTO message_search(rowid, content) VALUES (new.row_id, new.content); END",
 )

@@ -61,8 +61,7 @@ _ANY_MESSAGES = sa.select(*[column for column in chat_messages.c if column.name 
 _MESSAGES = _ANY_MESSAGES.where(chat_messages.c.session_id == SESSION)
 _TURN_MESSAGES = _ANY_MESSAGES.where(queue.OF_TURN).order_by(chat_messages.c.seq)
 _LAST = 2**31 - 1
-_UNDONE = 1_000
-"""Messages of undone turns that may match a query better than others without keeping them from being found."""
+_UNDONE = 1_000  # messages of undone turns may match a query better without keeping others from being found
 _CONVERSATION = (
     _MESSAGES.where(
         sa.text(f"({CONVERSATION})"), turn_rows.STANDS, chat_messages.c.seq < sa.bindparam("before", type_=sa.Integer)
@@ -212,6 +211,8 @@ class SqlStore:
         self, query: str, session_ids: Sequence[str] | None = None, limit: int = 20
     ) -> list[MessageRecord]:
         words = clean_text(query)
+        if await self.look(self._dialect.behind):
+            await self._write(self._dialect.catch_up)
         search = self._dialect.search(_ANY_MESSAGES, words, session_ids, limit)
         found = [] if search is None else [MessageRecord(**row) for row in await self._read(search)]
         # Asked for only now: of thousands of matches few are undone, and to tell takes a look for each.

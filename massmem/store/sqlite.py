@@ -2,7 +2,6 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -22,7 +21,7 @@ from massmem.store.dialect import Dialect
 from massmem.store.schema import REVISIONS, UtcDateTime, metadata
 from massmem.store.sql import WRITES, SqlStore
 from massmem.store.sqlite_file import BUSY_TIMEOUT, revision, store_error, upgrade
-from massmem.store.sqlite_search import search
+from massmem.store.sqlite_search import behind, catch_up, index, search
 
 SETTINGS = ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON")
 """PRAGMAs of every connection; the journal mode (WAL) is kept in the file."""
@@ -102,7 +101,9 @@ def dialect(path: Path) -> Dialect:
         insert=insert,
         moment=_moment,
         lock=_lock,
-        index=_index,
+        index=index,
+        behind=behind,
+        catch_up=catch_up,
         search=search,
         erase=partial(_erase, path=path),
         is_duplicate=_is_duplicate,
@@ -142,10 +143,6 @@ def _begin(connection: sa.Connection) -> None:
 
 def _lock(_connection: sa.Connection, _session_id: str) -> None:
     """Whoever writes holds the lock of the whole file."""
-
-
-def _index(_connection: sa.Connection, _rows: Sequence[dict[str, Any]]) -> None:
-    """Triggers do it (see schema.SEARCH)."""
 
 
 def _is_conflict(_error: BaseException | None) -> bool:

@@ -2,6 +2,8 @@
 
 FTS5's bm25() reads every row that matches any word of the query, three seconds among a million messages when `the` is
 one of them. So a query's rarer words choose what is ranked, and a query of nothing but common words is not ranked.
+
+New messages are indexed before the next search, or when many of them wait (see schema.SEARCH).
 """
 
 import json
@@ -19,6 +21,17 @@ _RANKED = 5_000
 
 _NEWEST = 1_000
 """Messages with the rarest word that are read for a query of nothing but common ones; some may be reasoning."""
+
+_MOST_WAITING = 512
+"""Messages that wait to be indexed; a turn of three agents has some eight."""
+
+# Rising numbers: the newest messages are those that wait.
+_INDEXED = "(SELECT coalesce(max(id), 0) FROM message_search_docsize)"
+_WAITING = f"SELECT coalesce((SELECT max(row_id) FROM chat_messages), 0) - {_INDEXED}"
+_CATCH_UP = (
+    "INSERT INTO message_search(rowid, content) "
+    f"SELECT row_id, content FROM chat_messages WHERE row_id > {_INDEXED} ORDER BY row_id"
+)
 
 # To count matches stops where a word is too common to matter; then its length tells how rare it is.
 _BEST = """
@@ -42,6 +55,22 @@ SELECT row_id, -row_id AS score FROM (
     WHERE message_search MATCH coalesce((SELECT common FROM chosen), '""') ORDER BY rowid DESC LIMIT :newest
 )
 """
+
+
+def behind(connection: sa.Connection, most: int = 0) -> bool:
+    """As Dialect.behind, for more than `most` rows."""
+    return connection.exec_driver_sql(_WAITING).scalar_one() > most
+
+
+def catch_up(connection: sa.Connection) -> None:
+    """As Dialect.catch_up."""
+    connection.exec_driver_sql(_CATCH_UP)
+
+
+def index(connection: sa.Connection, _rows: Sequence[dict[str, Any]]) -> None:
+    """As Dialect.index."""
+    if behind(connection, _MOST_WAITING):
+        catch_up(connection)
 
 
 def search(
