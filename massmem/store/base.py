@@ -59,6 +59,26 @@ class Said(NamedTuple):
     at: datetime
 
 
+class Mark(NamedTuple):
+    """What a session is known again by: as long as it has the same mark, nothing was said in it that is not known.
+
+    created_at: of the session, which may have been deleted and made anew. seq: of its newest event, 0 for none.
+    state_at: when its state was saved last.
+    """
+
+    created_at: datetime
+    seq: int
+    state_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """For whom a lease is taken, see `SessionStore.acquire_lease`."""
+
+    owner: str
+    seconds: float
+
+
 class SessionStore(Protocol):
     """An append-only log of events per session, with the tables that are derived from it.
 
@@ -117,12 +137,28 @@ class SessionStore(Protocol):
         ...
 
     async def append(
-        self, session_id: str, turn: int, events: Sequence[Event], new: SessionState | None = None
+        self, session_id: str, turn: int, events: Sequence[Event], new: SessionState | None = None, leaving: str = ""
     ) -> list[int]:
         """Store events in order and, in the same transaction, what they mean for the tables.
 
         new: the state that the session has with these events, as for `save_state`; None: it stays as it is.
+        leaving: the owner who lets go of the session's lease with these events, "" for nobody.
         Returns the sequence number of each event, growing within the session.
+
+        Raises SessionBusyError: somebody else has the lease of who is leaving; nothing was stored.
+        """
+        ...
+
+    async def mark(self, session_id: str) -> Mark | None:
+        """None: there is no such session, or it is being deleted."""
+        ...
+
+    async def begin_turn(
+        self, session_id: str, turn: int, events: Sequence[Event], lease: Lease, known: Mark
+    ) -> list[int] | None:
+        """`acquire_lease` and `append` in one transaction, for who knows the session as it was with this mark.
+
+        None: it has another mark by now, or somebody else has the lease; nothing was done.
         """
         ...
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError
 
-from massmem.errors import StoreError
+from massmem.errors import SessionBusyError, StoreError
 from massmem.events import EVENT, Event
 from massmem.messages import clean_text
 from massmem.records import LogEntry, RecordingRecord
@@ -48,6 +48,14 @@ def missing(session_id: str) -> StoreError:
     return StoreError(
         f"session {session_id!r} is not in the store: it was deleted meanwhile, or never created",
         "see the sessions with: massmem --list-sessions",
+    )
+
+
+def leased(session_id: str) -> SessionBusyError:
+    """The error for who lets go of a lease that is somebody else's by now."""
+    return SessionBusyError(
+        f"another process has taken over {session_id}: the store could not be reached for too long",
+        "see what became of the question with: massmem sessions show",
     )
 
 

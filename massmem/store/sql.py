@@ -31,21 +31,14 @@ from massmem.records import (
     SessionState,
     TurnRecord,
 )
-from massmem.store import copying, sessions, state, turn_rows
+from massmem.store import copying, message_rows, sessions, state, turn_rows
 from massmem.store import recordings as queue
 from massmem.store.append import append, restore
-from massmem.store.base import Said, StoreInfo
+from massmem.store.base import Lease, Mark, Said, StoreInfo
 from massmem.store.dialect import Dialect
 from massmem.store.reads import Reads, rows_of
 from massmem.store.rows import entries, missing, payload
-from massmem.store.schema import (
-    CONVERSATION,
-    SESSION,
-    SUMMARIES,
-    chat_messages,
-    chat_sessions,
-    turns,
-)
+from massmem.store.schema import chat_messages, chat_sessions, turns
 from massmem.store.threads import Threads, Together
 
 if TYPE_CHECKING:
@@ -57,26 +50,7 @@ _ATTEMPTS = 5
 WRITES = "massmem_writes"
 """The execution option of connections that write."""
 
-_ANY_MESSAGES = sa.select(*[column for column in chat_messages.c if column.name != "row_id"])
-_MESSAGES = _ANY_MESSAGES.where(chat_messages.c.session_id == SESSION)
-_TURN_MESSAGES = _ANY_MESSAGES.where(queue.OF_TURN).order_by(chat_messages.c.seq)
-_LAST = 2**31 - 1
 _UNDONE = 1_000  # messages of undone turns may match a query better without keeping others from being found
-_CONVERSATION = (
-    _MESSAGES.where(
-        sa.text(f"({CONVERSATION})"), turn_rows.STANDS, chat_messages.c.seq < sa.bindparam("before", type_=sa.Integer)
-    )
-    .order_by(chat_messages.c.seq.desc())
-    .limit(sa.bindparam("most", type_=sa.Integer))
-)
-_SAID = sessions.for_owner(_CONVERSATION)
-_SUMMARY = (
-    _MESSAGES.where(
-        sa.text(SUMMARIES), turn_rows.STANDS, chat_messages.c.agent_id == sa.bindparam("of_agent", type_=sa.Text)
-    )
-    .order_by(chat_messages.c.seq.desc())
-    .limit(1)
-)
 
 
 class SqlStore:
@@ -143,7 +117,7 @@ class SqlStore:
                 return await self._threads.erase(self._dialect.erase)
 
     async def append(
-        self, session_id: str, turn: int, events: Sequence[Event], new: SessionState | None = None
+        self, session_id: str, turn: int, events: Sequence[Event], new: SessionState | None = None, leaving: str = ""
     ) -> list[int]:
         """As in the port. Raises also SessionBusyError: another process has begun this turn."""
         if not events:
@@ -156,7 +130,27 @@ class SqlStore:
             numbers = append(connection, self._dialect, name, turn, batch)
             if saving is not None:
                 connection.execute(saving)
+            if leaving:
+                state.leave(connection, name, clean_text(leaving))
             return numbers
+
+        return await self._write(change)
+
+    async def mark(self, session_id: str) -> Mark | None:
+        found = await self._find(state.MARK, of_session=clean_text(session_id))
+        return Mark(**found[0]) if found else None
+
+    async def begin_turn(
+        self, session_id: str, turn: int, events: Sequence[Event], lease: Lease, known: Mark
+    ) -> list[int] | None:
+        name, batch = clean_text(session_id), [payload(event) for event in events]
+        taking = state.acquire(self._dialect, name, clean_text(lease.owner), lease.seconds)
+
+        def change(connection: sa.Connection) -> list[int] | None:
+            self._dialect.lock(connection, name)
+            if not state.is_known(connection, name, known) or not connection.execute(taking).rowcount:
+                return None
+            return append(connection, self._dialect, name, turn, batch)
 
         return await self._write(change)
 
@@ -178,29 +172,34 @@ class SqlStore:
 
     async def conversation(self, session_id: str, before: int | None, limit: int) -> list[MessageRecord]:
         found = await self._find(
-            _CONVERSATION, of_session=clean_text(session_id), before=_LAST if before is None else before, most=limit
+            message_rows.CONVERSATION_OF,
+            of_session=clean_text(session_id),
+            before=message_rows.LAST if before is None else before,
+            most=limit,
         )
         return [MessageRecord(**row) for row in found]
 
     async def said(self, session_id: str, owner: str, before: int | None, limit: int) -> list[Said]:
         of = {"of_session": clean_text(session_id), "of_owner": clean_text(owner)}
-        where = {**of, "before": _LAST if before is None else before, "most": limit}
-        return await self.look(lambda connection: [Said(*row) for row in connection.execute(_SAID, where).all()])
+        where = {**of, "before": message_rows.LAST if before is None else before, "most": limit}
+        return await self.look(
+            lambda connection: [Said(*row) for row in connection.execute(message_rows.SAID, where).all()]
+        )
 
     async def latest_summary(self, session_id: str, agent_id: str) -> MessageRecord | None:
-        found = await self._find(_SUMMARY, of_session=clean_text(session_id), of_agent=agent_id)
+        found = await self._find(message_rows.SUMMARY, of_session=clean_text(session_id), of_agent=agent_id)
         return MessageRecord(**found[0]) if found else None
 
     async def messages(self, session_id: str, after: int = 0, limit: int = 1000) -> list[MessageRecord]:
-        query = _MESSAGES.where(chat_messages.c.seq > after).order_by(chat_messages.c.seq).limit(limit)
+        query = message_rows.OF_SESSION.where(chat_messages.c.seq > after).order_by(chat_messages.c.seq).limit(limit)
         return [MessageRecord(**row) for row in await self._read(query, of_session=clean_text(session_id))]
 
     async def messages_by_id(self, ids: Sequence[str]) -> list[MessageRecord]:
-        query = _ANY_MESSAGES.where(chat_messages.c.id.in_(ids)).order_by(chat_messages.c.id)
+        query = message_rows.ANY.where(chat_messages.c.id.in_(ids)).order_by(chat_messages.c.id)
         return [MessageRecord(**row) for row in await self._read(query)]
 
     async def turn_messages(self, session_id: str, turn: int) -> list[MessageRecord]:
-        found = await self._read(_TURN_MESSAGES, of_session=clean_text(session_id), of_turn=turn)
+        found = await self._read(message_rows.TURN_MESSAGES, of_session=clean_text(session_id), of_turn=turn)
         return [MessageRecord(**row) for row in found]
 
     async def repeated(self, message_ids: Sequence[str]) -> list[str]:
@@ -213,11 +212,11 @@ class SqlStore:
         words = clean_text(query)
         if await self.look(self._dialect.behind):
             await self._write(self._dialect.catch_up)
-        search = self._dialect.search(_ANY_MESSAGES, words, session_ids, limit)
+        search = self._dialect.search(message_rows.ANY, words, session_ids, limit)
         found = [] if search is None else [MessageRecord(**row) for row in await self._read(search)]
         # Asked for only now: of thousands of matches few are undone, and to tell takes a look for each.
         if found and await self._read(turn_rows.undone({(m.session_id, m.turn) for m in found})):
-            wider = self._dialect.search(_ANY_MESSAGES, words, session_ids, limit + _UNDONE)
+            wider = self._dialect.search(message_rows.ANY, words, session_ids, limit + _UNDONE)
             assert wider is not None  # it has words
             standing = wider.where(turn_rows.STANDS).limit(limit)
             found = [MessageRecord(**row) for row in await self._read(standing)]

@@ -11,6 +11,7 @@ from massmem.store import changes, projection
 from massmem.store.redis.keys import PREFIX, Command, all_key, chunked, hash_of, id_key, key, microseconds
 from massmem.store.redis.log import Entry, Head, TurnRow, is_loose, packed
 from massmem.store.redis.queue import new_rows
+from massmem.store.redis.session import Made, Snapshot
 from massmem.store.redis.words import adding
 from massmem.store.rows import Payload
 
@@ -193,6 +194,23 @@ class Adding:
 
     def _set_session(self, **fields: Any) -> None:
         self.head.session = self.head.session.model_copy(update=fields)
+
+
+def appending(
+    snapshot: Snapshot,
+    turn: int,
+    batch: Sequence[Payload],
+    more: Sequence[Command],
+    lease: tuple[str, int],
+) -> Made[tuple[list[int], Head]]:
+    """What an append is for one program: the sequence numbers, and the head as it is then.
+
+    snapshot: with the turn's row as the first reply. more: further commands. lease: see `Made`.
+    """
+    row = snapshot.more[0]
+    taking = Adding(snapshot.head, {} if row is None else {turn: TurnRow.model_validate_json(row)})
+    numbers = taking.add(turn, batch)
+    return Made([*storing(taking), *more], (numbers, taking.head), taking.last, lease)
 
 
 def storing(adding_: Adding) -> list[Command]:

@@ -48,6 +48,20 @@ local function touch(session, ttl)
   redis.call('ZADD', P .. 'all:expiry', ttl > 0 and milliseconds() + ttl or '+inf', session)
 end
 
+-- Take the lease, or, with 0 for `milliseconds`, let go of it; false when somebody else has it.
+local function lease(session, owner, milliseconds, now)
+  local key = P .. 'lease:' .. session
+  local held = redis.call('HMGET', key, 'owner', 'until')
+  local free = not held[1] or held[1] == owner
+  if milliseconds == 0 then
+    if free then redis.call('DEL', key) end
+    return free
+  end
+  if not free and tonumber(held[2]) > now then return false end
+  redis.call('HSET', key, 'owner', owner, 'until', now + milliseconds)
+  return true
+end
+
 local function drop(session)
   for _, field in ipairs(redis.call('HKEYS', P .. 'recordings:' .. session)) do
     local kind, member = string.match(field, '^(%a+)%z(.*)$')
@@ -64,15 +78,17 @@ end
 """
 
 COMMIT = f"""{_COMMON}
--- session, version that it must have ('': there must be none), who changes it, new version, ttl, commands
+-- session, version that it must have ('': there must be none), who changes it, new version, ttl,
+-- owner who takes the lease ('': nobody), for how many milliseconds (0: lets go of it), commands
 local key, writers = P .. 'session:' .. ARGV[1], P .. 'writers:' .. ARGV[1]
 local last = redis.call('HGET', writers, ARGV[3])
 if last and string.match(last, '^%S+') == ARGV[4] then return 1 end
 if (redis.call('HGET', key, 'version') or '') ~= ARGV[2] then return 0 end
-if ARGV[2] == '' then drop(ARGV[1]) end
-apply(6)
-redis.call('HSET', key, 'version', ARGV[4])
 local now = milliseconds()
+if ARGV[6] ~= '' and not lease(ARGV[1], ARGV[6], tonumber(ARGV[7]), now) then return 2 end
+if ARGV[2] == '' then drop(ARGV[1]) end
+apply(8)
+redis.call('HSET', key, 'version', ARGV[4])
 if redis.call('HLEN', writers) > 32 then
   local all = redis.call('HGETALL', writers)
   for i = 1, #all, 2 do
@@ -83,7 +99,7 @@ redis.call('HSET', writers, ARGV[3], ARGV[4] .. ' ' .. string.format('%d', now))
 touch(ARGV[1], tonumber(ARGV[5]))
 return 1
 """
-"""Change one session, unless somebody else has changed it since it was read.
+"""Change one session, unless somebody else has changed it since it was read (0), or has its lease (2).
 
 The last change of each writer is remembered for some minutes: one that is sent again, because its reply was lost with
 the connection, is not made twice.
@@ -138,10 +154,7 @@ return #found
 ACQUIRE = f"""{_COMMON}
 -- session, owner, milliseconds, ttl
 if redis.call('EXISTS', P .. 'session:' .. ARGV[1]) == 0 then return -1 end
-local key, now = P .. 'lease:' .. ARGV[1], milliseconds()
-local held = redis.call('HMGET', key, 'owner', 'until')
-if held[1] and held[1] ~= ARGV[2] and tonumber(held[2]) > now then return 0 end
-redis.call('HSET', key, 'owner', ARGV[2], 'until', now + tonumber(ARGV[3]))
+if not lease(ARGV[1], ARGV[2], tonumber(ARGV[3]), milliseconds()) then return 0 end
 touch(ARGV[1], tonumber(ARGV[4]))
 return 1
 """

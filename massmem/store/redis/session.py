@@ -19,14 +19,17 @@ from massmem.store.redis.keys import Command, arguments, key
 from massmem.store.redis.log import Entry, Head
 from massmem.store.redis.scripts import COMMIT, SWEEP
 from massmem.store.redis.witness import Witness
-from massmem.store.rows import missing
+from massmem.store.rows import leased, missing
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 PATIENCE = 30.0
 """Seconds to try to change a session that others change all the time."""
 
 _LONGEST_PAUSE = 0.05
+_LEASED = 2
+"""What COMMIT says when somebody else has the lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +43,16 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Made(Generic[T]):
+class Made(Generic[T_co]):
     """What is to be stored, and what the caller is told then. No commands: nothing is to be done.
 
-    last: the last event among it.
+    last: the last event among it. lease: who takes the session's with it, for how many milliseconds, 0 to let go of it.
     """
 
     commands: Sequence[Command]
-    result: T
+    result: T_co
     last: Entry | None = None
+    lease: tuple[str, int] = ("", 0)
 
 
 class Sessions:
@@ -89,6 +93,7 @@ class Sessions:
         Raises:
             StoreError: there is no such session, others change it without end, or the server is away; in the last
                 case it is not known whether it was changed.
+            SessionBusyError: somebody else has its lease; nothing was changed.
         """
         task = asyncio.ensure_future(self._change(session_id, more, make, used=used))
         self._running.add(task)
@@ -109,14 +114,25 @@ class Sessions:
         """The session is gone, or another one has its name."""
         self._witness.forget(session_id)
 
-    async def commit(self, session_id: str, version: str, commands: Sequence[Command], *, used: bool = True) -> bool:
+    async def commit(
+        self,
+        session_id: str,
+        version: str,
+        commands: Sequence[Command],
+        *,
+        used: bool = True,
+        lease: tuple[str, int] = ("", 0),
+    ) -> bool:
         """Run the commands unless the session has another version. version "": unless it exists.
 
-        One at a time for a session; `change` sees to that.
+        One at a time for a session; `change` sees to that. lease: see `Made`. Raises SessionBusyError.
         """
         new, ttl = secrets.token_hex(8), self.ttl if used else 0
-        parts = (session_id, version, self._process, new, ttl, *arguments(commands))
-        return bool(await self.client.program(COMMIT, *parts))
+        parts = (session_id, version, self._process, new, ttl, *lease, *arguments(commands))
+        done = await self.client.program(COMMIT, *parts)
+        if done == _LEASED:
+            raise leased(session_id)
+        return bool(done)
 
     async def _change(
         self, session_id: str, more: Sequence[Command], make: Callable[[Snapshot], Made[T]], *, used: bool
@@ -131,7 +147,7 @@ class Sessions:
                 made = make(snapshot)
                 if not made.commands:
                     return made.result
-                if await self.commit(session_id, snapshot.version, made.commands, used=used):
+                if await self.commit(session_id, snapshot.version, made.commands, used=used, lease=made.lease):
                     self._witness.note(snapshot.head, made.last, breaks)
                     return made.result
                 if time.monotonic() > end:

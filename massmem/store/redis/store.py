@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from massmem.errors import StoreError
+from massmem.errors import SessionBusyError, StoreError
 from massmem.events import Event, now
 from massmem.memory.memories import Selection
 from massmem.messages import clean_text
@@ -27,9 +27,9 @@ from massmem.records import (
     SessionState,
     TurnRecord,
 )
-from massmem.store.base import Retention, Said, StoreInfo
+from massmem.store.base import Lease, Mark, Retention, Said, StoreInfo
 from massmem.store.redis import listing, queue, scripts
-from massmem.store.redis.append import Adding, creating, keeping, storing
+from massmem.store.redis.append import appending, creating, keeping
 from massmem.store.redis.client import RedisClient
 from massmem.store.redis.importing import import_session, keeping_state, stored_form
 from massmem.store.redis.keys import Command, all_key, key
@@ -116,21 +116,45 @@ class RedisStore:
         return await rewritten(self._client)
 
     async def append(
-        self, session_id: str, turn: int, events: Sequence[Event], new: SessionState | None = None
+        self, session_id: str, turn: int, events: Sequence[Event], new: SessionState | None = None, leaving: str = ""
     ) -> list[int]:
         """As in the port. Raises also SessionBusyError: another process has begun this turn."""
         if not events:
             return []
         name, batch = clean_text(session_id), [payload(event) for event in events]
+        lease = clean_text(leaving), 0
 
         def make(snapshot: Snapshot) -> Made[tuple[list[int], Head]]:
-            row = snapshot.more[0]
-            adding = Adding(snapshot.head, {} if row is None else {turn: TurnRow.model_validate_json(row)})
-            numbers = adding.add(turn, batch)
             state = [] if new is None else [keeping_state(name, new.model_copy(update={"updated_at": now()}))]
-            return Made([*storing(adding), *state], (numbers, adding.head), adding.last)
+            return appending(snapshot, turn, batch, state, lease)
 
-        numbers, head = await self._sessions.change(name, [("HGET", key("turns", name), turn)], make)
+        return await self._trimmed(*await self._sessions.change(name, [("HGET", key("turns", name), turn)], make))
+
+    async def mark(self, session_id: str) -> Mark | None:
+        found = await self._sessions.read(clean_text(session_id), [_state_of(clean_text(session_id))])
+        return None if found is None else _mark(found.head, found.more[0])
+
+    async def begin_turn(
+        self, session_id: str, turn: int, events: Sequence[Event], lease: Lease, known: Mark
+    ) -> list[int] | None:
+        name, batch = clean_text(session_id), [payload(event) for event in events]
+
+        def make(snapshot: Snapshot) -> Made[tuple[list[int], Head] | None]:
+            if _mark(snapshot.head, snapshot.more[1]) != known:
+                return Made((), None)
+            return appending(snapshot, turn, batch, (), (clean_text(lease.owner), int(lease.seconds * 1000)))
+
+        try:
+            made = await self._sessions.change(name, [("HGET", key("turns", name), turn), _state_of(name)], make)
+        except SessionBusyError:
+            return None
+        except StoreError:
+            if await self.mark(session_id) is not None:
+                raise
+            return None  # it is gone, or on its way
+        return None if made is None else await self._trimmed(*made)
+
+    async def _trimmed(self, numbers: list[int], head: Head) -> list[int]:
         with suppress(StoreError):  # the events are stored; what is over the limit goes with the next ones
             await trim(self._sessions, head, self._most)
         return numbers
@@ -290,6 +314,18 @@ class RedisStore:
 
     async def close(self) -> None:
         await self._sessions.close()
+
+
+def _state_of(session_id: str) -> Command:
+    return "HGET", key("session", session_id), "state"
+
+
+def _mark(head: Head, state: str | None) -> Mark | None:
+    """state: as `_state_of` reads it."""
+    if head.session.status == "deleting":
+        return None
+    saved = None if state is None else SessionState.model_validate_json(state).updated_at
+    return Mark(head.session.created_at, head.seq, saved)
 
 
 def _with(head: Head, **fields: str) -> Made[None]:
