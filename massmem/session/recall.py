@@ -223,6 +223,12 @@ def _as_memory(m: "MessageRecord") -> Memory:
     return Memory(m.id, "episode", m.session_id, m.turn, m.agent_id or USER, spoken(m), (m.id,), m.created_at)
 
 
+def looks_further(agent: AgentConfig) -> bool:
+    """What the agent recalls may be of other sessions, or what it is sent anyway."""
+    memory = agent.memory.persistent_memory
+    return memory.all_sessions or memory.session_name is not None or not agent.memory.retrieval.exclude_recent
+
+
 def _scope(agent: AgentConfig, session_id: str, turn: int) -> Scope:
     persistent = agent.memory.persistent_memory
     return Scope(session_id, agent.id, turn, everywhere=persistent.all_sessions, named=persistent.session_name)

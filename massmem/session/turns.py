@@ -85,7 +85,9 @@ class Turns:
         """Store what happened, with the values of params that came in; only as long as the session is ours."""
         if self.ownership is not None:
             self.ownership.check()
-        return await self._store.append(self.session_id, turn, events, self.params.stored(events))
+        numbers = await self._store.append(self.session_id, turn, events, self.params.stored(events))
+        self._views.follow(self.session_id, turn, numbers, events)
+        return numbers
 
     async def _tell(self, turn: int, events: Sequence[Event]) -> AsyncGenerator[Event, None]:
         """Store, then yield."""

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from massmem.config.models import AgentConfig
 from massmem.errors import StoreError
-from massmem.events import ContextCompressed, ContextMeasured
+from massmem.events import ContextCompressed, ContextMeasured, Event
 from massmem.memory import tokens
 from massmem.memory.conversation import View, Window, history_budget
 from massmem.providers.base import ChatProvider
 from massmem.records import MessageRecord
-from massmem.session.recall import SessionMemory
+from massmem.session.heard import Heard
+from massmem.session.recall import SessionMemory, looks_further
 from massmem.session.windows import Windows
 from massmem.store.base import SessionStore
 from massmem.turn.context import Context, Recall, Task
@@ -29,11 +30,15 @@ _RELEVANT_SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A turn of a session, and what is asked in it."""
+    """A turn of a session, and what is asked in it.
+
+    newest: number of the last event in the session's log, while nobody else may write; None: not known.
+    """
 
     session_id: str
     turn: int
     question: str
+    newest: int | None = None
 
 
 class Views:
@@ -51,6 +56,12 @@ class Views:
         self._preparing: asyncio.Task[None] | None = None
         self._prepared: list[ContextCompressed] = []
         self._asked = ""
+        self._heard: Heard | None = None
+
+    def follow(self, session_id: str, turn: int, numbers: Sequence[int], events: Sequence[Event]) -> None:
+        """This process has stored events of the session: they need not be read again. numbers: of them in the log."""
+        if self._heard is not None and not self._heard.follow(session_id, turn, numbers, events):
+            self._heard = None
 
     async def contexts(self, place: Place, chat: Mapping[str, ChatProvider]) -> dict[str, Context]:
         """A context for each agent, by its id, for this turn. chat: the agents' models.
@@ -67,7 +78,8 @@ class Views:
         """The turn is complete: compress in the background what the next one would have to."""
         if self._contexts and all(context.has_room_for(answer) for context in self._contexts.values()):
             return
-        self._preparing = asyncio.create_task(self._prepare(Place(session_id, turn + 1, ""), chat))
+        newest = None if self._heard is None else self._heard.seq
+        self._preparing = asyncio.create_task(self._prepare(Place(session_id, turn + 1, "", newest), chat))
 
     async def compact(self, session_id: str, turn: int, chat: Mapping[str, ChatProvider]) -> list[ContextCompressed]:
         """Compress now what each agent would be shown after this turn, and store it; what became smaller.
@@ -79,7 +91,7 @@ class Views:
         found = await asyncio.gather(*(context.compact(_USUAL) for context in contexts.values()))
         events = [event for event in found if event is not None]
         if events:
-            await self._store.append(session_id, turn, events)
+            self.follow(session_id, turn, await self._store.append(session_id, turn, events), events)
         return events
 
     async def sizes(self, session_id: str, turn: int, chat: Mapping[str, ChatProvider]) -> list[ContextMeasured]:
@@ -118,41 +130,65 @@ class Views:
             return None
 
         async def recall(question: str, shown: frozenset[str], most: int) -> str:
+            if self._heard is not None and not looks_further(agent) and self._heard.all_in(shown, place.turn):
+                return ""
             return await self._memory.recall(agent, question, (place.session_id, place.turn), shown, most)
 
         return recall
 
     async def _views(self, place: Place, meters: Mapping[str, Meter]) -> list[View]:
-        """Reads the log backwards, no further than the largest view needs."""
+        """Reads the log backwards, no further than the largest view needs, and only what is not known."""
+        heard = self._known(place)
         if place.turn == 1:
             return [View() for _ in self._agents]
-        cleared = await self._store.latest_summary(place.session_id, "")
+        cleared = await self._newest_summary(place, heard, "")
         start = 0 if cleared is None else _until(cleared)
-        summaries = [await self._summary(place, agent, start) for agent in self._agents]
+        summaries = [await self._summary(place, heard, agent, start) for agent in self._agents]
         windows = [
             Window(history_budget(agent.memory, meters[agent.id].window), start if summary is None else _until(summary))
             for agent, summary in zip(self._agents, summaries, strict=True)
         ]
-        before: int | None = None
-        while not all(window.full for window in windows):
-            page = await self._store.conversation(place.session_id, before, HISTORY_PAGE)
-            for record in page:
-                if record.turn < place.turn and not _is_note(record):
-                    for window in windows:
-                        window.add(record)
-            if len(page) < HISTORY_PAGE:
-                break
-            before = page[-1].seq
+        await self._fill(windows, place, heard)
         older = [await self._relevant(place, window, start) for window in windows]
         texts = ["" if summary is None else summary.content for summary in summaries]
         return [window.view(text, more) for window, text, more in zip(windows, texts, older, strict=True)]
 
-    async def _summary(self, place: Place, agent: AgentConfig, start: int) -> MessageRecord | None:
+    def _known(self, place: Place) -> Heard:
+        """What is known of the session, as it is now."""
+        if self._heard is None or place.newest != self._heard.seq:
+            remembered = any(agent.memory.recording.record_reasoning for agent in self._agents)
+            if place.newest == 0:
+                self._heard = Heard.from_the_first([agent.id for agent in self._agents], reasoning=remembered)
+            else:
+                self._heard = Heard(-1 if place.newest is None else place.newest, reasoning=remembered)
+        return self._heard
+
+    async def _fill(self, windows: Sequence[Window], place: Place, heard: Heard) -> None:
+        page, whole = heard.newest_first(), heard.whole
+        while True:
+            for record in page:
+                if record.turn < place.turn and not _is_note(record):
+                    for window in windows:
+                        window.add(record)
+            if whole or all(window.full for window in windows):
+                return
+            before = page[-1].seq if page else None
+            page = await self._store.conversation(place.session_id, before, HISTORY_PAGE)
+            whole = len(page) < HISTORY_PAGE
+            heard.read(page, before, whole=whole)
+
+    async def _newest_summary(self, place: Place, heard: Heard, agent_id: str) -> MessageRecord | None:
+        """agent_id "": where the history was cleared."""
+        if agent_id not in heard.summaries:
+            heard.summaries[agent_id] = await self._store.latest_summary(place.session_id, agent_id)
+        return heard.summaries[agent_id]
+
+    async def _summary(self, place: Place, heard: Heard, agent: AgentConfig, start: int) -> MessageRecord | None:
         """start: where the history was cleared; a summary of what was before it does not count."""
         memory = agent.memory
         if not (memory.enabled and memory.conversation_memory.enabled):
             return None
-        found = await self._store.latest_summary(place.session_id, agent.id)
+        found = await self._newest_summary(place, heard, agent.id)
         return found if found is not None and _until(found) > start else None
 
     async def _relevant(self, place: Place, window: Window, start: int) -> list[MessageRecord]:
@@ -184,7 +220,8 @@ class Views:
             usual = Task("answer", "", lambda _: self._asked)
             for context in (await self._build(place, chat)).values():
                 if event := await context.ahead(usual):
-                    await self._store.append(place.session_id, place.turn - 1, [event])
+                    numbers = await self._store.append(place.session_id, place.turn - 1, [event])
+                    self.follow(place.session_id, place.turn - 1, numbers, [event])
                     self._prepared.append(event)
         except StoreError as e:
             log.warning("nothing was compressed ahead of the next turn: %s", e.message)

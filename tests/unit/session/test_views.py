@@ -8,7 +8,15 @@ import pytest
 
 from massmem.config.load import resolve_agents
 from massmem.config.models import TeamConfig
-from massmem.events import TurnCompleted, TurnStarted
+from massmem.events import (
+    ContextCompressed,
+    Event,
+    HistoryCleared,
+    NoteAdded,
+    TurnCompleted,
+    TurnInterrupted,
+    TurnStarted,
+)
 from massmem.messages import ChatMessage, Usage
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
@@ -19,6 +27,7 @@ from massmem.store import open_store
 from massmem.store.base import SessionStore
 from massmem.turn.context import Context, Task
 from tests.contract.test_session_store import session
+from tests.support.sample_turn import answer
 
 ID = "session_a"
 NEXT = "What now?"
@@ -49,17 +58,19 @@ class Opened:
         self.views = Views(store, memories, self.agents, self.windows)
         self.chat: dict[str, ChatProvider] = {}
 
-    async def contexts(self, turn: int, question: str = NEXT) -> dict[str, Context]:
+    async def contexts(self, turn: int, question: str = NEXT, newest: int | None = None) -> dict[str, Context]:
         for agent in self.agents:
             self.chat.setdefault(agent.id, await Providers().open(agent.backend))
-        return await self.views.contexts(Place(ID, turn, question), self.chat)
+        return await self.views.contexts(Place(ID, turn, question, newest), self.chat)
 
-    async def shown(self, turn: int, question: str = NEXT, agent: str = "ann") -> list[str]:
+    async def shown(self, turn: int, question: str = NEXT, agent: str = "ann", newest: int | None = None) -> list[str]:
         """What the agent is sent before the question, without its system prompt."""
-        return [m.content for m in await self.messages(turn, question, agent)][1:-1]
+        return [m.content for m in await self.messages(turn, question, agent, newest)][1:-1]
 
-    async def messages(self, turn: int, question: str, agent: str = "ann") -> list[ChatMessage]:
-        context = (await self.contexts(turn, question))[agent]
+    async def messages(
+        self, turn: int, question: str, agent: str = "ann", newest: int | None = None
+    ) -> list[ChatMessage]:
+        context = (await self.contexts(turn, question, newest))[agent]
         return [*context.request(Task("answer", question, lambda _: question)).messages]
 
     async def close(self) -> None:
@@ -177,3 +188,61 @@ async def test_closing_ends_what_still_runs(store: SessionStore, home: Path):
     opened.views.prepare(ID, 20, "A20.", opened.chat)
     await opened.close()
     assert opened.views.take_prepared() == []
+
+
+async def test_what_this_process_has_stored_is_shown_without_reading_it(store: SessionStore, home: Path):
+    warm, cold = Opened(store, home), Opened(store, home)
+    await warm.shown(1, newest=0)
+    newest = 0
+    for turn, events in enumerate(stories(), 1):
+        numbers = await store.append(ID, turn, events)
+        warm.views.follow(ID, turn, numbers, events)
+        newest = numbers[-1]
+        assert await warm.shown(turn + 1, newest=newest) == await cold.shown(turn + 1), turn
+    await store.close()
+    assert await warm.shown(9, newest=newest)
+    for opened in (warm, cold):
+        await opened.close()
+
+
+async def test_what_somebody_else_has_stored_is_read(store: SessionStore, home: Path):
+    opened = Opened(store, home)
+    await opened.shown(1, newest=0)
+    await play(store, 2)
+    assert await opened.shown(3, newest=4) == pairs(1, 2)
+    events: list[Event] = [HistoryCleared()]
+    await store.append(ID, 0, events)
+    assert await opened.shown(3, newest=5) == []
+    await opened.close()
+
+
+async def test_a_log_that_was_read_once_is_not_read_again(store: SessionStore, home: Path):
+    turns = HISTORY_PAGE // 2 + 20
+    await play(store, turns)
+    opened = Opened(store, home)
+    assert await opened.shown(turns + 1, newest=2 * turns) == pairs(1, turns)
+    await store.close()
+    assert await opened.shown(turns + 1, newest=2 * turns) == pairs(1, turns)
+    await opened.close()
+
+
+def stories() -> list[list[Event]]:
+    """Turns that end in every way, with what stands beside them in a log."""
+
+    def begun(turn: int) -> TurnStarted:
+        return TurnStarted(session_id=ID, turn=turn, question=f"Q{turn}?\0", agents=("ann",), seed=turn)
+
+    def ended(turn: int) -> TurnCompleted:
+        return TurnCompleted(winner="ann", answer=f"A{turn}.", presented=True, usage=Usage())
+
+    summary = ContextCompressed(
+        agent_id="ann", round=1, why="background", before=9, after=5, window=9, kept=2, removed=1, summary="S", until=4,
+        by="extract", usage=Usage(),
+    )  # fmt: skip
+    return [
+        [begun(1), answer(1, "ann", "A1."), ended(1)],
+        [begun(2), TurnInterrupted(by="user")],
+        [begun(3), ended(3).model_copy(update={"reasoning": "Hm."}), NoteAdded(text="A note.")],
+        [begun(4), ended(4), summary],
+        [HistoryCleared(), begun(5), ended(5)],
+    ]
