@@ -11,6 +11,7 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.telemetry import TelemetryConfig
 from starlette.exceptions import HTTPException
 
 from massmem import errors
@@ -26,6 +27,9 @@ from massmem.server.service import Service, opened
 log = logging.getLogger(__name__)
 
 _LATER = 5
+_NO_SPANS: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+"""FastAPI's own spans name the path of a request, and with it the session; ours are of telemetry/."""
+
 _NEW_OBJECTS = 20_000
 """After so many the youngest are collected; by default after 700, less than one request makes."""
 
@@ -66,9 +70,18 @@ def create_app(settings: Settings) -> FastAPI:
                 raise
             yield
 
-    app = FastAPI(title="massmem", version="1", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
-    for routes in (chat, conversations, ai_memory, operations):
-        app.include_router(routes.router)
+    # The routes themselves: a router that is included is gone through twice for each request.
+    routes = [route for family in (chat, conversations, ai_memory, operations) for route in family.router.routes]
+    app = FastAPI(
+        title="massmem",
+        version="1",
+        lifespan=lifespan,
+        routes=routes,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        telemetry=_NO_SPANS,
+    )
     app.add_middleware(Guard, limits=settings.config.server.limits)
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(TooMuch, _too_much)

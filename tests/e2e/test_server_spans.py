@@ -14,10 +14,12 @@ pytestmark = pytest.mark.slow
 def test_spans(collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_port}")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
+    monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")  # whose spans name the path, and so the session
     config = team(agent("ann", "hidden answer"), agent("bob", "another"), telemetry={"otel": True})
     service = Service(tmp_path, config).start()
     try:
         assert service.as_("hidden-user").chat("hidden question", "hidden-session").status_code == 200
+        assert len(service.as_("hidden-user").history("hidden-session")) == 2
     finally:
         assert service.stop() == 0  # the last spans are sent before it ends
     spans = collector.spans()
