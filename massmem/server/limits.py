@@ -1,19 +1,11 @@
 """How much one user, and all of them, may ask for: requests in a minute, questions and streams at the same time."""
 
-import math
-import time
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from limits import RateLimitItemPerMinute
-from limits.aio.storage import MemoryStorage, Storage
-from limits.aio.strategies import SlidingWindowCounterRateLimiter
-from limits.errors import ConfigurationError
-from limits.storage import storage_from_string
-
 from massmem.config.service import LimitsConfig
-from massmem.errors import InputError
+from massmem.server.rate import rate
 from massmem.session.new_session import owner_hash
 
 SOON = 1
@@ -34,17 +26,15 @@ class Limits:
     def __init__(self, config: LimitsConfig) -> None:
         """Raises InputError when there is no such place to count in."""
         self._config = config
-        self._rate = SlidingWindowCounterRateLimiter(_storage(config.counted_in))
-        self._most = RateLimitItemPerMinute(config.requests)
+        self._rate = rate(config.requests, config.counted_in)
         self._turns: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
 
     async def request(self, sub: str) -> None:
-        """Count a request. Raises TooMuch."""
-        name = owner_hash(sub)
-        if not await self._rate.hit(self._most, name):
-            window = await self._rate.get_window_stats(self._most, name)
-            raise TooMuch(429, "too many requests", max(SOON, math.ceil(window.reset_time - time.time())))
+        """Count a request. Raises TooMuch; StoreUnavailable when requests are counted elsewhere, and it is away."""
+        wait = await self._rate.hit(owner_hash(sub))
+        if wait is not None:
+            raise TooMuch(429, "too many requests", int(wait) + SOON)
 
     @contextmanager
     def turn(self, sub: str) -> Generator[None]:
@@ -77,14 +67,3 @@ def _counted(counter: Counter[str], name: str) -> Generator[None]:
         counter[name] -= 1
         if not counter[name]:
             del counter[name]
-
-
-def _storage(url: str | None) -> Storage:
-    if url is None:
-        return MemoryStorage()
-    try:
-        found = storage_from_string(f"async+{url}", implementation="redispy")
-    except ConfigurationError as e:
-        raise InputError("server.limits.counted_in names no place to count in", "use redis://HOST:PORT") from e
-    assert isinstance(found, Storage)  # it was asked for by "async+"
-    return found
