@@ -9,6 +9,9 @@ from datetime import UTC, datetime
 from massmem.redact import redact
 
 
+_encoded = json.JSONEncoder(ensure_ascii=False).encode
+
+
 class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -23,7 +26,7 @@ class _JsonFormatter(logging.Formatter):
             # Where it happened and what kind it was; the message of an error may quote what was said.
             line["error"] = "" if record.exc_info[0] is None else record.exc_info[0].__name__
             line["where"] = _where(record)
-        return json.dumps(line, ensure_ascii=False)
+        return _encoded(line)
 
 
 def log_to_stderr() -> None:
@@ -37,6 +40,8 @@ def log_to_stderr() -> None:
     # It writes whole tracebacks; what fails is logged by app.py, and what keeps the service from starting is raised.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     logging.raiseExceptions = False
+    # Nothing of these is in a line, and each is looked up for every line (logging's how-to, "Optimization").
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
 def _where(record: logging.LogRecord) -> list[str]:
