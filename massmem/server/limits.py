@@ -34,7 +34,7 @@ class Limits:
         """Count a request. Raises TooMuch; StoreUnavailable when requests are counted elsewhere, and it is away."""
         wait = await self._rate.hit(owner_hash(sub))
         if wait is not None:
-            raise TooMuch(429, "too many requests", int(wait) + SOON)
+            raise TooMuch(429, "too many requests", wait)
 
     @contextmanager
     def turn(self, sub: str) -> Generator[None]:

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 from massmem.redact import redact
 
-
 _encoded = json.JSONEncoder(ensure_ascii=False).encode
 
 

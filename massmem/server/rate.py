@@ -8,7 +8,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
 
 from limits import RateLimitItemPerMinute
 from limits.aio.storage import Storage
@@ -23,20 +22,6 @@ _PATIENCE = 2.0
 """Seconds that a Redis may take to answer: every request waits for it."""
 
 
-class Rate(Protocol):
-    async def hit(self, name: str) -> float | None:
-        """Count a request: None, or, when there were too many, the seconds after which there is room for one.
-
-        Raises StoreUnavailable.
-        """
-        ...
-
-
-def rate(most: int, place: str | None) -> Rate:
-    """most: requests in a minute. place: a Redis, None: this process. Raises InputError when it is no such place."""
-    return Counted(most) if place is None else _Shared(most, _storage(place))
-
-
 class Counted:
     """In this process. A request costs the same however many names there are; `limits` looks through all of them."""
 
@@ -47,7 +32,8 @@ class Counted:
         self._before: Counter[str] = Counter()
         self._now: Counter[str] = Counter()
 
-    async def hit(self, name: str) -> float | None:
+    async def hit(self, name: str) -> int | None:
+        """Count a request: None, or, when there were too many, the seconds after which there is room for one."""
         minute, elapsed = divmod(self._clock(), _MINUTE)
         if minute != self._minute:
             self._before = self._now if minute == self._minute + 1 else Counter()
@@ -57,18 +43,19 @@ class Counted:
             self._now[name] += 1
             return None
         if now < self._most:  # room comes as the minute before moves out of sight
-            return _MINUTE * (1 - (self._most - now) / before) - elapsed
-        return _MINUTE - elapsed
+            return _after(_MINUTE * (1 - (self._most - now) / before) - elapsed)
+        return _after(_MINUTE - elapsed)
 
 
-class _Shared:
+class Shared:
     """In Redis, for all processes that name it."""
 
     def __init__(self, most: int, storage: Storage) -> None:
         self._rate = SlidingWindowCounterRateLimiter(storage)
         self._most = RateLimitItemPerMinute(most)
 
-    async def hit(self, name: str) -> float | None:
+    async def hit(self, name: str) -> int | None:
+        """As in the process. Raises StoreUnavailable."""
         try:
             if await self._rate.hit(self._most, name):
                 return None
@@ -77,7 +64,20 @@ class _Shared:
             raise StoreUnavailable(
                 f"requests cannot be counted: {type(e.storage_error).__name__}", "see server.limits.counted_in"
             ) from e
-        return window.reset_time - time.time()
+        return _after(window.reset_time - time.time())
+
+
+Rate = Counted | Shared
+
+
+def rate(most: int, place: str | None) -> Rate:
+    """most: requests in a minute. place: a Redis, None: this process. Raises InputError when it is no such place."""
+    return Counted(most) if place is None else Shared(most, _storage(place))
+
+
+def _after(seconds: float) -> int:
+    """Whole seconds, and more than so many: at the very moment there is no room yet."""
+    return max(0, math.floor(seconds + 1e-6)) + 1
 
 
 def _storage(url: str) -> Storage:
