@@ -3,9 +3,7 @@
 import json
 import stat
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 
 from massmem.cli.main import main
 from tests.support.cli import massmem, script, write_team
+from tests.support.json_server import json_server
 from tests.support.secrets import Seeded, leaked, seeded
 
 pytestmark = pytest.mark.slow
@@ -45,36 +44,17 @@ def assert_none(where: dict[Any, str], secrets: list[Seeded]) -> None:
     assert not {place: texts for place, texts in found.items() if texts}
 
 
-@contextmanager
-def quoting_server(texts: list[str]) -> Iterator[str]:
+def quoting_server(texts: list[str]) -> AbstractContextManager[str]:
     """A server that answers the n-th request with an error that quotes the n-th text."""
     left = iter(texts)
     lock = threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            with lock:
-                said = next(left, "no more")
-            body = json.dumps({"error": {"message": f"rejected: {said} is not allowed here", "type": "x"}}).encode()
-            self.send_response(401)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer() -> tuple[int, object]:
+        with lock:
+            said = next(left, "no more")
+        return 401, {"error": {"message": f"rejected: {said} is not allowed here", "type": "x"}}
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    return json_server(answer)
 
 
 @pytest.fixture

@@ -1,17 +1,16 @@
 """Replies of a chat model that is asked for facts, for the loopback server of provider_stub, and what it was sent."""
 
 import json
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from massmem.config.models import MemoryLlmConfig
 from massmem.memory.extraction.mem0 import Limits, Mem0Extractor
 from massmem.memory.extraction.task import Extraction, Origin, RecordedMessage
+from tests.support.json_server import json_server
 from tests.support.provider_stub import KEY, Http, Recorded, Stub
 
 QUICK = Limits(deadline=20, timeout=10, retries=0)
@@ -37,8 +36,12 @@ TURN = (
 
 def completion(content: str | None, finish: str = "stop", refusal: str | None = None) -> Http:
     """A whole reply of /chat/completions."""
+    return reply(200, _completion(content, finish, refusal))
+
+
+def _completion(content: str | None, finish: str, refusal: str | None) -> dict[str, Any]:
     message = {"role": "assistant", "content": content, "refusal": refusal}
-    body = {
+    return {
         "id": "c1",
         "object": "chat.completion",
         "created": 1,
@@ -46,7 +49,6 @@ def completion(content: str | None, finish: str = "stop", refusal: str | None = 
         "choices": [{"index": 0, "message": message, "finish_reason": finish}],
         "usage": {"prompt_tokens": 20, "completion_tokens": 7, "total_tokens": 27},
     }
-    return reply(200, body)
 
 
 def facts(*texts: str, sources: tuple[str, ...] = ()) -> Http:
@@ -87,32 +89,9 @@ def configured(stub: Stub, provider: str = "openai") -> MemoryLlmConfig:
     return MemoryLlmConfig.model_validate(values)
 
 
-@contextmanager
-def extraction_server(text: str) -> Iterator[str]:
-    """A model server in a thread, for programs that have an event loop of their own: it always says `text`."""
-    body = b"".join(part for part in completion(text).parts if isinstance(part, bytes))
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def extraction_server(text: str) -> AbstractContextManager[str]:
+    """The URL of a model server in a thread that always says `text`."""
+    return json_server(lambda: (200, _completion(text, "stop", None)))
 
 
 @asynccontextmanager
