@@ -16,6 +16,7 @@ from massmem.events import EVENT, Event
 from massmem.records import LogEntry
 from massmem.store import changes, projection
 from massmem.store.dialect import Dialect
+from massmem.store.prepared import Insertion, Row, Statement
 from massmem.store.recordings import LAST_POSITION, QUEUE_EXTRACTION, queue_row
 from massmem.store.rows import Payload, missing
 from massmem.store.schema import (
@@ -32,23 +33,18 @@ from massmem.store.schema import (
     turns,
 )
 
-# Built once: SQLAlchemy finds the compiled form of a statement by its parts, the parameters come with each call.
 # Newest rows come first and the first match ends the search: the second is as cheap as the first.
-LAST = sa.select(
-    sa.select(sa.func.max(events.c.seq)).where(events.c.session_id == SESSION).scalar_subquery(),
-    LAST_POSITION.scalar_subquery(),
+LAST = Statement(
+    sa.select(
+        sa.select(sa.func.max(events.c.seq)).where(events.c.session_id == SESSION).scalar_subquery().label("seq"),
+        LAST_POSITION.scalar_subquery().label("position"),
+    )
 )
-INSERT_EVENTS = sa.insert(events)
-INSERTS = {  # in this order: answers, ballots and turns refer to messages
-    "chat_messages": sa.insert(chat_messages),
-    "turns": sa.insert(turns),
-    "answers": sa.insert(answers),
-    "ballots": sa.insert(ballots),
-    "recordings": sa.insert(recordings),
-    "requests": sa.insert(requests),
-}
+EVENTS = Insertion(events)
+# In this order: answers, ballots and turns refer to messages.
+INSERTIONS = {table.name: Insertion(table) for table in (chat_messages, turns, answers, ballots, recordings, requests)}
 UPDATE_TURN = sa.update(turns).where(turns.c.session_id == SESSION, turns.c.turn == TURN)
-VOID_BALLOTS = (
+VOID_BALLOTS = Statement(
     sa.update(ballots)
     .where(
         ballots.c.session_id == SESSION,
@@ -56,9 +52,10 @@ VOID_BALLOTS = (
         ballots.c.agent_id.in_(sa.bindparam("agents", expanding=True)),
         ballots.c.seq < sa.bindparam("before", type_=sa.Integer),
     )
-    .values(void=True)
+    .values(void=True),
+    lists=["agents"],
 )
-UPDATE_SESSION = (
+UPDATE_SESSION = Statement(
     sa.update(chat_sessions)
     .where(chat_sessions.c.session_id == SESSION)
     .values(
@@ -69,12 +66,14 @@ UPDATE_SESSION = (
         updated_at=sa.bindparam("at", type_=chat_sessions.c.updated_at.type),
     )
 )
-BEGUN = sa.select(sa.func.max(events.c.at)).where(
-    events.c.session_id == SESSION,
-    events.c.turn == TURN,
-    sa.text(WITHOUT_DELTAS),
-    events.c.type.in_(("turn_started", "turn_resumed")),
-    events.c.seq < sa.bindparam("before", type_=sa.Integer),
+BEGUN = Statement(
+    sa.select(sa.func.max(events.c.at)).where(
+        events.c.session_id == SESSION,
+        events.c.turn == TURN,
+        sa.text(WITHOUT_DELTAS),
+        events.c.type.in_(("turn_started", "turn_resumed")),
+        events.c.seq < sa.bindparam("before", type_=sa.Integer),
+    )
 )
 """When the turn was begun, or last taken up."""
 
@@ -91,7 +90,7 @@ def append(
     begun already.
     """
     dialect.lock(connection, session_id)
-    seq, position = connection.execute(LAST, {"of_session": session_id}).one()
+    ((seq, position),) = LAST.all(connection, {"of_session": session_id})
     seq = seq or 0
     numbered: list[Numbered] = []
     for event, text in batch:
@@ -111,7 +110,7 @@ def restore(connection: sa.Connection, dialect: Dialect, session_id: str, entrie
         _store(connection, dialect, (session_id, turn), numbered, operations)
     rows = [queue_row(row) for entry in entries for row in entry.recordings]
     if rows:
-        connection.execute(INSERTS["recordings"], rows)
+        INSERTIONS["recordings"].insert(connection, rows)
 
 
 def _operations(session_id: str, turn: int, numbered: Iterable[Numbered]) -> list[changes.RowOp]:
@@ -136,7 +135,7 @@ def _store(
     """turn: its session and number."""
     rows = [_event_row(*turn, *item) for item in numbered]
     try:
-        connection.execute(INSERT_EVENTS, rows)
+        EVENTS.insert(connection, rows)
     except exc.IntegrityError as e:
         if dialect.is_missing_parent(e.orig):
             raise missing(turn[0]) from e
@@ -157,7 +156,7 @@ def _apply(
     last_event: dict[str, Any],
 ) -> None:
     """where: the parameters of_session and of_turn. Rows come first: changes refer to rows of the same batch."""
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in INSERTS}
+    rows: dict[str, list[Row]] = {name: [] for name in INSERTIONS}
     session: dict[str, Any] = {"new_title": None, "new_last": None, "new_status": None}
     turn: dict[str, Any] = {}
     voids: list[dict[str, Any]] = []
@@ -179,20 +178,20 @@ def _apply(
     _time(connection, where, rows["chat_messages"])
     _insert(connection, dialect, rows)
     for end in ends:
-        connection.execute(QUEUE_EXTRACTION, where | end)
+        QUEUE_EXTRACTION.change(connection, where | end)
     if turn:
         new = {f"new_{name}": value for name, value in turn.items()}
-        connection.execute(_turn_update(tuple(turn)), where | new)
+        _turn_update(tuple(turn)).change(connection, where | new)
     for void in voids:
-        connection.execute(VOID_BALLOTS, where | void)
+        VOID_BALLOTS.change(connection, where | void)
     session |= {"of_session": where["of_session"], "added": len(rows["chat_messages"]), "at": last_event["at"]}
-    connection.execute(UPDATE_SESSION, session)
+    UPDATE_SESSION.change(connection, session)
 
 
 @cache
-def _turn_update(columns: tuple[str, ...]) -> sa.Update:
-    """Built once for the same columns: to build it takes longer than to run it."""
-    return UPDATE_TURN.values({name: sa.bindparam(f"new_{name}", type_=turns.c[name].type) for name in columns})
+def _turn_update(columns: tuple[str, ...]) -> Statement:
+    values = {name: sa.bindparam(f"new_{name}", type_=turns.c[name].type) for name in columns}
+    return Statement(UPDATE_TURN.values(values))
 
 
 def _number(operations: Iterable[changes.RowOp], last: int | None) -> None:
@@ -211,17 +210,15 @@ def _time(connection: sa.Connection, where: dict[str, Any], messages: Iterable[d
     """Note with a final answer how many seconds the user waited for it."""
     for row in messages:
         if row["final"]:
-            begun = connection.execute(BEGUN, where | {"before": row["seq"]}).scalar()
+            ((begun,),) = BEGUN.all(connection, where | {"before": row["seq"]})
             if begun is not None:
                 row["metadata"]["response_time"] = round((row["created_at"] - begun).total_seconds(), 3)
 
 
 def _insert(connection: sa.Connection, dialect: Dialect, rows: dict[str, list[dict[str, Any]]]) -> None:
-    for name, statement in INSERTS.items():
-        if not rows[name]:
-            continue
+    for name, insertion in INSERTIONS.items():
         try:
-            connection.execute(statement, rows[name])
+            insertion.insert(connection, rows[name])
         except exc.IntegrityError as e:
             if name == "turns" and dialect.is_duplicate(e.orig):
                 raise SessionBusyError(

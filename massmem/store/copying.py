@@ -8,7 +8,9 @@ from massmem.messages import clean_text
 from massmem.records import SessionCopy, SessionRecord
 from massmem.store import append, state
 from massmem.store.dialect import Dialect
+from massmem.store.prepared import Statement
 from massmem.store.schema import SESSION, TURN, WITHOUT_DELTAS, chat_sessions, events, recordings, turns
+from massmem.store.sessions import CREATE
 
 _AFTER = sa.bindparam("after", type_=sa.Integer)
 LOG = (
@@ -16,7 +18,7 @@ LOG = (
     .where(events.c.session_id == SESSION, events.c.seq > _AFTER)
     .order_by(events.c.seq)
 )
-OF_TURN = (
+OF_TURN = Statement(
     sa.select(events.c.payload)
     .where(events.c.session_id == SESSION, events.c.turn == TURN, sa.text(WITHOUT_DELTAS))
     .order_by(events.c.seq)
@@ -47,15 +49,15 @@ def begin(connection: sa.Connection, dialect: Dialect, copy: SessionCopy) -> Non
     row = session_row(copy.session)
     dialect.lock(connection, row["session_id"])
     connection.execute(sa.delete(chat_sessions).where(_OF_SESSION), {"of_session": row["session_id"]})
-    connection.execute(sa.insert(chat_sessions), row | {"message_count": 0})
+    CREATE.insert(connection, [row | {"message_count": 0}])
 
 
-def finish(connection: sa.Connection, dialect: Dialect, copy: SessionCopy) -> None:
-    """What no event tells: a new title, turns that were given up, the state."""
+def finish(connection: sa.Connection, save: Statement, copy: SessionCopy) -> None:
+    """What no event tells: a new title, turns that were given up, the state. save: of state.StateStatements."""
     row = session_row(copy.session)
     where = {"of_session": row["session_id"]}
     for turn in copy.abandoned:
         connection.execute(append.UPDATE_TURN.values(status="abandoned"), where | {"of_turn": turn})
     if copy.state.updated_at is not None:
-        connection.execute(state.save(dialect, row["session_id"], copy.state))
+        save.change(connection, state.saved(row["session_id"], copy.state))
     connection.execute(sa.update(chat_sessions).where(_OF_SESSION).values(**row), where)

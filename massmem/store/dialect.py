@@ -28,8 +28,10 @@ class Dialect:
     reading: Mapping[str, Any]
     insert: Callable[[sa.Table], sqlite.Insert | postgresql.Insert]
     """An INSERT that knows ON CONFLICT."""
-    moment: Callable[[float], sa.ColumnElement[datetime]]
-    """The database's own time, so many seconds from now."""
+    moment: Callable[[str], sa.ColumnElement[datetime]]
+    """The database's own time, as far from now as the parameter of this name says."""
+    ahead: Callable[[float], Any]
+    """The value, for so many seconds from now, of a parameter of `moment`."""
     lock: Callable[[sa.Connection, str], None]
     """Let no other transaction append to this session until this one ends."""
     index: Callable[[sa.Connection, Sequence[dict[str, Any]]], None]

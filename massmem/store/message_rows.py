@@ -1,29 +1,43 @@
-"""Statements that read messages: of a session, of a turn, what was said to each other, what stands for the oldest."""
+"""Statements that read messages: by place, by id, by turn, and as what was said in a conversation."""
 
 import sqlalchemy as sa
 
-from massmem.store import sessions, turn_rows
-from massmem.store.recordings import OF_TURN
+from massmem.messages import clean_text
+from massmem.store import recordings, sessions
+from massmem.store.prepared import Row, Statement
 from massmem.store.schema import CONVERSATION, SESSION, SUMMARIES, chat_messages
+from massmem.store.turn_rows import STANDS
 
-LAST = 2**31 - 1
+_m = chat_messages.c
+
+_LAST = 2**31 - 1
 """More than the seq of any message."""
 
-ANY = sa.select(*[column for column in chat_messages.c if column.name != "row_id"])
-OF_SESSION = ANY.where(chat_messages.c.session_id == SESSION)
-TURN_MESSAGES = ANY.where(OF_TURN).order_by(chat_messages.c.seq)
-CONVERSATION_OF = (
-    OF_SESSION.where(
-        sa.text(f"({CONVERSATION})"), turn_rows.STANDS, chat_messages.c.seq < sa.bindparam("before", type_=sa.Integer)
-    )
-    .order_by(chat_messages.c.seq.desc())
-    .limit(sa.bindparam("most", type_=sa.Integer))
+ANY = sa.select(*[column for column in _m if column.name != "row_id"])
+"""As a MessageRecord has them."""
+
+_OF_SESSION = ANY.where(_m.session_id == SESSION)
+_MOST = sa.bindparam("most", type_=sa.Integer)
+_TALK = (
+    _OF_SESSION.where(sa.text(f"({CONVERSATION})"), STANDS, _m.seq < sa.bindparam("before", type_=sa.Integer))
+    .order_by(_m.seq.desc())
+    .limit(_MOST)
 )
-SAID = sessions.for_owner(CONVERSATION_OF)
-SUMMARY = (
-    OF_SESSION.where(
-        sa.text(SUMMARIES), turn_rows.STANDS, chat_messages.c.agent_id == sa.bindparam("of_agent", type_=sa.Text)
-    )
-    .order_by(chat_messages.c.seq.desc())
+
+PAGE = Statement(_OF_SESSION.where(_m.seq > sa.bindparam("after", type_=sa.Integer)).order_by(_m.seq).limit(_MOST))
+BY_ID = Statement(
+    ANY.where(_m.id.in_(sa.bindparam("of_messages", expanding=True))).order_by(_m.id), lists=["of_messages"]
+)
+OF_TURN = Statement(ANY.where(recordings.OF_TURN).order_by(_m.seq))
+TALK = Statement(_TALK)
+SAID = Statement(sessions.for_owner(_TALK))
+SUMMARY = Statement(
+    _OF_SESSION.where(sa.text(SUMMARIES), STANDS, _m.agent_id == sa.bindparam("of_agent", type_=sa.Text))
+    .order_by(_m.seq.desc())
     .limit(1)
 )
+
+
+def newest(session_id: str, before: int | None, most: int) -> Row:
+    """The parameters of TALK, and with of_owner those of SAID."""
+    return {"of_session": clean_text(session_id), "before": _LAST if before is None else before, "most": most}

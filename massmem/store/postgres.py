@@ -15,6 +15,7 @@ from massmem.store.base import StoreInfo
 from massmem.store.dialect import Dialect
 from massmem.store.postgres_search import search, vector
 from massmem.store.postgres_server import address, check, name_of, store_error, upgrade
+from massmem.store.prepared import Statement
 from massmem.store.schema import (
     REVISIONS,
     SESSION,
@@ -50,15 +51,17 @@ SELECT set_config('TimeZone', 'UTC', false), set_config('lock_timeout', '{LOCK_T
 _SOUGHT = ("user", "assistant", "tool_call", "tool_result")
 
 # Others may still refer to the row; two that append wait for each other.
-_LOCK = (
+_LOCK = Statement(
     sa.select(chat_sessions.c.session_id)
     .where(chat_sessions.c.session_id == SESSION)
     .with_for_update(key_share=True)
 )  # fmt: skip
-_INDEX = sa.insert(message_search).values(
-    session_id=sa.bindparam("of_session", type_=message_search.c.session_id.type),
-    seq=sa.bindparam("of_seq", type_=sa.Integer),
-    words=sa.cast(sa.bindparam("of_words", type_=sa.Text), TSVECTOR),
+_INDEX = Statement(
+    sa.insert(message_search).values(
+        session_id=sa.bindparam("of_session", type_=message_search.c.session_id.type),
+        seq=sa.bindparam("of_seq", type_=sa.Integer),
+        words=sa.cast(sa.bindparam("of_words", type_=sa.Text), TSVECTOR),
+    )
 )
 
 
@@ -97,6 +100,7 @@ def dialect(name: str) -> Dialect:
         reading={"isolation_level": "AUTOCOMMIT"},
         insert=insert,
         moment=_moment,
+        ahead=_ahead,
         lock=_lock,
         index=_index,
         behind=_never_behind,
@@ -118,12 +122,16 @@ def _configure(connection: Any, _record: Any) -> None:
     connection.autocommit = False
 
 
-def _moment(seconds: float) -> sa.ColumnElement[Any]:
-    return sa.type_coerce(sa.func.clock_timestamp() + sa.literal(timedelta(seconds=seconds)), UtcDateTime)
+def _moment(parameter: str) -> sa.ColumnElement[Any]:
+    return sa.type_coerce(sa.func.clock_timestamp() + sa.bindparam(parameter, type_=sa.Interval), UtcDateTime)
+
+
+def _ahead(seconds: float) -> timedelta:
+    return timedelta(seconds=seconds)
 
 
 def _lock(connection: sa.Connection, session_id: str) -> None:
-    connection.execute(_LOCK, {"of_session": session_id})
+    _LOCK.all(connection, {"of_session": session_id})
 
 
 def _index(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
@@ -133,7 +141,7 @@ def _index(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
         if row["kind"] in _SOUGHT
     ]
     if new:
-        connection.execute(_INDEX, new)
+        _INDEX.change_each(connection, new)
 
 
 def _never_behind(_connection: sa.Connection) -> bool:

@@ -64,17 +64,6 @@ class Reads:
             done.set_exception(error)
 
 
-def rows_of(query: sa.Select[*tuple[Any, ...]], parameters: dict[str, Any]) -> Work[list[dict[str, Any]]]:
-    """A read of all rows of the query, each by the names of its columns."""
-
-    def read(connection: sa.Connection) -> list[dict[str, Any]]:
-        result = connection.execute(query, parameters)
-        names = tuple(result.keys())
-        return [dict(zip(names, row, strict=True)) for row in result.all()]
-
-    return read
-
-
 def _all(works: Sequence[Work[Any]], found: list[Any], connection: sa.Connection) -> None:
     """found: gets the result of each."""
     for work in works:

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from massmem.memory.memories import USER, Selection
 from massmem.records import RecordingCounts, RecordingRecord
 from massmem.store.changes import message_id
+from massmem.store.prepared import Statement
 from massmem.store.schema import PENDING, SESSION, TURN, answers, chat_messages, recordings, turns
 
 _r = recordings.c
@@ -24,24 +25,26 @@ _QUEUED = (
 )
 _SINCE = sa.func.coalesce(_QUEUED, _QUESTION - 1)
 _END = sa.bindparam("end", type_=sa.Integer)
-QUEUE_EXTRACTION = sa.insert(recordings).from_select(
-    ["session_id", "seq", "kind", "agent_id", "turn", "since", "created_at"],
-    sa.select(
-        chat_messages.c.session_id,
-        _END,
-        sa.literal("extract"),
-        chat_messages.c.agent_id,
-        TURN,
-        _SINCE,
-        sa.bindparam("at", type_=_r.created_at.type),
+QUEUE_EXTRACTION = Statement(
+    sa.insert(recordings).from_select(
+        ["session_id", "seq", "kind", "agent_id", "turn", "since", "created_at"],
+        sa.select(
+            chat_messages.c.session_id,
+            _END,
+            sa.literal("extract"),
+            chat_messages.c.agent_id,
+            TURN,
+            _SINCE,
+            sa.bindparam("at", type_=_r.created_at.type),
+        )
+        .where(
+            chat_messages.c.session_id == SESSION,
+            chat_messages.c.seq > _SINCE,
+            chat_messages.c.seq <= _END,
+            chat_messages.c.agent_id.is_not(None),
+        )
+        .group_by(chat_messages.c.session_id, chat_messages.c.agent_id),
     )
-    .where(
-        chat_messages.c.session_id == SESSION,
-        chat_messages.c.seq > _SINCE,
-        chat_messages.c.seq <= _END,
-        chat_messages.c.agent_id.is_not(None),
-    )
-    .group_by(chat_messages.c.session_id, chat_messages.c.agent_id),
 )
 """For each agent that said something in the turn since the last extraction of it was queued."""
 
@@ -52,7 +55,7 @@ _DUE = (
     .order_by(_r.created_at, _r.session_id, _r.seq, _r.agent_id)
     .limit(sa.bindparam("most", type_=sa.Integer))
 )
-_DUE_OF_SESSION = _DUE.where(_r.session_id == SESSION)
+_DUE_OF_ALL, _DUE_OF_SESSION = Statement(_DUE), Statement(_DUE.where(_r.session_id == SESSION))
 _THIS_ONE = (
     _r.session_id == SESSION,
     _r.seq == sa.bindparam("of_seq", type_=sa.Integer),
@@ -62,23 +65,23 @@ _THIS_ONE = (
     sa.text(PENDING),
 )
 _NEW_REASON = sa.bindparam("new_reason", type_=sa.Text)
-FINISH = sa.update(recordings).where(*_THIS_ONE).values(status="done", reason=_NEW_REASON, next_attempt_at=None)
+FINISH = Statement(
+    sa.update(recordings).where(*_THIS_ONE).values(status="done", reason=_NEW_REASON, next_attempt_at=None)
+)
 _HELD = datetime(9999, 1, 1, tzinfo=UTC)
-HOLD = sa.update(recordings).where(*_THIS_ONE).values(reason=_NEW_REASON, next_attempt_at=_HELD)
+HOLD = Statement(sa.update(recordings).where(*_THIS_ONE).values(reason=_NEW_REASON, next_attempt_at=_HELD))
 """Done, but for a memory that does not last: still to be done for one that does."""
 
-RELEASE = sa.update(recordings).where(*_THIS_ONE).values(next_attempt_at=None)
-RELEASE_HELD = (
-    sa.update(recordings)
-    .where(sa.text(PENDING), _r.next_attempt_at >= _HELD)
-    .values(reason=None, next_attempt_at=None)
-)  # fmt: skip
-CLAIM = (
+RELEASE = Statement(sa.update(recordings).where(*_THIS_ONE).values(next_attempt_at=None))
+RELEASE_HELD = Statement(
+    sa.update(recordings).where(sa.text(PENDING), _r.next_attempt_at >= _HELD).values(reason=None, next_attempt_at=None)
+)
+CLAIM = Statement(
     sa.update(recordings)
     .where(*_THIS_ONE, _IS_DUE)
     .values(next_attempt_at=sa.bindparam("until", type_=_r.created_at.type))
 )
-RETRY = (
+RETRY = Statement(
     sa.update(recordings)
     .where(*_THIS_ONE)
     .values(
@@ -89,13 +92,12 @@ RETRY = (
     )
 )
 _REQUEUE = sa.update(recordings).values(status="pending", attempts=0, reason=None, next_attempt_at=None)
-_WINNERS = sa.select(turns.c.session_id, turns.c.turn, turns.c.winner).where(turns.c.status == "completed")
 OF_TURN = sa.and_(chat_messages.c.session_id == SESSION, chat_messages.c.seq >= _QUESTION, chat_messages.c.turn == TURN)
 """Which messages a turn has."""
 
 
 _final, _answer = chat_messages.alias("final"), chat_messages.alias("answer")
-SAME_TEXT = (
+SAME_TEXT = Statement(
     sa.select(_answer.c.id)
     .select_from(_final)
     .join(answers, sa.and_(answers.c.session_id == _final.c.session_id, answers.c.turn == _final.c.turn))
@@ -104,17 +106,16 @@ SAME_TEXT = (
         _final.c.id.in_(sa.bindparam("of_messages", expanding=True)),
         _final.c.final,
         _answer.c.content == _final.c.content,
-    )
+    ),
+    lists=["of_messages"],
 )
 """Answers of a turn that its final answer, one of these messages, repeats word for word."""
 
 
-def due(
-    kind: str, limit: int, session_id: str | None, now: datetime
-) -> tuple[sa.Select[*tuple[Any, ...]], dict[str, Any]]:
+def due(kind: str, limit: int, session_id: str | None, now: datetime) -> tuple[Statement, dict[str, Any]]:
     """The query for rows that are to be worked on, oldest first, and its parameters."""
     where = {"of_kind": kind, "now": now, "most": limit}
-    return (_DUE, where) if session_id is None else (_DUE_OF_SESSION, where | {"of_session": session_id})
+    return (_DUE_OF_ALL, where) if session_id is None else (_DUE_OF_SESSION, where | {"of_session": session_id})
 
 
 def record(row: dict[str, Any]) -> RecordingRecord:
@@ -203,7 +204,3 @@ def _kinds(selection: Selection, message_ids: Sequence[str]) -> tuple[str, ...]:
     if message_ids or selection.kind == "episode":
         return ("episode",)
     return ("extract",) if selection.kind == "fact" else ("episode", "extract")
-
-
-def winners(session_ids: Sequence[str]) -> sa.Select[*tuple[Any, ...]]:
-    return _WINNERS.where(turns.c.session_id.in_(session_ids))

@@ -8,6 +8,7 @@ from massmem.messages import clean_text
 from massmem.records import ListedSession, SessionCounts, SessionFilter, SessionRecord
 from massmem.store.base import Said
 from massmem.store.dialect import Dialect
+from massmem.store.prepared import Insertion, Statement
 from massmem.store.schema import (
     CONVERSATION,
     CUT_OFF,
@@ -25,7 +26,7 @@ DELETING = "deleting"
 _s = chat_sessions.c
 _OF_SESSION = _s.session_id == SESSION
 
-ONE = sa.select(chat_sessions).where(_OF_SESSION)
+ONE = Statement(sa.select(chat_sessions).where(_OF_SESSION))
 ALIVE = (
     sa.select(chat_sessions)
     .where(_s.status != DELETING)
@@ -75,7 +76,15 @@ _COUNTS = sa.select(
     sa.func.sum(sa.case((_s.active, 1), else_=0)).label("active"),
     sa.func.sum(_s.message_count).label("messages"),
 ).group_by(_s.status)
-_RENAME = sa.update(chat_sessions).where(_OF_SESSION, _s.status != DELETING)
+CREATE = Insertion(chat_sessions)
+RENAME = Statement(
+    sa.update(chat_sessions)
+    .where(_OF_SESSION, _s.status != DELETING)
+    .values(title=sa.bindparam("new_title", type_=sa.Text))
+)
+GROUP = Statement(
+    sa.update(chat_sessions).where(_OF_SESSION).values(memory_group=sa.bindparam("new_group", type_=sa.Text))
+)
 _MARK = sa.update(chat_sessions).where(_OF_SESSION)
 _FIELDS = tuple(SessionRecord.model_fields)
 _LEFT = sa.select(_s.message_count).where(_OF_SESSION)
@@ -115,10 +124,6 @@ def counted(rows: list[dict[str, Any]]) -> SessionCounts:
         messages=sum(row["messages"] for row in rows),
         by_status={row["status"]: row["sessions"] for row in rows},
     )
-
-
-def rename(title: str) -> sa.Update:
-    return _RENAME.values(title=clean_text(title))
 
 
 def delete_some(connection: sa.Connection, dialect: Dialect, session_id: str, limit: int) -> int | None:

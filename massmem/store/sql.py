@@ -36,9 +36,9 @@ from massmem.store import recordings as queue
 from massmem.store.append import append, restore
 from massmem.store.base import Lease, Mark, Said, StoreInfo
 from massmem.store.dialect import Dialect
-from massmem.store.reads import Reads, rows_of
+from massmem.store.prepared import Row, Statement
+from massmem.store.reads import Reads
 from massmem.store.rows import entries, missing, payload
-from massmem.store.schema import chat_messages, chat_sessions, turns
 from massmem.store.threads import Threads, Together
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class SqlStore:
         self._writer = engine.execution_options(**{WRITES: True})
         self._reader = engine.execution_options(**dialect.reading)
         self._dialect = dialect
+        self._state = state.statements(dialect)
         self._writing = asyncio.Semaphore(dialect.writers)
         self._reads = Reads(self._threads, self._reader, max(1, dialect.readers))
         self._together = Together(self._threads, self._writer, self._writing) if dialect.writers == 1 else None
@@ -72,7 +73,7 @@ class SqlStore:
 
         def insert(connection: sa.Connection) -> None:
             try:
-                connection.execute(sa.insert(chat_sessions), row)
+                sessions.CREATE.insert(connection, [row])
             except exc.IntegrityError as e:
                 if self._dialect.is_duplicate(e.orig):
                     raise SessionExistsError(f"session {session.session_id!r} exists already") from e
@@ -103,7 +104,8 @@ class SqlStore:
         return found[0]["seq"] if found else None
 
     async def rename_session(self, session_id: str, title: str) -> None:
-        if not await self._change_of(session_id, sessions.rename(title), {"of_session": clean_text(session_id)}):
+        where = {"of_session": clean_text(session_id), "new_title": clean_text(title)}
+        if not await self._change_of(session_id, sessions.RENAME, where):
             raise missing(session_id)
 
     async def delete_session(self, session_id: str, limit: int) -> int | None:
@@ -124,12 +126,12 @@ class SqlStore:
             return []
         batch = [payload(event) for event in events]
         name = clean_text(session_id)
-        saving = None if new is None else state.save(self._dialect, name, new.model_copy(update={"updated_at": now()}))
+        saved = None if new is None else state.saved(name, new.model_copy(update={"updated_at": now()}))
 
         def change(connection: sa.Connection) -> list[int]:
             numbers = append(connection, self._dialect, name, turn, batch)
-            if saving is not None:
-                connection.execute(saving)
+            if saved is not None:
+                self._state.save.change(connection, saved)
             if leaving:
                 state.leave(connection, name, clean_text(leaving))
             return numbers
@@ -144,11 +146,11 @@ class SqlStore:
         self, session_id: str, turn: int, events: Sequence[Event], lease: Lease, known: Mark
     ) -> list[int] | None:
         name, batch = clean_text(session_id), [payload(event) for event in events]
-        taking = state.acquire(self._dialect, name, clean_text(lease.owner), lease.seconds)
+        taken = state.lease(self._dialect, name, clean_text(lease.owner), lease.seconds)
 
         def change(connection: sa.Connection) -> list[int] | None:
             self._dialect.lock(connection, name)
-            if not state.is_known(connection, name, known) or not connection.execute(taking).rowcount:
+            if not state.is_known(connection, name, known) or not self._state.acquire.change(connection, taken):
                 return None
             return append(connection, self._dialect, name, turn, batch)
 
@@ -163,47 +165,39 @@ class SqlStore:
         return TurnRecord(**found[0]) if found else None
 
     async def turns(self, session_id: str, after: int = 0, limit: int = 100) -> list[TurnRecord]:
-        query = turn_rows.TURNS.where(turns.c.turn > after).order_by(turns.c.turn).limit(limit)
-        return [TurnRecord(**row) for row in await self._read(query, of_session=clean_text(session_id))]
+        where = {"of_session": clean_text(session_id), "after": after, "most": limit}
+        return [TurnRecord(**row) for row in await self._read(turn_rows.PAGE, **where)]
 
     async def abandon_turn(self, session_id: str, turn: int) -> None:
         where = {"of_session": clean_text(session_id), "of_turn": turn}
-        await self._write(lambda connection: connection.execute(turn_rows.ABANDON, where))
+        await self._write(lambda connection: turn_rows.ABANDON.change(connection, where))
 
     async def conversation(self, session_id: str, before: int | None, limit: int) -> list[MessageRecord]:
-        found = await self._find(
-            message_rows.CONVERSATION_OF,
-            of_session=clean_text(session_id),
-            before=message_rows.LAST if before is None else before,
-            most=limit,
-        )
+        found = await self._find(message_rows.TALK, **message_rows.newest(session_id, before, limit))
         return [MessageRecord(**row) for row in found]
 
     async def said(self, session_id: str, owner: str, before: int | None, limit: int) -> list[Said]:
-        of = {"of_session": clean_text(session_id), "of_owner": clean_text(owner)}
-        where = {**of, "before": message_rows.LAST if before is None else before, "most": limit}
-        return await self.look(
-            lambda connection: [Said(*row) for row in connection.execute(message_rows.SAID, where).all()]
-        )
+        where = message_rows.newest(session_id, before, limit) | {"of_owner": clean_text(owner)}
+        return [Said._make(row) for row in await self.look(partial(message_rows.SAID.all, parameters=where))]
 
     async def latest_summary(self, session_id: str, agent_id: str) -> MessageRecord | None:
         found = await self._find(message_rows.SUMMARY, of_session=clean_text(session_id), of_agent=agent_id)
         return MessageRecord(**found[0]) if found else None
 
     async def messages(self, session_id: str, after: int = 0, limit: int = 1000) -> list[MessageRecord]:
-        query = message_rows.OF_SESSION.where(chat_messages.c.seq > after).order_by(chat_messages.c.seq).limit(limit)
-        return [MessageRecord(**row) for row in await self._read(query, of_session=clean_text(session_id))]
+        where = {"of_session": clean_text(session_id), "after": after, "most": limit}
+        return [MessageRecord(**row) for row in await self._read(message_rows.PAGE, **where)]
 
     async def messages_by_id(self, ids: Sequence[str]) -> list[MessageRecord]:
-        query = message_rows.ANY.where(chat_messages.c.id.in_(ids)).order_by(chat_messages.c.id)
-        return [MessageRecord(**row) for row in await self._read(query)]
+        found = await self._read(message_rows.BY_ID, of_messages=ids) if ids else []
+        return [MessageRecord(**row) for row in found]
 
     async def turn_messages(self, session_id: str, turn: int) -> list[MessageRecord]:
-        found = await self._read(message_rows.TURN_MESSAGES, of_session=clean_text(session_id), of_turn=turn)
+        found = await self._read(message_rows.OF_TURN, of_session=clean_text(session_id), of_turn=turn)
         return [MessageRecord(**row) for row in found]
 
     async def repeated(self, message_ids: Sequence[str]) -> list[str]:
-        found = await self._find(queue.SAME_TEXT, of_messages=[*message_ids]) if message_ids else []
+        found = await self._find(queue.SAME_TEXT, of_messages=message_ids) if message_ids else []
         return [row["id"] for row in found]
 
     async def search_text(
@@ -223,12 +217,12 @@ class SqlStore:
         return found
 
     async def winners(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
-        found = await self._find(queue.winners(session_ids))
+        found = await self._find(turn_rows.WINNERS, of_sessions=session_ids) if session_ids else []
         return {(row["session_id"], row["turn"]): row["winner"] for row in found}
 
     async def set_memory_group(self, session_id: str, group: str) -> None:
-        change = sa.update(chat_sessions).where(chat_sessions.c.session_id == clean_text(session_id))
-        await self._write(lambda connection: connection.execute(change.values(memory_group=clean_text(group))))
+        where = {"of_session": clean_text(session_id), "new_group": clean_text(group)}
+        await self._change_of(session_id, sessions.GROUP, where)
 
     async def due_recordings(
         self, kind: RecordingKind, limit: int, session_id: str | None = None
@@ -238,10 +232,10 @@ class SqlStore:
 
     async def claim_recording(self, recording: RecordingRecord, until: datetime) -> bool:
         where = queue.key(recording) | {"now": now(), "until": until}
-        return await self._write(lambda connection: connection.execute(queue.CLAIM, where).rowcount) == 1
+        return await self._write(lambda connection: queue.CLAIM.change(connection, where)) == 1
 
     async def release_recording(self, recording: RecordingRecord) -> None:
-        await self._write(lambda connection: connection.execute(queue.RELEASE, queue.key(recording)))
+        await self._write(lambda connection: queue.RELEASE.change(connection, queue.key(recording)))
 
     async def finish_recordings(
         self, recordings: Sequence[RecordingRecord], reason: str | None = None, *, lasting: bool = True
@@ -249,15 +243,15 @@ class SqlStore:
         if recordings:
             rows = [queue.key(recording) | {"new_reason": reason} for recording in recordings]
             change = queue.FINISH if lasting else queue.HOLD
-            await self._write(lambda connection: connection.execute(change, rows))
+            await self._write(lambda connection: change.change_each(connection, rows))
 
     async def release_held(self) -> int:
-        return await self._write(lambda connection: connection.execute(queue.RELEASE_HELD).rowcount)
+        return await self._write(lambda connection: queue.RELEASE_HELD.change(connection, {}))
 
     async def fail_recording(self, recording: RecordingRecord, reason: str, retry_at: datetime | None) -> None:
         status = "failed" if retry_at is None else "pending"
         changed = {"new_status": status, "new_reason": clean_text(reason), "retry_at": retry_at}
-        await self._write(lambda connection: connection.execute(queue.RETRY, queue.key(recording) | changed))
+        await self._write(lambda connection: queue.RETRY.change(connection, queue.key(recording) | changed))
 
     async def recording_counts(self, session_id: str | None = None) -> RecordingCounts:
         numbers, reason = queue.counts(session_id)
@@ -283,20 +277,20 @@ class SqlStore:
         return state.state(found[0]) if found else SessionState()
 
     async def save_state(self, session_id: str, new: SessionState) -> None:
-        change = state.save(self._dialect, clean_text(session_id), new.model_copy(update={"updated_at": now()}))
-        await self._change_of(session_id, change)
+        saved = state.saved(clean_text(session_id), new.model_copy(update={"updated_at": now()}))
+        await self._change_of(session_id, self._state.save, saved)
 
     async def acquire_lease(self, session_id: str, owner: str, seconds: float) -> bool:
-        change = state.acquire(self._dialect, clean_text(session_id), clean_text(owner), seconds)
-        return await self._change_of(session_id, change) == 1
+        where = state.lease(self._dialect, clean_text(session_id), clean_text(owner), seconds)
+        return await self._change_of(session_id, self._state.acquire, where) == 1
 
     async def lease_owner(self, session_id: str) -> str | None:
         found = await self._find(state.OWNER, of_session=clean_text(session_id))
         return found[0]["owner"] if found else None
 
     async def renew_lease(self, session_id: str, owner: str, seconds: float) -> bool:
-        where = {"of_session": clean_text(session_id), "of_owner": clean_text(owner)}
-        return await self._change_of(session_id, state.renew(self._dialect, seconds), where) == 1
+        where = state.lease(self._dialect, clean_text(session_id), clean_text(owner), seconds)
+        return await self._change_of(session_id, self._state.renew, where) == 1
 
     async def release_lease(self, session_id: str, owner: str) -> None:
         where = {"of_session": clean_text(session_id), "of_owner": clean_text(owner)}
@@ -326,7 +320,7 @@ class SqlStore:
                     await run(partial(copying.begin, dialect=self._dialect, copy=copy))
                     async for entries in log:
                         await run(partial(restore, dialect=self._dialect, session_id=session_id, entries=entries))
-                    await run(partial(copying.finish, dialect=self._dialect, copy=copy))
+                    await run(partial(copying.finish, save=self._state.save, copy=copy))
 
     async def close(self) -> None:
         for _ in range(self._dialect.writers):
@@ -340,13 +334,15 @@ class SqlStore:
         with self._errors():
             return await self._threads.read(self._reader, read)
 
-    async def _read(self, query: sa.Select[*tuple[Any, ...]], **parameters: Any) -> list[dict[str, Any]]:
-        return await self.look(rows_of(query, parameters))
+    async def _read(self, query: Statement | sa.Select[*tuple[Any, ...]], **parameters: Any) -> list[Row]:
+        if isinstance(query, Statement):
+            return await self.look(partial(query.rows, parameters=parameters))
+        return await self.look(lambda connection: [{**row} for row in connection.execute(query, parameters).mappings()])
 
-    async def _find(self, query: sa.Select[*tuple[Any, ...]], **parameters: Any) -> list[dict[str, Any]]:
+    async def _find(self, query: Statement, **parameters: Any) -> list[Row]:
         """As `_read`, for a few rows that an index finds: others wait for them."""
         with self._errors():
-            return await self._reads.read(rows_of(query, parameters))
+            return await self._reads.read(partial(query.rows, parameters=parameters))
 
     async def _write(self, change: Callable[[sa.Connection], T]) -> T:
         """Run `change` in one transaction.
@@ -369,12 +365,12 @@ class SqlStore:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    async def _change_of(self, session_id: str, change: sa.Executable, parameters: dict[str, Any] | None = None) -> int:
+    async def _change_of(self, session_id: str, change: Statement, parameters: Row) -> int:
         """Write something that belongs to a session; returns how many rows it changed."""
 
         def run(connection: sa.Connection) -> int:
             try:
-                return connection.execute(change, parameters).rowcount
+                return change.change(connection, parameters)
             except exc.IntegrityError as e:
                 if self._dialect.is_missing_parent(e.orig):
                     raise missing(session_id) from e

@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from shutil import disk_usage
@@ -18,6 +18,7 @@ from massmem.events import now
 from massmem.home import make_file, make_folder, make_home
 from massmem.store.base import StoreInfo
 from massmem.store.dialect import Dialect
+from massmem.store.prepared import run
 from massmem.store.schema import REVISIONS, UtcDateTime, metadata
 from massmem.store.sql import WRITES, SqlStore
 from massmem.store.sqlite_file import BUSY_TIMEOUT, revision, store_error, upgrade
@@ -99,7 +100,8 @@ def dialect(path: Path) -> Dialect:
         readers=_READERS,
         reading={},
         insert=insert,
-        moment=_moment,
+        moment=partial(sa.bindparam, type_=UtcDateTime),
+        ahead=_ahead,
         lock=_lock,
         index=index,
         behind=behind,
@@ -138,7 +140,8 @@ def _configure(connection: Any, _record: Any) -> None:
 def _begin(connection: sa.Connection) -> None:
     # A writer takes the lock at once: a transaction that starts as a reader cannot wait for it later.
     if connection.get_execution_options().get(WRITES):
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        begin = "BEGIN IMMEDIATE"
+        run(connection, begin, lambda cursor: cursor.execute(begin))
 
 
 def _lock(_connection: sa.Connection, _session_id: str) -> None:
@@ -149,9 +152,9 @@ def _is_conflict(_error: BaseException | None) -> bool:
     return False
 
 
-def _moment(seconds: float) -> sa.ColumnElement[Any]:
+def _ahead(seconds: float) -> datetime:
     # A file has no clock but that of the machine.
-    return sa.literal(now() + timedelta(seconds=seconds), UtcDateTime)
+    return now() + timedelta(seconds=seconds)
 
 
 def _erase(engine: sa.Engine, path: Path) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from massmem.store.prepared import Statement
 from massmem.store.schema import chat_messages
 from massmem.store.words import MOST_WORDS
 
@@ -27,10 +28,16 @@ _MOST_WAITING = 512
 
 # Rising numbers: the newest messages are those that wait.
 _INDEXED = "(SELECT coalesce(max(id), 0) FROM message_search_docsize)"
-_WAITING = f"SELECT coalesce((SELECT max(row_id) FROM chat_messages), 0) - {_INDEXED}"
-_CATCH_UP = (
-    "INSERT INTO message_search(rowid, content) "
-    f"SELECT row_id, content FROM chat_messages WHERE row_id > {_INDEXED} ORDER BY row_id"
+_WAITING = Statement(
+    sa.text(f"SELECT coalesce((SELECT max(row_id) FROM chat_messages), 0) - {_INDEXED}").columns(
+        sa.column("waiting", sa.Integer)
+    )
+)
+_CATCH_UP = Statement(
+    sa.text(
+        "INSERT INTO message_search(rowid, content) "
+        f"SELECT row_id, content FROM chat_messages WHERE row_id > {_INDEXED} ORDER BY row_id"
+    )
 )
 
 # To count matches stops where a word is too common to matter; then its length tells how rare it is.
@@ -59,12 +66,13 @@ SELECT row_id, -row_id AS score FROM (
 
 def behind(connection: sa.Connection, most: int = 0) -> bool:
     """As Dialect.behind, for more than `most` rows."""
-    return connection.exec_driver_sql(_WAITING).scalar_one() > most
+    ((waiting,),) = _WAITING.all(connection, {})
+    return waiting > most
 
 
 def catch_up(connection: sa.Connection) -> None:
     """As Dialect.catch_up."""
-    connection.exec_driver_sql(_CATCH_UP)
+    _CATCH_UP.change(connection, {})
 
 
 def index(connection: sa.Connection, _rows: Sequence[dict[str, Any]]) -> None:

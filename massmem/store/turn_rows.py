@@ -6,6 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from massmem.store.append import UPDATE_TURN
+from massmem.store.prepared import Statement
 from massmem.store.schema import SESSION, chat_messages, requests, turns
 
 _UNFINISHED = ("running", "failed", "interrupted", "waiting")
@@ -18,13 +19,15 @@ STANDS = ~sa.exists().where(
 )
 """Of a message: its turn was not undone."""
 
-ABANDON = UPDATE_TURN.where(turns.c.status.in_(_UNFINISHED)).values(status="abandoned")
-REQUEST = sa.select(requests.c.seq).where(
-    requests.c.session_id == SESSION, requests.c.name == sa.bindparam("of_request", type_=sa.Text)
+ABANDON = Statement(UPDATE_TURN.where(turns.c.status.in_(_UNFINISHED)).values(status="abandoned"))
+REQUEST = Statement(
+    sa.select(requests.c.seq).where(
+        requests.c.session_id == SESSION, requests.c.name == sa.bindparam("of_request", type_=sa.Text)
+    )
 )
 _question = chat_messages.alias("question")
 _answer = chat_messages.alias("answer")
-TURNS = (
+_TURNS = (
     sa.select(
         turns.c.session_id,
         turns.c.turn,
@@ -40,7 +43,18 @@ TURNS = (
     .outerjoin(_answer, sa.and_(_answer.c.session_id == turns.c.session_id, _answer.c.seq == turns.c.answer_seq))
     .where(turns.c.session_id == SESSION)
 )
-LAST = TURNS.order_by(turns.c.turn.desc()).limit(1)
+LAST = Statement(_TURNS.order_by(turns.c.turn.desc()).limit(1))
+PAGE = Statement(
+    _TURNS.where(turns.c.turn > sa.bindparam("after", type_=sa.Integer))
+    .order_by(turns.c.turn)
+    .limit(sa.bindparam("most", type_=sa.Integer))
+)
+WINNERS = Statement(
+    sa.select(turns.c.session_id, turns.c.turn, turns.c.winner).where(
+        turns.c.status == "completed", turns.c.session_id.in_(sa.bindparam("of_sessions", expanding=True))
+    ),
+    lists=["of_sessions"],
+)
 
 
 def undone(among: Collection[tuple[str, int]]) -> sa.Select[*tuple[Any, ...]]:

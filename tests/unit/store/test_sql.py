@@ -74,14 +74,26 @@ async def test_every_connection_is_durable_and_strict(store: SqlStore) -> None:
                 assert connection.exec_driver_sql(f"PRAGMA {name}").scalar() == value, name
 
 
+def last(statements: list[str]) -> str:
+    return statements[-1] if statements else ""
+
+
+def sent(store: SqlStore) -> list[str]:
+    """Gets every statement, values in it, that the store sends from now on: without what triggers and indexes do."""
+    statements: list[str] = []
+
+    def note(statement: str) -> None:
+        # SQLite tells of a statement again whenever it comes back to it from a trigger.
+        if not statement.startswith("--") and "'main'." not in statement and statement != last(statements):
+            statements.append(statement)
+
+    event.listen(store._engine, "checkout", lambda driver, *_: driver.set_trace_callback(note))
+    return statements
+
+
 async def plans(store: SqlStore, database: Path) -> dict[str, list[str]]:
     """Every statement that a whole turn and all the reads of a turn send, with SQLite's plan for it."""
-    seen: dict[str, Any] = {}
-
-    def note(_c: object, _u: object, statement: str, parameters: Any, _x: object, many: bool) -> None:
-        seen[statement] = parameters[0] if many else parameters
-
-    event.listen(store._engine, "before_cursor_execute", note)
+    seen = sent(store)
     thought = answer(1, "ann", "A").model_copy(update={"reasoning": "because"})
     await store.append("session_a", 1, [begin("ann"), thought, ballot(2, "ann", "ann")])
     await store.append("session_a", 1, [make_event(3, "ballots_voided", round=2, agents=("ann", "bob")), done()])
@@ -106,16 +118,14 @@ async def plans(store: SqlStore, database: Path) -> dict[str, list[str]]:
         await store.finish_recordings(rows)
     with closing(sqlite3.connect(database)) as connection:
         return {
-            statement: [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
-            for statement, parameters in seen.items()
-            if not statement.startswith(("BEGIN", "PRAGMA"))
+            statement: [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
+            for statement in seen
+            if not statement.startswith(("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA"))
         }
 
 
-SHORT = {
-    "SCAN CONSTANT ROW",
-    "USE TEMP B-TREE FOR GROUP BY",  # the agents of one turn
-}
+# What is inserted; the agents of one turn.
+SHORT = re.compile(r"SCAN (\d+ )?CONSTANT ROWS?|USE TEMP B-TREE FOR GROUP BY")
 
 
 async def test_no_statement_reads_more_than_its_rows(store: SqlStore, database: Path) -> None:
@@ -126,7 +136,7 @@ async def test_no_statement_reads_more_than_its_rows(store: SqlStore, database: 
     assert listing == [["SCAN chat_sessions USING INDEX ix_chat_sessions_created"]]  # a page of it, in its order
     for statement, steps in found.items():
         if steps not in listing:
-            long = [step for step in steps if ("SCAN" in step or "TEMP B-TREE" in step) and step not in SHORT]
+            long = [step for step in steps if ("SCAN" in step or "TEMP B-TREE" in step) and not SHORT.fullmatch(step)]
             assert not long, (statement, steps)
     joined = str(found)
     assert "ix_chat_messages_conversation" in joined
@@ -135,14 +145,13 @@ async def test_no_statement_reads_more_than_its_rows(store: SqlStore, database: 
 
 
 async def test_the_number_of_statements_does_not_grow_with_the_batch(store: SqlStore) -> None:
-    counts: list[int] = []
-    event.listen(store._engine, "before_cursor_execute", lambda *_: counts.append(1))
+    statements = sent(store)
     sizes: list[int] = []
-    for events in ([answer(1, "ann", "A")], [answer(1, "ann", "A")] * 50):
-        counts.clear()
+    for events in ([answer(1, "ann", "A")], [answer(1, "ann", "A")] * 32):
+        statements.clear()
         await store.append("session_a", 1, events)
-        sizes.append(len(counts))
-    assert sizes == [7, 7]
+        sizes.append(len(statements))
+    assert sizes == [8, 8]
 
 
 async def test_reads_do_not_wait_for_a_writer(store: SqlStore, database: Path) -> None:
