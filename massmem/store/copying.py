@@ -6,7 +6,8 @@ import sqlalchemy as sa
 
 from massmem.messages import clean_text
 from massmem.records import SessionCopy, SessionRecord
-from massmem.store import append, state
+from massmem.store import state
+from massmem.store.additions import UPDATE_TURN
 from massmem.store.dialect import Dialect
 from massmem.store.prepared import Statement
 from massmem.store.schema import SESSION, TURN, WITHOUT_DELTAS, chat_sessions, events, recordings, turns
@@ -57,7 +58,7 @@ def finish(connection: sa.Connection, save: Statement, copy: SessionCopy) -> Non
     row = session_row(copy.session)
     where = {"of_session": row["session_id"]}
     for turn in copy.abandoned:
-        connection.execute(append.UPDATE_TURN.values(status="abandoned"), where | {"of_turn": turn})
+        connection.execute(UPDATE_TURN.values(status="abandoned"), where | {"of_turn": turn})
     if copy.state.updated_at is not None:
         save.change(connection, state.saved(row["session_id"], copy.state))
     connection.execute(sa.update(chat_sessions).where(_OF_SESSION).values(**row), where)

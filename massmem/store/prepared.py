@@ -4,7 +4,7 @@ To run a statement SQLAlchemy takes five times as long as SQLite does. What a st
 translated, still comes from SQLAlchemy, as do connections and transactions; errors are those that it would raise.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,6 +15,9 @@ from sqlalchemy.sql.compiler import SQLCompiler
 T = TypeVar("T")
 
 Row = dict[str, Any]
+Ready = tuple[str, Any]
+"""A statement as the driver takes it, with its values."""
+
 _Process = Callable[[Any], Any]
 
 _MOST_ROWS = 32
@@ -58,17 +61,21 @@ class Statement:
         values = [form.values(each) for each in parameters]
         run(connection, form.text, lambda cursor: cursor.executemany(form.text, values))
 
-    def _run(self, connection: sa.Connection, parameters: Mapping[str, Any], take: Callable[[Any], T]) -> T:
+    def ready(self, dialect: sa.Dialect, parameters: Mapping[str, Any]) -> Ready:
+        """For `send`."""
         if self._lists:
             parameters = {**parameters, **{name: _filled(parameters[name]) for name in self._lists}}
-        form = self._form(connection.dialect, parameters)
-        values = form.values(parameters)
+        form = self._form(dialect, parameters)
+        return form.text, form.values(parameters)
 
-        def send(cursor: Any) -> T:
-            cursor.execute(form.text, values)
+    def _run(self, connection: sa.Connection, parameters: Mapping[str, Any], take: Callable[[Any], T]) -> T:
+        text, values = self.ready(connection.dialect, parameters)
+
+        def execute(cursor: Any) -> T:
+            cursor.execute(text, values)
             return take(cursor)
 
-        return run(connection, form.text, send)
+        return run(connection, text, execute)
 
     def _form(self, dialect: sa.Dialect, parameters: Mapping[str, Any]) -> "_Form":
         key = (dialect.name, *[len(parameters[name]) for name in self._lists])
@@ -101,14 +108,19 @@ class Insertion:
 
     def insert(self, connection: sa.Connection, rows: Sequence[Row]) -> None:
         """rows: all with the same keys; a column that they do not name gets its default."""
+        send(connection, self.ready(connection.dialect, rows))
+
+    def ready(self, dialect: sa.Dialect, rows: Sequence[Row]) -> list[Ready]:
+        """For `send`. rows: as for `insert`."""
+        made: list[Ready] = []
         done = 0
         while done < len(rows):
             # Powers of two alone: few statements, which the driver soon knows all.
             size = min(_MOST_ROWS, 1 << (len(rows) - done).bit_length() - 1)
-            form = self._form(connection.dialect, rows[0], size)
-            text, values = form.text, form.values(rows[done : done + size])
-            run(connection, text, lambda cursor, text=text, values=values: cursor.execute(text, values))
+            form = self._form(dialect, rows[0], size)
+            made.append((form.text, form.values(rows[done : done + size])))
             done += size
+        return made
 
     def _form(self, dialect: sa.Dialect, row: Row, size: int) -> "_RowsForm":
         key = (dialect.name, size, *row)
@@ -118,8 +130,14 @@ class Insertion:
         return found
 
 
-def run(connection: sa.Connection, text: str, send: Callable[[Any], T]) -> T:
-    """What `send` returns, called with a cursor of the driver. text: of the statement that it sends, for errors.
+def send(connection: sa.Connection, statements: Iterable[Ready]) -> None:
+    """One after the other. Raises as `run`."""
+    for text, values in statements:
+        run(connection, text, lambda cursor, text=text, values=values: cursor.execute(text, values))
+
+
+def run(connection: sa.Connection, text: str, execute: Callable[[Any], T]) -> T:
+    """What `execute` returns, called with a cursor of the driver. text: of the statement that it sends, for errors.
 
     Raises DBAPIError and IntegrityError, as SQLAlchemy does.
     """
@@ -128,7 +146,7 @@ def run(connection: sa.Connection, text: str, send: Callable[[Any], T]) -> T:
     try:
         cursor = driver.cursor()
         try:
-            return send(cursor)
+            return execute(cursor)
         finally:
             cursor.close()
     except errors.Error as e:

@@ -4,7 +4,7 @@ What differs between databases is a `Dialect`, made by `sqlite.py` and `postgres
 """
 
 import asyncio
-from collections.abc import AsyncIterable, Callable, Generator, Sequence
+from collections.abc import AsyncIterable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -33,13 +33,13 @@ from massmem.records import (
 )
 from massmem.store import copying, message_rows, sessions, state, turn_rows
 from massmem.store import recordings as queue
-from massmem.store.append import append, restore
+from massmem.store.append import Appending, restore
 from massmem.store.base import Lease, Mark, Said, StoreInfo
 from massmem.store.dialect import Dialect
 from massmem.store.prepared import Row, Statement
 from massmem.store.reads import Reads
 from massmem.store.rows import entries, missing, payload
-from massmem.store.threads import Threads, Together
+from massmem.store.threads import Ahead, Threads, Together, Work
 
 if TYPE_CHECKING:
     from massmem.store.base import SessionStore
@@ -124,19 +124,19 @@ class SqlStore:
         """As in the port. Raises also SessionBusyError: another process has begun this turn."""
         if not events:
             return []
-        batch = [payload(event) for event in events]
         name = clean_text(session_id)
+        appending = Appending(self._dialect, name, turn, [payload(event) for event in events])
         saved = None if new is None else state.saved(name, new.model_copy(update={"updated_at": now()}))
 
         def change(connection: sa.Connection) -> list[int]:
-            numbers = append(connection, self._dialect, name, turn, batch)
+            numbers = appending.store(connection)
             if saved is not None:
                 self._state.save.change(connection, saved)
             if leaving:
                 state.leave(connection, name, clean_text(leaving))
             return numbers
 
-        return await self._write(change)
+        return await self._write(change, [appending.ahead])
 
     async def mark(self, session_id: str) -> Mark | None:
         found = await self._find(state.MARK, of_session=clean_text(session_id))
@@ -145,16 +145,17 @@ class SqlStore:
     async def begin_turn(
         self, session_id: str, turn: int, events: Sequence[Event], lease: Lease, known: Mark
     ) -> list[int] | None:
-        name, batch = clean_text(session_id), [payload(event) for event in events]
+        name = clean_text(session_id)
+        appending = Appending(self._dialect, name, turn, [payload(event) for event in events])
         taken = state.lease(self._dialect, name, clean_text(lease.owner), lease.seconds)
 
         def change(connection: sa.Connection) -> list[int] | None:
             self._dialect.lock(connection, name)
             if not state.is_known(connection, name, known) or not self._state.acquire.change(connection, taken):
                 return None
-            return append(connection, self._dialect, name, turn, batch)
+            return appending.store(connection)
 
-        return await self._write(change)
+        return await self._write(change, [appending.ahead])
 
     async def turn_events(self, session_id: str, turn: int) -> list[Event]:
         found = await self._read(copying.OF_TURN, of_session=clean_text(session_id), of_turn=turn)
@@ -329,7 +330,7 @@ class SqlStore:
         for _ in range(self._dialect.writers):
             self._writing.release()
 
-    async def look(self, read: Callable[[sa.Connection], T]) -> T:
+    async def look(self, read: Work[T]) -> T:
         """Call `read` with a connection, for whoever opens the store."""
         with self._errors():
             return await self._threads.read(self._reader, read)
@@ -344,20 +345,20 @@ class SqlStore:
         with self._errors():
             return await self._reads.read(partial(query.rows, parameters=parameters))
 
-    async def _write(self, change: Callable[[sa.Connection], T]) -> T:
-        """Run `change` in one transaction.
+    async def _write(self, change: Work[T], ahead: Ahead = ()) -> T:
+        """Run `change` in one transaction. ahead: where all transactions wait for each other, before it.
 
         A caller that is cancelled leaves at once and the transaction ends on its own: cutting it off would cost the
         connection, and the next write is often the one that says why.
         """
-        return await asyncio.shield(asyncio.ensure_future(self._transact(change)))
+        return await asyncio.shield(asyncio.ensure_future(self._transact(change, ahead)))
 
-    async def _transact(self, change: Callable[[sa.Connection], T]) -> T:
+    async def _transact(self, change: Work[T], ahead: Ahead) -> T:
         for attempt in range(_ATTEMPTS):
             try:
                 with self._errors():
                     if self._together is not None:
-                        return await self._together.write(change)
+                        return await self._together.write(change, ahead)
                     async with self._writing:
                         return await self._threads.write(self._writer, change)
             except StoreError as e:

@@ -16,6 +16,9 @@ import sqlalchemy as sa
 T = TypeVar("T")
 
 Work = Callable[[sa.Connection], T]
+Ahead = Sequence[Work[object]]
+"""What is done before a transaction, with its connection, so that others need not wait for it."""
+
 Run = Callable[[Work[Any]], Awaitable[Any]]
 """Runs its argument with the connection of the transaction."""
 
@@ -35,8 +38,8 @@ class Threads:
         """engine: with the options of the transaction. Raises what `work` does."""
         return await self._in_thread(_read, engine, work)
 
-    async def write(self, engine: sa.Engine, work: Work[T]) -> T:
-        return await self._in_thread(_write, engine, work)
+    async def write(self, engine: sa.Engine, work: Work[T], ahead: Ahead = ()) -> T:
+        return await self._in_thread(_write, engine, work, ahead)
 
     @asynccontextmanager
     async def transaction(self, engine: sa.Engine) -> AsyncGenerator[Run]:
@@ -80,13 +83,13 @@ class Together:
         self._threads = threads
         self._engine = engine
         self._writing = writing
-        self._waiting: list[tuple[Work[Any], asyncio.Future[Any]]] = []
+        self._waiting: list[tuple[Work[Any], Ahead, asyncio.Future[Any]]] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def write(self, work: Work[T]) -> T:
-        """Raises what `work` does. It may be run twice, the first time without effect."""
+    async def write(self, work: Work[T], ahead: Ahead = ()) -> T:
+        """Raises what `work` does. It may be run twice, the first time without effect, and so may what is ahead."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append((work, done))
+        self._waiting.append((work, ahead, done))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         return await done
@@ -97,15 +100,16 @@ class Together:
                 batch, self._waiting = self._waiting[:_MOST_TOGETHER], self._waiting[_MOST_TOGETHER:]
                 await self._commit(batch)
 
-    async def _commit(self, batch: Sequence[tuple[Work[Any], asyncio.Future[Any]]]) -> None:
+    async def _commit(self, batch: Sequence[tuple[Work[Any], Ahead, asyncio.Future[Any]]]) -> None:
         made: list[Any] = []
-        writing = self._threads.write(self._engine, partial(_all, [work for work, _ in batch], made))
+        works, before = [work for work, _, _ in batch], [each for _, ahead, _ in batch for each in ahead]
+        writing = self._threads.write(self._engine, partial(_all, works, made), before)
         (error,) = await asyncio.gather(writing, return_exceptions=True)  # told to whoever waits for the change
         if error is not None and len(made) < len(batch) > 1:  # a change failed, and not the transaction
             for each in batch:
                 await self._commit([each])
             return
-        for place, (_, done) in enumerate(batch):
+        for place, (_, _, done) in enumerate(batch):
             if done.done():
                 continue
             if error is None:
@@ -125,9 +129,12 @@ def _read(engine: sa.Engine, work: Work[T]) -> T:
         return work(connection)
 
 
-def _write(engine: sa.Engine, work: Work[T]) -> T:
-    with engine.begin() as connection:
-        return work(connection)
+def _write(engine: sa.Engine, work: Work[T], ahead: Ahead) -> T:
+    with engine.connect() as connection:
+        for each in ahead:
+            each(connection)
+        with connection.begin():
+            return work(connection)
 
 
 def _given(connection: sa.Connection, work: Work[T]) -> T:

@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from massmem.store.append import UPDATE_TURN
+from massmem.store.additions import UPDATE_TURN
 from massmem.store.prepared import Statement
 from massmem.store.schema import SESSION, chat_messages, requests, turns
 

@@ -151,7 +151,7 @@ async def test_the_number_of_statements_does_not_grow_with_the_batch(store: SqlS
         statements.clear()
         await store.append("session_a", 1, events)
         sizes.append(len(statements))
-    assert sizes == [8, 8]
+    assert sizes == [9, 9]
 
 
 async def test_reads_do_not_wait_for_a_writer(store: SqlStore, database: Path) -> None:

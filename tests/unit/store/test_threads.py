@@ -79,3 +79,23 @@ async def test_a_transaction_that_cannot_end_fails_for_all_of_it(writes: Writes)
     sa.event.remove(writes.engine, "commit", no_end)
     assert await writes.numbers() == []
     assert await writes.add(7) == 7
+
+
+async def test_what_is_ahead_is_done_before_the_transaction_and_again_with_the_next(writes: Writes) -> None:
+    seen: list[tuple[int, bool]] = []
+
+    async def add(number: int) -> None:
+        def ahead(connection: sa.Connection) -> None:
+            seen.append((number, connection.in_transaction()))
+
+        def insert(connection: sa.Connection) -> None:
+            connection.execute(sa.insert(TABLE), {"number": number})
+
+        await writes.together.write(insert, [ahead])
+
+    await asyncio.gather(add(1), add(2))
+    assert seen == [(1, False), (2, False)]
+    found = await asyncio.gather(add(3), add(1), return_exceptions=True)
+    assert [type(each) for each in found] == [type(None), sa.exc.IntegrityError]
+    assert seen[2:] == [(3, False), (1, False), (3, False), (1, False)]
+    assert await writes.numbers() == [1, 2, 3]
