@@ -1,6 +1,5 @@
 """Deletes a conversation: with the request it is gone for its user; its traces follow at once, or soon."""
 
-import asyncio
 import logging
 
 from massmem.errors import MassmemError, SessionBusyError
@@ -32,7 +31,8 @@ class Removal:
         session_id = session.session_id
         if self._turns.runs(session_id):
             raise SessionBusyError("a question to this session is under way")
-        async with owned(self._team.store, self._team.home, session_id):
+        async with owned(self._team.store, self._team.process, session_id):
+            self._team.warm.take(session_id)
             await self._team.store.delete_session(session_id, 0)
         try:
             await self._erase(session_id)
@@ -52,7 +52,7 @@ class Removal:
     async def _erase(self, session_id: str) -> None:
         """Memories first: while there are any, the session is there too, and says that it is being deleted."""
         store, memory = self._team.store, self._team.memory
-        async with owned(store, self._team.home, session_id):
+        async with owned(store, self._team.process, session_id):
             await store.forget_recordings(Selection(session_id=session_id))
             await memory.forget(session_id)
             while await store.delete_session(session_id, _EVENTS) is not None:
@@ -60,4 +60,3 @@ class Removal:
             # Another process may have taken something out of the queue before it was emptied.
             await memory.forget(session_id)
         self._files_hold_traces = True
-        await asyncio.to_thread((self._team.home / "locks" / f"{session_id}.lock").unlink, missing_ok=True)

@@ -18,6 +18,7 @@ from massmem.memory.memories import Selection
 from massmem.records import SessionFilter, SessionRecord
 from massmem.registry import Registry, RegistryDamaged, entry_of
 from massmem.session.ownership import owned
+from massmem.session.process import Process
 from massmem.store.base import SessionStore
 
 Progress = Callable[[int, int], None]
@@ -65,7 +66,9 @@ async def delete_sessions(at: Place, sessions: Sequence[SessionRecord], progress
     wanted = {session.session_id: session for session in (*sessions, *(each.session for each in marked))}
     gone = [name for name in begun(at.home) if await at.store.get_session(name) is None]
     async with opened_for_erasing(at.config.memory, at.home, at.environ) as erase, AsyncExitStack() as held:
-        mine = [each for each in wanted.values() if await _hold(at, each.session_id, held)]
+        process = Process(at.home)
+        held.callback(process.close)
+        mine = [each for each in wanted.values() if await _hold(at, process, each.session_id, held)]
         memories = await _delete(at, mine, erase, progress)
         erased = await at.store.erase()
         ids = (*(each.session_id for each in mine), *gone)
@@ -81,10 +84,10 @@ def begun(home: Path) -> list[str]:
     return sorted(path.name for path in (home / _NOTES).glob("*"))
 
 
-async def _hold(at: Place, session_id: str, held: AsyncExitStack) -> bool:
+async def _hold(at: Place, process: Process, session_id: str, held: AsyncExitStack) -> bool:
     """Whether no turn of the session is under way; from now on none begins."""
     try:
-        await held.enter_async_context(owned(at.store, at.home, session_id))
+        await held.enter_async_context(owned(at.store, process, session_id))
     except SessionBusyError:
         return False
     notes = at.home / _NOTES
@@ -146,7 +149,6 @@ def _mentions(path: Path, names: Sequence[bytes]) -> bool:
 
 def _forget_notes(home: Path, session_ids: Sequence[str]) -> None:
     for session_id in session_ids:
-        (home / "locks" / f"{session_id}.lock").unlink(missing_ok=True)
         (home / _NOTES / session_id).unlink(missing_ok=True)
 
 

@@ -10,7 +10,7 @@ from massmem.config.models import AgentConfig, TeamConfig
 from massmem.errors import SessionExistsError
 from massmem.events import now
 from massmem.records import SessionRecord
-from massmem.store.base import SessionStore
+from massmem.store.base import Mark, SessionStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,11 @@ class NewSession:
     owner: str | None = None
 
 
-async def stored_session(store: SessionStore, config: TeamConfig, new: NewSession) -> SessionRecord:
-    """Store a new session; an id from the clock that is taken gets a random suffix. Raises StoreError."""
+async def stored_session(store: SessionStore, config: TeamConfig, new: NewSession) -> tuple[SessionRecord, Mark | None]:
+    """Store a new session; an id from the clock that is taken gets a random suffix.
+
+    Returns the session with its mark; None: it was there already. Raises StoreError.
+    """
     base = new.session_id or f"session_{datetime.now().astimezone():%Y%m%d_%H%M%S}"
     models = dict.fromkeys(a.backend.model or a.backend.type for a in config.agents)
     started = now()
@@ -45,10 +48,10 @@ async def stored_session(store: SessionStore, config: TeamConfig, new: NewSessio
         except SessionExistsError:
             there = await store.get_session(base) if new.session_id else None
             if there is not None and there.user_id == new.owner:
-                return there  # another request of the same user was faster
+                return there, None  # another request of the same user was faster
             suffix = f"_{secrets.token_hex(2)}"
             continue
-        return record
+        return record, Mark(started, 0, None)
 
 
 def agents_of(agents: Sequence[AgentConfig], owner: str | None) -> tuple[AgentConfig, ...]:

@@ -16,15 +16,17 @@ from massmem.events import ContextCompressed, ContextMeasured, Event, HistoryCle
 from massmem.home import massmem_home
 from massmem.messages import clean_text
 from massmem.records import SessionRecord, TurnRecord
+from massmem.session.known import Known
 from massmem.session.listing import Listing
 from massmem.session.new_session import NewSession, agents_of, stored_session
-from massmem.session.ownership import owned
+from massmem.session.ownership import Ownership
 from massmem.session.taking_back import undo_last_turn
 from massmem.session.team import Team
-from massmem.session.turns import StopReason, Turns
+from massmem.session.turns import NotAsKnown, StopReason, Turns
 from massmem.session.unfinished import unfinished
 from massmem.session.views import Views
 from massmem.session_ids import check_session_name
+from massmem.store.base import SessionStore
 from massmem.store.reading import existing_session, wanted_session
 
 log = logging.getLogger(__name__)
@@ -50,7 +52,8 @@ class Session:
         self._agents = agents_of(team.agents, new.owner)
         self._memory = team.memory
         self._views = Views(team.store, team.memory, self._agents, team.windows)
-        self._turns = Turns(team, self._agents, self._views)
+        self._known = Known()
+        self._turns = Turns(team, self._agents, self._views, self._known)
         # The list is of the sessions of this machine's user.
         listed = new.owner is None and self.lasting
         self._listing = Listing(team.store, team.home, team.config.store.url) if listed else None
@@ -99,25 +102,27 @@ class Session:
         Raises UnknownSessionError, InputError, StoreError: as `open`.
         """
         session = cls(team, await wanted_session(team.store, session_id, newest=newest))
-        session.unfinished = unfinished(await session._last_turn())
+        await session._read()
         return session
 
     @classmethod
-    async def of(cls, team: Team, session_id: str, owner: str) -> Self:
+    async def of(cls, team: Team, session_id: str, owner: str, *, anew: bool = False) -> "Session":
         """The session with exactly this id, on a team that was started, to be made for `owner` when there is none.
+
+        It may be one that was closed a while ago; what others have done with it since is found out by its next
+        question. anew: it is read now.
 
         Raises:
             UnknownSessionError: it is somebody else's.
             SessionBusyError: it is being deleted.
             StoreError: the store cannot be read.
         """
-        record = await team.store.get_session(session_id)
-        if record is not None and record.user_id != owner:
-            raise UnknownSessionError("there is no such session")
-        if record is not None and record.status == "deleting":
-            raise SessionBusyError("the session is being deleted", "wait until it is gone, then ask again")
-        session = cls(team, record, NewSession(session_id, owner))
-        session.unfinished = unfinished(await session._last_turn())
+        if (kept := team.warm.take(session_id)) is not None:
+            if not anew and kept._team is team and kept._new.owner == owner:
+                return kept
+            team.warm.keep(session_id, kept)
+        session = cls(team, await _record_of(team.store, session_id, owner), NewSession(session_id, owner))
+        await session._read()
         return session
 
     @property
@@ -165,7 +170,15 @@ class Session:
         if not question.strip():
             raise InputError("the question is empty", 'ask like this: massmem "your question"')
         await self._exist()
-        async with self._owned(), aclosing(self._turns.ask(question, request, await self._last_turn())) as events:
+        if self._known.settled:
+            try:
+                async with self._owned(lazily=True), aclosing(self._turns.ask(question, request)) as events:
+                    async for event in events:
+                        yield event
+                return
+            except NotAsKnown:
+                await self._renew()
+        async with self._owned(), aclosing(self._turns.ask(question, request)) as events:
             async for event in events:
                 yield event
 
@@ -176,7 +189,7 @@ class Session:
             InputError: no turn is unfinished.
             SessionBusyError, StoreError: as `ask`.
         """
-        async with self._owned(), aclosing(self._turns.finish(await self._last_turn())) as events:
+        async with self._owned(), aclosing(self._turns.finish()) as events:
             async for event in events:
                 yield event
 
@@ -189,7 +202,7 @@ class Session:
         if self._record is None:
             return []
         async with self._owned():
-            last = await self._last_turn()
+            last = self._known.last
             return [] if last is None else await self._views.compact(self.id, last.turn, self._team.chat)
 
     async def context(self) -> list[ContextMeasured]:
@@ -282,23 +295,41 @@ class Session:
         await self._views.close()
         if self._alone:
             await self._team.close()
+        elif self._new.owner is not None and self._known.settled and self.seq:
+            self._team.warm.keep(self.id, self)
 
     async def _exist(self) -> None:
         if self._record is None:
-            self._record = await stored_session(self._store, self._config, self._new)
+            self._record, self._known.mark = await stored_session(self._store, self._config, self._new)
+
+    async def _read(self) -> None:
+        if self._record is not None:
+            await self._known.read(self._store, self.id)
+            self.unfinished = unfinished(self._known.last)
+
+    async def _renew(self) -> None:
+        """Somebody else was here: what is theirs is not ours, and what is gone is made anew for its owner."""
+        if (owner := self._new.owner) is not None:
+            self._record = await _record_of(self._store, self.id, owner)
+            await self._exist()
 
     @asynccontextmanager
-    async def _owned(self) -> AsyncGenerator[None, None]:
-        """Run turns of the session alone."""
+    async def _owned(self, *, lazily: bool = False) -> AsyncGenerator[None, None]:
+        """Run turns of the session alone. lazily: from the first event on, which takes it as it is known."""
         turns = self._turns
-        async with owned(
-            self._store, self._team.home, self.id, wait=self.wait, on_loss=turns.stopping.set
-        ) as turns.ownership:
-            turns.session_id = self.id
+        turns.session_id = self.id
+        mine = turns.ownership = Ownership(self._store, self._team.process, self.id, turns.stopping.set)
+        try:
+            if not lazily:
+                await mine.take(self.wait)
             turns.stopping.clear()
             async with self._listed():
-                await existing_session(self._store, self.id)  # it may have been deleted since it was opened
+                if not lazily:
+                    await existing_session(self._store, self.id)  # it may have been deleted since it was opened
+                    await self._known.read(self._store, self.id)
                 yield
+        finally:
+            await mine.let_go()
 
     @asynccontextmanager
     async def _listed(self) -> AsyncGenerator[None, None]:
@@ -319,3 +350,12 @@ class Session:
 
     async def _last_turn(self) -> TurnRecord | None:
         return None if self._record is None else await self._store.last_turn(self.id)
+
+
+async def _record_of(store: SessionStore, session_id: str, owner: str) -> SessionRecord | None:
+    record = await store.get_session(session_id)
+    if record is not None and record.user_id != owner:
+        raise UnknownSessionError("there is no such session")
+    if record is not None and record.status == "deleting":
+        raise SessionBusyError("the session is being deleted", "wait until it is gone, then ask again")
+    return record

@@ -15,7 +15,9 @@ from massmem.providers import Providers, check_key
 from massmem.providers.base import ChatProvider
 from massmem.providers.costs import Price, Priced, price_of
 from massmem.session.forgetting import kept_memory
+from massmem.session.process import Process
 from massmem.session.recall import SessionMemory
+from massmem.session.warm import Warm
 from massmem.session.windows import Windows
 from massmem.store import open_configured
 from massmem.store.base import SessionStore
@@ -26,6 +28,7 @@ from massmem.tools.toolbox import Toolboxes
 
 if TYPE_CHECKING:
     from massmem.memory.indexed import IndexedMemory
+    from massmem.session.session import Session
 
 RECORD_AT_EXIT = 3.0
 """Seconds for which closing waits for memories; what is left then is recorded by the next run."""
@@ -36,6 +39,7 @@ class Team:
 
     chat: the agents' models, by the agents' ids. windows: what their models read. prices: what they cost.
     tools: what they may call. tracer, stages: who is told of turns, where the configuration wants it.
+    process: who owns sessions here. warm: sessions of many users that may soon be asked again.
     """
 
     def __init__(self, config: TeamConfig, home: Path, store: SessionStore, memory: SessionMemory) -> None:
@@ -54,6 +58,9 @@ class Team:
         self.tracer = Tracer({})
         self._tracing = ExitStack()
         self._providers = Providers()
+        # What is in the memory of this process is nobody else's.
+        self.process = Process(home if store.info.durable else None)
+        self.warm: Warm[Session] = Warm()
         self._guest = False
         self._told = False
 
@@ -88,6 +95,7 @@ class Team:
         Toolboxes(config.agents).check()
         guest = type(self)(config, self.home, self.store, self.memory)
         guest._guest = True
+        guest.process, guest.warm = self.process, self.warm
         return guest
 
     def warnings(self) -> list[str]:
@@ -141,6 +149,7 @@ class Team:
             await self.memory.close(RECORD_AT_EXIT)
         await self._providers.close()
         if not self._guest:
+            self.process.close()
             await self.store.close()
 
 

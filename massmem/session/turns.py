@@ -11,8 +11,9 @@ from massmem.config.models import AgentConfig
 from massmem.errors import AskedBeforeError, InputError, StoreError
 from massmem.events import Event, Notice, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting, named
 from massmem.providers.base import ChatProvider
-from massmem.records import TurnRecord
+from massmem.records import SessionState, TurnRecord
 from massmem.session.batches import batches
+from massmem.session.known import Known
 from massmem.session.ownership import Ownership
 from massmem.session.team import Team
 from massmem.session.unfinished import unfinished, was_cut_off
@@ -27,16 +28,22 @@ from massmem.turn.tool_loop import Hand, Kept
 StopReason = Literal["user", "signal"]
 
 
+class NotAsKnown(Exception):
+    """Somebody else has asked in the session, changed or deleted it, or does so now: nothing was done."""
+
+
 class Turns:
     """Runs one turn at a time, for whoever owns the session; what is yielded is in the log.
 
-    session_id: set before the first turn. ownership: held while a turn runs. seq: where the event that was yielded
-    last stands in the log. stopping: set to end the running turn, with `stopped_by`.
+    session_id, ownership: set before each call. seq: where the event that was yielded last stands in the log.
+    stopping: set to end the running turn, with `stopped_by`.
     """
 
-    def __init__(self, team: Team, agents: Sequence[AgentConfig], views: Views) -> None:
+    ownership: Ownership
+
+    def __init__(self, team: Team, agents: Sequence[AgentConfig], views: Views, known: Known) -> None:
+        """known: kept right by what is stored here."""
         self.session_id = ""
-        self.ownership: Ownership | None = None
         self.seq = 0
         self.stopping = asyncio.Event()
         self.stopped_by: StopReason = "user"
@@ -46,11 +53,18 @@ class Turns:
         self._store = team.store
         self._agents = tuple(agents)
         self._views = views
+        self._known = known
         self._request = ("", "")
+        self._unsaid: list[str] = []
 
-    async def ask(self, question: str, request: str, last: TurnRecord | None) -> AsyncGenerator[Event, None]:
-        """What `Session.ask` does once the session is owned. last: the session's newest turn."""
+    async def ask(self, question: str, request: str) -> AsyncGenerator[Event, None]:
+        """What `Session.ask` does.
+
+        The session is owned, or it is taken with the first event of a new turn, when the last one is settled.
+        Raises NotAsKnown: it could not be taken.
+        """
         self._request = (request, question)
+        last = self._known.last
         if request and (seq := await self._store.asked(self.session_id, request)) is not None:
             raise AskedBeforeError(seq)
         if (pending := unfinished(last)) is not None:
@@ -61,17 +75,17 @@ class Turns:
             if message.used or self.stopping.is_set():
                 return
         number = 1 if last is None else last.turn + 1
-        self.params.begin(number, (), await self._store.state(self.session_id))
+        self.params.begin(number, (), self._known.state)
         news, wanted = self.params.opening(question), self._config.params
         turn = Turn(self.session_id, number, question, secrets.randbits(32), (), news, wanted)
-        async with aclosing(self._run(turn)) as events:
+        async with aclosing(self._run(turn, leaving=True)) as events:
             async for event in events:
                 yield event
 
-    async def finish(self, last: TurnRecord | None) -> AsyncGenerator[Event, None]:
+    async def finish(self) -> AsyncGenerator[Event, None]:
         """What `Session.finish_turn` does once the session is owned."""
         self._request = ("", "")
-        pending = unfinished(last)
+        pending = unfinished(self._known.last)
         if pending is None:
             raise InputError("no turn of this session is unfinished", "ask a question")
         past = await self._load(pending)
@@ -81,13 +95,39 @@ class Turns:
             async for event in events:
                 yield event
 
-    async def _append(self, turn: int, events: Sequence[Event]) -> list[int]:
-        """Store what happened, with the values of params that came in; only as long as the session is ours."""
-        if self.ownership is not None:
-            self.ownership.check()
-        numbers = await self._store.append(self.session_id, turn, events, self.params.stored(events))
-        self._views.follow(self.session_id, turn, numbers, events)
+    async def _append(self, turn: int, events: Sequence[Event], *, leaving: bool = False) -> list[int]:
+        """Store what happened, with the values of params that came in; only as long as the session is ours.
+
+        leaving: it is let go of.
+        """
+        mine = self.ownership
+        mine.check()
+        state, owner = self.params.stored(events), mine.lease.owner if leaving else ""
+        numbers = await self._store.append(self.session_id, turn, events, state, owner)
+        if leaving:
+            mine.gone()
+        self._follow(turn, numbers, events, state)
         return numbers
+
+    async def _begin(self, turn: int, events: Sequence[Event]) -> list[int]:
+        """Store the first events of a turn, or of the rest of it, and take the session if it is not taken."""
+        mine, mark = self.ownership, self._known.mark
+        if mine.held:
+            return await self._append(turn, events)
+        if mark is None:
+            raise NotAsKnown
+        mine.may_be_taken()
+        numbers = await self._store.begin_turn(self.session_id, turn, events, mine.lease, mark)
+        if numbers is None:
+            mine.gone()
+            raise NotAsKnown
+        mine.taken()
+        self._follow(turn, numbers, events, self.params.stored(events))
+        return numbers
+
+    def _follow(self, turn: int, numbers: Sequence[int], events: Sequence[Event], state: SessionState | None) -> None:
+        self._known.follow(turn, numbers, events, state)
+        self._views.follow(self.session_id, turn, numbers, events)
 
     async def _tell(self, turn: int, events: Sequence[Event]) -> AsyncGenerator[Event, None]:
         """Store, then yield."""
@@ -150,12 +190,15 @@ class Turns:
             async for event in events:
                 yield event
 
-    async def _run(self, turn: Turn) -> AsyncGenerator[Event, None]:
-        """Run the turn, and tell telemetry what came in and what went out."""
-        await self._stage("received", turn, {})
+    async def _run(self, turn: Turn, *, leaving: bool = False) -> AsyncGenerator[Event, None]:
+        """Run the turn, and tell telemetry what came in and what went out.
+
+        leaving: let go of the session when it has ended.
+        """
+        begun = await self._begun(turn)
         last: Event | None = None
         with self._team.tracer.turn(self.session_id) as trace:
-            async with aclosing(self._stored(turn)) as events:
+            async with aclosing(self._stored(begun, leaving=leaving)) as events:
                 async for event in events:
                     trace.feed(event)
                     last = event
@@ -171,30 +214,42 @@ class Turns:
             memory = memory_payload(count, state.params, state.waiting_for_param)
             await asyncio.to_thread(stages.write, stage, self.session_id, turn.number, {**payload, "memory": memory})
 
-    async def _stored(self, turn: Turn) -> AsyncGenerator[Event, None]:
-        """Store each batch of events, then yield it; whatever ends the turn from outside is stored as well."""
-        budget = Budget(self._config.coordination, self._team.prices)
+    async def _begun(self, turn: Turn) -> "_Begun":
+        """Store how the turn begins: no agent is asked before that."""
+        budget, kept = Budget(self._config.coordination, self._team.prices), Kept()
         chat = {agent.id: budget.metered(agent, self._team.chat[agent.id]) for agent in self._agents}
-        kept = Kept()
         agents = await self._council(turn, chat, kept)
-        for event in self._views.take_prepared():
-            yield event
         source = run_turn(turn, agents, self._config.coordination, budget)
-        ended, warnings = False, self._team.warnings()
         try:
-            async with aclosing(batches(source, self.stopping)) as gathered:
+            self._unsaid += self._team.warnings()
+            told = self._told([*self._notices(), await anext(source)])
+            numbers = await self._begin(turn.number, told)
+        except BaseException:
+            await source.aclose()
+            raise
+        self._unsaid.clear()
+        return _Begun(turn, chat, kept, source, list(zip(numbers, told, strict=True)))
+
+    async def _stored(self, begun: "_Begun", *, leaving: bool) -> AsyncGenerator[Event, None]:
+        """Store each batch of events, then yield it; whatever ends the turn from outside is stored as well."""
+        turn, ended = begun.turn, False
+        try:
+            await self._stage("received", turn, {})
+            for event in self._views.take_prepared():
+                yield event
+            for self.seq, event in begun.told:
+                yield event
+            async with aclosing(batches(begun.source, self.stopping)) as gathered:
                 async for batch in gathered:
-                    batch[:0] = [Notice(message=text) for text in (*warnings, *self._team.memory.take_notices())]
-                    warnings.clear()
-                    batch = [named(self.params.masked(event), *self._request) for event in batch]
-                    numbers = await self._append(turn.number, batch)
-                    kept.confirm(batch)
-                    self._team.memory.wake()
                     ended = isinstance(batch[-1], TurnCompleted | TurnFailed | TurnWaiting)
-                    if isinstance(end := batch[-1], TurnCompleted):
-                        self._views.prepare(self.session_id, turn.number, end.answer, chat)
-                    for number, event in zip(numbers, batch, strict=True):
-                        self.seq = number
+                    told = self._told([*self._notices(), *batch])
+                    numbers = await self._append(turn.number, told, leaving=leaving and ended)
+                    self._unsaid.clear()
+                    begun.kept.confirm(told)
+                    self._team.memory.wake()
+                    if isinstance(end := told[-1], TurnCompleted):
+                        self._views.prepare(self.session_id, turn.number, end.answer, begun.chat)
+                    for self.seq, event in zip(numbers, told, strict=True):
                         yield event
             if not ended:
                 ended = True
@@ -205,9 +260,19 @@ class Turns:
                 with suppress(StoreError):  # a store that just failed has raised its error already
                     await self._append(turn.number, [TurnInterrupted(by=self.stopped_by)])
 
+    def _notices(self) -> list[Notice]:
+        """What is to be said of store, tools and memory; to be said again unless it is stored."""
+        self._unsaid += self._team.memory.take_notices()
+        return [Notice(message=text) for text in self._unsaid]
+
+    def _told(self, events: Sequence[Event]) -> list[Event]:
+        """As they are stored."""
+        return [named(self.params.masked(event), *self._request) for event in events]
+
     async def _council(self, turn: Turn, chat: Mapping[str, ChatProvider], kept: Kept) -> dict[str, Agent]:
         await self._team.tools.ready()
-        contexts = await self._views.contexts(Place(turn.session_id, turn.number, turn.question), chat)
+        newest = None if self._known.mark is None else self._known.mark.seq
+        contexts = await self._views.contexts(Place(turn.session_id, turn.number, turn.question, newest), chat)
         asking = self.params.asking(turn.news)
         hands = {a.id: self._hand(a, turn, kept) for a in self._agents}
         return {a.id: Agent(a, chat[a.id], contexts[a.id], asking, hands[a.id]) for a in self._agents}
@@ -215,6 +280,17 @@ class Turns:
     def _hand(self, agent: AgentConfig, turn: Turn, kept: Kept) -> Hand:
         box, recorded = self._team.tools.of(agent.id), agent.memory.recording.record_all_tool_calls
         return Hand(box, turn.past, kept, self._config.coordination.max_tool_rounds, recorded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A turn of which the first events are in the log. told: they, with their numbers. source: the others."""
+
+    turn: Turn
+    chat: Mapping[str, ChatProvider]
+    kept: Kept
+    source: AsyncGenerator[Event, None]
+    told: Sequence[tuple[int, Event]]
 
 
 @dataclass(slots=True)
