@@ -35,6 +35,8 @@ class Process:
     def enter(self) -> str:
         """A new owner. Raises HomeError, StoreError: the home cannot be written."""
         if self._folder is not None and (self._lock is None or not Path(self._lock.lock_file).exists()):
+            if self._lock is not None:
+                self._lock.release()
             self._lock = self._locked(self._folder)
         self._made += 1
         owner = f"{self._home}:{self._name}:{self._made}"

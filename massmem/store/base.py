@@ -156,9 +156,9 @@ class SessionStore(Protocol):
     async def begin_turn(
         self, session_id: str, turn: int, events: Sequence[Event], lease: Lease, known: Mark
     ) -> list[int] | None:
-        """`acquire_lease` and `append` in one transaction, for who knows the session as it was with this mark.
+        """Take a lease that nobody has, and `append`, in one transaction, for who knows the session by this mark.
 
-        None: it has another mark by now, or somebody else has the lease; nothing was done.
+        None: it has another mark by now, or somebody has the lease, expired or not; nothing was done.
         """
         ...
 

@@ -147,7 +147,7 @@ class SqlStore:
     ) -> list[int] | None:
         name = clean_text(session_id)
         appending = Appending(self._dialect, name, turn, [payload(event) for event in events])
-        taken = state.lease(self._dialect, name, clean_text(lease.owner), lease.seconds)
+        taken = state.lease(self._dialect, name, clean_text(lease.owner), lease.seconds, since=state.LONG)
 
         def change(connection: sa.Connection) -> list[int] | None:
             self._dialect.lock(connection, name)

@@ -13,6 +13,9 @@ from massmem.store.rows import clean, leased
 from massmem.store.schema import SESSION, chat_sessions, events, leases, session_state
 from massmem.store.sessions import DELETING
 
+LONG = 1e9
+"""Seconds for which no lease has been expired."""
+
 GET_STATE = Statement(sa.select(session_state).where(session_state.c.session_id == SESSION))
 OWNER = Statement(sa.select(leases.c.owner).where(leases.c.session_id == SESSION))
 _OWNER = sa.bindparam("of_owner", type_=sa.Text)
@@ -56,12 +59,13 @@ def statements(dialect: Dialect) -> StateStatements:
     )
 
 
-def lease(dialect: Dialect, session_id: str, owner: str, seconds: float) -> Row:
+def lease(dialect: Dialect, session_id: str, owner: str, seconds: float, since: float = 0) -> Row:
+    """since: what somebody else has is free when it expired so many seconds ago."""
     return {
         "of_session": session_id,
         "of_owner": owner,
         "until": dialect.ahead(seconds),
-        "now": dialect.ahead(0),
+        "now": dialect.ahead(-since),
     }
 
 

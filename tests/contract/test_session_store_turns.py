@@ -86,12 +86,14 @@ async def test_no_turn_begins_where_somebody_else_was(store: SessionStore) -> No
     assert await log(store) == [1, 2]
 
 
-async def test_a_lease_that_has_expired_is_taken_with_a_turn(store: SessionStore) -> None:
+async def test_no_turn_begins_with_a_lease_that_somebody_let_expire(store: SessionStore) -> None:
     await store.create_session(session())
     assert await store.acquire_lease("session_a", "you", 0.05)
     await asyncio.sleep(0.1)
+    assert await store.begin_turn("session_a", 1, [begin("ann")], ME, await marked(store)) is None
+    assert await store.lease_owner("session_a") == "you"
+    assert await store.acquire_lease("session_a", "me", 60)
     assert await store.begin_turn("session_a", 1, [begin("ann")], ME, await marked(store)) == [1]
-    assert await store.lease_owner("session_a") == "me"
 
 
 async def test_whoever_has_lost_the_lease_ends_no_turn(store: SessionStore) -> None:

@@ -1,6 +1,7 @@
 """massmem without a question on a terminal: the real program, typed at."""
 
 import contextlib
+import json
 import re
 import stat
 import subprocess
@@ -10,10 +11,10 @@ from pathlib import Path
 import pexpect
 import psutil
 import pytest
-from filelock import FileLock
 
 from tests.e2e.test_terminal import ending, terminal
 from tests.support.cli import COMMAND, massmem, script, write_team
+from tests.support.owners import taken
 
 pytestmark = pytest.mark.slow
 
@@ -306,8 +307,7 @@ def test_another_process_has_the_session(team: str, home: Path):
     ran = massmem("--config", team, "--output", "json", "Why?")
     assert ran.returncode == 0
     child = talk("--config", team, "--continue")
-    (lock,) = (home / ".massmem" / "locks").glob("session*.lock")
-    with FileLock(lock):
+    with taken(home / ".massmem", json.loads(ran.stdout)["session_id"]):
         child.send("And then?\r")
         child.expect("waiting for it to end")
         child.sendintr()

@@ -21,6 +21,7 @@ from massmem.registry import Registry, entry_of
 from massmem.store import open_store
 from massmem.store.base import SessionStore
 from tests.contract.test_session_store import done, session
+from tests.support.owners import taken
 from tests.support.sample_turn import begin, whole_turn
 
 CONFIG = """
@@ -217,8 +218,6 @@ def test_after_deletion_nothing_is_left(sessions: Command, home: Path, tmp_path:
     other_run.mkdir()
     (other_run / "massmem.log").write_text(f"DEBUG {SKY}")
     folder = home / ".massmem"
-    (folder / "locks").mkdir(exist_ok=True)
-    (folder / "locks" / f"{TRIP}.lock").touch()
     (folder / "logs").mkdir(exist_ok=True)
     (folder / "logs" / "massmem.log").write_text(f"WARNING of {SKY}\nWARNING of {TRIP}\n")
     (folder / "sessions.json.damaged-1").write_text(f"{TRIP} Xanadustadt")
@@ -259,8 +258,7 @@ def test_a_memory_that_is_in_use_stops_the_deletion_before_it_begins(sessions: C
 
 
 def test_a_session_in_use_is_left(sessions: Command, home: Path) -> None:
-    (home / ".massmem" / "locks").mkdir(exist_ok=True)
-    with FileLock(home / ".massmem" / "locks" / f"{TRIP}.lock"):
+    with taken(home / ".massmem", TRIP):
         out, err = sessions("delete", TRIP, SKY, "--yes", "--json", code=3)
     assert json.loads(out)["deleted"] == [SKY]
     assert json.loads(out)["busy"] == [TRIP]

@@ -48,17 +48,14 @@ local function touch(session, ttl)
   redis.call('ZADD', P .. 'all:expiry', ttl > 0 and milliseconds() + ttl or '+inf', session)
 end
 
--- Take the lease, or, with 0 for `milliseconds`, let go of it; false when somebody else has it.
-local function lease(session, owner, milliseconds, now)
-  local key = P .. 'lease:' .. session
+-- Take the lease, or, with 0 for `ms`, let go of it; false when somebody else has it.
+-- expired: take it also from whoever has it no longer than until now.
+local function lease(session, owner, ms, expired)
+  local key, now = P .. 'lease:' .. session, milliseconds()
   local held = redis.call('HMGET', key, 'owner', 'until')
-  local free = not held[1] or held[1] == owner
-  if milliseconds == 0 then
-    if free then redis.call('DEL', key) end
-    return free
-  end
-  if not free and tonumber(held[2]) > now then return false end
-  redis.call('HSET', key, 'owner', owner, 'until', now + milliseconds)
+  if held[1] and held[1] ~= owner and not (expired and tonumber(held[2]) <= now) then return false end
+  if ms == 0 then redis.call('DEL', key)
+  else redis.call('HSET', key, 'owner', owner, 'until', now + ms) end
   return true
 end
 
@@ -84,11 +81,11 @@ local key, writers = P .. 'session:' .. ARGV[1], P .. 'writers:' .. ARGV[1]
 local last = redis.call('HGET', writers, ARGV[3])
 if last and string.match(last, '^%S+') == ARGV[4] then return 1 end
 if (redis.call('HGET', key, 'version') or '') ~= ARGV[2] then return 0 end
-local now = milliseconds()
-if ARGV[6] ~= '' and not lease(ARGV[1], ARGV[6], tonumber(ARGV[7]), now) then return 2 end
+if ARGV[6] ~= '' and not lease(ARGV[1], ARGV[6], tonumber(ARGV[7]), false) then return 2 end
 if ARGV[2] == '' then drop(ARGV[1]) end
 apply(8)
 redis.call('HSET', key, 'version', ARGV[4])
+local now = milliseconds()
 if redis.call('HLEN', writers) > 32 then
   local all = redis.call('HGETALL', writers)
   for i = 1, #all, 2 do
@@ -154,7 +151,7 @@ return #found
 ACQUIRE = f"""{_COMMON}
 -- session, owner, milliseconds, ttl
 if redis.call('EXISTS', P .. 'session:' .. ARGV[1]) == 0 then return -1 end
-if not lease(ARGV[1], ARGV[2], tonumber(ARGV[3]), milliseconds()) then return 0 end
+if not lease(ARGV[1], ARGV[2], tonumber(ARGV[3]), true) then return 0 end
 touch(ARGV[1], tonumber(ARGV[4]))
 return 1
 """
