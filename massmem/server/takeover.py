@@ -58,7 +58,7 @@ class Takeover:
         if self._turns.stopping:
             return
         try:
-            session = await self._turns.session(record.session_id, record.user_id)
+            session = await self._turns.session(record.session_id, record.user_id, anew=True)
         except SessionBusyError:
             return
         if await self._was_cut_off(session):

@@ -150,13 +150,13 @@ class Turns:
             raise InputError(f"there is no team {question.team[:100]!r}", "see which are configured")
         return await Session.of(self._teams[question.team], question.session_id, question.owner)
 
-    async def session(self, session_id: str, owner: str) -> Session:
-        """The session on the team that it has had so far. Raises UnknownSessionError, StoreError."""
-        session = await Session.of(self._teams[""], session_id, owner)
+    async def session(self, session_id: str, owner: str, *, anew: bool = False) -> Session:
+        """The session on the team that it has had so far. Raises as Session.of."""
+        session = await Session.of(self._teams[""], session_id, owner, anew=anew)
         for team in self._teams.values():
             if team is not self._teams[""] and session.config_path == team.config.source:
                 await session.close()
-                return await Session.of(team, session_id, owner)
+                return await Session.of(team, session_id, owner, anew=anew)
         return session
 
     def _start(
