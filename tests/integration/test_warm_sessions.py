@@ -1,7 +1,7 @@
 """Sessions that a service keeps between their turns: fast while nobody else is there, and right when somebody is."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ async def turns(team: Team) -> list[TurnRecord]:
 
 
 @contextmanager
-def statements() -> Iterator[list[str]]:
+def statements() -> Generator[list[str]]:
     found: list[str] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:

@@ -1,7 +1,7 @@
 """A session that another process is said to run a turn of."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from massmem.store.base import SessionStore
 
 
 @contextmanager
-def taken(home: Path, session_id: str) -> Iterator[None]:
+def taken(home: Path, session_id: str) -> Generator[None]:
     """home: massmem's folder, with the database in it. For tests that run no event loop."""
     process = Process(home)
     owner = process.enter()
