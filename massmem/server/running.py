@@ -21,9 +21,9 @@ class Running:
         self.request = request
         self.question = question
         self._events: list[Numbered] = []
-        self._done = False
         self._error: Exception | None = None
-        self._news = asyncio.Event()
+        self._news: asyncio.Event | None = None
+        self._ended = asyncio.Event()
         self._session: Session | None = None
         self._stopped = False
 
@@ -51,29 +51,31 @@ class Running:
 
     def end(self, error: Exception | None = None) -> None:
         """Nothing more comes. error: raised for whoever follows, after what came."""
-        self._done, self._error = True, error
+        self._error = error
+        self._ended.set()
         self._wake()
 
-    async def follow(self, after: int = 0) -> AsyncGenerator[Numbered, None]:
-        """Events with a number > after, as they come. Raises what ended the turn."""
+    async def follow(self, *, live: bool) -> AsyncGenerator[Numbered, None]:
+        """The events; live: as they come, else once all are there. Raises what ended the turn."""
+        if not live:
+            await self._ended.wait()
         seen = 0
         while True:
-            news = self._news
             while seen < len(self._events):
-                seq, event = self._events[seen]
+                yield self._events[seen]
                 seen += 1
-                if seq > after:
-                    yield seq, event
-            if self._done:
-                if self._error is not None:
-                    raise self._error
-                return
-            if seen == len(self._events):
-                await news.wait()
+            if self._ended.is_set():
+                break
+            if self._news is None:
+                self._news = asyncio.Event()
+            await self._news.wait()
+        if self._error is not None:
+            raise self._error
 
     def _wake(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+        if self._news is not None:
+            self._news.set()
+            self._news = None
 
 
 def ends(event: Event) -> bool:

@@ -62,8 +62,10 @@ class Turns:
     def runs(self, session_id: str) -> bool:
         return session_id in self._running
 
-    async def ask(self, question: Question) -> AsyncGenerator[Numbered, None]:
+    async def ask(self, question: Question, *, live: bool = True) -> AsyncGenerator[Numbered, None]:
         """Ask, unless this was asked before under its name, and follow what becomes of it.
+
+        live False: the events are wanted once the turn has ended; whoever waits is not woken for each of them.
 
         Raises, also while it is followed:
             TooMuch: the user, or all of them, ask for too much, or this process is about to end.
@@ -81,7 +83,7 @@ class Turns:
                 running = self._begin(question)
             elif not running.asks(question.text, question.request):
                 raise SessionBusyError("another question to this session is under way")
-            async with aclosing(running.follow()) as events:
+            async with aclosing(running.follow(live=live)) as events:
                 async for each in events:
                     yield each
         except AskedBeforeError as e:

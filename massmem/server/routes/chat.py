@@ -35,7 +35,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 async def chat(body: ChatRequest, caller: Authorized, key: RequestKey = None) -> Response:
     """Ask, or reply to what was asked for, and wait for the answer. A session that is not there is made."""
     question = _question(body, caller, key)
-    found = await outcome(question.session_id, caller.service.turns.ask(question))
+    found = await outcome(question.session_id, caller.service.turns.ask(question, live=False))
     return as_json(chat_answer(found, caller.service.warning), nulls=True)
 
 

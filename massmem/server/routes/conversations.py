@@ -75,5 +75,5 @@ async def query(body: QueryRequest, caller: Authorized, key: RequestKey = None) 
     """Ask the team, and wait for its answer. A session that is not there is made."""
     session_id = session_for(caller, body.session_id, key)
     question = Question(caller.sub, session_id, body.query, request_name(key), body.team)
-    found = await outcome(session_id, caller.service.turns.ask(question))
+    found = await outcome(session_id, caller.service.turns.ask(question, live=False))
     return as_json(query_answer(body.query, found, caller.service.warning), nulls=True)
