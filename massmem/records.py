@@ -99,6 +99,19 @@ class MessageRecord(_Record):
     created_at: datetime
 
 
+class MessageToRecord(_Record):
+    """A message with what its session says about remembering it.
+
+    group: see SessionRecord.memory_group. params: values that stay in the session, by name. winner: of the message's
+    turn, None while that is not complete.
+    """
+
+    message: MessageRecord
+    group: str = ""
+    params: dict[str, Any] = Field(default_factory=dict[str, Any], repr=False)
+    winner: str | None = None
+
+
 class TurnRecord(_Record):
     """One row of turns. answer is the final answer once status is completed."""
 

@@ -13,7 +13,7 @@ from massmem.memory.finding import Finder, Vector
 from massmem.memory.index.payload import to_memory
 from massmem.memory.index.point_ids import message_number
 from massmem.memory.memories import Episode, Fact, Memory, MemoryStats, Recalled, Selection, Wanted
-from massmem.memory.persistent import Scope
+from massmem.memory.persistent import Scope, Won
 from massmem.memory.rows import MOST_ROWS, Rows
 from massmem.memory.writing import Vectors, Writer
 
@@ -69,8 +69,8 @@ class IndexedMemory:
         """For an extractor: what need not be found again. Safe to use from any thread until the memory is closed."""
         return Known(self._index, self._query_vector)
 
-    async def complete_turn(self, session_id: str, turn: int, winner: str) -> None:
-        await asyncio.to_thread(self._writer.complete_turn, session_id, turn, winner)
+    async def complete_turns(self, won: Sequence[Won]) -> None:
+        await asyncio.to_thread(self._writer.complete_turns, won)
 
     async def recall(self, query: str, scope: Scope, wanted: Wanted) -> Recalled:
         return await asyncio.to_thread(self._recall, query, scope, wanted)

@@ -16,7 +16,7 @@ class Episode:
 
     position: its place among the recorded messages of the session, from 0 and without gaps, so that neighbours are
     known. turn: when it was said. agent_id: who said it, USER for the user. won: the turn had ended when this was
-    recorded, and this agent had won it; `complete_turn` says so later otherwise. group: the configured session_name,
+    recorded, and this agent had won it; `complete_turns` says so later otherwise. group: the configured session_name,
     under which other sessions find it, "" for none. private: nobody but its agent ever sees it, whoever wins.
     """
 

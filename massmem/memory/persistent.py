@@ -38,6 +38,10 @@ class Scope:
         return not under_way and (memory.agent_id == USER or won)
 
 
+Won = tuple[str, int, str]
+"""A turn that is complete: its session, its number and the agent that won it."""
+
+
 class PersistentMemory(Protocol):
     """Searchable memories. Writing the same thing twice stores it once: ids are derived from what is stored.
 
@@ -61,8 +65,8 @@ class PersistentMemory(Protocol):
         """
         ...
 
-    async def complete_turn(self, session_id: str, turn: int, winner: str) -> None:
-        """The turn is over and `winner` won it: what it said in that turn becomes visible to the other agents."""
+    async def complete_turns(self, won: Sequence[Won]) -> None:
+        """The turns are over: what each winner said in its turn becomes visible to the other agents."""
         ...
 
     async def sync(self) -> None:

@@ -31,6 +31,8 @@ MOST_ROWS = 1_000_000
 """About 50 MB; then the cache starts again."""
 
 _MOST_ABSENT = 50_000
+_MOST_WON = 10_000
+"""The last turns that were won: what is read from the index at that very moment may not know it yet."""
 
 _FEW_NEW = 4096
 """New rows that are looked up one by one before they are sorted in."""
@@ -58,7 +60,7 @@ class Rows:
         self._speakers: dict[str, int] = {}
         self._labels: list[int] = []
         self._own = 0
-        self._won: set[tuple[str, int, str]] = set()
+        self._won: dict[tuple[str, int, str], None] = {}
         self._forgot = False
 
     def __len__(self) -> int:
@@ -204,13 +206,14 @@ class Rows:
             speakers=tuple(names[i] for i in present.tolist()),
         )
 
-    def set_won(self, session_id: str, turn: int, agent_id: str) -> None:
+    def set_won(self, turn: tuple[str, int, str], ids: Iterable[int]) -> None:
+        """turn: session, number and winner. ids: of what others see from now on."""
         with self._lock:
-            self._won.add((session_id, turn, agent_id))
-            table = self._table[: len(self)]
-            session, agent = self._sessions.get(session_id, -1), self._speakers.get(agent_id, -1)
-            of_turn = (table["session"] == session) & (table["turn"] == turn) & (table["speaker"] == agent)
-            table["won"][of_turn & (table["flags"] & PRIVATE == 0)] = 1
+            self._won[turn] = None
+            if len(self._won) > _MOST_WON:
+                del self._won[next(iter(self._won))]
+            at = self._places(np.fromiter(ids, np.int64))
+            self._table["won"][at[at >= 0]] = 1
 
     def clear(self) -> None:
         with self._lock:

@@ -1,7 +1,6 @@
 """Writing memories: each message as passages, each fact as it is; what is there already is left alone."""
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,8 @@ from massmem.memory.index import payload
 from massmem.memory.index.point_ids import fact_id, message_number
 from massmem.memory.index.visible import Point
 from massmem.memory.memories import Episode, Fact, Selection
-from massmem.memory.places import Places
+from massmem.memory.persistent import Won
+from massmem.memory.places import Places, Plan
 from massmem.memory.ranking.text import document_vector, terms
 from massmem.memory.restated import restated
 from massmem.memory.rows import Rows
@@ -38,9 +38,19 @@ class Writer:
         self._lock = Lock()
 
     def record(self, episodes: Sequence[Episode]) -> None:
+        by_session: dict[str, list[Episode]] = {}
+        for episode in episodes:
+            by_session.setdefault(episode.session_id, []).append(episode)
         with self._lock:
-            for session_id, of_session in groupby(sorted(episodes, key=_session), _session):
-                self._record(session_id, list(of_session))
+            plans = {session_id: self._places.plan(session_id, said) for session_id, said in by_session.items()}
+            self._write(plans)
+            for session_id, plan in plans.items():
+                self._places.took(session_id, plan)
+            if outdated := [point_id for plan in plans.values() for point_id in plan.outdated]:
+                self._index.delete(Selection(ids=tuple(map(str, outdated))), erase=False)
+            for session_id, said in by_session.items():
+                messages = plans[session_id].messages
+                self._win(episode for episode in said if message_number(episode.message_id) not in messages)
 
     def add_facts(self, facts: Sequence[Fact]) -> int:
         by_id = {fact_id(fact.session_id, fact.agent_id, normalised(fact.text)): fact for fact in facts}
@@ -60,9 +70,10 @@ class Writer:
     def sync(self) -> None:
         self._index.sync()
 
-    def complete_turn(self, session_id: str, turn: int, winner: str) -> None:
+    def complete_turns(self, won: Iterable[Won]) -> None:
         with self._lock:
-            self._set_won(session_id, turn, winner)
+            for turn in won:
+                self._set_won(*turn)
 
     def forget(self, selection: Selection) -> int:
         with self._lock:
@@ -70,18 +81,15 @@ class Writer:
             self._rows.clear()
             return self._index.delete(selection)
 
-    def _record(self, session_id: str, episodes: Sequence[Episode]) -> None:
-        plan = self._places.plan(session_id, episodes)
-        said = [terms(passage.text) for passage in plan.passages.values()]
+    def _write(self, plans: Mapping[str, Plan]) -> None:
+        """All of them together: one call of the embedder, one of the index."""
+        passages = {point_id: passage for plan in plans.values() for point_id, passage in plan.passages.items()}
+        said = [terms(passage.text) for passage in passages.values()]
         stored = [
             payload.of_passage(passage.episode, passage.text, found, passage.position, self._count)
-            for passage, found in zip(plan.passages.values(), said, strict=True)
+            for passage, found in zip(passages.values(), said, strict=True)
         ]
-        self._store([*plan.passages], said, stored)
-        self._places.took(session_id, plan)
-        if plan.outdated:
-            self._index.delete(Selection(ids=tuple(map(str, plan.outdated))), erase=False)
-        self._win(episode for episode in episodes if message_number(episode.message_id) not in plan.messages)
+        self._store([*passages], said, stored)
 
     def _store(self, ids: Sequence[int], said: Sequence[Sequence[str]], payloads: Sequence[dict[str, Any]]) -> None:
         """said: the terms of each text."""
@@ -98,9 +106,4 @@ class Writer:
             self._set_won(session_id, turn, agent_id)
 
     def _set_won(self, session_id: str, turn: int, agent_id: str) -> None:
-        self._index.set_won(session_id, turn, agent_id)
-        self._rows.set_won(session_id, turn, agent_id)
-
-
-def _session(episode: Episode) -> str:
-    return episode.session_id
+        self._rows.set_won((session_id, turn, agent_id), self._index.set_won(session_id, turn, agent_id))

@@ -197,15 +197,16 @@ async def by_words(store: "SessionStore", query: str, scope: Scope, wanted: Want
         StoreError: the log cannot be read.
     """
     sessions = None if scope.everywhere else [scope.session_id]
-    messages = await without_values(store, await store.search_text(query, sessions, _BY_WORDS))
-    won = await store.winners(list({m.session_id for m in messages}))
+    hits = [message.id for message in await store.search_text(query, sessions, _BY_WORDS)]
+    found = {each.message.id: each for each in await store.messages_to_record(hits)}
+    messages = without_values(found[hit] for hit in hits if hit in found)
     chosen: list[Memory] = []
     left = wanted.tokens
     for message in messages:
         if is_tool_use(message):
             continue
         memory = _as_memory(message)
-        shared = not is_ballot(message) and won.get((memory.session_id, memory.turn)) == memory.agent_id
+        shared = not is_ballot(message) and found[message.id].winner == memory.agent_id
         allowed = scope.allows(memory, won=shared)
         cost = estimate_tokens(render([Quote(memory)], scope.agent_id))
         if not allowed or message.id in wanted.without or cost > left:

@@ -12,6 +12,7 @@ from massmem.records import (
     LogEntry,
     MessageKind,
     MessageRecord,
+    MessageToRecord,
     RecordingCounts,
     RecordingKind,
     RecordingRecord,
@@ -193,6 +194,10 @@ class SessionStore(Protocol):
 
     async def messages_by_id(self, ids: Sequence[str]) -> list[MessageRecord]:
         """Those of the messages that exist, oldest first within a session."""
+        ...
+
+    async def messages_to_record(self, ids: Sequence[str]) -> list[MessageToRecord]:
+        """As `messages_by_id`, with what decides how each is remembered."""
         ...
 
     async def turn_messages(self, session_id: str, turn: int) -> list[MessageRecord]:

@@ -3,9 +3,10 @@
 import sqlalchemy as sa
 
 from massmem.messages import clean_text
+from massmem.records import MessageRecord, MessageToRecord
 from massmem.store import recordings, sessions
 from massmem.store.prepared import Row, Statement
-from massmem.store.schema import CONVERSATION, SESSION, SUMMARIES, chat_messages
+from massmem.store.schema import CONVERSATION, SESSION, SUMMARIES, chat_messages, chat_sessions, session_state, turns
 from massmem.store.turn_rows import STANDS
 
 _m = chat_messages.c
@@ -28,6 +29,17 @@ PAGE = Statement(_OF_SESSION.where(_m.seq > sa.bindparam("after", type_=sa.Integ
 BY_ID = Statement(
     ANY.where(_m.id.in_(sa.bindparam("of_messages", expanding=True))).order_by(_m.id), lists=["of_messages"]
 )
+TO_RECORD = Statement(
+    ANY.add_columns(chat_sessions.c.memory_group, session_state.c.params_json, turns.c.winner)
+    .join(chat_sessions, chat_sessions.c.session_id == _m.session_id)
+    .outerjoin(session_state, session_state.c.session_id == _m.session_id)
+    .outerjoin(
+        turns, sa.and_(turns.c.session_id == _m.session_id, turns.c.turn == _m.turn, turns.c.status == "completed")
+    )
+    .where(_m.id.in_(sa.bindparam("of_messages", expanding=True)))
+    .order_by(_m.id),
+    lists=["of_messages"],
+)
 OF_TURN = Statement(ANY.where(recordings.OF_TURN).order_by(_m.seq))
 TALK = Statement(_TALK)
 SAID = Statement(sessions.for_owner(_TALK))
@@ -41,3 +53,8 @@ SUMMARY = Statement(
 def newest(session_id: str, before: int | None, most: int) -> Row:
     """The parameters of TALK, and with of_owner those of SAID."""
     return {"of_session": clean_text(session_id), "before": _LAST if before is None else before, "most": most}
+
+
+def to_record(row: Row) -> MessageToRecord:
+    group, params, winner = (row.pop(name) for name in ("memory_group", "params_json", "winner"))
+    return MessageToRecord(message=MessageRecord(**row), group=group, params=params or {}, winner=winner)

@@ -21,6 +21,7 @@ from massmem.records import (
     ListedSession,
     LogEntry,
     MessageRecord,
+    MessageToRecord,
     RecordingCounts,
     RecordingKind,
     RecordingRecord,
@@ -47,8 +48,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ATTEMPTS = 5
-WRITES = "massmem_writes"
-"""The execution option of connections that write."""
+WRITES = "massmem_writes"  # the execution option of connections that write
 
 _UNDONE = 1_000  # messages of undone turns may match a query better without keeping others from being found
 
@@ -192,6 +192,10 @@ class SqlStore:
     async def messages_by_id(self, ids: Sequence[str]) -> list[MessageRecord]:
         found = await self._read(message_rows.BY_ID, of_messages=ids) if ids else []
         return [MessageRecord(**row) for row in found]
+
+    async def messages_to_record(self, ids: Sequence[str]) -> list[MessageToRecord]:
+        found = await self._find(message_rows.TO_RECORD, of_messages=ids) if ids else []
+        return [message_rows.to_record(row) for row in found]
 
     async def turn_messages(self, session_id: str, turn: int) -> list[MessageRecord]:
         found = await self._read(message_rows.OF_TURN, of_session=clean_text(session_id), of_turn=turn)

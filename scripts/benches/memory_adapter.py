@@ -77,7 +77,7 @@ class Team(_Opened):
 
     def complete(self, turn: int, winner: str | None) -> None:
         if winner is not None:
-            self._run(self._memory.complete_turn(_SESSION, turn, winner))
+            self._run(self._memory.complete_turns([(_SESSION, turn, winner)]))
 
     def context(self, agent: str, turn: int, query: str) -> str:
         """With room for everything that may be seen: what is asked is who sees what, not what comes first."""

@@ -78,7 +78,7 @@ class Massmem:
         await self._memory.record([episode])
 
     async def complete(self, turn: int, winner: str) -> None:
-        await self._memory.complete_turn(SESSION, turn, winner)
+        await self._memory.complete_turns([(SESSION, turn, winner)])
 
     async def shown(self, agent: str, turn: int, query: str) -> str:
         return (await self._memory.recall(query, Scope(SESSION, agent, turn), _ROOM)).text

@@ -14,7 +14,7 @@ from massmem.errors import SessionBusyError, SessionExistsError, StoreError
 from massmem.events import AgentDelta, Event, now
 from massmem.memory.memories import USER, Selection
 from massmem.messages import clean_text
-from massmem.records import MessageRecord, RecordingRecord, SessionRecord
+from massmem.records import MessageRecord, RecordingRecord, SessionRecord, SessionState
 from massmem.store import open_store
 from massmem.store.base import SessionStore
 from tests.support.sample_turn import START, answer, ballot, begin, event, other_ends, whole_turn
@@ -483,6 +483,25 @@ async def test_winners_and_groups(store: SessionStore) -> None:
     await store.set_memory_group("b", "other\ud800")
     found = [await store.get_session(name) for name in ("a", "b")]
     assert [s and s.memory_group for s in found] == ["project", "other\ufffd"]
+
+
+async def test_what_is_to_be_recorded_comes_with_what_its_session_says_of_it(store: SessionStore) -> None:
+    await store.create_session(session("a").model_copy(update={"memory_group": "project"}))
+    await store.create_session(session("b"))
+    await store.append("a", 1, whole_turn())
+    await store.append("a", 2, [begin("ann")], SessionState(params={"order_id": "A-17"}))
+    await store.append("b", 1, [begin("ann")])
+    said = [*await everything(store, "a"), *await everything(store, "b")]
+    found = await store.messages_to_record([m.id for m in reversed(said)])
+    assert [each.message for each in found if each.message.session_id == "a"] == said[:-1]
+    assert [each.message for each in found if each.message.session_id == "b"] == said[-1:]
+    assert {(each.message.session_id, each.message.turn, each.winner, each.group, *each.params) for each in found} == {
+        ("a", 1, "ann", "project", "order_id"),
+        ("a", 2, None, "project", "order_id"),
+        ("b", 1, None, ""),
+    }
+    assert "A-17" not in repr(found)
+    assert await store.messages_to_record([]) == await store.messages_to_record(["unknown"]) == []
 
 
 async def test_messages_are_found_by_their_words(store: SessionStore) -> None:

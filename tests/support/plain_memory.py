@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from massmem.errors import InputError, MemoryUnavailable
 from massmem.memory.memories import Episode, Fact, Kind, Memory, MemoryStats, Recalled, Selection, Wanted
-from massmem.memory.persistent import PersistentMemory, Scope
+from massmem.memory.persistent import PersistentMemory, Scope, Won
 
 
 @dataclass
@@ -54,10 +54,11 @@ class PlainMemory:
             self._add("fact", f"{f.session_id}/{f.agent_id}/{f.text}", f, f.message_ids)
         return len(self.found) - before
 
-    async def complete_turn(self, session_id: str, turn: int, winner: str) -> None:
+    async def complete_turns(self, won: Sequence[Won]) -> None:
         self._check()
-        self.won.add((session_id, turn, winner))
-        self._keep(f"won {session_id} {turn} {winner}")
+        for session_id, turn, winner in won:
+            self.won.add((session_id, turn, winner))
+            self._keep(f"won {session_id} {turn} {winner}")
 
     async def sync(self) -> None:
         self._check()

@@ -21,13 +21,13 @@ from massmem.memory.index.visible import (
     Span,
     Visible,
     nearest_among,
-    of_turn,
     possible,
     seen_by,
     selected,
     settled,
     stored,
     told,
+    unseen,
 )
 from massmem.memory.memories import Selection
 
@@ -109,20 +109,21 @@ class EmbeddedIndex:
             records = shard.retrieve(list(possible(ids).ids), True, False)
             return {record.id: record.payload or {} for record in records if isinstance(record.id, int)}
 
-    def set_won(self, session_id: str, turn: int, agent_id: str) -> None:
-        """What this agent said in this turn may be seen by the others from now on."""
+    def set_won(self, session_id: str, turn: int, agent_id: str) -> list[int]:
+        """What this agent said in this turn may be seen by the others from now on; returns the ids of what changed."""
         with self._shard.writing() as shard:
             request = edge.ScrollRequest(
-                limit=_ALL, filter=_filter(of_turn(session_id, turn, agent_id)), with_payload=["group", "f"]
+                limit=_ALL, filter=_filter(unseen(session_id, turn, agent_id)), with_payload=["group", "f"]
             )
-            ids_of: dict[str, list[edge.PointId]] = {}
+            ids_of: dict[str, list[int]] = {}
             for record in shard.scroll(request)[0]:
                 payload = record.payload or {}
                 if not is_private(payload):
-                    ids_of.setdefault(payload.get("group", ""), []).append(record.id)
+                    ids_of.setdefault(payload.get("group", ""), []).append(_id(record))
             for group, ids in ids_of.items():
                 seen = seen_by({"run_id": session_id, "agent_id": agent_id, "group": group, "won": True})
-                shard.update(edge.UpdateOperation.set_payload(ids, {"won": True, "seen": seen}))
+                shard.update(edge.UpdateOperation.set_payload([*ids], {"won": True, "seen": seen}))
+            return [point_id for ids in ids_of.values() for point_id in ids]
 
     def page(self, selection: Selection, limit: int, offset: int = 0) -> list[tuple[int, dict[str, Any]]]:
         """Id and payload, newest first."""

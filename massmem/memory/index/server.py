@@ -23,13 +23,13 @@ from massmem.memory.index.visible import (
     Span,
     Visible,
     nearest_among,
-    of_turn,
     possible,
     seen_by,
     selected,
     settled,
     stored,
     told,
+    unseen,
 )
 from massmem.memory.memories import Selection
 from massmem.redact import redact
@@ -108,16 +108,17 @@ class ServerIndex:
             records = self._client.retrieve(self._collection, wanted, with_payload=True, with_vectors=False)
         return {_id(record.id): record.payload or {} for record in records}
 
-    def set_won(self, session_id: str, turn: int, agent_id: str) -> None:
-        ids_of: dict[str, list[Any]] = {}
-        for record in chain.from_iterable(self._scrolled(of_turn(session_id, turn, agent_id), ["group", "f"])):
+    def set_won(self, session_id: str, turn: int, agent_id: str) -> list[int]:
+        ids_of: dict[str, list[int]] = {}
+        for record in chain.from_iterable(self._scrolled(unseen(session_id, turn, agent_id), ["group", "f"])):
             payload = record.payload or {}
             if not is_private(payload):
                 ids_of.setdefault(payload.get("group", ""), []).append(_id(record.id))
         for group, ids in ids_of.items():
             seen = seen_by({"run_id": session_id, "agent_id": agent_id, "group": group, "won": True})
             with self._failures():
-                self._client.set_payload(self._collection, {"won": True, "seen": seen}, points=ids, wait=True)
+                self._client.set_payload(self._collection, {"won": True, "seen": seen}, points=[*ids], wait=True)
+        return [point_id for ids in ids_of.values() for point_id in ids]
 
     def page(self, selection: Selection, limit: int, offset: int = 0) -> list[tuple[int, dict[str, Any]]]:
         ids = self._ordered(selected(selection), offset + limit, newest_first=True)[offset:]

@@ -138,8 +138,10 @@ def settled(found: Sequence[tuple[int, int]], ties: Iterable[int], *, newest_fir
     return [point_id for _, point_id in sorted(whole, reverse=newest_first)][: len(found)]
 
 
-def of_turn(session_id: str, turn: int, agent_id: str) -> All:
-    return All((OneOf("run_id", (session_id,)), OneOf("agent_id", (agent_id,)), Span("turn", turn, turn)))
+def unseen(session_id: str, turn: int, agent_id: str) -> All:
+    """What the agent said in this turn, as long as only itself sees it."""
+    alone = OneOf("seen", (_seen(agent_id, session_id),))
+    return All((alone, OneOf("run_id", (session_id,)), Span("turn", turn, turn)))
 
 
 def stored(payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,11 +51,18 @@ def wait_before(attempt: int) -> timedelta:
 async def finished(
     store: "SessionStore", memory: PersistentMemory, rows: Sequence[RecordingRecord], reason: str | None = None
 ) -> None:
-    """Mark rows that the memory has stored; first they are on the disk, as the mark will be.
+    """Mark rows that the memory has stored; first they are on the disk, as the mark will be."""
+    await memory.sync()
+    await mark(store, memory, rows, reason)
+
+
+async def mark(
+    store: "SessionStore", memory: PersistentMemory, rows: Sequence[RecordingRecord], reason: str | None = None
+) -> None:
+    """For rows that are on the disk: they are done.
 
     In a memory that ends with this process they are only set aside for a run that keeps its memories.
     """
-    await memory.sync()
     if memory.temporary:
         reason = "kept for one run only: persistent_memory.on_disk is false"
     await store.finish_recordings(rows, reason, lasting=not memory.temporary)

@@ -1,37 +1,49 @@
 """Messages of the queue into memory, word for word, and the ends of turns."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from massmem.errors import EmbeddingError
-from massmem.memory.persistent import PersistentMemory
-from massmem.memory.recording.attempts import BAD_ROW, NOT_THE_ROW, Counts, failed, finished
+from massmem.memory.persistent import PersistentMemory, Won
+from massmem.memory.recording.attempts import BAD_ROW, NOT_THE_ROW, Counts, failed, finished, mark
 from massmem.memory.recording.private import without_values
-from massmem.memory.recording.recorded import episodes_of
-from massmem.records import RecordingKind, RecordingRecord
+from massmem.memory.recording.recorded import episodes_of, groups_of, winners_of
+from massmem.records import RecordingRecord
 
 if TYPE_CHECKING:
     from massmem.store.base import SessionStore
 
+_NO_MODEL = "no llm is configured for extraction"
 _ALL_ALIKE = 3
 """Texts in a row that an embedder refuses before it is taken to be away."""
 
 
 class EpisodeWriter:
-    """Records rows of the kinds "episode" and "complete"."""
+    """Records rows of the kinds "episode" and "complete", of any number of sessions.
+
+    Of the kind "extract" it is given those that no model is configured for.
+    """
 
     def __init__(self, store: "SessionStore", memory: PersistentMemory) -> None:
         self._store = store
         self._memory = memory
 
-    async def write(self, kind: RecordingKind, rows: Sequence[RecordingRecord], counts: Counts) -> None:
+    async def write(self, rows: Sequence[RecordingRecord], counts: Counts) -> None:
         """Write and mark them. Raises MemoryUnavailable and StoreError; what is wrong with a row is kept with it."""
-        if kind == "episode":
-            await self._episodes(rows, counts)
-        else:
-            await self._completed(rows, counts)
+        said = await self._episodes([row for row in rows if row.kind == "episode"], counts)
+        ended = await self._completed([row for row in rows if row.kind == "complete"], counts)
+        idle = [row for row in rows if row.kind == "extract"]
+        if said or ended:
+            await self._memory.sync()
+        await asyncio.gather(  # one transaction
+            mark(self._store, self._memory, [*said, *ended]), self._store.finish_recordings(idle, _NO_MODEL)
+        )
+        counts.episodes += len(said)
+        counts.turns += len(ended)
 
-    async def _episodes(self, rows: Sequence[RecordingRecord], counts: Counts) -> None:
+    async def _episodes(self, rows: Sequence[RecordingRecord], counts: Counts) -> Sequence[RecordingRecord]:
+        """Returns the rows that are yet to be marked."""
         try:
             await self._write_episodes(rows)
         except EmbeddingError as e:
@@ -41,7 +53,8 @@ class EpisodeWriter:
         except BAD_ROW as e:
             await self._apart(rows, e, counts)
         else:
-            await self._done(rows, counts)
+            return rows
+        return ()
 
     async def _apart(self, rows: Sequence[RecordingRecord], error: Exception, counts: Counts) -> None:
         """Record the rows one by one, to find those that cannot be.
@@ -62,42 +75,36 @@ class EpisodeWriter:
             except BAD_ROW as e:
                 bad.append((row, e))
             else:
-                await self._done([row], counts)
+                await finished(self._store, self._memory, [row])
+                counts.episodes += 1
         for row, e in bad:
             away = isinstance(e, EmbeddingError) and counts.episodes == before
             await failed(self._store, row, e, counts, give_up=not away)
             if away:
                 raise e
 
-    async def _done(self, rows: Sequence[RecordingRecord], counts: Counts) -> None:
-        await finished(self._store, self._memory, rows)
-        counts.episodes += len(rows)
-
     async def _write_episodes(self, rows: Sequence[RecordingRecord]) -> None:
-        sessions = list(dict.fromkeys(row.session_id for row in rows))
-        found = await self._store.messages_by_id([row.message_id for row in rows])
-        messages = {m.id: m for m in await without_values(self._store, found)}
-        groups = {session_id: await group_of(self._store, session_id) for session_id in sessions}
-        episodes = episodes_of(rows, messages, await self._store.winners(sessions), groups)
-        if episodes:
+        if not rows:
+            return
+        found = await self._store.messages_to_record([row.message_id for row in rows])
+        messages = {message.id: message for message in without_values(found)}
+        if episodes := episodes_of(rows, messages, winners_of(found), groups_of(found)):
             await self._memory.record(episodes)
 
-    async def _completed(self, rows: Sequence[RecordingRecord], counts: Counts) -> None:
-        done: list[RecordingRecord] = []
-        for row in rows:
-            try:
-                await self._memory.complete_turn(row.session_id, row.turn, row.agent_id or "")
-            except NOT_THE_ROW:
-                raise
-            except BAD_ROW as e:
-                await failed(self._store, row, e, counts)
-            else:
-                done.append(row)
-        await finished(self._store, self._memory, done)
-        counts.turns += len(done)
+    async def _completed(self, rows: Sequence[RecordingRecord], counts: Counts) -> Sequence[RecordingRecord]:
+        """Returns the rows that are yet to be marked."""
+        try:
+            if rows:
+                await self._memory.complete_turns([_won(row) for row in rows])
+        except NOT_THE_ROW:
+            raise
+        except BAD_ROW as e:
+            if len(rows) == 1:
+                await failed(self._store, rows[0], e, counts)
+                return ()
+            return [each for row in rows for each in await self._completed([row], counts)]
+        return rows
 
 
-async def group_of(store: "SessionStore", session_id: str) -> str:
-    """The name under which other sessions find what is said in this one."""
-    session = await store.get_session(session_id)
-    return "" if session is None else session.memory_group
+def _won(row: RecordingRecord) -> Won:
+    return row.session_id, row.turn, row.agent_id or ""

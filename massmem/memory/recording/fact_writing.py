@@ -19,10 +19,9 @@ from massmem.events import now
 from massmem.memory.extraction.task import Extraction, Origin, RecordedMessage
 from massmem.memory.persistent import PersistentMemory
 from massmem.memory.recording.attempts import BAD_ROW, NOT_THE_ROW, Counts, failed, finished
-from massmem.memory.recording.episodes import group_of
 from massmem.memory.recording.forgotten import is_forgotten
 from massmem.memory.recording.private import without_values
-from massmem.memory.recording.recorded import Conversation, conversation_of
+from massmem.memory.recording.recorded import Conversation, conversation_of, groups_of, winners_of
 from massmem.memory.recording.results import Summarise, shortened
 from massmem.records import RecordingRecord
 
@@ -34,7 +33,6 @@ Extract = Callable[[Sequence[RecordedMessage], Origin], Awaitable[Extraction]]
 
 # After any other failure of a provider the next request would fare no better.
 _ITS_OWN_FAULT = (MalformedResponse, ContentRefused, ContextOverflow)
-_WITHOUT_MODEL = 128
 
 CLAIM = timedelta(minutes=10)
 """For how long a row is nobody else's while a model is asked about it: longer than that takes, or due after a kill."""
@@ -55,7 +53,7 @@ class _Kept:
 
 
 class FactWriter:
-    """Records rows of the kind "extract", one at a time. extract None: no model is configured, there is nothing to do.
+    """Records rows of the kind "extract", one at a time.
 
     summarise: for large results of tools. settings: of each agent, by its id.
     """
@@ -64,7 +62,7 @@ class FactWriter:
         self,
         store: "SessionStore",
         memory: PersistentMemory,
-        extract: Extract | None,
+        extract: Extract,
         summarise: Summarise | None,
         settings: Mapping[str, RecordingConfig],
     ) -> None:
@@ -77,19 +75,15 @@ class FactWriter:
 
     async def write_next(self, session_id: str | None, counts: Counts) -> bool:
         """Work on the oldest row that is due; whether to go on with the next."""
-        rows = await self._store.due_recordings("extract", 1 if self._extract else _WITHOUT_MODEL, session_id)
-        if rows and self._extract is None:
-            await self._store.finish_recordings(rows, "no llm is configured for extraction")
-        elif rows and self._extract is not None:
-            return await self._claimed(rows[0], self._extract, counts)
-        return bool(rows)
+        rows = await self._store.due_recordings("extract", 1, session_id)
+        return bool(rows) and await self._claimed(rows[0], counts)
 
-    async def _claimed(self, row: RecordingRecord, extract: Extract, counts: Counts) -> bool:
+    async def _claimed(self, row: RecordingRecord, counts: Counts) -> bool:
         async with self._claim(row) as mine:
             if not mine:
                 return True  # another process pays for this one
             try:
-                await self._facts(row, extract, counts)
+                await self._facts(row, counts)
             except NOT_THE_ROW:
                 raise
             except BAD_ROW as e:
@@ -110,7 +104,7 @@ class FactWriter:
                 with suppress(StoreError):  # then it is due when the claim ends
                     await self._store.release_recording(row)
 
-    async def _facts(self, row: RecordingRecord, extract: Extract, counts: Counts) -> None:
+    async def _facts(self, row: RecordingRecord, counts: Counts) -> None:
         kept = self._kept.setdefault((row.session_id, row.seq, row.agent_id), _Kept())
         if kept.found is None:
             conversation = await self._conversation(row, kept)
@@ -119,7 +113,7 @@ class FactWriter:
                 return
             # A repetition reads what was not read before, not what has given its facts already.
             messages = [m for m in conversation.messages if kept.unread is None or m.message_id in kept.unread]
-            kept.found = await extract(messages, conversation.origin)
+            kept.found = await self._extract(messages, conversation.origin)
         if await self._is_undone(row):
             await self._done(row, "the turn was undone")
             return
@@ -143,8 +137,9 @@ class FactWriter:
         self._kept.pop((row.session_id, row.seq, row.agent_id), None)
 
     async def _conversation(self, row: RecordingRecord, kept: _Kept) -> Conversation | None:
-        turn = await without_values(self._store, await self._store.turn_messages(row.session_id, row.turn))
+        of_turn = await self._store.turn_messages(row.session_id, row.turn)
+        read = await self._store.messages_to_record([message.id for message in of_turn])
+        turn, group = without_values(read), groups_of(read).get(row.session_id, "")
         settings = self._settings.get(row.agent_id or "", RecordingConfig())
         turn, kept.note = await shortened(turn, row, settings, self._summarise, kept.summaries)
-        winners = await self._store.winners([row.session_id])
-        return conversation_of(row, turn, settings, winners, await group_of(self._store, row.session_id))
+        return conversation_of(row, turn, settings, winners_of(read), group)

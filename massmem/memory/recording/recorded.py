@@ -1,14 +1,14 @@
 """What of the log becomes memories, and in which words. Pure: the same log always gives the same."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from massmem.config.models import RecordingConfig
 from massmem.memory.extraction.task import Origin, RecordedMessage
 from massmem.memory.memories import USER, Episode
-from massmem.records import MessageRecord, RecordingRecord
+from massmem.records import MessageRecord, MessageToRecord, RecordingRecord
 
 SHORTEST = 10
 """Characters below which nothing is worth remembering."""
@@ -27,6 +27,15 @@ class Conversation:
 
     origin: Origin
     messages: tuple[RecordedMessage, ...]
+
+
+def winners_of(found: Iterable[MessageToRecord]) -> Winners:
+    return {(each.message.session_id, each.message.turn): each.winner for each in found if each.winner is not None}
+
+
+def groups_of(found: Iterable[MessageToRecord]) -> dict[str, str]:
+    """By session: the name under which other sessions find what is said in it."""
+    return {each.message.session_id: each.group for each in found}
 
 
 def worth_recording(text: str) -> bool:

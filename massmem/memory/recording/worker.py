@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,8 @@ BATCH = 128
 """Episodes that are written at once."""
 
 _SAID: tuple[RecordingKind, ...] = ("episode", "complete")
+_GATHER = 0.1
+"""Seconds for which the background waits for more to write at once: what costs most is the way to the disk."""
 _LOOK_AGAIN = 30.0
 _MEMORY_AGAIN = 5.0
 
@@ -51,10 +53,10 @@ class Recorder:
         self._store = store
         self._to_release = not memory.temporary
         self._episodes = EpisodeWriter(store, memory)
-        self._facts = FactWriter(store, memory, extract, summarise, settings or {})
+        self._facts = None if extract is None else FactWriter(store, memory, extract, summarise, settings or {})
         self._session_id = session_id
         self._task: asyncio.Task[None] | None = None
-        self._woken = asyncio.Event()
+        self._woken, self._stopping = asyncio.Event(), asyncio.Event()
         self._stop_at: float | None = None
         # Extraction takes seconds and must not keep anyone from recording verbatim.
         self._writing, self._extracting = asyncio.Lock(), asyncio.Lock()
@@ -80,6 +82,7 @@ class Recorder:
             return
         self._stop_at = time.monotonic() + seconds
         self._woken.set()
+        self._stopping.set()
         await asyncio.wait({self._task}, timeout=seconds)
         self._task.cancel()
         (ended,) = await asyncio.gather(self._task, return_exceptions=True)
@@ -104,25 +107,26 @@ class Recorder:
                 try:
                     with suppress(*NOT_THE_ROW):
                         await self._release_held()
-                        for kind in _SAID:
-                            await self._record_of(kind, [*sessions])
+                        await self._record_of(sessions)
                 finally:
                     for waiting in sessions.values():
                         if not waiting.done():
                             waiting.set_result(None)
 
-    async def _record_of(self, kind: RecordingKind, sessions: Sequence[str]) -> None:
+    async def _record_of(self, sessions: Collection[str]) -> None:
         """One look is enough for all of them, unless the queue is longer than that."""
-        rows = await self._store.due_recordings(kind, BATCH, self._session_id)
-        if len(rows) < BATCH:
-            if wanted := [row for row in rows if row.session_id in sessions]:
-                await self._episodes.write(kind, wanted, Counts())
-            return
-        while rows := await self._due(kind, sessions):
-            await self._episodes.write(kind, rows, Counts())
+        rows, more = await self._look(self._session_id)
+        wanted = [row for row in rows if row.session_id in sessions]
+        while wanted:
+            await self._episodes.write(wanted, Counts())
+            looks = [await self._look(each) for each in sessions] if more else []
+            wanted = [row for rows, _ in looks for row in rows]
 
-    async def _due(self, kind: RecordingKind, sessions: Sequence[str]) -> list[RecordingRecord]:
-        return [row for each in sessions for row in await self._store.due_recordings(kind, BATCH, each)]
+    async def _look(self, session_id: str | None) -> tuple[list[RecordingRecord], bool]:
+        """What is to be written now, and whether there may be more of it."""
+        kinds = (*_SAID, "extract") if self._facts is None else _SAID
+        found = await asyncio.gather(*(self._store.due_recordings(kind, BATCH, session_id) for kind in kinds))
+        return [row for rows in found for row in rows], any(len(rows) == BATCH for rows in found)
 
     async def drain(self, deadline: float | None = None, done: Callable[[Counts], None] | None = None) -> Counts:
         """Work on what is due until nothing is left, or time.monotonic() passes `deadline`. done: called on the way.
@@ -134,7 +138,8 @@ class Recorder:
         try:
             async with self._extracting:
                 await self._record_said(self._session_id, deadline, counts, done)
-                while not self._late(deadline) and await self._facts.write_next(self._session_id, counts):
+                facts = self._facts
+                while facts and not self._late(deadline) and await facts.write_next(self._session_id, counts):
                     if done is not None:
                         done(counts)
                     # What was said meanwhile is searchable before the next model call.
@@ -162,6 +167,8 @@ class Recorder:
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._woken.wait()
+                async with asyncio.timeout(_GATHER):
+                    await self._stopping.wait()
 
     def _late(self, deadline: float | None) -> bool:
         moment = time.monotonic()
@@ -174,18 +181,15 @@ class Recorder:
         counts: Counts,
         done: Callable[[Counts], None] | None = None,
     ) -> None:
-        """Episodes, then the turns that ended; batch by batch, so that nobody waits for a long backlog."""
+        """Episodes and the turns that ended; batch by batch, so that nobody waits for a long backlog."""
         await self._release_held()
-        for kind in _SAID:
-            while not self._late(deadline):
-                async with self._writing:
-                    rows = await self._store.due_recordings(kind, BATCH, session_id)
-                    if rows:
-                        await self._episodes.write(kind, rows, counts)
-                if rows and done is not None:
-                    done(counts)
-                if len(rows) < BATCH:
-                    break
+        more = True
+        while more and not self._late(deadline):
+            async with self._writing:
+                rows, more = await self._look(session_id)
+                await self._episodes.write(rows, counts)
+            if rows and done is not None:
+                done(counts)
 
     async def _release_held(self) -> None:
         if self._to_release:

@@ -17,6 +17,7 @@ from massmem.records import (
     ListedSession,
     LogEntry,
     MessageRecord,
+    MessageToRecord,
     RecordingCounts,
     RecordingKind,
     RecordingRecord,
@@ -201,6 +202,23 @@ class RedisStore:
 
     async def messages_by_id(self, ids: Sequence[str]) -> list[MessageRecord]:
         return await self._reading.messages_by_id(ids)
+
+    async def messages_to_record(self, ids: Sequence[str]) -> list[MessageToRecord]:
+        messages = await self.messages_by_id(ids)
+        names = sorted({message.session_id for message in messages})
+        heads = {name: await self._sessions.read(name) for name in names}
+        states = {name: await self.state(name) for name in names}
+        winners = await self.winners(names)
+        return [
+            MessageToRecord(
+                message=message,
+                group=head.head.session.memory_group,
+                params=states[message.session_id].params,
+                winner=winners.get((message.session_id, message.turn)),
+            )
+            for message in messages
+            if (head := heads[message.session_id]) is not None
+        ]
 
     async def turn_messages(self, session_id: str, turn: int) -> list[MessageRecord]:
         return [each.message for each in await self._reading.turn_said(clean_text(session_id), turn)]

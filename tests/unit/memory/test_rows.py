@@ -43,8 +43,8 @@ def test_winning_a_turn_shows_what_was_said_in_it():
     rows.add([(i, of_passage(said("x", i, turn, "b"), "x", [], i, count)) for i, turn in enumerate((1, 2))])
     asks = Scope("s", "a", 5)
     assert not rows.visible(rows.read(keys(0, 1))[1], asks).any()
-    rows.set_won("s", 1, "b")
-    rows.set_won("unknown", 2, "b")
+    rows.set_won(("s", 1, "b"), [0])
+    rows.set_won(("unknown", 2, "b"), [7])
     assert rows.visible(rows.read(keys(0, 1))[1], asks).tolist() == [True, False]
 
 
@@ -118,7 +118,7 @@ def test_the_next_run_goes_on_with_what_was_kept(tmp_path: Path):
     one, other = (rows.candidates(*rows.read(wanted), scores, "a") for rows in (before, after))
     assert one.speakers == other.speakers
     assert one.label.tolist() == other.label.tolist()
-    after.set_won("s", 1, "a")
+    after.set_won(("s", 1, "a"), [0])
     after.add([(1000, everything()[0][1])])
     assert len(after) == len(wanted) + 1
 
@@ -148,6 +148,6 @@ def test_a_damaged_file_is_a_fresh_start(tmp_path: Path, content: bytes):
 
 def test_what_was_read_before_its_turn_was_won_counts_as_won():
     rows = Rows(count)
-    rows.set_won("s", 1, "b")
+    rows.set_won(("s", 1, "b"), [])
     rows.add([(1, of_passage(said("x", 0, 1, "b"), "x", [], 0, count))])
     assert rows.visible(rows.read(keys(1))[1], Scope("s", "a", 5)).all()

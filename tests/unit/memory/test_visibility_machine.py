@@ -92,7 +92,7 @@ class Visibility(RuleBasedStateMachine):
         self._run(self._memory.record([episode]))
         self._said.append(Said(marker, session, turn, agent, "episode"))
         if (session, turn, agent) in self._won and not won:
-            self._run(self._memory.complete_turn(session, turn, agent))
+            self._run(self._memory.complete_turns([(session, turn, agent)]))
 
     @rule(agent=st.sampled_from(AGENTS), session=where, turn=turns)
     def learn(self, agent: str, session: str, turn: int) -> None:
@@ -107,7 +107,7 @@ class Visibility(RuleBasedStateMachine):
     def complete(self, session: str, turn: int, winner: str) -> None:
         """A turn has one winner; a second one is no rule of the memory's."""
         if not any(s == session and t == turn for s, t, _ in self._won):
-            self._run(self._memory.complete_turn(session, turn, winner))
+            self._run(self._memory.complete_turns([(session, turn, winner)]))
             self._won.add((session, turn, winner))
 
     @precondition(lambda self: self._steps >= self._quiet_until["forget"])

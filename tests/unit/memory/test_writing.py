@@ -81,7 +81,7 @@ async def test_a_fact_that_is_found_again_is_seen_from_the_turn_that_was_won(tmp
     assert not await seen(2)
     assert await found_in(2) == 0  # the turn is interrupted, nobody has won it
     assert [await seen(turn) for turn in (2, 3)] == [False, False]
-    await memory.complete_turn("s", 2, "a")
+    await memory.complete_turns([("s", 2, "a")])
     assert [await seen(turn) for turn in (1, 2, 3, 4)] == [False, False, True, True]
     assert await found_in(3) == await found_in(4, won=True) == 0
     assert [await seen(turn) for turn in (1, 2, 3, 4)] == [False, False, True, True]
@@ -95,7 +95,7 @@ async def test_a_fact_that_is_found_again_is_seen_from_the_turn_that_was_won(tmp
 async def test_a_private_memory_is_never_shared(tmp_path: Path, reopened: bool):
     memory = indexed(tmp_path / "index")
     await memory.record([said("Kites: ballot.", 0, by="a", private=True), said("Kites: answer.", 1, by="a")])
-    await memory.complete_turn("s", 1, "a")
+    await memory.complete_turns([("s", 1, "a")])
     await memory.record([said("Kites: answer.", 1, by="a", won=True)])
     if reopened:
         await memory.close()

@@ -251,7 +251,7 @@ async def test_what_is_marked_as_done_is_on_the_disk(store: SessionStore) -> Non
     await Recorder(cast("SessionStore", watching), memory, Extractor()).drain()
     assert (await store.recording_counts()).pending == 0
     assert watching.unsynced == memory.unsynced == set()
-    assert memory.synced == 4, "one for all episodes, one for all ends of turns, one for each extraction"
+    assert memory.synced == 3, "one for all episodes and ends of turns, one for each extraction"
 
 
 async def test_a_memory_of_one_run_leaves_everything_for_one_that_lasts(store: SessionStore) -> None:
