@@ -49,7 +49,6 @@ T = TypeVar("T")
 
 _ATTEMPTS = 5
 WRITES = "massmem_writes"  # the execution option of connections that write
-
 _UNDONE = 1_000  # messages of undone turns may match a query better without keeping others from being found
 
 
