@@ -52,7 +52,8 @@ class Reads:
     async def _answer(self, batch: Sequence[_Waiting]) -> None:
         found: list[Any] = []
         reading = self._threads.read(self._engine, partial(_all, [work for work, _ in batch], found))
-        (error,) = await asyncio.gather(reading, return_exceptions=True)  # told to whoever waits for the read
+        await asyncio.wait([reading])
+        error = reading.exception()  # told to whoever waits for the read
         for (_, done), rows in zip(batch, found, strict=False):
             if not done.done():
                 done.set_result(rows)

@@ -351,17 +351,17 @@ class SqlStore:
     async def _write(self, change: Work[T], ahead: Ahead = ()) -> T:
         """Run `change` in one transaction. ahead: where all transactions wait for each other, before it.
 
-        A caller that is cancelled leaves at once and the transaction ends on its own: cutting it off would cost the
-        connection, and the next write is often the one that says why.
+        A caller that is cancelled leaves at once and the transaction ends on its own, see `Together`.
         """
-        return await asyncio.shield(asyncio.ensure_future(self._transact(change, ahead)))
+        if self._together is None:
+            return await asyncio.shield(asyncio.ensure_future(self._transact(change)))
+        with self._errors():
+            return await self._together.write(change, ahead)
 
-    async def _transact(self, change: Work[T], ahead: Ahead) -> T:
+    async def _transact(self, change: Work[T]) -> T:
         for attempt in range(_ATTEMPTS):
             try:
                 with self._errors():
-                    if self._together is not None:
-                        return await self._together.write(change, ahead)
                     async with self._writing:
                         return await self._threads.write(self._writer, change)
             except StoreError as e:

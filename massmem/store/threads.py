@@ -34,12 +34,12 @@ class Threads:
         self._connections = connections
         self._threads: ThreadPoolExecutor | None = None
 
-    async def read(self, engine: sa.Engine, work: Work[T]) -> T:
+    def read(self, engine: sa.Engine, work: Work[T]) -> asyncio.Future[T]:
         """engine: with the options of the transaction. Raises what `work` does."""
-        return await self._in_thread(_read, engine, work)
+        return self._in_thread(_read, engine, work)
 
-    async def write(self, engine: sa.Engine, work: Work[T], ahead: Ahead = ()) -> T:
-        return await self._in_thread(_write, engine, work, ahead)
+    def write(self, engine: sa.Engine, work: Work[T], ahead: Ahead = ()) -> asyncio.Future[T]:
+        return self._in_thread(_write, engine, work, ahead)
 
     @asynccontextmanager
     async def transaction(self, engine: sa.Engine) -> AsyncGenerator[Run]:
@@ -66,10 +66,10 @@ class Threads:
         if threads is not None:
             threads.shutdown(wait=False)
 
-    async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+    def _in_thread(self, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._connections, thread_name_prefix="massmem-store")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+        return asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
 
 class Together:
@@ -87,7 +87,11 @@ class Together:
         self._task: asyncio.Task[None] | None = None
 
     async def write(self, work: Work[T], ahead: Ahead = ()) -> T:
-        """Raises what `work` does. It may be run twice, the first time without effect, and so may what is ahead."""
+        """Raises what `work` does. It may be run twice, the first time without effect, and so may what is ahead.
+
+        A caller that is cancelled leaves at once and the change is made all the same: to cut it off would cost the
+        connection, and the next one is often the one that says why.
+        """
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append((work, ahead, done))
         if self._task is None or self._task.done():
@@ -104,7 +108,8 @@ class Together:
         made: list[Any] = []
         works, before = [work for work, _, _ in batch], [each for _, ahead, _ in batch for each in ahead]
         writing = self._threads.write(self._engine, partial(_all, works, made), before)
-        (error,) = await asyncio.gather(writing, return_exceptions=True)  # told to whoever waits for the change
+        await asyncio.wait([writing])
+        error = writing.exception()  # told to whoever waits for the change
         if error is not None and len(made) < len(batch) > 1:  # a change failed, and not the transaction
             for each in batch:
                 await self._commit([each])
