@@ -40,8 +40,7 @@ async def batches(source: AsyncGenerator[Event, None], stop: asyncio.Event) -> A
     try:
         while not (task.done() and not ready):
             await wake.wait()
-            await _until(urgent, DELTA_PACE)
-            if urgent.is_set():
+            if await _is_set(urgent, DELTA_PACE):
                 await _what_follows(task)
             wake.clear()
             if not task.done():
@@ -65,11 +64,13 @@ async def _what_follows(task: asyncio.Task[None]) -> None:
         await asyncio.sleep(0)
 
 
-async def _until(event: asyncio.Event, seconds: float) -> None:
+async def _is_set(event: asyncio.Event, seconds: float) -> bool:
     """Wait for `event`, `seconds` at most."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
+    if not event.is_set():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
+    return event.is_set()
 
 
 def joined(events: Sequence[Event]) -> list[Event]:

@@ -17,49 +17,72 @@ async def in_parallel(
 
     Raises TimeoutError: `deadline`, by the clock of the event loop, has passed; the steps were cut off.
     """
-    queue: asyncio.Queue[Event | None] = asyncio.Queue()
-    starter = asyncio.create_task(_started(steps, asyncio.Semaphore(at_once), queue))
-    running, late = len(steps), False
+    loop, queue = asyncio.get_running_loop(), asyncio.Queue[Event | None]()
+    running = _Running(steps, asyncio.Semaphore(at_once), queue)
+    left, late = len(steps), False
     try:
-        while running and not over():
-            async with asyncio.timeout_at(deadline):
-                event = await queue.get()
+        while left and not over() and not late:
+            if queue.empty():
+                async with asyncio.timeout_at(deadline):
+                    event = await queue.get()
+            else:
+                event, late = queue.get_nowait(), loop.time() > deadline
             if event is None:
-                running -= 1
+                left -= 1
             else:
                 yield event
     except TimeoutError:
         late = True
     finally:
-        starter.cancel()
-        await asyncio.gather(starter, return_exceptions=True)
+        await running.end()
     while not queue.empty():
         if (event := queue.get_nowait()) is not None:
             yield event
-    if late:
+    if late and left:
         raise TimeoutError
 
 
-async def _started(
-    steps: Sequence[AsyncGenerator[Event, None]], gate: asyncio.Semaphore, queue: asyncio.Queue[Event | None]
-) -> None:
-    """Run all steps to their end; None in the queue for each that has ended. Cancelled: they are, too."""
+class _Running:
+    """The tasks of some steps. What a step raises harms no other, and is told to nobody."""
 
-    async def pump(step: AsyncGenerator[Event, None]) -> None:
-        try:
-            async with gate, aclosing(step) as events:
-                async for event in events:
-                    queue.put_nowait(event)
-        finally:
-            queue.put_nowait(None)
+    def __init__(
+        self,
+        steps: Sequence[AsyncGenerator[Event, None]],
+        gate: asyncio.Semaphore,
+        queue: asyncio.Queue[Event | None],
+    ) -> None:
+        """queue: gets what the steps yield, and None for each that has ended."""
+        self._steps = list(reversed(steps))
+        self._gate = gate
+        self._queue = queue
+        self._tasks: list[asyncio.Task[None]] = []
+        self._next: asyncio.Handle | None = None
+        self._start()
 
-    tasks: list[asyncio.Task[None]] = []
-    try:
-        for step in steps:
-            tasks.append(asyncio.create_task(pump(step)))
-            await asyncio.sleep(0)  # a request takes a millisecond to send; the loop is free between any two
-        await asyncio.gather(*tasks, return_exceptions=True)
-    finally:
-        for task in tasks:
+    async def end(self) -> None:
+        """Cut off what still runs."""
+        if self._next is not None:
+            self._next.cancel()
+        going = [task for task in self._tasks if not task.done()]
+        for task in going:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*going, return_exceptions=True)
+        for task in self._tasks:
+            if not task.cancelled():
+                task.exception()
+
+    def _start(self) -> None:
+        """One after the other: a request takes a millisecond to send, and the loop is free between any two."""
+        self._next = None
+        if self._steps:
+            self._tasks.append(asyncio.create_task(self._run(self._steps.pop())))
+        if self._steps:
+            self._next = asyncio.get_running_loop().call_soon(self._start)
+
+    async def _run(self, step: AsyncGenerator[Event, None]) -> None:
+        try:
+            async with self._gate, aclosing(step) as events:
+                async for event in events:
+                    self._queue.put_nowait(event)
+        finally:
+            self._queue.put_nowait(None)
