@@ -1,13 +1,12 @@
 """Models behind one port (base.py): opens the one that a backend names."""
 
 import asyncio
-import gc
 import os
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from massmem.config.models import BackendConfig
+from massmem.loading import without_collections
 from massmem.providers.base import ChatProvider
 from massmem.providers.presets import PRESETS, Kind, check_key
 
@@ -51,26 +50,9 @@ class Providers:
     def _open(self, backend: BackendConfig) -> ChatProvider:
         kind = PRESETS[backend.type].kind
         if kind not in self._clients:
-            with _unstopped():
+            with without_collections():
                 self._clients[kind] = _OPENERS[kind]()
         return self._clients[kind].open(backend)
-
-
-@contextmanager
-def _unstopped() -> Generator[None, None, None]:
-    """Load a library without garbage collections.
-
-    They would walk the growing module graph again and again and stop the event loop for 30 ms each. What is loaded
-    then stays out of later ones, since it lives as long as the process.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _openai() -> "OpenAIClients":

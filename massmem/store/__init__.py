@@ -1,9 +1,11 @@
 """Where sessions live. One adapter per kind of database, imported only when it is used."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from massmem.config.models import StoreConfig
 from massmem.errors import InputError, StoreUnavailable
+from massmem.loading import loaded
 from massmem.store.base import Retention, SessionStore, StoreInfo
 
 _HINT = "use sqlite:///~/.massmem/massmem.db, postgresql://USER@HOST/DATABASE or redis://HOST"
@@ -25,25 +27,19 @@ async def open_store(url: str, home: Path, retention: Retention = Retention()) -
     """
     match url.partition(":")[0]:
         case "sqlite":
-            from massmem.store.sqlite import open_sqlite  # SQLAlchemy takes longer to import than all the rest
-
-            return await open_sqlite(url, home)
+            return await (await loaded(_sqlite))(url, home)
         case "postgresql" | "postgres":
-            from massmem.store.postgres import open_postgres
-
-            return await open_postgres(url)
+            return await (await loaded(_postgres))(url)
         case scheme if scheme in _REDIS:
             try:
-                from massmem.store.redis.store import open_redis
+                open_redis = await loaded(_redis)
             except ModuleNotFoundError as e:
                 if e.name is None or e.name.partition(".")[0] != "redis":
                     raise
                 raise InputError("store.url: Redis needs the package redis", "pip install 'massmem[redis]'") from e
             return await open_redis(url, retention)
         case "memory":
-            from massmem.store.sqlite import open_in_memory
-
-            return await open_in_memory(StoreInfo("memory", durable=False))
+            return await (await loaded(_in_memory))(StoreInfo("memory", durable=False))
         case scheme:
             raise InputError(f"store.url: {scheme!r} is no kind of store that massmem knows", _HINT)
 
@@ -61,7 +57,32 @@ async def open_configured(store: StoreConfig, home: Path, *, fallback: bool = Fa
     except StoreUnavailable as e:
         if not fallback or store.on_unavailable == "fail" or store.url.partition(":")[0] not in _REDIS:
             raise
-        from massmem.store.sqlite import open_in_memory
-
         told = f"{e.message.partition(': ')[0]}: what is said now is held in memory alone and ends with this process"
-        return await open_in_memory(StoreInfo("memory", durable=False, always=told))
+        return await (await loaded(_in_memory))(StoreInfo("memory", durable=False, always=told))
+
+
+# Each imports its adapter; SQLAlchemy takes longer to import than all the rest.
+
+
+def _sqlite() -> Callable[[str, Path], Awaitable[SessionStore]]:
+    from massmem.store.sqlite import open_sqlite
+
+    return open_sqlite
+
+
+def _in_memory() -> Callable[[StoreInfo], Awaitable[SessionStore]]:
+    from massmem.store.sqlite import open_in_memory
+
+    return open_in_memory
+
+
+def _postgres() -> Callable[[str], Awaitable[SessionStore]]:
+    from massmem.store.postgres import open_postgres
+
+    return open_postgres
+
+
+def _redis() -> Callable[[str, Retention], Awaitable[SessionStore]]:
+    from massmem.store.redis.store import open_redis
+
+    return open_redis
