@@ -20,7 +20,8 @@ class Heard:
     """A session's conversation up to the event `seq`, the newest in its log.
 
     whole: from the first event on; else there may be more before it. summaries: the newest by agent, None for one that
-    has none; an agent that is missing here was not asked about. reasoning: the agents' is remembered, too.
+    has none; an agent that is missing here was not asked about. reasoning: the agents' is remembered, too; it only
+    counts for what is followed from the first event on.
     """
 
     seq: int
@@ -100,3 +101,8 @@ class Heard:
         while self._size > MOST_KEPT:
             self._size -= len(self._said.popleft().content)
             self.whole = False
+
+
+def begin_a_log(numbers: Sequence[int], events: Sequence[Event]) -> bool:
+    """Nothing was in the session's log before these events. numbers: of them in the log."""
+    return bool(events) and numbers[0] == numbers_taken(events[0])

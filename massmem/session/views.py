@@ -13,7 +13,7 @@ from massmem.memory import tokens
 from massmem.memory.conversation import View, Window, history_budget
 from massmem.providers.base import ChatProvider
 from massmem.records import MessageRecord
-from massmem.session.heard import Heard
+from massmem.session.heard import Heard, begin_a_log
 from massmem.session.recall import SessionMemory, looks_further
 from massmem.session.windows import Windows
 from massmem.store.base import SessionStore
@@ -60,6 +60,9 @@ class Views:
 
     def follow(self, session_id: str, turn: int, numbers: Sequence[int], events: Sequence[Event]) -> None:
         """This process has stored events of the session: they need not be read again. numbers: of them in the log."""
+        if begin_a_log(numbers, events):
+            remembered = any(agent.memory.recording.record_reasoning for agent in self._agents)
+            self._heard = Heard.from_the_first([agent.id for agent in self._agents], reasoning=remembered)
         if self._heard is not None and not self._heard.follow(session_id, turn, numbers, events):
             self._heard = None
 
@@ -76,7 +79,8 @@ class Views:
 
     def prepare(self, session_id: str, turn: int, answer: str, chat: Mapping[str, ChatProvider]) -> None:
         """The turn is complete: compress in the background what the next one would have to."""
-        if self._contexts and all(context.has_room_for(answer) for context in self._contexts.values()):
+        said = self._asked, answer
+        if self._contexts and all(context.has_room_for(*said) for context in self._contexts.values()):
             return
         newest = None if self._heard is None else self._heard.seq
         self._preparing = asyncio.create_task(self._prepare(Place(session_id, turn + 1, "", newest), chat))
@@ -156,11 +160,7 @@ class Views:
     def _known(self, place: Place) -> Heard:
         """What is known of the session, as it is now."""
         if self._heard is None or place.newest != self._heard.seq:
-            remembered = any(agent.memory.recording.record_reasoning for agent in self._agents)
-            if place.newest == 0:
-                self._heard = Heard.from_the_first([agent.id for agent in self._agents], reasoning=remembered)
-            else:
-                self._heard = Heard(-1 if place.newest is None else place.newest, reasoning=remembered)
+            self._heard = Heard(-1 if place.newest is None else place.newest)
         return self._heard
 
     async def _fill(self, windows: Sequence[Window], place: Place, heard: Heard) -> None:

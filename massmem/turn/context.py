@@ -101,10 +101,10 @@ class Context:
         """Tokens of a text alone."""
         return self._meter.buffer.cost_of_text(text)
 
-    def has_room_for(self, text: str) -> bool:
-        """Nothing is to be compressed for a turn that asks as much as this one did, with this answer before it."""
-        tokens = 2 * self._sent + self._most_memories + self._meter.buffer.cost_of_text(text)
-        return tokens < self._threshold and len(self._shown) < MOST_SHOWN // 2
+    def has_room_for(self, question: str, answer: str) -> bool:
+        """Nothing is to be compressed for a turn that asks as much as this one did, with both before it."""
+        said = 2 * self.cost_of_text(f"{question}\n{answer}")  # with what is put around it
+        return self._sent + self._most_memories + said < self._threshold and len(self._shown) < MOST_SHOWN // 2
 
     @property
     def most_results(self) -> int:

@@ -2,7 +2,7 @@
 
 from massmem.events import Event, HistoryCleared, NoteAdded, TurnCompleted, TurnStarted, TurnUndone
 from massmem.messages import Usage
-from massmem.session.heard import MOST_KEPT, Heard
+from massmem.session.heard import MOST_KEPT, Heard, begin_a_log
 from massmem.store.changes import message_id
 from massmem.store.projection import numbers_taken
 from tests.support.sample_turn import answer, ballot, called
@@ -118,3 +118,10 @@ def test_a_page_that_was_read_goes_before_what_is_known():
     assert [m.seq for m in heard.newest_first()] == [4, 3, 2, 1]
     assert heard.whole
     assert not heard.all_in(ids(1, 2, 3, 4), 3), "what else is in the log was not read"
+
+
+def test_events_begin_a_log_when_nothing_is_before_them():
+    assert begin_a_log([1], turn(1)[:1])
+    assert begin_a_log([2], [answer(1, "ann", "Leeds.").model_copy(update={"reasoning": "Hm."})])
+    assert not begin_a_log([2], turn(1)[:1])
+    assert not begin_a_log([], [])
