@@ -38,6 +38,11 @@ class Heard:
         """Of a session whose log is empty."""
         return cls(0, whole=True, reasoning=reasoning, summaries=dict.fromkeys(["", *agents]))
 
+    @property
+    def size(self) -> int:
+        """Characters."""
+        return self._size
+
     def newest_first(self) -> Sequence[MessageRecord]:
         """User messages and final answers."""
         return [*reversed(self._said)]

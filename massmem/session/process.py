@@ -34,7 +34,7 @@ class Process:
 
     def enter(self) -> str:
         """A new owner. Raises HomeError, StoreError: the home cannot be written."""
-        if self._folder is not None and (self._lock is None or not Path(self._lock.lock_file).exists()):
+        if self._folder is not None and not (self._lock is not None and self._file(self._name).exists()):
             if self._lock is not None:
                 self._lock.release()
             self._lock = self._locked(self._folder)
@@ -66,7 +66,7 @@ class Process:
         lock, self._lock = self._lock, None
         if lock is not None:
             with suppress(OSError):  # it is in nobody's way
-                Path(lock.lock_file).unlink(missing_ok=True)
+                self._file(self._name).unlink(missing_ok=True)
             lock.release()
 
     def _locked(self, folder: Path) -> FileLock:
@@ -81,7 +81,7 @@ class Process:
         return lock
 
     def _file(self, process: str) -> Path:
-        assert self._folder is not None  # only then there are files
+        assert self._folder is not None  # there are files only then
         return self._folder / f"process_{process}.lock"
 
 

@@ -120,7 +120,7 @@ class Session:
         if (kept := team.warm.take(session_id)) is not None:
             if not anew and kept._team is team and kept._new.owner == owner:
                 return kept
-            team.warm.keep(session_id, kept)
+            team.warm.keep(session_id, kept, kept._views.size)
         session = cls(team, await _record_of(team.store, session_id, owner), NewSession(session_id, owner))
         await session._read()
         return session
@@ -296,7 +296,7 @@ class Session:
         if self._alone:
             await self._team.close()
         elif self._new.owner is not None and self._known.settled and self.seq:
-            self._team.warm.keep(self.id, self)
+            self._team.warm.keep(self.id, self, self._views.size)
 
     async def _exist(self) -> None:
         if self._record is None:

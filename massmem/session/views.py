@@ -58,6 +58,11 @@ class Views:
         self._asked = ""
         self._heard: Heard | None = None
 
+    @property
+    def size(self) -> int:
+        """Characters of what is known of the conversation."""
+        return 0 if self._heard is None else self._heard.size
+
     def follow(self, session_id: str, turn: int, numbers: Sequence[int], events: Sequence[Event]) -> None:
         """This process has stored events of the session: they need not be read again. numbers: of them in the log."""
         if begin_a_log(numbers, events):
