@@ -106,9 +106,10 @@ async def _work(folder: Path, name: str) -> None:
 
 
 async def _append(store: SessionStore, name: str, turn: int, events: Sequence[Event]) -> bool:
-    """False: the file was locked for too long."""
+    """False: the file was locked for too long. Each turn has its own time, by which its recordings are ordered."""
+    moment = now()
     try:
-        await store.append(name, turn, events)
+        await store.append(name, turn, [event.model_copy(update={"at": moment}) for event in events])
     except StoreError as e:
         if "locked" not in e.message:
             raise
