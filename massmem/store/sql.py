@@ -178,7 +178,7 @@ class SqlStore:
 
     async def said(self, session_id: str, owner: str, before: int | None, limit: int) -> list[Said]:
         where = message_rows.newest(session_id, before, limit) | {"of_owner": clean_text(owner)}
-        return [Said._make(row) for row in await self.look(partial(message_rows.SAID.all, parameters=where))]
+        return [Said._make(row) for row in await self._soon(partial(message_rows.SAID.all, parameters=where))]
 
     async def latest_summary(self, session_id: str, agent_id: str) -> MessageRecord | None:
         found = await self._find(message_rows.SUMMARY, of_session=clean_text(session_id), of_agent=agent_id)
@@ -262,8 +262,7 @@ class SqlStore:
         return queue.counted(await self._read(numbers), await self._read(reason))
 
     async def requeue(self, session_id: str | None = None, *, done: bool) -> int:
-        change = queue.requeue(session_id, done=done)
-        return await self._write(lambda connection: connection.execute(change).rowcount)
+        return await self._write(lambda connection: connection.execute(queue.requeue(session_id, done=done)).rowcount)
 
     async def forget_fact(
         self, session_id: str, agent_id: str, message_ids: Sequence[str], words: Sequence[int]
@@ -344,15 +343,15 @@ class SqlStore:
         return await self.look(lambda connection: [{**row} for row in connection.execute(query, parameters).mappings()])
 
     async def _find(self, query: Statement, **parameters: Any) -> list[Row]:
-        """As `_read`, for a few rows that an index finds: others wait for them."""
+        return await self._soon(partial(query.rows, parameters=parameters))
+
+    async def _soon(self, read: Work[T]) -> T:
+        """As `look`, for few rows that an index finds: others wait for them."""
         with self._errors():
-            return await self._reads.read(partial(query.rows, parameters=parameters))
+            return await self._reads.read(read)
 
     async def _write(self, change: Work[T], ahead: Ahead = ()) -> T:
-        """Run `change` in one transaction. ahead: where all transactions wait for each other, before it.
-
-        A caller that is cancelled leaves at once and the transaction ends on its own, see `Together`.
-        """
+        """Run `change` in one transaction, which ends also when its caller is cancelled, see `Together.write`."""
         if self._together is None:
             return await asyncio.shield(asyncio.ensure_future(self._transact(change)))
         with self._errors():
