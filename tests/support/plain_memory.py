@@ -19,14 +19,15 @@ from massmem.memory.persistent import PersistentMemory, Scope, Won
 class PlainMemory:
     """away: raise MemoryUnavailable instead of doing anything; full: only for facts.
 
-    bad: texts that cannot be recorded, with this error. synced: how often `sync` was called, and `unsynced` what was
-    stored since.
+    bad: texts that cannot be recorded, with this error; lost: sessions whose turns cannot be completed. synced: how
+    often `sync` was called, and `unsynced` what was stored since.
     """
 
     file: Path | None = None
     away: bool = False
     bad: frozenset[str] = frozenset()
     error: type[Exception] = ValueError
+    lost: frozenset[str] = frozenset()
     full: bool = False
     temporary: bool = False
     synced: int = 0
@@ -56,6 +57,8 @@ class PlainMemory:
 
     async def complete_turns(self, won: Sequence[Won]) -> None:
         self._check()
+        if any(session_id in self.lost for session_id, _, _ in won):
+            raise self.error("the turn cannot be found")
         for session_id, turn, winner in won:
             self.won.add((session_id, turn, winner))
             self._keep(f"won {session_id} {turn} {winner}")

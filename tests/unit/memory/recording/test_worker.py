@@ -365,6 +365,34 @@ async def test_in_the_background_it_records_when_it_is_woken(store: SessionStore
     await recorder.stop(5)
 
 
+async def test_what_is_said_in_one_moment_is_written_at_once(store: SessionStore) -> None:
+    names = [f"session_{number}" for number in range(8)]
+    for name in names:
+        await store.create_session(session(name))
+    memory = PlainMemory()
+    recorder = Recorder(store, memory)
+    recorder.start()
+    await asyncio.sleep(0.05)
+    recorder.wake()
+    await asyncio.gather(*(store.append(name, 1, whole_turn()) for name in names))
+    await until(store, 0)
+    assert memory.batches == [8 * len(names)]
+    assert memory.synced == 1
+    assert {session_id for session_id, _, _ in memory.won} == {*names}
+    await recorder.stop(5)
+
+
+async def test_an_end_of_a_turn_that_cannot_be_marked_holds_up_no_other(store: SessionStore) -> None:
+    await store.create_session(session("session_b"))
+    for name in ("session_a", "session_b"):
+        await store.append(name, 1, whole_turn())
+    memory = PlainMemory(lost=frozenset({"session_a"}))
+    counts = await Recorder(store, memory).drain()
+    assert (counts.episodes, counts.turns, counts.retried) == (16, 1, 1)
+    await store.requeue(done=False)
+    assert [(row.kind, row.session_id) for row in await queue(store)] == [("complete", "session_a")]
+
+
 async def test_stopping_does_not_wait_for_a_slow_model(store: SessionStore) -> None:
     await store.append("session_a", 1, whole_turn())
     memory, extract = PlainMemory(), Extractor(seconds=30)
