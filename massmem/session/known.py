@@ -44,10 +44,13 @@ class Known:
 
     def follow(self, turn: int, numbers: Sequence[int], events: Sequence[Event], state: SessionState | None) -> None:
         """This process has stored these events under these numbers. state: as it was stored with them."""
+        if state is not None:
+            self.state = state
+            self.mark = None  # when it was stored is not known
         if self.mark is None:
             return
-        if state is not None or numbers[0] - numbers_taken(events[0]) != self.mark.seq:
-            self.mark = None  # when it was stored is not known; or somebody else has written before
+        if numbers[0] - numbers_taken(events[0]) != self.mark.seq:
+            self.mark = None  # somebody else has written before
             return
         self.mark = self.mark._replace(seq=numbers[-1])
         for event in events:
