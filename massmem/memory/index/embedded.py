@@ -31,8 +31,11 @@ from massmem.memory.index.visible import (
 )
 from massmem.memory.memories import Selection
 
-_BATCH = 256
-"""Points in one write: others wait for one batch, not for all."""
+_WRITTEN = 32
+"""Points in one write: no other thread of the process goes on meanwhile, for 4 ms."""
+
+_READ = 256
+"""Points in one read: others wait for one part, not for all."""
 
 _FLUSH_EVERY = 10_000
 """Points between flushes: bounds what has to be read again after the process was killed."""
@@ -68,8 +71,8 @@ class EmbeddedIndex:
 
     def upsert(self, points: Sequence[Point]) -> None:
         """Store, or replace those with the same ids; found when this returns."""
-        for start in range(0, len(points), _BATCH):
-            batch = [self._point(point) for point in points[start : start + _BATCH]]
+        for start in range(0, len(points), _WRITTEN):
+            batch = [self._point(point) for point in points[start : start + _WRITTEN]]
             with self._shard.writing() as shard:
                 shard.update(edge.UpdateOperation.upsert_points(batch))
         self._unflushed += len(points)
@@ -136,7 +139,7 @@ class EmbeddedIndex:
         offset: edge.PointId | None = None
         while True:
             with self._shard.reading() as shard:
-                records, offset = shard.scroll(edge.ScrollRequest(offset=offset, limit=_BATCH, with_payload=True))
+                records, offset = shard.scroll(edge.ScrollRequest(offset=offset, limit=_READ, with_payload=True))
             yield [(_id(record), record.payload or {}) for record in records]
             if offset is None:
                 return
