@@ -5,8 +5,8 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-_MOST = 256
-_HEAVIEST = 2_000_000
+_MOST = 128
+_HEAVIEST = 1_000_000
 """Characters of conversations; as messages, with what is known of each, they take ten times as many bytes."""
 
 
