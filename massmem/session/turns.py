@@ -204,15 +204,20 @@ class Turns:
                     last = event
                     yield event
         if last is not None:
-            await self._stage("respond", turn, respond_payload(last))
+            await self._stage("respond", turn, {**respond_payload(last), **await self._memory()})
 
     async def _stage(self, stage: Stage, turn: Turn, payload: Mapping[str, Any]) -> None:
         stages = self._team.stages
         if stages.wanted:
-            session, state = await self._store.get_session(self.session_id), self.params.state
-            count = 0 if session is None else session.message_count
-            memory = memory_payload(count, state.params, state.waiting_for_param)
-            await asyncio.to_thread(stages.write, stage, self.session_id, turn.number, {**payload, "memory": memory})
+            await asyncio.to_thread(stages.write, stage, self.session_id, turn.number, payload)
+
+    async def _memory(self) -> dict[str, Any]:
+        """For a stage: how much the session holds now."""
+        if not self._team.stages.wanted:
+            return {}
+        session, state = await self._store.get_session(self.session_id), self.params.state
+        count = 0 if session is None else session.message_count
+        return {"memory": memory_payload(count, state.params, state.waiting_for_param)}
 
     async def _begun(self, turn: Turn) -> "_Begun":
         """Store how the turn begins: no agent is asked before that."""
@@ -223,18 +228,19 @@ class Turns:
         try:
             self._unsaid += self._team.warnings()
             told = self._told([*self._notices(), await anext(source)])
+            received = await self._memory()
             numbers = await self._begin(turn.number, told)
         except BaseException:
             await source.aclose()
             raise
         self._unsaid.clear()
-        return _Begun(turn, chat, kept, source, list(zip(numbers, told, strict=True)))
+        return _Begun(turn, chat, kept, source, list(zip(numbers, told, strict=True)), received)
 
     async def _stored(self, begun: "_Begun", *, leaving: bool) -> AsyncGenerator[Event, None]:
         """Store each batch of events, then yield it; whatever ends the turn from outside is stored as well."""
         turn, ended = begun.turn, False
         try:
-            await self._stage("received", turn, {})
+            await self._stage("received", turn, begun.received)
             for event in self._views.take_prepared():
                 yield event
             for self.seq, event in begun.told:
@@ -284,13 +290,17 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A turn of which the first events are in the log. told: they, with their numbers. source: the others."""
+    """A turn of which the first events are in the log. told: they, with their numbers. source: the others.
+
+    received: of the stage of this name, how it was before.
+    """
 
     turn: Turn
     chat: Mapping[str, ChatProvider]
     kept: Kept
     source: AsyncGenerator[Event, None]
     told: Sequence[tuple[int, Event]]
+    received: Mapping[str, Any]
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from tests.support.redis_server import RedisServer, redis_binary
 from tests.support.service import Service, team
 
 
+@pytest.mark.slow
 def test_processes_that_share_a_redis_count_together(tmp_path: Path) -> None:
     if redis_binary() is None:
         pytest.skip("there is no Redis on this machine")
