@@ -2,7 +2,7 @@
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -115,12 +115,16 @@ def test_payloads_come_back_as_they_were(index: Index) -> None:
     assert index.payloads([]) == {}
 
 
+def seen(index: Index, visible: Visible, among: Sequence[int]) -> set[int]:
+    return {number for number, _ in index.semantic([1.0, 0, 0], visible, 100, among)}
+
+
 def test_a_winner_is_seen_by_the_others_from_then_on(index: Index) -> None:
     index.upsert([point(1, agent_id="a", turn=1), point(2, agent_id="b", turn=1), point(3, agent_id="a", turn=2)])
     later = Visible("me", "s1", 3)
-    assert index.visible_ids(later, [1, 2, 3]) == set()
+    assert seen(index, later, [1, 2, 3]) == set()
     index.set_won("s1", 1, "a")
-    assert index.visible_ids(later, [1, 2, 3]) == {1}
+    assert seen(index, later, [1, 2, 3]) == {1}
     assert index.payloads([1])[1]["won"] is True
     assert index.payloads([3])[3]["won"] is False
     index.set_won("s1", 9, "nobody")
@@ -129,8 +133,8 @@ def test_a_winner_is_seen_by_the_others_from_then_on(index: Index) -> None:
 def test_a_winner_is_seen_under_the_name_that_sessions_share(index: Index) -> None:
     index.upsert([point(1, agent_id="a", group="team"), point(2, agent_id="a", group="")])
     index.set_won("s1", 1, "a")
-    assert index.visible_ids(Visible("me", "s2", 1, group="team"), [1, 2]) == {1}
-    assert index.visible_ids(Visible("me", "s1", 2), [1, 2]) == {1, 2}
+    assert seen(index, Visible("me", "s2", 1, group="team"), [1, 2]) == {1}
+    assert seen(index, Visible("me", "s1", 2), [1, 2]) == {1, 2}
 
 
 def test_days(index: Index) -> None:
@@ -252,7 +256,6 @@ def test_one_condition_says_exactly_what_the_rule_says(
         )
     }  # fmt: skip
     visible, ids = Visible.of(scope), [p.id for p in points]
-    assert index.visible_ids(visible, ids) == allowed
     assert {number for number, _ in index.lexical({7: 1.0}, visible, 100) if number in ids} == allowed
-    assert {number for number, _ in index.semantic([1.0, 0, 0], visible, 100, ids)} == allowed
+    assert seen(index, visible, ids) == allowed
     index.delete(Selection(ids=tuple(map(str, ids))), erase=False)

@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_the_picture_is_drawn_from_the_real_program(tmp_path: Path):
     target = tmp_path / "live.svg"
     subprocess.run([sys.executable, str(ROOT / "scripts" / "picture.py"), str(target)], check=True, timeout=60)

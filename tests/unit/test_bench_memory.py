@@ -137,6 +137,7 @@ def test_the_adapter_of_a_team_is_one_for_other_leak_suites(tmp_path: Path):
     team.close()
 
 
+@pytest.mark.slow
 async def test_what_memory_adds_to_a_turn_is_measured(tmp_path: Path):
     await fill(tmp_path, 20)
     with_memory, without = await first_requests(tmp_path)

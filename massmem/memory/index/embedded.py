@@ -98,10 +98,6 @@ class EmbeddedIndex:
         query = edge.Query.Nearest(list(vector), using=MEANING)
         return self._query(query, nearest_among(visible, among), limit)
 
-    def visible_ids(self, visible: Visible, among: Collection[int]) -> set[int]:
-        """Which of these ids exist and may be seen."""
-        return set(self._ids(visible.condition(possible(among)), len(among))) if among else set()
-
     def told_between(self, day_from: int, day_to: int, visible: Visible, limit: int) -> list[int]:
         """Ids of what was said on these days (ordinals, both included), oldest first."""
         return self._ordered(visible.condition(told(day_from, day_to)), limit, newest_first=False)

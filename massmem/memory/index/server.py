@@ -94,9 +94,6 @@ class ServerIndex:
             return []
         return self._query(list(vector), MEANING, nearest_among(visible, among), limit)
 
-    def visible_ids(self, visible: Visible, among: Collection[int]) -> set[int]:
-        return set(self._ids(visible.condition(possible(among)), len(among))) if among else set()
-
     def told_between(self, day_from: int, day_to: int, visible: Visible, limit: int) -> list[int]:
         return self._ordered(visible.condition(told(day_from, day_to)), limit, newest_first=False)
 
