@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from massmem.errors import SessionBusyError, StoreError
 from massmem.session.process import Process
 from massmem.store.base import Lease, SessionStore
+from massmem.store.rows import leased
 
 log = logging.getLogger(__name__)
 
@@ -57,11 +58,7 @@ class Ownership:
     def check(self) -> None:
         """To be called before anything is written. Raises SessionBusyError when somebody else runs the session now."""
         if self.lost:
-            raise SessionBusyError(
-                f"another process has taken over {self.session_id}: the store could not be reached for "
-                f"{self.lease.seconds:g} s",
-                "see what became of the question with: massmem sessions show",
-            )
+            raise leased(self.session_id)
 
     async def take(self, wait: float = 0) -> None:
         """wait: seconds to wait for whoever has it.

@@ -52,7 +52,7 @@ def missing(session_id: str) -> StoreError:
 
 
 def leased(session_id: str) -> SessionBusyError:
-    """The error for who lets go of a lease that is somebody else's by now."""
+    """The error for who writes under a lease, or lets go of one, that is somebody else's by now."""
     return SessionBusyError(
         f"another process has taken over {session_id}: the store could not be reached for too long",
         "see what became of the question with: massmem sessions show",

@@ -209,7 +209,7 @@ async def _guarded(
         raise
     except MassmemError as e:
         error = e
-    except Exception as e:  # one failing agent never ends the turn of the others; the log has the bug's traceback
+    except Exception as e:  # one agent's bug never ends the turn of the others; it is told, its traceback logged
         log.exception("agent %s failed in step %s", agent.id, step)
         error = InternalError(f"internal error: {type(e).__name__}", _REPORT)
     run.failures[agent.id] = error

@@ -1,7 +1,6 @@
 """The store under kills, crowds, full disks and read-only folders: lost / ghosts / lies must all be 0."""
 
 import asyncio
-import random
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -16,7 +15,15 @@ from massmem.store.schema import REVISIONS
 from tests.contract.test_session_store import session
 from tests.support.sample_turn import answer, begin
 from tests.support.small_disk import mounted
-from tests.support.store_writer import append_answers, finish, judged, kill_at_work, noted, start, stored
+from tests.support.store_writer import (
+    append_answers,
+    finish,
+    judged,
+    noted,
+    start,
+    stored,
+    writers_killed,
+)
 from tests.support.verdict import check
 
 
@@ -38,17 +45,7 @@ def integrity(database: Path) -> str:
 
 
 async def killed(database: Path, notes: Path, kills: int) -> None:
-    notes.mkdir()
-    rng = random.Random(1)
-    at_work = 0
-    for number in range(kills):
-        book = notes / f"{number}.notes"
-        writer = start(append_answers, database, book, f"s{number % 3}", f"w{number}", 100_000)
-        at_work += kill_at_work(writer, book, rng)
-    acknowledged, found = noted(notes), await stored(database)
-    check(f"{at_work} kills, {len(acknowledged)} acknowledged", judged(acknowledged, found, in_flight=at_work))
-    assert at_work == kills
-    assert len(acknowledged) >= kills
+    await writers_killed(database, notes, kills, least=1)
     assert integrity(database) == "ok"
 
 

@@ -213,17 +213,22 @@ async def test_what_a_program_saved_meanwhile_is_known_to_the_next_turn(opened: 
 async def test_a_turn_that_another_process_began_and_left_is_finished_first(opened: Opened):
     here, there = await opened(), await opened()
     await ask(here, "One?")
-    other = await Session.of(there, ID, "alice")
-    async with aclosing(other.ask("Left?")) as events:
-        async for event in events:
-            if isinstance(event, TurnStarted):
-                other.stop("signal")
-    await other.close()
+    await left(there)
     assert only(await collect_log(there), TurnInterrupted)
     events = await ask(here, "Next?")
     assert [e.turn for e in only(events, TurnResumed)] == [2]
     assert [e.turn for e in only(events, TurnStarted)] == [3]
     assert shown(events) == 2
+
+
+async def left(service: Team) -> None:
+    """A turn is begun there, and stopped."""
+    other = await Session.of(service, ID, "alice")
+    async with aclosing(other.ask("Left?")) as events:
+        async for event in events:
+            if isinstance(event, TurnStarted):
+                other.stop("signal")
+    await other.close()
 
 
 async def collect_log(service: Team) -> list[Event]:
@@ -244,12 +249,7 @@ async def test_who_asks_while_another_process_runs_a_turn_is_told_so(opened: Ope
 async def test_a_looker_for_turns_that_were_cut_off_sees_those_of_others(opened: Opened):
     here, there = await opened(), await opened()
     await ask(here, "One?")
-    other = await Session.of(there, ID, "alice")
-    async with aclosing(other.ask("Left?")) as events:
-        async for event in events:
-            if isinstance(event, TurnStarted):
-                other.stop("signal")
-    await other.close()
+    await left(there)
     session = await Session.of(here, ID, "alice", anew=True)
     assert session.unfinished is not None and session.unfinished.turn == 2
     await session.close()
