@@ -12,30 +12,70 @@
 
     asyncio.run(main())
 
-Every event (`massmem.events`) is on disk before it is yielded. What goes wrong is a `MassmemError`, with a message and
-a hint. What was said, and what is known of a session: `massmem.memory`.
+Every event (`massmem.core.events`) is on disk before it is yielded. What goes wrong raises a `MassmemError`, with a
+message and a hint. `ConversationMemory` and `PersistentMemory` read and change what a program said and remembers:
+
+    store = await open_store("sqlite:///talk.db", massmem_home())
+    talk = ConversationMemory(store).for_session("support-4711")
+    await talk.append(Message("user", "Where is my order?"))
+    print([message.text for message in await talk.history()])
+    await store.close()
+
+    memory = await open_memory(config.memory, massmem_home(), os.environ)     # a PersistentMemory
+    memories = await memory.list(Selection(session_id="support-4711"))
+    await memory.close()
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from massmem.config.home import massmem_home
     from massmem.config.load import load_config
-    from massmem.errors import MassmemError
+    from massmem.core.errors import MassmemError
+    from massmem.memory import open_memory
+    from massmem.memory.persistent import PersistentMemory, Selection
+    from massmem.session.handle import ConversationMemory, Message, SessionHandle
     from massmem.session.session import Session
+    from massmem.store import open_store
 
 __version__ = "0.1.0"
 
-__all__ = ["MassmemError", "Session", "__version__", "load_config"]
+__all__ = [
+    "ConversationMemory",
+    "MassmemError",
+    "Message",
+    "PersistentMemory",
+    "Selection",
+    "Session",
+    "SessionHandle",
+    "__version__",
+    "load_config",
+    "massmem_home",
+    "open_memory",
+    "open_store",
+]
 
-# Loaded when they are first asked for: the command line imports this package and needs none of them to show its help.
-_PLACES = {"MassmemError": "massmem.errors", "Session": "massmem.session.session", "load_config": "massmem.config.load"}
+# Loaded on first use: the command line imports this package and needs none of them to show its help.
+_MODULES = {
+    "ConversationMemory": "massmem.session.handle",
+    "MassmemError": "massmem.core.errors",
+    "Message": "massmem.session.handle",
+    "PersistentMemory": "massmem.memory.persistent",
+    "Selection": "massmem.memory.persistent",
+    "Session": "massmem.session.session",
+    "SessionHandle": "massmem.session.handle",
+    "load_config": "massmem.config.load",
+    "massmem_home": "massmem.config.home",
+    "open_memory": "massmem.memory",
+    "open_store": "massmem.store",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_PLACES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

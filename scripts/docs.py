@@ -1,18 +1,18 @@
-"""The generated parts of README.md; cog calls these functions (see scripts/check)."""
+"""The generated parts of README.md. cog calls these functions (see scripts/check)."""
 
 import inspect
 import subprocess
 import sys
 from typing import get_args
 
-from massmem import config, events
-from massmem.cli.chat import table
-from massmem.config.models import TeamConfig
+from massmem.cli.chat.commands import COMMANDS
+from massmem.config.show import build_key_table, read_field_docs
+from massmem.core import events
 from massmem.providers.presets import PRESETS
 
 
 def help_text(*command: str) -> str:
-    """What `massmem COMMAND --help` prints, in a code block of fixed width."""
+    """Return what `massmem COMMAND --help` prints, in a code block of fixed width."""
     result = subprocess.run(
         [sys.executable, "-m", "massmem", *command, "--help"],
         capture_output=True,
@@ -25,16 +25,18 @@ def help_text(*command: str) -> str:
 
 
 def config_table() -> str:
-    assert TeamConfig.model_fields  # the table below is made from the same models
-    return config.reference()
+    return build_key_table()
 
 
 def events_table() -> str:
-    """One row per event: its name, its fields, what it means."""
+    """Return one row per event: its name, its fields, its meaning and that of its fields."""
     rows = ["| event | fields | meaning |", "|---|---|---|"]
+    docs = read_field_docs(events)
     for kind in get_args(get_args(events.Event)[0]):
-        fields = ", ".join(f"`{name}`" for name in kind.model_fields if name not in {"type", "at"})
-        meaning = " ".join(inspect.getdoc(kind).split()) if kind.__doc__ else ""
+        names = [name for name in kind.model_fields if name not in {"type", "at"}]
+        fields = ", ".join(f"`{name}`" for name in names)
+        meanings = [f"`{name}`: {docs[kind.__name__, name]}" for name in names if (kind.__name__, name) in docs]
+        meaning = " ".join([*inspect.getdoc(kind).split(), *meanings])
         rows.append(f"| `{kind.model_fields['type'].default}` | {fields} | {meaning} |")
     return "\n".join(rows)
 
@@ -50,9 +52,9 @@ def backends_table() -> str:
 
 
 def chat_table() -> str:
-    """The commands of interactive mode."""
+    """Return the commands of interactive mode."""
     rows = ["| in a conversation | what |", "|---|---|"]
-    for command in table.COMMANDS.values():
+    for command in COMMANDS.values():
         used = f"/{command.name} {command.usage}".strip().replace("|", "\\|")
         rows.append(f"| `{used}` | {command.summary} |")
     return "\n".join(rows)

@@ -1,26 +1,26 @@
-"""The table of every error message in README.md, read from the source: what is not raised there is not listed."""
+"""The table of all error messages in README.md, read from the source code."""
 
 import ast
 import inspect
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from massmem import errors
+from massmem.core import errors
 
-_PACKAGE = Path(errors.__file__).parent
+_PACKAGE = Path(errors.__file__).parents[1]
 _KINDS = {
     name: kind
     for name, kind in inspect.getmembers(errors, inspect.isclass)
     if issubclass(kind, errors.MassmemError) and kind is not errors.ConfigError
 }
-_SHORTEST = 8
-"""Characters; with fewer the message is made of somebody else's text alone."""
+_MIN_LENGTH = 8
+"""Characters; a shorter message consists of text from elsewhere."""
 
 
 def messages_table() -> str:
-    """One row per message: its text with … where a name or a number stands, its exit code, what to do about it."""
-    found = {row[0]: row for path in sorted(_PACKAGE.rglob("*.py")) for row in _messages(path)}
-    rows = [f"| {text} | {code} | {hint} |" for text, code, hint in sorted(found.values(), key=_by_first_letter)]
+    """Return one row per message: its text with … for names and numbers, its exit code, what to do about it."""
+    messages = {row[0]: row for path in sorted(_PACKAGE.rglob("*.py")) for row in _messages(path)}
+    rows = [f"| {text} | {code} | {hint} |" for text, code, hint in sorted(messages.values(), key=_by_first_letter)]
     return "\n".join(["| message | code | what to do |", "|---|---|---|", *rows])
 
 
@@ -36,7 +36,7 @@ def _messages(path: Path) -> Iterator[tuple[str, int, str]]:
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _KINDS):
             continue
-        if node.args and len((text := _template(node.args[0], constants)).strip("… ")) > _SHORTEST:
+        if node.args and len((text := _template(node.args[0], constants)).strip("… ")) > _MIN_LENGTH:
             hint = _template(node.args[1], constants) if len(node.args) > 1 else ""
             yield _cell(text), _KINDS[node.func.id].exit_code, _cell("" if hint == "…" else hint)
 

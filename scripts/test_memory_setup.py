@@ -3,8 +3,8 @@
 
     python scripts/test_memory_setup.py [--config FILE]
 
-Without --config: what `massmem` itself would use. Exit code 1 when a check that is needed fails. `massmem doctor` has
-the same checks among others.
+The default configuration is that of `massmem`. Exit code 1 when a check fails. `massmem doctor` has the same checks
+among others.
 """
 
 import argparse
@@ -13,13 +13,14 @@ import os
 import sys
 from pathlib import Path
 
-from massmem.cli.checks import Check, memory
-from massmem.cli.checks.finding import Finding, Situation, failed
+from massmem.cli.checks import memory
+from massmem.cli.checks.result import CheckResult, DoctorContext, failed
+from massmem.cli.doctor import Check
+from massmem.cli.setup import load_team, read_dotenv
 from massmem.cli.streams import prepare_streams
-from massmem.cli.team import load_team, read_dotenv
+from massmem.config.home import massmem_home
 from massmem.config.models import TeamConfig
-from massmem.errors import MassmemError
-from massmem.home import massmem_home
+from massmem.core.errors import MassmemError
 
 LINE = "=" * 60
 MARKS = {"ok": "✅", "failed": "❌", "skipped": "➖"}
@@ -37,10 +38,10 @@ def main() -> int:
     except MassmemError as e:
         print(f"❌ {e.message}\n   {e.hint}", file=sys.stderr)
         return e.exit_code
-    return asyncio.run(run(Situation(home, os.environ, config), config))
+    return asyncio.run(run(DoctorContext(home, os.environ, config), config))
 
 
-async def run(situation: Situation, config: TeamConfig) -> int:
+async def run(context: DoctorContext, config: TeamConfig) -> int:
     print("🧪 MEMORY SYSTEM TEST SUITE")
     llm = config.memory.persistent_memory.llm
     model = "" if llm is None else f" ({llm.model or llm.provider})"
@@ -50,25 +51,25 @@ async def run(situation: Situation, config: TeamConfig) -> int:
         ("OpenAI Embedding API" if embedding == "openai" else f"Embedding ({embedding})", memory.check_embedding),
         (f"mem0 LLM API{model}", memory.check_extraction),
         ("Qdrant Connection", memory.check_index),
-        ("Full Memory Integration", memory.check_all),
+        ("Full Memory Integration", memory.check_recall),
     )
-    wrong = 0
+    failures = 0
     for number, (title, check) in enumerate(checks, start=1):
         print(f"\n{LINE}\nTEST {number}: {title}\n{LINE}")
         try:
-            findings = await check(situation)
+            results = await check(context)
         except MassmemError as e:
-            findings = [failed(e.message, e.hint)]
-        for finding in findings:
-            tell(finding.of(title))
-        wrong += any(finding.status == "failed" for finding in findings)
-    print(f"\n{LINE}\n" + ("✅ All checks passed" if not wrong else f"❌ {wrong} of {len(checks)} checks failed"))
-    return 1 if wrong else 0
+            results = [failed(e.message, e.hint)]
+        for result in results:
+            print_result(result.of_check(title))
+        failures += any(result.status == "failed" for result in results)
+    print(f"\n{LINE}\n" + ("✅ All checks passed" if not failures else f"❌ {failures} of {len(checks)} checks failed"))
+    return 1 if failures else 0
 
 
-def tell(finding: Finding) -> None:
-    lines = [*finding.details, *([finding.fix] if finding.fix else [])]
-    print("\n".join([f"{MARKS[finding.status]} {finding.text}", *(f"   {line}" for line in lines)]))
+def print_result(result: CheckResult) -> None:
+    lines = [*result.details, *([result.fix] if result.fix else [])]
+    print("\n".join([f"{MARKS[result.status]} {result.text}", *(f"   {line}" for line in lines)]))
 
 
 if __name__ == "__main__":

@@ -9,12 +9,18 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.collector import collector  # noqa: F401  a fixture for whoever names it
+from tests.support.redis_server import (  # noqa: F401  fixtures for whoever names them
+    _redis_program,
+    redis_server,
+    start_redis,
+)
+from tests.support.service import start_service  # noqa: F401  a fixture for whoever names it
 from tests.support.stores import (  # noqa: F401  fixtures for whoever names them
     _databases,
     kind,
     new_place,
     postgres,
-    redis_server,
 )
 
 # How long an example takes says more about the machine than about it.

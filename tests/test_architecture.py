@@ -29,7 +29,64 @@ ACROSS = {
 }  # fmt: skip
 """Tests below tests/unit that are named after no module."""
 
+MAX_MODULES = 305
+MAX_LINES = 39_000
+"""Ceilings that only go down, to 180 modules and 32,000 lines."""
+
+PARTICIPLES = {
+    "begun", "bought", "bound", "broken", "brought", "built", "caught", "chosen", "done", "drawn", "driven", "fed",
+    "felt", "forgotten", "found", "given", "gone", "heard", "held", "hidden", "kept", "known", "laid", "led", "left",
+    "lent", "lost", "made", "meant", "met", "paid", "said", "seen", "sent", "shown", "sold", "sought", "spent",
+    "spoken", "stolen", "stood", "struck", "stuck", "taken", "taught", "thought", "thrown", "told", "understood",
+    "woken", "won", "worn", "written",
+}  # fmt: skip
+NO_PARTICIPLES = {"embed", "exceed", "feed", "happen", "listen", "need", "open", "proceed", "seed", "shorten", "token"}
+NAMED_BY_STANDARDS = {"escalated", "failed"}
+"""Properties that are called as the field of the stored and public JSON."""
+
+VAGUE_NAMES = {
+    "at", "begun", "each", "found", "given", "kept", "made", "mine", "news", "past", "said", "told", "wanted"
+}  # fmt: skip
+JSON_NAMES = {("core/events.py", "at"), ("core/events.py", "kept")}
+"""Fields of events: a stored and public format."""
+
+# Ceilings that only go down, to 0.
+MAX_PARTICIPLES = {
+    "cli": 64,
+    "config": 10,
+    "core": 10,
+    "memory": 46,
+    "providers": 23,
+    "recording": 10,
+    "render": 2,
+    "server": 1,
+    "session": 14,
+    "store": 45,
+    "telemetry": 2,
+    "tools": 7,
+    "turn": 28,
+}
+MAX_VAGUE_NAMES = {
+    "cli": 169,
+    "config": 12,
+    "core": 14,
+    "memory": 113,
+    "providers": 20,
+    "recording": 26,
+    "render": 2,
+    "server": 1,
+    "session": 43,
+    "store": 180,
+    "tools": 14,
+    "turn": 28,
+}
+
 BROAD_EXCEPT_IN = {"cli/main.py", "turn/coordinator.py", "server/app.py"}
+
+PORTS = {
+    "ChatProvider", "PersistentMemory", "Index", "Renderer",
+    "SessionStore", "SessionLog", "LeaseTable", "RecordingQueue", "SessionCatalogue", "Dialect",
+}  # fmt: skip
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -49,17 +106,72 @@ def percentile(values: list[int], share: float) -> int:
     return sorted(values)[int(share * (len(values) - 1))]
 
 
-def test_files_are_short():
+def is_participle(name: str) -> bool:
+    """Whether a function is named by a participle (`deleted`, `kept_memory`); verbs such as `open` are none."""
+    first = name.strip("_").partition("_")[0]
+    return first in PARTICIPLES or (
+        len(first) > 3 and first not in NO_PARTICIPLES and re.search(r"(?<!e)ed$|[^aeiou]en$", first) is not None
+    )
+
+
+def package_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0]
+
+
+def bindings(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Every name that a variable, a parameter or a field gets, with its line."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield name, node.lineno
+            case _:
+                pass
+
+
+def above_ceilings(places: list[tuple[str, str]], ceilings: dict[str, int]) -> dict[str, list[str]]:
+    """The places, as (package, where), of the packages that have more of them than their ceiling."""
+    counts = Counter(package for package, _ in places)
+    return {
+        package: [where for other, where in places if other == package]
+        for package, count in counts.items()
+        if count > ceilings.get(package, 0)
+    }
+
+
+def test_the_package_is_small():
+    assert len(FILES) <= MAX_MODULES
+    assert sum(len(p.read_text().splitlines()) for p in FILES) <= MAX_LINES
+
+
+def test_functions_are_not_named_by_participles():
+    places = [
+        (package_of(path), f"{path.relative_to(ROOT)}:{function.lineno} {function.name}")
+        for path, function in functions()
+        if is_participle(function.name) and function.name not in NAMED_BY_STANDARDS
+    ]
+    assert above_ceilings(places, MAX_PARTICIPLES) == {}
+
+
+def test_names_say_what_they_stand_for():
+    places = [
+        (package_of(path), f"{path.relative_to(ROOT)}:{line} {name}")
+        for path, tree in TREES.items()
+        for name, line in bindings(tree)
+        if name in VAGUE_NAMES and (path.relative_to(PACKAGE).as_posix(), name) not in JSON_NAMES
+    ]
+    assert above_ceilings(places, MAX_VAGUE_NAMES) == {}
+
+
+def test_files_have_at_most_700_lines():
     lines = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in FILES}
-    assert {p: n for p, n in lines.items() if n > 400} == {}
-    assert statistics.median(n for n in lines.values() if n > 0) <= 120
+    assert {p: n for p, n in lines.items() if n > 700} == {}
 
 
 def test_functions_are_short():
     lengths = {f"{p.relative_to(ROOT)}:{f.name}": length(f) for p, f in functions()}
     assert {name: n for name, n in lengths.items() if n > 60} == {}
     values = list(lengths.values())
-    assert statistics.median(values) <= 10
+    assert statistics.median(values) <= 12
     assert percentile(values, 0.9) <= 30
 
 
@@ -96,7 +208,7 @@ def test_nothing_is_suppressed_broadly():
     assert [text for text in suppressed if re.search(r"\b(Base)?Exception\b", text)] == []
 
 
-def test_there_are_four_protocols_at_most():
+def test_protocols_are_the_ports_of_the_design():
     found = [
         node.name
         for tree in TREES.values()
@@ -104,7 +216,7 @@ def test_there_are_four_protocols_at_most():
         if isinstance(node, ast.ClassDef) and any("Protocol" in re.split(r"\W", ast.unparse(b)) for b in node.bases)
     ]
     assert found
-    assert set(found) <= {"ChatProvider", "PersistentMemory", "SessionStore", "Renderer"}
+    assert set(found) <= PORTS
 
 
 def test_no_file_is_a_drawer():

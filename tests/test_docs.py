@@ -12,7 +12,7 @@ import yaml
 
 from massmem.cli.commands import COMMANDS
 from massmem.config.load import load_config
-from massmem.registry import Registry
+from massmem.session.registry import Registry
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

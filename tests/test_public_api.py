@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 import massmem
-import massmem.memory
 
 ROOT = Path(__file__).parents[1]
 
 
-def example(docstring: str | None) -> str:
-    """The indented part of a docstring."""
-    lines = (docstring or "").splitlines()
-    return textwrap.dedent("\n".join(line for line in lines if not line.strip() or line.startswith("    ")))
+def examples(docstring: str | None) -> list[str]:
+    """The indented parts of a docstring."""
+    parts = re.split(r"^(?=\S)", docstring or "", flags=re.MULTILINE)
+    indented = ["".join(part.splitlines(keepends=True)[1:]) for part in parts]
+    return [textwrap.dedent(part) for part in indented if re.search(r"^ {4}", part, re.MULTILINE)]
 
 
 def run(program: str, folder: Path) -> "subprocess.CompletedProcess[str]":
@@ -29,7 +29,7 @@ def run(program: str, folder: Path) -> "subprocess.CompletedProcess[str]":
 
 
 def test_the_example_answers_and_is_as_short_as_it_says(tmp_path: Path, home: Path):
-    program = example(massmem.__doc__)
+    program = examples(massmem.__doc__)[0]
     body = program[program.index("async def main") :].splitlines()[1:]
     assert len([line for line in body[: body.index("")] if line.strip()]) == 5
     ran = run(program, tmp_path)
@@ -41,16 +41,13 @@ def test_the_example_answers_and_is_as_short_as_it_says(tmp_path: Path, home: Pa
 def test_the_example_of_the_memory(tmp_path: Path):
     head = """
         import asyncio, os
-        from massmem import load_config
-        from massmem.home import massmem_home
-        from massmem.memory import ConversationMemory, Message, PersistentMemory, open_memory
-        from massmem.memory.memories import Selection
-        from massmem.store import open_store
+        from massmem import (ConversationMemory, Message, PersistentMemory, Selection, load_config, massmem_home,
+            open_memory, open_store)
         config, _ = load_config("@examples/scripted")
         async def main():
     """
-    body = textwrap.indent(example(massmem.memory.__doc__), "    ")
-    ran = run(f"{textwrap.dedent(head)}{body}\n    print(list(found))\nasyncio.run(main())", tmp_path)
+    body = textwrap.indent(examples(massmem.__doc__)[1], "    ")
+    ran = run(f"{textwrap.dedent(head)}{body}\n    print(list(memories))\nasyncio.run(main())", tmp_path)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == "['Where is my order?']\n[]\n"
 
@@ -60,7 +57,6 @@ def test_names():
     assert set(massmem.__all__) <= set(dir(massmem))
     for name in massmem.__all__:
         assert getattr(massmem, name) is not None
-    assert {"ConversationMemory", "PersistentMemory"} <= set(massmem.memory.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'Sesion'"):
         _ = massmem.Sesion  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -73,7 +69,7 @@ def test_importing_the_package_loads_nothing_else_of_it():
 @pytest.mark.full
 def test_the_types_are_shipped_and_checkers_see_them(tmp_path: Path):
     assert (ROOT / "massmem" / "py.typed").is_file()
-    program = f"{example(massmem.__doc__)}\nreveal_type(load_config)\nreveal_type(Session.ask)\n"
+    program = f"{examples(massmem.__doc__)[0]}\nreveal_type(load_config)\nreveal_type(Session.ask)\n"
     (tmp_path / "example.py").write_text(program)
     pyright = Path(sys.executable).with_name("pyright")
     ran = subprocess.run(

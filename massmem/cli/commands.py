@@ -1,11 +1,14 @@
-"""Every command in one table. A module is imported only when its command is used."""
+"""The commands in one table. A module is imported only when its command is used.
+
+To add a command, write a module with a Typer app called `app` and add its line to COMMANDS.
+"""
 
 import difflib
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from massmem.errors import InputError
+from massmem.core.errors import InputError
 
 if TYPE_CHECKING:
     import typer
@@ -13,50 +16,59 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """module: where the command's Typer app lives, under the name `app`."""
-
     module: str
+    """The module whose `app` is the command."""
     summary: str
 
 
 ASK = "ask"
 
 COMMANDS: dict[str, Command] = {
-    ASK: Command("massmem.cli.ask", "Answer a question (the default), also one that is a command's name."),
-    "memory": Command("massmem.cli.memory", "Search, show, forget and rebuild what is remembered."),
-    "sessions": Command("massmem.cli.sessions", "Find, read, name, export and delete conversations."),
+    ASK: Command("massmem.cli.ask", "Answer a question (the default); also one that is a command's name."),
+    "memory": Command("massmem.cli.memory", "Search, show, forget and rebuild memories."),
+    "sessions": Command("massmem.cli.sessions", "Find, read, rename, export and delete conversations."),
     "init": Command("massmem.cli.init", "Find keys and models, and write a configuration."),
-    "doctor": Command("massmem.cli.doctor", "Check everything that a question needs, and say what to do."),
-    "config": Command("massmem.cli.config", "Check a configuration, and show what of it counts."),
-    "paths": Command("massmem.cli.paths", "Show where everything is kept."),
-    "models": Command("massmem.cli.models", "Show the models there are; fetch those that run on this machine."),
-    "store": Command("massmem.cli.store", "Move sessions to another database, or save them from a damaged one."),
+    "doctor": Command("massmem.cli.doctor", "Check everything that a question needs, and say what to fix."),
+    "config": Command("massmem.cli.config", "Check a configuration, and show its settings."),
+    "paths": Command("massmem.cli.paths", "Show where massmem keeps its files."),
+    "models": Command("massmem.cli.models", "List the available models; download those that run on this machine."),
+    "store": Command("massmem.cli.store", "Move sessions to another database, or recover them from a damaged one."),
     "serve": Command("massmem.cli.serve", "Serve the team over HTTP."),
-    "token": Command("massmem.cli.token", "Make tokens for users of the HTTP service."),
-    "completion": Command("massmem.cli.completion", "Print the script for completion in a shell."),
+    "token": Command("massmem.cli.token", "Create tokens for users of the HTTP service."),
+    "completion": Command("massmem.cli.completion", "Print the script for shell completion."),
 }
 
 
-def load(name: str) -> "typer.Typer":
+def load_command(name: str) -> "typer.Typer":
+    """Import a command and return its app."""
     app: typer.Typer = import_module(COMMANDS[name].module).app
     return app
 
 
-def overview() -> str:
-    """The table as help text, kept line by line."""
+def load_program(name: str) -> "typer.Typer":
+    """Return a program that has just this command, so that no other command is imported."""
+    import typer
+
+    root = typer.Typer(rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
+    root.add_typer(load_command(name), name=name)
+    return root
+
+
+def format_overview() -> str:
+    """Return the table as help text; `\\b` keeps its line breaks."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
-    return "\b\nCommands:\n" + "\n".join(lines) + "\n\nmassmem COMMAND --help says more."
+    return "\b\nCommands:\n" + "\n".join(lines) + "\n\nFor details: massmem COMMAND --help"
 
 
 def refuse_mistyped_command(question: str) -> None:
-    """A lone word that is nearly a command's name is more likely a slip than a question worth paying for.
+    """Refuse a single word that is nearly a command: it is more likely a typo than a question worth its cost.
 
     Raises:
-        InputError: with both readings spelled out.
+        InputError: with the command lines of both meanings.
     """
     near = difflib.get_close_matches(question, COMMANDS, n=1, cutoff=0.8)
     if near and question not in COMMANDS:
         raise InputError(
-            f"{question!r} is no command", f'did you mean: massmem {near[0]}? To ask it: massmem ask "{question}"'
+            f"{question!r} is not a command", f'did you mean: massmem {near[0]}? To ask it: massmem ask "{question}"'
         )

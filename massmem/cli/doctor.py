@@ -1,75 +1,121 @@
-"""`massmem doctor`: everything that a question needs, checked one by one, and what to do where something is wrong."""
+"""`massmem doctor`: checks everything that a question needs, and says what to fix."""
 
 import asyncio
-import json
 import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from massmem.cli.checks import findings
-from massmem.cli.checks.finding import Finding, Situation
-from massmem.cli.streams import write_out
-from massmem.cli.team import one_file, read_dotenv
-from massmem.config.load import default_config, find_config, load_config
-from massmem.errors import ConfigError
-from massmem.home import massmem_home
-from massmem.render.printable import printable
+from massmem.cli.checks import files, machine, memory, store, team
+from massmem.cli.checks.result import CheckResult, DoctorContext, failed
+from massmem.cli.options import AsJson, Config
+from massmem.cli.setup import choose_config, read_dotenv
+from massmem.cli.streams import write_json, write_out
+from massmem.config.home import massmem_home
+from massmem.config.load import load_named
+from massmem.core.display import make_printable
+from massmem.core.errors import ConfigError, MassmemError
 
 SCHEMA_VERSION = 1
+TIMEOUT = 120.0
+"""Seconds for one check: providers can be slow, and so can reading a model of a gigabyte."""
+
+Check = Callable[[DoctorContext], Awaitable[Sequence[CheckResult]]]
+
+CHECKS: dict[str, Check] = {
+    "python": machine.check_python,
+    "packages": machine.check_packages,
+    "disk": machine.check_disk,
+    "permissions": files.check_permissions,
+    "config": team.check_config,
+    "models": team.check_models,
+    "tools": team.check_tools,
+    "memory keys": memory.check_keys,
+    "embedding": memory.check_embedding,
+    "extraction": memory.check_extraction,
+    "index": memory.check_index,
+    "memory": memory.check_recall,
+    "store": store.check_store,
+    "registry": store.check_registry,
+    "locks": files.check_locks,
+    "service": team.check_service,
+}
+"""In the order in which they run."""
 
 app = typer.Typer(
-    help="Check everything that a question needs, and say what to do.",
-    context_settings={"allow_interspersed_args": True},  # options may come after the file
+    help="Check everything that a question needs, and say what to fix.",
+    context_settings={"allow_interspersed_args": True},  # options may follow the file
 )
 
 
 @app.callback(invoke_without_command=True)
 def doctor_command(
     file: Annotated[str | None, typer.Argument(metavar="FILE", help="The same as --config FILE.")] = None,
-    config: Annotated[str | None, typer.Option(metavar="FILE", help="The team, as for a question.")] = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Ask no server: keys are found, but not tried.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    config: Config = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Contact no server: keys are found, but not tried.")
+    ] = False,
+    as_json: AsJson = False,
 ) -> int:
-    """Check everything that a question needs, and say what to do where something is wrong.
+    """Check everything that a question needs, and say what to fix.
 
     Keys are tried, with a list of models or a request of a few tokens. Exit code 1 when a check failed.
     """
-    return asyncio.run(_checked(_situation(one_file(file, config), offline=offline), as_json=as_json))
+    context = _build_context(choose_config(file, config), offline=offline)
+    return asyncio.run(_report_checks(context, as_json=as_json))
 
 
-def _situation(name: str | None, *, offline: bool) -> Situation:
+async def run_checks(context: DoctorContext) -> AsyncIterator[CheckResult]:
+    """Run all checks one after the other, because two of them may need the same lock."""
+    for name, check in CHECKS.items():
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                results = await check(context)
+        except MassmemError as e:
+            results = [failed(e.message, e.hint)]
+        except TimeoutError:  # is an OSError, too
+            results = [failed(f"took more than {TIMEOUT:g} s", "find the cause with --debug on a question")]
+        except OSError as e:
+            results = [failed(f"cannot be checked: {e}", "check the owner and the permissions of this file")]
+        for result in results:
+            yield result.of_check(name)
+
+
+def _build_context(config: str | None, *, offline: bool) -> DoctorContext:
     home = massmem_home()
     read_dotenv(Path(".env"))
     try:
-        load = default_config(os.environ, home) if name is None else load_config(find_config(name), os.environ)
+        loaded = load_named(config, os.environ, home)
     except ConfigError as e:
-        return Situation(home, os.environ, problem=e, offline=offline)
-    return Situation(home, os.environ, load[0], tuple(load[1]), offline=offline)
+        return DoctorContext(home, os.environ, config_error=e, offline=offline)
+    return DoctorContext(home, os.environ, loaded.team, tuple(loaded.warnings), offline=offline)
 
 
-async def _checked(situation: Situation, *, as_json: bool) -> int:
-    found: list[Finding] = []
-    async for finding in findings(situation):
-        found.append(finding)
+async def _report_checks(context: DoctorContext, *, as_json: bool) -> int:
+    results: list[CheckResult] = []
+    async for result in run_checks(context):
+        results.append(result)
         if not as_json:
-            write_out(_shown(finding))
-    count = sum(finding.status == "failed" for finding in found)
+            write_out(_format_result(result))
+    failures = sum(result.status == "failed" for result in results)
     if as_json:
-        write_out(json.dumps(_report(found), ensure_ascii=False) + "\n")
+        write_json(_results_to_dict(results, failures))
+    elif failures:
+        write_out(f"\n{failures} of {len(results)} checks failed\n")
     else:
-        write_out(f"\n{count} of {len(found)} checks failed\n" if count else f"\n{len(found)} checks, none failed\n")
-    return 1 if count else 0
+        write_out(f"\n{len(results)} checks, none failed\n")
+    return 1 if failures else 0
 
 
-def _shown(finding: Finding) -> str:
-    lines = [f"{finding.status:<8} {finding.check:<12} {finding.text}"]
-    lines += [f"{'':<21} {detail}" for detail in finding.details]
-    lines += [f"{'':<21} -> {finding.fix}"] if finding.fix else []
-    return "".join(printable(line) + "\n" for line in lines)
+def _format_result(result: CheckResult) -> str:
+    lines = [f"{result.status:<8} {result.check:<12} {result.text}"]
+    lines += [f"{'':<21} {detail}" for detail in result.details]
+    lines += [f"{'':<21} -> {result.fix}"] if result.fix else []
+    return "".join(make_printable(line) + "\n" for line in lines)
 
 
-def _report(found: list[Finding]) -> dict[str, Any]:
-    status = "failed" if any(finding.status == "failed" for finding in found) else "ok"
-    return {"schema_version": SCHEMA_VERSION, "status": status, "checks": [finding.row() for finding in found]}
+def _results_to_dict(results: Sequence[CheckResult], failures: int) -> dict[str, Any]:
+    status = "failed" if failures else "ok"
+    return {"schema_version": SCHEMA_VERSION, "status": status, "checks": [result.to_dict() for result in results]}

@@ -1,9 +1,11 @@
-"""`massmem init`: from what is on this machine to a configuration that works."""
+"""`massmem init`: writes a configuration for the models on this machine, and tries them."""
 
 import asyncio
 import json
 import os
 import shlex
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
@@ -12,130 +14,151 @@ from typing import Annotated, Any
 
 import typer
 
-from massmem.cli.candidates import Choice, Draft, Found, find
-from massmem.cli.config_text import EXTRACTORS, config_text
-from massmem.cli.files import writing
-from massmem.cli.questions import Questions
-from massmem.cli.streams import say, write_out
-from massmem.cli.team import read_dotenv
-from massmem.cli.trial import tried
-from massmem.config.load import load_config, own_config
+from massmem.cli.candidates import Candidates, Choice, Draft, find_candidates, probe_model
+from massmem.cli.config_template import EXTRACTORS, format_config
+from massmem.cli.options import AsJson
+from massmem.cli.setup import read_dotenv
+from massmem.cli.streams import notify, open_output, write_json, write_out
+from massmem.config.home import make_home, massmem_home
+from massmem.config.load import default_config_path, load_config
 from massmem.config.models import BackendConfig, TeamConfig
-from massmem.errors import InputError, MassmemError
-from massmem.home import make_home, massmem_home
-from massmem.providers.loopback import NAMES
-from massmem.render.printable import printable
-from massmem.weights import DEFAULT, FETCH
+from massmem.core.display import make_printable
+from massmem.core.errors import InputError, MassmemError
+from massmem.providers.discovery import SERVER_NAMES
+from massmem.providers.weights import DEFAULT, FETCH_COMMAND
 
 SCHEMA_FILE = "config.schema.json"
-NOTHING = (
-    f"run `{FETCH}` (1.1 GB, once: a model inside massmem), or `export OPENAI_API_KEY=...` (ANTHROPIC_API_KEY, "
+NOTHING_FOUND = (
+    f"run `{FETCH_COMMAND}` (1.1 GB, once: a model inside massmem), or `export OPENAI_API_KEY=...` (ANTHROPIC_API_KEY, "
     "GEMINI_API_KEY, GROQ_API_KEY, ...), or start Ollama, LM Studio, vLLM or llama.cpp; then run massmem init again"
 )
 
 app = typer.Typer(help="Find keys and models, and write a configuration.")
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    path: Path
-    team: TeamConfig
-    found: Found
+class Prompter:
+    """Asks MAX_QUESTIONS questions on the terminal; further ones, and all of them when `silent`, get their default."""
+
+    MAX_QUESTIONS = 3
+    MAX_OPTIONS = 20
+
+    def __init__(self, *, silent: bool) -> None:
+        can_ask = not silent and sys.stdin.isatty() and sys.stderr.isatty()
+        self._left = self.MAX_QUESTIONS if can_ask else 0
+
+    def choose(self, question: str, options: Sequence[str]) -> int:
+        """Return the index of the chosen option; the default is the first."""
+        if len(options) < 2 or not self._may_ask():
+            return 0
+        count = min(len(options), self.MAX_OPTIONS)
+        for number, option in enumerate(options[:count], start=1):
+            typer.echo(f"  {number}  {option}", err=True)
+        while True:
+            answer: str = typer.prompt(question, default="1", err=True)
+            if answer.strip().isdecimal() and 1 <= int(answer) <= count:
+                return int(answer) - 1
+            typer.echo(f"a number from 1 to {count}", err=True)
+
+    def confirm(self, question: str) -> bool:
+        """Return the user's decision; the default is no."""
+        return self._may_ask() and typer.confirm(question, default=False, err=True)
+
+    def _may_ask(self) -> bool:
+        self._left -= 1
+        return self._left >= 0
 
 
 @app.callback(invoke_without_command=True)
 def init_command(
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take the best of what is found.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file; the old one is kept beside it.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take the best models found.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file; a backup stays beside it.")] = False,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write it. [default: ~/.massmem/config.yaml]")
     ] = None,
-    no_try: Annotated[bool, typer.Option("--no-try", help="Do not ask the models for a word.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    no_try: Annotated[bool, typer.Option("--no-try", help="Do not send a test request to the models.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Find keys in the environment and .env, model servers on this machine, and the embedded model; write a team.
 
-    Three questions at most. The file holds no key, only the names of variables. Each model is tried once.
+    Asks up to three questions. The file contains names of variables instead of keys. Each model is tried once.
     """
     home = massmem_home()
     before = set(os.environ)
     read_dotenv(Path(".env"))
-    questions = Questions(silent=yes or as_json or not Questions.possible())
-    path = output.absolute() if output else own_config(home)
-    _may_replace(path, questions, force=force)
-    found = asyncio.run(find(os.environ))
-    _tell_found(found, set(os.environ) - before)
-    written = _write(path, home, found, questions)
-    say(f"wrote {path}")
-    trials = [] if no_try else asyncio.run(_try(written.team))
+    prompter = Prompter(silent=yes or as_json)
+    path = output.absolute() if output else default_config_path(home)
+    _check_overwrite(path, prompter, force=force)
+    candidates = asyncio.run(find_candidates(os.environ))
+    _report_candidates(candidates, set(os.environ) - before)
+    team = _write_config(path, home, candidates, prompter)
+    notify(f"wrote {path}")
+    probes = [] if no_try else asyncio.run(_probe_models(team))
     if as_json:
-        write_out(json.dumps(_row(written, trials), ensure_ascii=False) + "\n")
+        write_json(_result_to_dict(path, candidates, team, probes))
     else:
         write_out(f"{path}\n")
-    failed = [error for _, error in trials if isinstance(error, MassmemError)]
-    if failed:
-        again = _with(path, home, "doctor")
-        say(f"the configuration is written, but not every model answers; mend that, then run: {again}")
-        return failed[0].exit_code
-    say(f'ask with: {_with(path, home)} "your question"')
+    errors = [probe.result for probe in probes if isinstance(probe.result, MassmemError)]
+    if errors:
+        again = _format_command(path, home, "doctor")
+        notify(f"the configuration is written, but not every model answers; fix that, then run: {again}")
+        return errors[0].exit_code
+    notify(f'ask with: {_format_command(path, home)} "your question"')
     return 0
 
 
-def _may_replace(path: Path, questions: Questions, *, force: bool) -> None:
-    """Raises InputError when the file is there and is to stay."""
+def _check_overwrite(path: Path, prompter: Prompter, *, force: bool) -> None:
+    """Raise InputError when the file exists and the user keeps it."""
     if force or not path.exists():
         return
-    if not questions.confirm(f"{path} exists. Replace it (the old one is kept)?"):
+    if not prompter.confirm(f"{path} exists. Replace it (a backup stays beside it)?"):
         raise InputError(f"{path} exists already", "add --force to replace it, or --output FILE for another place")
 
 
-def _tell_found(found: Found, from_file: set[str]) -> None:
-    for draft in found.keys:
-        where = " (in ./.env, which counts in this folder only)" if draft.key in from_file else ""
-        say(f"found the key {draft.key}{where}")
-    for server in found.servers:
-        names = ", ".join(model.name for model in server.models if model.chats) or "no model yet"
-        say(f"found {NAMES[server.type]} at {server.base_url}: {names[:300]}")
-    if found.embedded:
-        say(f"found {DEFAULT.name}, which runs inside massmem")
+def _report_candidates(candidates: Candidates, from_dotenv: set[str]) -> None:
+    for draft in candidates.keys:
+        where = " (in ./.env, which is read in this folder only)" if draft.key in from_dotenv else ""
+        notify(f"found the key {draft.key}{where}")
+    for server in candidates.servers:
+        names = ", ".join(model.name for model in server.models if model.can_chat) or "no model yet"
+        notify(f"found {SERVER_NAMES[server.type]} at {server.base_url}: {names[:300]}")
+    if candidates.embedded:
+        notify(f"found {DEFAULT.name}, which runs inside massmem")
 
 
-def _write(path: Path, home: Path, found: Found, questions: Questions) -> _Written:
-    choices = found.choices()
+def _write_config(path: Path, home: Path, candidates: Candidates, prompter: Prompter) -> TeamConfig:
+    """Let the user choose a team and write its configuration. Raises InputError when there is no model."""
+    choices = candidates.list_choices()
     if not choices:
-        raise InputError("there is no key, no model server and no model on this machine that could answer", NOTHING)
-    choice = choices[questions.choose("Which models?", [printable(each.label) for each in choices])]
-    backends = _backends(choice, questions)
-    extractor = _extractor(backends, questions)
-    own = path == own_config(home)
-    text = config_text(backends, "" if own else shlex.quote(str(path)), SCHEMA_FILE if own else "", extractor)
-    if own:
+        raise InputError("there is no key, no model server and no model on this machine", NOTHING_FOUND)
+    choice = choices[prompter.choose("Which models?", [make_printable(choice.label) for choice in choices])]
+    backends = _choose_backends(choice, prompter)
+    extractor = _choose_extractor(backends, prompter)
+    is_own = path == default_config_path(home)
+    text = format_config(backends, "" if is_own else shlex.quote(str(path)), SCHEMA_FILE if is_own else "", extractor)
+    if is_own:
         make_home(home)
         _write_schema(path.with_name(SCHEMA_FILE))
-    return _Written(path, _put(path, text), found)
+    return _replace_config(path, text)
 
 
-def _backends(choice: Choice, questions: Questions) -> tuple[Draft, ...]:
+def _choose_backends(choice: Choice, prompter: Prompter) -> tuple[Draft, ...]:
     if not choice.models:
         return choice.backends
-    return (choice.models[questions.choose("Which model?", [printable(draft.model) for draft in choice.models])],)
+    return (choice.models[prompter.choose("Which model?", [make_printable(draft.model) for draft in choice.models])],)
 
 
-def _extractor(backends: tuple[Draft, ...], questions: Questions) -> Draft | None:
-    able = next((draft for draft in backends if draft.type in EXTRACTORS), None)
-    if able is None or find_spec("mem0") is None:
+def _choose_extractor(backends: tuple[Draft, ...], prompter: Prompter) -> Draft | None:
+    draft = next((draft for draft in backends if draft.type in EXTRACTORS), None)
+    if draft is None or find_spec("mem0") is None:
         return None
-    model = EXTRACTORS[able.type]
-    wanted = questions.confirm(
-        f"Also extract facts for long-term memory (one cheap request of {model} after each turn)?"
-    )
-    return able if wanted else None
+    request = f"one cheap request of {EXTRACTORS[draft.type]} after each turn"
+    return draft if prompter.confirm(f"Also extract facts for long-term memory ({request})?") else None
 
 
-def _put(path: Path, text: str) -> TeamConfig:
-    """Check the text, then put it in place; what was there is kept beside it."""
+def _replace_config(path: Path, text: str) -> TeamConfig:
+    """Validate the text and put it in place; an older file becomes a backup."""
     draft = path.with_name(f".{path.name}.draft")
-    with writing(draft) as write:
+    with open_output(draft) as write:
         write(text)
     try:
         team, _ = load_config(draft, os.environ)
@@ -148,57 +171,65 @@ def _put(path: Path, text: str) -> TeamConfig:
 
 
 def _write_schema(path: Path) -> None:
-    from massmem.config.json_schema import json_schema
+    from massmem.config.show import build_json_schema
 
-    with writing(path) as write:
-        write(json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n")
+    with open_output(path) as write:
+        write(json.dumps(build_json_schema(), indent=1, ensure_ascii=False) + "\n")
 
 
-async def _try(team: TeamConfig) -> list[tuple[BackendConfig, float | MassmemError]]:
-    """Each distinct model once, all at the same time; the result is told."""
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    backend: BackendConfig
+    result: float | MassmemError
+    """Seconds, or why the model did not answer."""
+
+    def to_dict(self) -> dict[str, Any]:
+        row: dict[str, Any] = {"type": self.backend.type, "model": self.backend.model}
+        if isinstance(self.result, MassmemError):
+            return row | {"ok": False, "error": self.result.message, "fix": self.result.hint or None}
+        return row | {"ok": True, "seconds": round(self.result, 2)}
+
+
+async def _probe_models(team: TeamConfig) -> list[_Probe]:
+    """Try each distinct model once, all at the same time, and report the results."""
     backends = list({repr(agent.backend): agent.backend for agent in team.agents}.values())
-    say(f"trying {', '.join(_name(backend) for backend in backends)} ...")
-    results = await asyncio.gather(*map(_tried, backends))
-    for backend, result in zip(backends, results, strict=True):
-        if isinstance(result, MassmemError):
-            say(f"{_name(backend)}: {result.message}" + (f"\n  {result.hint}" if result.hint else ""))
+    notify(f"trying {', '.join(_name_model(backend) for backend in backends)} ...")
+    probes = await asyncio.gather(*map(_probe, backends))
+    for probe in probes:
+        name = _name_model(probe.backend)
+        if isinstance(probe.result, MassmemError):
+            notify(f"{name}: {probe.result.message}" + (f"\n  {probe.result.hint}" if probe.result.hint else ""))
         else:
-            say(f"{_name(backend)} answered in {result:.1f} s")
-    return list(zip(backends, results, strict=True))
+            notify(f"{name} answered in {probe.result:.1f} s")
+    return list(probes)
 
 
-async def _tried(backend: BackendConfig) -> float | MassmemError:
+async def _probe(backend: BackendConfig) -> _Probe:
     try:
-        return await tried(backend)
+        return _Probe(backend, await probe_model(backend))
     except MassmemError as e:
-        return e
+        return _Probe(backend, e)
 
 
-def _name(backend: BackendConfig) -> str:
+def _name_model(backend: BackendConfig) -> str:
     return f"{backend.type} {backend.model}".strip()
 
 
-def _with(path: Path, home: Path, command: str = "") -> str:
-    parts = ["massmem", command, "" if path == own_config(home) else f"--config {shlex.quote(str(path))}"]
+def _format_command(path: Path, home: Path, command: str = "") -> str:
+    parts = ["massmem", command, "" if path == default_config_path(home) else f"--config {shlex.quote(str(path))}"]
     return " ".join(filter(None, parts))
 
 
-def _row(written: _Written, trials: list[tuple[BackendConfig, float | MassmemError]]) -> dict[str, Any]:
-    found = written.found
+def _result_to_dict(path: Path, candidates: Candidates, team: TeamConfig, probes: Sequence[_Probe]) -> dict[str, Any]:
     servers = [
-        {"type": s.type, "base_url": s.base_url, "models": [model.name for model in s.models]} for s in found.servers
+        {"type": server.type, "base_url": server.base_url, "models": [model.name for model in server.models]}
+        for server in candidates.servers
     ]
+    keys = [draft.key for draft in candidates.keys]
     return {
         "schema_version": 1,
-        "path": str(written.path),
-        "found": {"keys": [draft.key for draft in found.keys], "servers": servers, "embedded": found.embedded},
-        "agents": [{"id": a.id, "type": a.backend.type, "model": a.backend.model} for a in written.team.agents],
-        "tried": [_trial_row(backend, result) for backend, result in trials],
+        "path": str(path),
+        "found": {"keys": keys, "servers": servers, "embedded": candidates.embedded},
+        "agents": [{"id": a.id, "type": a.backend.type, "model": a.backend.model} for a in team.agents],
+        "tried": [probe.to_dict() for probe in probes],
     }
-
-
-def _trial_row(backend: BackendConfig, result: float | MassmemError) -> dict[str, Any]:
-    row: dict[str, Any] = {"type": backend.type, "model": backend.model}
-    if isinstance(result, MassmemError):
-        return row | {"ok": False, "error": result.message, "fix": result.hint or None}
-    return row | {"ok": True, "seconds": round(result, 2)}

@@ -1,61 +1,67 @@
-"""Log files. Without one, Python would print warnings and tracebacks between the lines of the user's terminal."""
+"""Log files. Without one, Python would print warnings and tracebacks on the user's terminal."""
 
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
-from massmem.home import make_file, make_folder
-from massmem.redact import masked, redact
+from massmem.config.home import make_file, make_folder
+from massmem.core.redact import mask, redact
 
 DEBUG_LOGS = Path(".massmem", "massmem_logs")
-"""Where `--debug` writes, in the working directory."""
+"""The folder of `--debug`, in the working directory."""
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class _RedactingFormatter(logging.Formatter):
-    def __init__(self, hidden: Callable[[], Mapping[str, object]]) -> None:
+    def __init__(self, read_params: Callable[[], Mapping[str, object]]) -> None:
         super().__init__(_FORMAT)
-        self._hidden = hidden
+        self._read_params = read_params
 
     def format(self, record: logging.LogRecord) -> str:
-        return redact(masked(super().format(record), self._hidden()))
+        return redact(mask(super().format(record), self._read_params()))
 
 
-def log_to_file(
-    path: Path, level: int, hidden: Callable[[], Mapping[str, object]] = dict
-) -> Callable[[], None]:  # fmt: skip
-    """Send what massmem logs at `level` or above, and any library's warnings, to `path` (made 0600 when missing).
+def log_to_file(path: Path, level: int, read_params: Callable[[], Mapping[str, object]] = dict) -> Callable[[], None]:
+    """Log massmem's messages of `level` and above, and warnings of libraries, to `path`, which gets mode 0600.
 
-    hidden: the values, by name, that must not be in it now. Returns what ends it.
+    Args:
+        read_params: returns the values, by name, that the log must not contain.
+
+    Returns:
+        A function that stops logging to the file.
 
     Raises:
-        HomeError, StoreError: the file cannot be made.
+        HomeError, StoreError: the file cannot be created.
     """
     make_folder(path.parent)
     make_file(path)
     logging.raiseExceptions = False
     handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace", delay=True)
-    handler.setFormatter(_RedactingFormatter(hidden))
+    handler.setFormatter(_RedactingFormatter(read_params))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger("massmem").setLevel(level)
 
-    def end() -> None:
+    def stop() -> None:
         root.removeHandler(handler)
         handler.close()
 
-    return end
+    return stop
 
 
-def log_nowhere() -> None:
-    """Write no log at all."""
+def log_to_usual_file(home: Path, read_params: Callable[[], Mapping[str, object]]) -> Callable[[], None]:
+    """Log warnings to the log file in massmem's home. Returns and raises as `log_to_file`."""
+    return log_to_file(home / "logs" / "massmem.log", logging.WARNING, read_params)
+
+
+def disable_logging() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
 
 
-def debug_log_path(folder: Path) -> Path:
-    """Where `--debug` writes in the working directory `folder`."""
+def new_debug_log(folder: Path) -> Path:
+    """Return the path of a new debug log below the working directory `folder`."""
     stamp = f"{datetime.now().astimezone():%Y%m%d_%H%M%S}"
     return folder / DEBUG_LOGS / f"log_{stamp}" / "massmem.log"

@@ -1,48 +1,61 @@
 """`massmem memory`: what is remembered, where it came from, and how to forget it."""
 
 import asyncio
-import json
+import os
 import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from massmem.cli import memory_actions as actions
-from massmem.cli.completing import agent_ids, session_ids
-from massmem.cli.memory_view import head, indented, print_list, print_stats
-from massmem.cli.progress import display
-from massmem.cli.streams import say, write_out
-from massmem.cli.team import prepared
-from massmem.errors import InputError, MemoryUnavailable
-from massmem.memory.memories import Memory, Selection
-from massmem.records import MessageRecord
-from massmem.render.printable import one_line, printable
+from massmem.cli.completion import offer_agents
+from massmem.cli.options import AsJson, Config, InSession, Yes
+from massmem.cli.paths import measure_disk_usage
+from massmem.cli.progress import MB, Progress, show_progress
+from massmem.cli.setup import Setup, load_setup
+from massmem.cli.streams import notify, write_json, write_out
+from massmem.config.load import resolve_agents
+from massmem.config.models import MemoryConfig
+from massmem.core.display import make_printable, one_line
+from massmem.core.errors import InputError, MemoryUnavailable, UnknownSessionError
+from massmem.core.ids import SESSION_ID, check_session_name
+from massmem.core.records import MessageRecord, RecordingCounts
+from massmem.memory.extraction.extractor import open_extractor
+from massmem.memory.index_folders import index_root, remove_damaged_copies
+from massmem.memory.indexed import IndexedMemory
+from massmem.memory.opening import set_index_aside
+from massmem.memory.persistent import USER, Memory, MemoryStats, RecallOptions, RecallResult, Scope, Selection
+from massmem.recording.forgetting import DamageHandler, forget_everywhere, open_durable_memory, unknown_memory
+from massmem.recording.queue import DrainCounts
+from massmem.session.recall import by_words, recorder
+from massmem.store.lookup import find_session
+from massmem.store.ports import SessionStore
 
-app = typer.Typer(no_args_is_help=True, help="Search, show, forget and rebuild what is remembered.")
+_ALL = 1_000_000
+_EXCERPT = 160
 
-Config = Annotated[str | None, typer.Option(metavar="FILE", help="The team, as for a question.")]
-SessionId = Annotated[
+app = typer.Typer(no_args_is_help=True, help="Search, show, forget and rebuild memories.")
+
+Agent = Annotated[
     str | None,
-    typer.Option(
-        metavar="SESSION", help="Of this session only: id, beginning of it, or name.", autocompletion=session_ids
-    ),
+    typer.Option("--agent", metavar="ID", help="Of this agent only; user: the user.", autocompletion=offer_agents),
 ]
-AgentId = Annotated[
-    str | None,
-    typer.Option("--agent", metavar="ID", help="Of this agent only; user: the user.", autocompletion=agent_ids),
-]
-TurnNumber = Annotated[int | None, typer.Option("--turn", metavar="N", min=1, help="Of this turn only.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Turn = Annotated[int | None, typer.Option("--turn", metavar="N", min=1, help="Of this turn only.")]
 
 
 @app.command("search")
 def search_command(
     query: Annotated[str, typer.Argument(help="What to look for, in words.")],
-    session_id: SessionId = None,
+    session_id: InSession = None,
     agent: Annotated[
         str | None,
         typer.Option(
-            metavar="ID", help="Find what this agent would recall. [default: what all may]", autocompletion=agent_ids
+            metavar="ID",
+            help="Find what this agent would recall. [default: what every agent may recall]",
+            autocompletion=offer_agents,
         ),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, max=1000, help="Most memories.")] = None,
@@ -50,37 +63,35 @@ def search_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find memories by meaning and words, best first: what the user said, what winners said, and the agent's own."""
-    at = prepared(config)
-    found, unavailable = asyncio.run(actions.search(at, query, session_id, agent, (limit, tokens)))
-    memories = found.memories[:limit]  # an agent is shown so many messages; here each of their passages has its line
+    """Find memories by meaning and words, best first: of the user, of winners, and of the agent itself."""
+    setup = load_setup(config)
+    recalled, unavailable = asyncio.run(search_memories(setup, query, session_id, agent, (limit, tokens)))
+    memories = recalled.memories[:limit]  # the limit counts messages, of which each passage has its own line here
     if as_json:
-        rows = [memory_row(m) | {"score": round(m.score, 4)} for m in memories]
-        how = {"lexical_only": found.lexical_only, "unavailable": unavailable or None}
-        _print_json({"query": query, "memories": rows, "tokens": found.tokens} | how)
+        rows = [memory_to_dict(memory) | {"score": round(memory.score, 4)} for memory in memories]
+        notes = {"lexical_only": recalled.lexical_only, "unavailable": unavailable or None}
+        write_json({"query": query, "memories": rows, "tokens": recalled.tokens} | notes)
         return
-    if unavailable:
-        say(f"{unavailable}: the log was searched by words instead")
-    print_list(memories)
+    print_memories(memories, unavailable)
 
 
 @app.command("list")
 def list_command(
-    session_id: SessionId = None,
-    agent: AgentId = None,
-    turn: TurnNumber = None,
-    facts: Annotated[bool, typer.Option("--facts", help="Facts only, no verbatim passages.")] = False,
+    session_id: InSession = None,
+    agent: Agent = None,
+    turn: Turn = None,
+    facts: Annotated[bool, typer.Option("--facts", help="Facts only, without verbatim passages.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Most memories.")] = 20,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """List memories, newest first."""
     selection = Selection(session_id, agent, turn, "fact" if facts else None)
-    found = asyncio.run(actions.listed(prepared(config), selection, limit))
+    memories = asyncio.run(list_memories(load_setup(config), selection, limit))
     if as_json:
-        _print_json({"memories": [memory_row(memory) for memory in found]})
+        write_json({"memories": [memory_to_dict(memory) for memory in memories]})
     else:
-        print_list(found)
+        print_memories(memories)
 
 
 @app.command("show")
@@ -90,104 +101,354 @@ def show_command(
     as_json: AsJson = False,
 ) -> None:
     """Show a memory in full, with the messages that it came from."""
-    memory, messages = asyncio.run(actions.shown(prepared(config), memory_id))
+    memory, messages = asyncio.run(_load_memory(load_setup(config), memory_id))
     if as_json:
-        _print_json(memory_row(memory) | {"messages": [_message_row(message) for message in messages]})
+        write_json(memory_to_dict(memory) | {"messages": [_message_to_dict(message) for message in messages]})
         return
-    write_out(f"{head(memory)}\n{indented(memory.text)}\n\nFrom:\n")
+    write_out(f"{_format_head(memory)}\n{_indent(memory.text)}\n\nFrom:\n")
     for message in messages:
-        who = message.agent_id or "user"
-        said = f"{who}, {message.session_id} turn {message.turn}, {_moment(message)}"
-        write_out(f"  {printable(said)}\n{indented(message.content, 4)}\n")
+        moment = f"{message.created_at.astimezone():%Y-%m-%d %H:%M:%S}"
+        head = f"{message.agent_id or USER}, {message.session_id} turn {message.turn}, {moment}"
+        write_out(f"  {make_printable(head)}\n{_indent(message.content, 4)}\n")
     if not messages:
         write_out("  messages that are no longer in the store\n")
+
+
+async def _load_memory(setup: Setup, memory_id: str) -> tuple[Memory, Sequence[MessageRecord]]:
+    """Return a memory and the messages that it came from. Raises InputError when there is no such memory."""
+    async with setup.open_store() as store, _open_memory(setup) as memory:
+        memories = await memory.list(Selection(ids=(memory_id,)), 1)
+        if not memories:
+            raise unknown_memory(memory_id)
+        return memories[0], await store.get_messages(memories[0].message_ids)
 
 
 @app.command("forget")
 def forget_command(
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="As list and search show them.")] = None,
-    session_id: SessionId = None,
-    agent: AgentId = None,
-    turn: TurnNumber = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    session_id: InSession = None,
+    agent: Agent = None,
+    turn: Turn = None,
+    yes: Yes = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete memories for good, also from the queue; a rebuild does not bring them back.
+    """Delete memories for good, also from the queue; a rebuild does not restore them.
 
-    The log of the session itself is not touched.
+    The log of the session keeps its messages.
     """
     selection = Selection(session_id, agent, turn, ids=tuple(ids or ()))
     if selection == Selection():
-        raise InputError("nothing was named to forget", "name ids, --session-id, --agent or --turn")
+        raise InputError("no memory was named", "name ids, --session-id, --agent or --turn")
     if not yes and not sys.stdin.isatty():
-        raise InputError("forgetting cannot be undone, and there is no terminal to ask on", "add --yes")
-    at = prepared(config)
+        raise InputError("forgetting cannot be undone, and there is no terminal to confirm it", "add --yes")
+    setup = load_setup(config)
     if not yes:
-        count = asyncio.run(actions.counted(at, selection))
-        if not typer.confirm(f"Memories to be forgotten for good: {count}. Go on?", err=True):
-            say("nothing was forgotten")
+        count = asyncio.run(count_memories(setup, selection))
+        if not typer.confirm(f"Memories to forget for good: {count}. Continue?", err=True):
+            notify("nothing was forgotten")
             return
-    forgotten = asyncio.run(actions.forgotten(at, selection))
+    count = asyncio.run(forget_memories(setup, selection))
     if as_json:
-        _print_json({"forgotten": forgotten})
+        write_json({"forgotten": count})
     else:
-        say(f"forgotten: {forgotten}; the log of the session still holds what was said")
+        notify(f"forgotten: {count}; the log of the session keeps its messages")
 
 
 @app.command("stats")
 def stats_command(config: Config = None, as_json: AsJson = False) -> None:
-    """Show how much is remembered, what waits to be recorded, and where it is kept."""
-    found = asyncio.run(actions.stats(prepared(config)))
+    """Show how much is remembered, what is waiting to be recorded, and where memories are stored."""
+    stats = asyncio.run(collect_stats(load_setup(config)))
     if as_json:
-        _print_json(found.row())
-        return
-    print_stats(found)
+        write_json(stats.to_dict())
+    else:
+        print_stats(stats)
 
 
 @app.command("rebuild")
-def rebuild_command(session_id: SessionId = None, config: Config = None, as_json: AsJson = False) -> int:
-    """Make all memories again from the log, for example for another embedder. What was forgotten stays forgotten.
+def rebuild_command(session_id: InSession = None, config: Config = None, as_json: AsJson = False) -> int:
+    """Make all memories again from the log, for example for another embedder. Forgotten memories stay forgotten.
 
-    Interrupted, it goes on with `massmem memory record`, or by itself with the next question.
+    After an interruption `massmem memory record` or the next question continues it.
     """
-    at = prepared(config)
-    say("clearing the index")
-    with display("recording") as progress:
-        result = asyncio.run(actions.rebuilt(at, session_id, progress))
+    setup = load_setup(config)
+    notify("clearing the index")
+    with show_progress("recording") as progress:
+        result = asyncio.run(_rebuild(setup, session_id, progress))
     for copy in result.removed:
-        say(f"the copy of a damaged index was removed: {copy}")
-    return _recorded(result, as_json=as_json)
+        notify(f"the copy of a damaged index was removed: {copy}")
+    return _report_recording(result, as_json=as_json)
 
 
 @app.command("record")
-def record_command(session_id: SessionId = None, config: Config = None, as_json: AsJson = False) -> int:
-    """Record now what is in the queue, also what had failed before."""
-    at = prepared(config)
-    with display("recording") as progress:
-        result = asyncio.run(actions.recorded(at, session_id, progress))
-    return _recorded(result, as_json=as_json)
+def record_command(session_id: InSession = None, config: Config = None, as_json: AsJson = False) -> int:
+    """Record the queue now, with the recordings that failed before."""
+    setup = load_setup(config)
+    with show_progress("recording") as progress:
+        result = asyncio.run(_record(setup, session_id, progress))
+    return _report_recording(result, as_json=as_json)
 
 
-def _recorded(result: actions.Recorded, *, as_json: bool) -> int:
-    """Tell what was recorded; exit code 1 when something is left."""
-    if result.counts.unavailable:
+@dataclass(frozen=True, slots=True)
+class RecordingResult:
+    counts: DrainCounts
+    """What was recorded."""
+    queue: RecordingCounts
+    """What the queue holds now."""
+    removed: tuple[Path, ...] = ()
+    """Copies of damaged indexes that were removed."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing is left to record."""
+        return not (self.counts.unavailable or self.queue.pending or self.queue.failed)
+
+    def to_dict(self) -> dict[str, Any]:
+        counts = asdict(self.counts)
+        del counts["unavailable"]
+        return counts | {"recordings": self.queue.model_dump(), "removed": [str(copy) for copy in self.removed]}
+
+
+async def _record(setup: Setup, session_id: str | None, progress: Progress) -> RecordingResult:
+    """Record what is in the queue, also what waits for another attempt or was given up."""
+    _require_on_disk(setup)
+    async with setup.open_store() as store:
+        session_id = await _find_id(store, session_id)
+        await store.requeue_recordings(session_id, done=False)
+        async with _open_memory(setup) as memory:
+            return await _drain_queue(setup, store, memory, session_id, progress)
+
+
+async def _rebuild(setup: Setup, session_id: str | None, progress: Progress) -> RecordingResult:
+    """Queue everything again, delete the memories that the queue makes anew, and record it.
+
+    A damaged index is set aside first; when everything is recorded, it and earlier ones are deleted.
+    """
+    _require_on_disk(setup)
+    async with setup.open_store() as store:
+        session_id = await _find_id(store, session_id)
+        sessions = [session_id] if session_id else [s.session_id for s in await store.list_sessions()]
+        # Without an extraction model nothing would make the facts again.
+        kind = "episode" if setup.config.memory.persistent_memory.llm is None else None
+        async with _open_memory(setup, on_damage=_refuse_damaged if session_id else set_index_aside) as memory:
+            await store.requeue_recordings(session_id, done=True)
+            if sessions:
+                await memory.forget(Selection(session_ids=tuple(sessions), kind=kind))
+            result = await _drain_queue(setup, store, memory, session_id, progress)
+    if session_id is not None or not result.is_complete:
+        return result
+    return replace(result, removed=tuple(await remove_damaged_copies(setup.config.memory, setup.home)))
+
+
+async def _refuse_damaged(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> None:
+    raise InputError(
+        "the memory index is damaged, with the memories of all sessions",
+        "run `massmem memory rebuild` without --session-id",
+    )
+
+
+async def _drain_queue(
+    setup: Setup, store: SessionStore, memory: IndexedMemory, session_id: str | None, progress: Progress
+) -> RecordingResult:
+    total = (await store.count_recordings(session_id)).pending
+    agents = resolve_agents(setup.config, os.environ)
+
+    def report(c: DrainCounts) -> None:
+        progress(min(total, c.episodes + c.turns + c.extractions + c.retried + c.failed), total)
+
+    llm = setup.config.memory.persistent_memory.llm
+    async with open_extractor(llm, setup.home, memory.known()) as extractor:
+        counts = await recorder(store, memory, extractor, agents, session_id).drain(done=report)
+    if not counts.unavailable:
+        progress(total, total)
+    return RecordingResult(counts, await store.count_recordings(session_id))
+
+
+def _report_recording(result: RecordingResult, *, as_json: bool) -> int:
+    """Write what was recorded. Returns exit code 1 when something is left."""
+    counts, queue = result.counts, result.queue
+    if counts.unavailable:
         raise MemoryUnavailable(
-            f"{result.counts.unavailable}; {result.queue.pending} recordings are pending",
+            f"{counts.unavailable}; {queue.pending} recordings are pending",
             "run `massmem memory record` later, or just ask the next question",
         )
     if as_json:
-        _print_json(result.row())
+        write_json(result.to_dict())
     else:
-        counts, queue = result.counts, result.queue
-        say(f"recorded {counts.episodes:,} messages, {counts.turns:,} ends of turns, {counts.facts:,} new facts")
+        notify(f"recorded {counts.episodes:,} messages, {counts.turns:,} ends of turns, {counts.facts:,} new facts")
         if queue.pending or queue.failed:
-            say(f"{queue.pending:,} pending, {queue.failed:,} failed: {one_line(queue.reason or 'not due yet')}")
-    return 0 if result.whole else 1
+            notify(f"{queue.pending:,} pending, {queue.failed:,} failed: {one_line(queue.reason or 'not due yet')}")
+    return 0 if result.is_complete else 1
 
 
-def memory_row(memory: Memory) -> dict[str, Any]:
-    """A memory as JSON."""
+def _require_on_disk(setup: Setup) -> None:
+    if not setup.config.memory.persistent_memory.on_disk:
+        raise InputError(
+            "memories are not stored: memory.persistent_memory.on_disk is false",
+            "set it to true; messages from before then are still in the queue",
+        )
+
+
+async def search_memories(
+    setup: Setup,
+    query: str,
+    session_id: str | None = None,
+    agent: str | None = None,
+    limits: tuple[int | None, int | None] = (None, None),
+) -> tuple[RecallResult, str]:
+    """Return what an agent would recall in the next turn of the session.
+
+    Args:
+        session_id: None for all sessions.
+        agent: None for what every agent may recall.
+        limits: memories and tokens; None for the values of the configuration.
+
+    Returns:
+        The memories, and "" or why the index is unavailable and the log was searched by words instead.
+    """
+    settings = setup.config.memory.retrieval
+    limit, tokens = limits[0] or settings.limit, limits[1] or settings.max_tokens
+    async with setup.open_store() as store:
+        session_id = await _find_id(store, session_id)
+        last = None if session_id is None else await store.get_last_turn(session_id)
+        turn = 1 if last is None else last.turn + 1
+        scope = Scope(session_id or "", agent or USER, turn, all_sessions=session_id is None)
+        wanted = RecallOptions(tokens, limit)
+        try:
+            async with _open_memory(setup) as memory:
+                return await memory.recall(query, scope, wanted), ""
+        except MemoryUnavailable as e:
+            return await by_words(store, query, scope, wanted), e.message
+
+
+async def list_memories(setup: Setup, selection: Selection, limit: int) -> Sequence[Memory]:
+    """Return the selected memories, newest first. Raises UnknownSessionError."""
+    async with _open_memory(setup) as memory:
+        return await memory.list(await _resolve_session(setup, memory, selection), limit)
+
+
+async def count_memories(setup: Setup, selection: Selection) -> int:
+    return len(await list_memories(setup, selection, _ALL))
+
+
+async def forget_memories(setup: Setup, selection: Selection) -> int:
+    """Delete the selected memories and never record them again; return how many there were.
+
+    Raises:
+        InputError: one of the ids does not exist.
+        UnknownSessionError
+    """
+    async with setup.open_store() as store, _open_memory(setup) as memory:
+        selection = await _resolve_session(setup, memory, selection)
+        return await forget_everywhere(store, memory, selection, setup.config.memory, setup.home)
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    memory: MemoryStats | None
+    """None when the memory is unavailable."""
+    queue: RecordingCounts
+    location: str
+    size: int | None
+    """Bytes on disk; None for a server."""
+    unavailable: str = ""
+    """Why the memory is unavailable."""
+    note: str = ""
+    """What the user should know about the memory."""
+
+    def to_dict(self) -> dict[str, Any]:
+        known = {} if self.memory is None else asdict(self.memory)
+        more = {"location": self.location, "bytes": self.size}
+        more |= {"unavailable": self.unavailable or None, "note": self.note or None}
+        return known | more | {"recordings": self.queue.model_dump()}
+
+
+async def collect_stats(setup: Setup) -> Stats:
+    """Return counts of memory and queue; of the queue alone when the memory is unavailable."""
+    folder = index_root(setup.config.memory, setup.home)
+    stats, note, unavailable = None, "", ""
+    async with setup.open_store() as store:
+        queue = await store.count_recordings()
+        try:
+            async with _open_memory(setup) as memory:
+                stats, note = await memory.stats(), memory.note
+        except MemoryUnavailable as e:
+            unavailable = e.message
+    is_server = setup.config.memory.persistent_memory.qdrant.mode == "server"
+    location = stats.location if stats else str(folder)
+    return Stats(stats, queue, location, None if is_server else measure_disk_usage(folder), unavailable, note)
+
+
+@asynccontextmanager
+async def _open_memory(setup: Setup, on_damage: DamageHandler | None = None) -> AsyncGenerator[IndexedMemory]:
+    """Open the memory on disk, also when the configuration stores nothing from now on.
+
+    Args:
+        on_damage: what makes room for a new index when this one is damaged.
+    """
+    if setup.team is None:
+        opening = open_durable_memory(setup.config.memory, setup.home, on_damage)
+    else:
+        opening = setup.team.open_durable_memory()
+    async with opening as memory:
+        yield memory
+
+
+async def _find_id(store: SessionStore, name: str | None) -> str | None:
+    """Return the id of the session with this name. Raises UnknownSessionError, InputError."""
+    return None if name is None else (await find_session(store, check_session_name(name))).session_id
+
+
+async def _resolve_session(setup: Setup, memory: IndexedMemory, selection: Selection) -> Selection:
+    """Return the selection with the id of its session, which its memories may have outlived.
+
+    Raises:
+        UnknownSessionError, InputError
+    """
+    name = selection.session_id
+    if name is None:
+        return selection
+    try:
+        async with setup.open_store() as store:
+            return replace(selection, session_id=await _find_id(store, name))
+    except UnknownSessionError:
+        if SESSION_ID.fullmatch(name) and await memory.list(Selection(name), 1):
+            return selection
+        raise
+
+
+def print_memories(memories: Sequence[Memory], unavailable: str = "") -> None:
+    """Write the start of each memory with its id and origin.
+
+    Args:
+        unavailable: why the index is unavailable, and these were found in the log by words.
+    """
+    if unavailable:
+        notify(f"{unavailable}: the log was searched by words instead")
+    for memory in memories:
+        write_out(f"{_format_head(memory)}\n{_indent(one_line(memory.text, _EXCERPT))}\n")
+    if not memories:
+        notify("no memory matches")
+
+
+def print_stats(stats: Stats) -> None:
+    if stats.memory is not None:
+        m = stats.memory
+        write_out(f"messages   {m.episodes:,} in {m.passages:,} passages, of {m.sessions:,} sessions\n")
+        write_out(f"facts      {m.facts:,}\nembedder   {m.embedder}\n")
+    queue = stats.queue
+    write_out(f"recording  {queue.pending:,} pending, {queue.done:,} done, {queue.failed:,} failed\n")
+    if queue.reason:
+        write_out(f"           last failure: {one_line(queue.reason)}\n")
+    size = "" if stats.size is None else f", {stats.size / MB:,.1f} MB"
+    write_out(f"location   {make_printable(stats.location)}{size}\n")
+    if stats.note:
+        notify(stats.note)
+    if stats.unavailable:
+        notify(f"{stats.unavailable}: memories cannot be counted now")
+
+
+def memory_to_dict(memory: Memory) -> dict[str, Any]:
     return {
         "id": memory.id,
         "kind": memory.kind,
@@ -200,14 +461,14 @@ def memory_row(memory: Memory) -> dict[str, Any]:
     }
 
 
-def _message_row(message: MessageRecord) -> dict[str, Any]:
+def _message_to_dict(message: MessageRecord) -> dict[str, Any]:
     keys = {"id", "session_id", "seq", "turn", "round", "kind", "agent_id", "content", "created_at"}
     return message.model_dump(mode="json", include=keys)
 
 
-def _moment(message: MessageRecord) -> str:
-    return f"{message.created_at.astimezone():%Y-%m-%d %H:%M:%S}"
+def _format_head(memory: Memory) -> str:
+    return make_printable(f"{memory.id}  {memory.kind}  {memory.session_id} turn {memory.turn}  {memory.agent_id}")
 
 
-def _print_json(value: Any) -> None:
-    write_out(json.dumps(value, ensure_ascii=False) + "\n")
+def _indent(text: str, columns: int = 2) -> str:
+    return "\n".join(" " * columns + line for line in make_printable(text).splitlines())

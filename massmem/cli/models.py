@@ -1,41 +1,42 @@
-"""`massmem models`: which there are, and the weights of those that run on this machine."""
+"""`massmem models`: the available models, and the weights of those that run on this machine."""
 
 import asyncio
-import json
-import sys
+import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from massmem.cli.model_servers import Server, model_servers
-from massmem.cli.streams import write_out
-from massmem.cli.team import prepared
-from massmem.config.models import TeamConfig
-from massmem.errors import ConfigError, InputError
+from massmem.cli.options import AsJson, Config
+from massmem.cli.progress import MB, show_progress
+from massmem.cli.setup import load_setup
+from massmem.cli.streams import notify, write_json, write_out
+from massmem.config.models import BackendConfig, BackendType, TeamConfig
+from massmem.core.display import make_printable
+from massmem.core.errors import ConfigError, InputError, MassmemError
+from massmem.providers.discovery import find_local_servers
+from massmem.providers.downloads import fetch_weights, list_sources
 from massmem.providers.local import CONTEXT_WINDOW
-from massmem.registry import without_password
-from massmem.render.printable import printable
-from massmem.weights import (
+from massmem.providers.presets import PRESETS, Endpoint, resolve
+from massmem.providers.weights import (
     DEFAULT,
-    FETCH,
+    FETCH_COMMAND,
     KNOWN,
     SMALL,
     Weights,
-    default_sources,
-    fetch,
-    from_url,
     is_url,
     models_folder,
-    state,
+    read_state,
+    weights_from_url,
 )
+from massmem.session.registry import without_password
 
-MB = 1e6
-STEP = 10
+if TYPE_CHECKING:
+    from massmem.providers.model_list import ListedModel
 
-app = typer.Typer(no_args_is_help=True, help="Show the models there are; fetch those that run on this machine.")
+app = typer.Typer(no_args_is_help=True, help="List the available models; download those that run on this machine.")
 
 
 @app.command("fetch")
@@ -45,138 +46,155 @@ def fetch_command(
     ] = None,
     small: Annotated[bool, typer.Option("--small", help=f"{SMALL.name} (491 MB) instead of {DEFAULT.name}.")] = False,
     source: Annotated[str | None, typer.Option("--from", help="Try this path or URL first.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Fetch a model: by default the embedded one (1.1 GB). Goes on where it was stopped."""
-    weights = _chosen(url, small=small)
-    already = state(models_folder() / weights.file, weights.sha256) == "verified"
+    """Download a model, by default the embedded one (1.1 GB). Continues a download that was stopped."""
+    weights = _choose_weights(url, small=small)
+    is_present = read_state(models_folder() / weights.file, weights.sha256) == "verified"
     started = time.monotonic()
-    with _display(weights) as progress:
-        path = fetch(weights, default_sources(weights, url or source), models_folder(), progress, _notice)
+    with show_progress(weights.name, in_bytes=True) as progress:
+        path = fetch_weights(weights, list_sources(weights, url or source), models_folder(), progress, notify)
     seconds = time.monotonic() - started
     if as_json:
-        result = _row(weights) | {"fetched": not already, "seconds": round(seconds, 1)}
-        write_out(json.dumps(result, ensure_ascii=False) + "\n")
-    elif already:
-        _notice(f"{weights.name} is already there: {path}")
+        write_json(_weights_to_dict(weights) | {"fetched": not is_present, "seconds": round(seconds, 1)})
+    elif is_present:
+        notify(f"{weights.name} is already there: {path}")
     else:
-        _notice(f"{weights.name} is ready after {seconds:.0f} s: {path}")
+        notify(f"{weights.name} is ready after {seconds:.0f} s: {path}")
 
 
 @app.command("list")
 def list_command(
-    config: Annotated[str | None, typer.Option(metavar="FILE", help="The team, as for a question.")] = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Ask no server.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
+    config: Config = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Contact no server.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """List the models there are: those that run inside massmem, and those that servers offer.
+    """List the models that run inside massmem and those that servers offer.
 
-    Asked are the endpoints of the team, and Ollama, LM Studio, vLLM and llama.cpp at their usual ports here.
+    Servers are the endpoints of the team, and Ollama, LM Studio, vLLM and llama.cpp at their usual ports here.
     """
-    rows = [_row(weights) | {"source": "embedded", "context_window": CONTEXT_WINDOW} for weights in KNOWN]
-    servers = [] if offline else asyncio.run(model_servers(_team(config)))
+    rows = [_weights_to_dict(weights) | {"source": "embedded", "context_window": CONTEXT_WINDOW} for weights in KNOWN]
+    servers = [] if offline else asyncio.run(_query_servers(_load_team(config)))
     if as_json:
-        every = [*rows, *(row for server in servers for row in server.rows())]
-        write_out(json.dumps(every, indent=1, ensure_ascii=False) + "\n")
+        write_json([*rows, *(row for server in servers for row in server.to_dicts())], indent=1)
     else:
-        _show(rows, servers)
+        _print_models(rows, servers)
     for server in servers:
         if server.problem:
-            _notice(printable(f"{server.type}: {server.problem}"))
+            notify(f"{server.type}: {server.problem}")
     if rows[0]["state"] != "verified" and not as_json:
-        _notice(f"get the embedded model with: {FETCH}")
+        notify(f"get the embedded model with: {FETCH_COMMAND}")
 
 
-def _team(config: str | None) -> TeamConfig | None:
-    """What is listed does not depend on it: a default that is wrong is only told."""
+@dataclass(frozen=True, slots=True)
+class _Server:
+    type: BackendType
+    base_url: str
+    models: "tuple[ListedModel, ...]" = ()
+    problem: str = ""
+    """Why the models are unknown."""
+    used: frozenset[str] = frozenset()
+    """Models of this server that the team uses."""
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": model.name,
+                "source": self.type,
+                "base_url": self.base_url,
+                "context_window": model.window,
+                "chats": model.can_chat,
+                "used": model.name in self.used,
+            }
+            for model in self.models
+        ]
+
+
+async def _query_servers(team: TeamConfig | None) -> list[_Server]:
+    """Return the distinct servers of the team, then others on this machine."""
+    endpoints = _find_endpoints(agent.backend for agent in team.agents) if team else []
+    configured, local = await asyncio.gather(
+        asyncio.gather(*(_query_server(*endpoint) for endpoint in endpoints)),
+        find_local_servers(os.environ),
+    )
+    known = {_normalize_host(server.base_url) for server in configured}
+    others = [_Server(s.type, s.base_url, s.models) for s in local if _normalize_host(s.base_url) not in known]
+    return [*configured, *others]
+
+
+def _find_endpoints(backends: Iterable[BackendConfig]) -> list[tuple[BackendType, Endpoint | str, frozenset[str]]]:
+    """Return the distinct endpoints with the models used there; a text in place of an endpoint is its problem."""
+    endpoints: dict[tuple[str, str], tuple[BackendType, Endpoint | str, frozenset[str]]] = {}
+    for backend in backends:
+        if PRESETS[backend.type].kind not in ("openai", "anthropic"):
+            continue
+        try:
+            endpoint: Endpoint | str = resolve(backend, os.environ)
+            key = endpoint.base_url, endpoint.key
+        except MassmemError as e:
+            endpoint, key = e.message, (backend.type, "")
+        model = endpoint.model if isinstance(endpoint, Endpoint) else backend.model
+        used = endpoints[key][2] if key in endpoints else frozenset[str]()
+        endpoints[key] = (backend.type, endpoint, used | {model})
+    return list(endpoints.values())
+
+
+async def _query_server(type_: BackendType, endpoint: Endpoint | str, used: frozenset[str]) -> _Server:
+    if isinstance(endpoint, str):
+        return _Server(type_, PRESETS[type_].base_url, problem=endpoint, used=used)
+    from massmem.providers.model_list import list_models
+
     try:
-        return prepared(config).config
+        models = await list_models(type_, endpoint)
+    except MassmemError as e:
+        return _Server(type_, endpoint.base_url, problem=e.message, used=used)
+    return _Server(type_, endpoint.base_url, models, used=used)
+
+
+def _normalize_host(url: str) -> str:
+    return url.replace("127.0.0.1", "localhost").replace("[::1]", "localhost")
+
+
+def _load_team(config: str | None) -> TeamConfig | None:
+    """Return the team. An invalid default configuration is only reported: the list does not depend on it."""
+    try:
+        return load_setup(config).config
     except ConfigError as e:
         if config is not None:
             raise
-        _notice(printable(e.message))
+        notify(e.message)
         return None
 
 
-def _show(rows: Sequence[dict[str, Any]], servers: Sequence[Server]) -> None:
+def _print_models(rows: Sequence[dict[str, Any]], servers: Sequence[_Server]) -> None:
     for row in rows:
         size = f"{row['size'] / MB:,.0f} MB"
         window = f"{row['context_window']:,} tokens"
         write_out(f"{row['name']:<30} {size:>9}  {row['state']:<10}  {window}  {row['path']}\n")
     for server in servers:
         if not server.problem:
-            write_out(printable(f"\n{server.type}, {without_password(server.base_url)}\n"))
+            write_out(make_printable(f"\n{server.type}, {without_password(server.base_url)}\n"))
         width = max((len(model.name) for model in server.models), default=0)
         for model in server.models:
             window = f"{model.window:,} tokens" if model.window else "-"
             mark = "*" if model.name in server.used else " "
-            write_out(printable(f"{mark} {model.name:<{width}}  {window:>16}\n"))
+            write_out(make_printable(f"{mark} {model.name:<{width}}  {window:>16}\n"))
     if any(server.used for server in servers):
-        _notice("*: used by the team")
+        notify("*: used by the team")
 
 
-def _chosen(url: str | None, *, small: bool) -> Weights:
+def _choose_weights(url: str | None, *, small: bool) -> Weights:
     if url is None:
         return SMALL if small else DEFAULT
-    if small or not is_url(url):
-        raise InputError(
-            f"{url!r} is not an http(s) URL of a model" if not small else "give a URL or --small, not both"
-        )
-    return from_url(url)
+    if small:
+        raise InputError("give a URL or --small, not both")
+    if not is_url(url):
+        raise InputError(f"{url!r} is not an http(s) URL of a model")
+    return weights_from_url(url)
 
 
-def _row(weights: Weights) -> dict[str, Any]:
+def _weights_to_dict(weights: Weights) -> dict[str, Any]:
     path = models_folder() / weights.file
-    found = state(path, weights.sha256)
-    size = weights.size if found == "missing" else path.stat().st_size
-    return {"name": weights.name, "size": size, "state": found, "path": str(path), "sha256": weights.sha256}
-
-
-def _notice(line: str) -> None:
-    sys.stderr.write(f"massmem: {line}\n")
-    sys.stderr.flush()
-
-
-def _display(weights: Weights) -> AbstractContextManager[Callable[[int, int | None], None]]:
-    return _Bar(weights.name) if sys.stderr.isatty() else nullcontext(_Lines(weights.name))
-
-
-class _Lines:
-    """A line for every tenth, where there is no terminal."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._shown = -1
-
-    def __call__(self, done: int, total: int | None) -> None:
-        # Without a total a line for every 100 MB.
-        step = done * 100 // total // STEP * STEP if total else int(done / MB) // 100 * 100
-        if step == self._shown:
-            return
-        self._shown = step
-        if total:
-            _notice(f"{self._name}: {step} % of {total / MB:,.1f} MB")
-        else:
-            _notice(f"{self._name}: {step} MB")
-
-
-class _Bar(AbstractContextManager[Callable[[int, int | None], None]]):
-    """A progress bar on the terminal."""
-
-    def __init__(self, name: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=Console(stderr=True))
-        self._task = self._progress.add_task(name, total=None)
-
-    def __enter__(self) -> Callable[[int, int | None], None]:
-        self._progress.start()
-        return self._update
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def _update(self, done: int, total: int | None) -> None:
-        self._progress.update(self._task, completed=done, total=total)
+    current = read_state(path, weights.sha256)
+    size = weights.size if current == "missing" else path.stat().st_size
+    return {"name": weights.name, "size": size, "state": current, "path": str(path), "sha256": weights.sha256}

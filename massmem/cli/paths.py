@@ -1,20 +1,19 @@
-"""`massmem paths`: where everything is kept."""
+"""`massmem paths`: where massmem keeps its files."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from massmem.cli.logs import DEBUG_LOGS
-from massmem.cli.streams import write_out
-from massmem.cli.team import Prepared, prepared
-from massmem.memory import index_folder
-from massmem.registry import without_password
-from massmem.render.printable import printable
-from massmem.weights import models_folder
+from massmem.cli.setup import Setup, load_setup
+from massmem.cli.streams import write_json, write_out
+from massmem.core.display import make_printable
+from massmem.memory.index_folders import index_root
+from massmem.providers.weights import models_folder
+from massmem.session.registry import without_password
 
-app = typer.Typer(help="Show where everything is kept.")
+app = typer.Typer(help="Show where massmem keeps its files.")
 
 
 @app.callback(invoke_without_command=True)
@@ -22,32 +21,38 @@ def paths_command(
     config: Annotated[str | None, typer.Option(metavar="FILE", help="The team, as for a question.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show where everything is kept: configuration, sessions, memories, models, logs. Nothing is made."""
-    found = _paths(prepared(config))
+    """Show where massmem keeps configuration, sessions, memories, models and logs. Nothing is created."""
+    paths = _find_paths(load_setup(config))
     if as_json:
-        write_out(json.dumps(found, ensure_ascii=False) + "\n")
+        write_json(paths)
         return
-    width = max(map(len, found))
-    write_out("".join(printable(f"{name:<{width}}  {place}") + "\n" for name, place in found.items()))
+    width = max(map(len, paths))
+    write_out("".join(make_printable(f"{name:<{width}}  {path}") + "\n" for name, path in paths.items()))
 
 
-def _paths(at: Prepared) -> dict[str, str]:
-    persistent = at.config.memory.persistent_memory
-    qdrant = persistent.qdrant
+def _find_paths(setup: Setup) -> dict[str, str]:
+    config, home = setup.config, setup.home
+    qdrant = config.memory.persistent_memory.qdrant
     server = without_password(qdrant.url or f"http://{qdrant.host}:{qdrant.port}")
     return {
-        "home": str(at.home),
-        "config": at.config.source,
-        "store": _store(at.config.store.url),
-        "registry": str(at.home / "sessions.json"),
-        "memory": server if qdrant.mode == "server" else str(index_folder(at.config.memory, at.home)),
+        "home": str(home),
+        "config": config.source,
+        "store": _format_store(config.store.url),
+        "registry": str(home / "sessions.json"),
+        "memory": server if qdrant.mode == "server" else str(index_root(config.memory, home)),
         "models": str(models_folder()),
-        "logs": str(at.home / "logs"),
+        "logs": str(home / "logs"),
         "debug_logs": str(DEBUG_LOGS.absolute()),
     }
 
 
-def _store(url: str) -> str:
-    """The file of SQLite, else the address without its password."""
+def _format_store(url: str) -> str:
+    """Return the file of an SQLite store, else the URL without its password."""
     name = url.removeprefix("sqlite:///")
     return str(Path(name).expanduser().absolute()) if name != url else without_password(url)
+
+
+def measure_disk_usage(*paths: Path) -> int:
+    """Return the bytes that files and folders occupy on the disk: index files are sparse."""
+    files = (file for path in paths for file in (path.rglob("*") if path.is_dir() else [path]))
+    return sum(file.stat().st_blocks * 512 for file in files if file.is_file())

@@ -1,186 +1,251 @@
-"""Runs one turn: from the options of a command line to the answer on stdout and the exit code."""
+"""Answers one question: from the options of a command line to the answer on stdout and the exit code."""
 
 import asyncio
-import json
 import logging
-import math
+import shlex
 import signal
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from massmem.cli.ask import Output, RunOptions
-from massmem.cli.logs import debug_log_path, log_nowhere, log_to_file
-from massmem.cli.plan import Plan
-from massmem.cli.question import is_interactive, no_question, read_question
-from massmem.cli.showing import GIVEN_UP, show, tell, usual_output, write_answer
-from massmem.cli.signals import Stopper
-from massmem.cli.streams import write_out
-from massmem.cli.team import load_team, read_dotenv
-from massmem.errors import InputError, LimitReached, SessionBusyError, TurnError
-from massmem.events import Event, TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
-from massmem.home import massmem_home
-from massmem.render.board import Board
-from massmem.render.printable import printable
-from massmem.render.result import turn_object
+from massmem.cli.logs import disable_logging, log_to_file, log_to_usual_file, new_debug_log
+from massmem.cli.setup import load_team, read_dotenv
+from massmem.cli.signals import EXIT_INTERRUPTED, EXIT_TERMINATED, TurnStopper
+from massmem.cli.streams import notify, write_err, write_json
+from massmem.cli.turn_output import ABANDONED, TurnEvents, detect_output, show_turn, write_answer
+from massmem.config.home import massmem_home
+from massmem.config.models import TeamConfig
+from massmem.core.display import make_printable
+from massmem.core.errors import InputError, LimitReached, TurnError
+from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
+from massmem.core.ids import check_session_name
+from massmem.core.messages import clean_text
+from massmem.render.json_output import turn_to_dict
+from massmem.render.turn_view import TurnView
 from massmem.session.session import Session
-from massmem.session_ids import check_session_name
 
 EXIT_WAITING = 6
+MAX_CHARACTERS = 1_000_000
+"""Of a question."""
+_HOW_TO_ASK = 'ask like this: massmem "your question", or pipe it in: echo "your question" | massmem'
 
 
-def run(options: RunOptions) -> int:
-    """Answer the question and return the exit code.
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A command line that asks a question or opens a conversation, with its configuration."""
+
+    options: RunOptions
+    output: Output
+    config: TeamConfig
+    home: Path
+    question: str | None
+    """None: finish the unfinished turn, or talk."""
+    debug_log: Path | None
+    """The log of --debug."""
+
+    @property
+    def is_conversation(self) -> bool:
+        """There is no question but a user at a terminal, and no program reads the answers."""
+        return (
+            self.question is None
+            and self.options.output not in (Output.JSON, Output.JSONL)
+            and sys.stdin.isatty()
+            and sys.stderr.isatty()
+        )
+
+    @property
+    def debug_folder(self) -> Path | None:
+        return self.debug_log.parent if self.debug_log else None
+
+    def resume_command(self, session_id: str) -> str:
+        """Return the command line that continues this session."""
+        config = f" --config {shlex.quote(self.options.config)}" if self.options.config else ""
+        return f"massmem --session-id {session_id}{config}"
+
+
+def prepare_run(options: RunOptions) -> Invocation:
+    """Load the configuration and read the question.
 
     Raises:
-        MassmemError: whatever ends the run before its turn does.
+        ConfigError, InputError, HomeError
     """
     home = massmem_home()
     if options.session_id is not None:
         check_session_name(options.session_id)
     read_dotenv(Path(".env"))
-    config = load_team(options.config, home, options.limits, stored=not options.no_store)
+    config = load_team(options.config, home, options.limits, store=not options.no_store)
     question = read_question(options.question)
-    debug_log = debug_log_path(Path.cwd()) if options.debug else None
-    plan = Plan(options, options.output or usual_output(), config, home, question, debug_log)
-    if question is None and is_interactive(options.output):
-        from massmem.cli.chat.loop import chat
+    debug_log = new_debug_log(Path.cwd()) if options.debug else None
+    return Invocation(options, options.output or detect_output(), config, home, question, debug_log)
 
-        return chat(plan)
-    if question is None and not options.newest and options.session_id is None and config.session_id is None:
-        raise no_question()
-    stopper = Stopper()
+
+def run(invocation: Invocation) -> int:
+    """Run the turn and return the exit code.
+
+    Raises:
+        MassmemError: the run ended before its turn did.
+    """
+    options = invocation.options
+    names_session = options.newest or options.session_id is not None or invocation.config.session_id is not None
+    if invocation.question is None and not names_session:
+        raise InputError("there is no question", _HOW_TO_ASK)
+    stopper = TurnStopper()
     try:
-        return asyncio.run(_run(plan, stopper))
+        return asyncio.run(_run(invocation, stopper))
     except asyncio.CancelledError:
         return stopper.exit_code or 1
 
 
-async def _run(plan: Plan, stopper: Stopper) -> int:
+def read_question(argument: str | None) -> str | None:
+    """Return the question: the argument, or what stdin holds when the argument is "-" or missing.
+
+    Bytes that are not UTF-8 become U+FFFD. Blocks until stdin ends; a terminal is read only for "-".
+
+    Returns:
+        None when there is no argument and stdin is a terminal or empty.
+
+    Raises:
+        InputError: the question is empty or too long.
+    """
+    if argument is not None and argument != "-":
+        return check_question(clean_text(argument))
+    if argument is None and sys.stdin.isatty():
+        return None
+    text = _read_stdin()
+    if argument is None and not text.strip():
+        return None
+    return check_question(text.removesuffix("\n"))
+
+
+def check_question(text: str) -> str:
+    """Return the question. Raises InputError when it is empty or longer than MAX_CHARACTERS."""
+    if not text.strip():
+        raise InputError("the question is empty", _HOW_TO_ASK)
+    if len(text) > MAX_CHARACTERS:
+        raise InputError(
+            f"the question is longer than {MAX_CHARACTERS:,} characters, the most that massmem accepts",
+            "ask about a part of it, or name the file in the question and give the agents a tool that reads it",
+        )
+    return text
+
+
+def _read_stdin() -> str:
+    """Return stdin, cut when it is longer than a question may be."""
+    try:
+        data = sys.stdin.buffer.read(MAX_CHARACTERS * 4 + 1)
+    except OSError as e:
+        raise InputError(f"standard input cannot be read: {e.strerror or e}", _HOW_TO_ASK) from e
+    return clean_text(data.decode(errors="replace"))
+
+
+async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
     task = asyncio.current_task()
     assert task is not None
-    with stopper.watching(task):
-        debug = plan.debug_log.parent if plan.debug_log else None
-        options = plan.options
+    options, view = invocation.options, TurnView()
+    with stopper.watch(task):
         session = await Session.open(
-            plan.config, home=plan.home, session_id=options.session_id, newest=options.newest, debug=debug
+            invocation.config,
+            home=invocation.home,
+            session_id=options.session_id,
+            newest=options.newest,
+            debug=invocation.debug_folder,
         )
         try:
-            _start_logging(plan, session)
+            _start_logging(invocation, session)
+            if invocation.question is None and session.unfinished is None:
+                raise InputError(
+                    f"{session.id} has no unfinished turn, so a question is needed",
+                    f'ask like this: massmem --session-id {session.id} "your question"',
+                )
             stopper.on_first(lambda signum: session.stop("user" if signum == signal.SIGINT else "signal"))
-            # The answer is shown before the session is closed: what is still to be remembered must not delay it.
-            return _conclude(plan, await _shown(plan, session), lasting=session.lasting)
+            events = TurnEvents(session, invocation.question, wait=options.wait)
+            await show_turn(events.stream(), view, invocation.output, quiet=options.quiet)
+            # The answer is shown before the session is closed, which records memories for up to some seconds.
+            return _conclude(invocation, view, durable=session.lasting)
         finally:
             await session.close()
 
 
-def _start_logging(plan: Plan, session: Session) -> None:
-    if plan.options.no_store:
-        log_nowhere()
-        return
-    if plan.debug_log is None:
-        log_to_file(plan.home / "logs" / "massmem.log", logging.WARNING, lambda: session.hidden)
-        return
-    log_to_file(plan.debug_log, logging.DEBUG, lambda: session.hidden)
-    if not plan.options.quiet:
-        tell(f"debug log: {plan.debug_log}")
-
-
-async def _shown(plan: Plan, session: Session) -> Board:
-    board = Board()
-    await show(_events(plan, session), board, plan.output, quiet=plan.options.quiet)
-    return board
-
-
-async def _events(plan: Plan, session: Session) -> AsyncGenerator[Event, None]:
-    """The turn's events; with --wait as soon as no other process runs a turn of the session."""
-    begun = False
-    try:
-        async with aclosing(_asked(plan, session)) as events:
-            async for event in events:
-                begun = True
-                yield event
-        return
-    except SessionBusyError as e:
-        if begun or not plan.options.wait:
-            raise
-        tell(f"{e.message}; waiting for it to end")
-    session.wait = math.inf
-    async with aclosing(_asked(plan, session)) as events:
-        async for event in events:
-            yield event
-
-
-def _asked(plan: Plan, session: Session) -> AsyncGenerator[Event, None]:
-    if plan.question is not None:
-        return session.ask(plan.question)
-    if session.unfinished is None:
-        raise InputError(
-            f"{session.id} has no unfinished turn, so there must be a question",
-            f'ask like this: massmem --session-id {session.id} "your question"',
-        )
-    return session.finish_turn()
-
-
-def _conclude(plan: Plan, board: Board, *, lasting: bool) -> int:
-    """Write the answer, say how to go on, and find the exit code. lasting False: there is no going on."""
-    if plan.output is Output.JSON:
-        write_out(json.dumps(turn_object(board), ensure_ascii=False) + "\n")
-    elif plan.output is not Output.JSONL and (text := board.answer or board.prompt) is not None:
-        write_answer(text, quiet=plan.options.quiet)
-    if lasting:
-        _tell_how_to_go_on(plan, board)
+def _start_logging(invocation: Invocation, session: Session) -> None:
+    if invocation.options.no_store:
+        disable_logging()
+    elif invocation.debug_log is None:
+        log_to_usual_file(invocation.home, lambda: session.hidden)
     else:
-        _tell_it_is_gone(plan, board)
-    match board.end:
-        case TurnCompleted() as end:
-            return LimitReached.exit_code if end.limit is not None else _strict(plan, board)
-        case TurnFailed() as end:
-            return end.exit_code
-        case TurnInterrupted() as end:
-            return 130 if end.by == "user" else 143
+        log_to_file(invocation.debug_log, logging.DEBUG, lambda: session.hidden)
+        if not invocation.options.quiet:
+            write_err(f"debug log: {invocation.debug_log}")
+
+
+def _conclude(invocation: Invocation, view: TurnView, *, durable: bool) -> int:
+    """Write the answer and how to continue; return the exit code."""
+    outcome = view.outcome
+    if invocation.output is Output.JSON:
+        write_json(turn_to_dict(view))
+    elif invocation.output is not Output.JSONL and (text := outcome.answer or outcome.prompt) is not None:
+        write_answer(text, quiet=invocation.options.quiet)
+    if durable:
+        _explain_how_to_continue(invocation, view)
+    else:
+        _explain_loss(invocation, view)
+    return _choose_exit_code(invocation, view)
+
+
+def _choose_exit_code(invocation: Invocation, view: TurnView) -> int:
+    outcome = view.outcome
+    match outcome.end:
+        case TurnCompleted(limit=None):
+            code = TurnError.exit_code if invocation.options.strict and outcome.failures else 0
+        case TurnCompleted() | TurnAbandoned(why="timeout"):
+            code = LimitReached.exit_code
+        case TurnFailed(exit_code=exit_code):
+            code = exit_code
+        case TurnInterrupted(by=by):
+            code = EXIT_INTERRUPTED if by == "user" else EXIT_TERMINATED
         case TurnWaiting():
-            return EXIT_WAITING
-        case TurnAbandoned() as end:
-            return LimitReached.exit_code if end.why == "timeout" else 0
+            code = EXIT_WAITING
+        case TurnAbandoned():
+            code = 0
         case None:
-            raise TurnError("the turn ended without a result", f"try again with: {plan.command(board.session_id)}")
+            again = invocation.resume_command(outcome.session_id)
+            raise TurnError("the turn ended without a result", f"try again with: {again}")
+    return code
 
 
-def _tell_how_to_go_on(plan: Plan, board: Board) -> None:
-    again = plan.command(board.session_id)
-    match board.end:
-        case TurnCompleted() if plan.options.quiet:
-            pass
-        case TurnCompleted():
-            tell(f'{board.session_id}: {again} "next question"')
+def _explain_how_to_continue(invocation: Invocation, view: TurnView) -> None:
+    session_id = view.outcome.session_id
+    again = invocation.resume_command(session_id)
+    match view.outcome.end:
+        case TurnCompleted() if not invocation.options.quiet:
+            write_err(f'{session_id}: {again} "next question"')
         case TurnFailed() as end:
-            tell(f"massmem: {printable(end.message)}")
-            tell(*([printable(end.hint)] if end.hint else []), f"try again with: {again}", indent="  ")
+            _report_failure(end, f"try again with: {again}")
         case TurnInterrupted():
-            tell("massmem: stopped; what the agents have done is kept")
-            tell(f"finish this turn with: {again}", indent="  ")
+            notify("stopped; the work of the agents so far is saved")
+            write_err(f"finish this turn with: {again}", indent="  ")
         case TurnWaiting():
-            tell(f'{board.session_id}: answer with: {again} "your answer"')
-        case TurnAbandoned() as end:
-            tell(f"massmem: {GIVEN_UP[end.why]}", f'  ask again with: {again} "your question"')
-        case None:
+            write_err(f'{session_id}: answer with: {again} "your answer"')
+        case TurnAbandoned(why=why):
+            notify(ABANDONED[why])
+            write_err(f'ask again with: {again} "your question"', indent="  ")
+        case _:
             pass
 
 
-def _tell_it_is_gone(plan: Plan, board: Board) -> None:
-    if isinstance(board.end, TurnFailed):
-        tell(f"massmem: {printable(board.end.message)}")
-        tell(*([printable(board.end.hint)] if board.end.hint else []), indent="  ")
-    if plan.options.no_store:
-        if isinstance(board.end, TurnWaiting):
-            tell("massmem: nothing is kept, so this cannot be answered: ask again, with the value in the question")
-        return
-    tell(
-        *(f"massmem: {printable(notice)}" for notice in board.notices[:1]),
-        "  this conversation is gone now, and nothing of it is remembered; start the server before the next one",
-    )
+def _explain_loss(invocation: Invocation, view: TurnView) -> None:
+    """Tell the user that the conversation cannot continue, because nothing was stored."""
+    if isinstance(view.outcome.end, TurnFailed):
+        _report_failure(view.outcome.end)
+    if not invocation.options.no_store:
+        for notice in view.notices[:1]:
+            notify(notice)
+        hint = "this conversation was not stored and nothing of it is remembered; start the server before the next one"
+        write_err(hint, indent="  ")
+    elif isinstance(view.outcome.end, TurnWaiting):
+        notify("nothing is stored, so a reply is not possible: ask again with the value in the question")
 
 
-def _strict(plan: Plan, board: Board) -> int:
-    return TurnError.exit_code if plan.options.strict and board.failed_agents else 0
+def _report_failure(end: TurnFailed, *more: str) -> None:
+    notify(end.message)
+    write_err(*([make_printable(end.hint)] if end.hint else []), *more, indent="  ")

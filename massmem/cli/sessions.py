@@ -1,28 +1,41 @@
-"""`massmem sessions`: find, read, name, export and delete conversations."""
+"""`massmem sessions`: find, read, rename, export and delete conversations."""
 
 import asyncio
-import json
+import os
 import sys
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from massmem.cli import session_actions as actions
 from massmem.cli import session_view as view
-from massmem.cli import times
-from massmem.cli.completing import session_ids
-from massmem.cli.progress import display
-from massmem.cli.streams import say, write_out
-from massmem.cli.team import Prepared, prepared
-from massmem.errors import InputError, SessionBusyError
-from massmem.events import now
-from massmem.export.as_json import turn_object
-from massmem.records import ListedSession, SessionFilter, SessionRecord
-from massmem.render.figures import plural
-from massmem.render.printable import one_line
-from massmem.session.deletion import Deleted
+from massmem.cli.completion import offer_sessions
+from massmem.cli.options import AsJson, Config, InSession, Yes
+from massmem.cli.progress import Progress, show_progress
+from massmem.cli.session_view import SearchHit
+from massmem.cli.setup import Setup, load_setup
+from massmem.cli.streams import notify, open_output, write_json, write_out
+from massmem.cli.times import format_time, parse_duration, parse_since
+from massmem.core.display import one_line
+from massmem.core.errors import InputError, SessionBusyError
+from massmem.core.events import now
+from massmem.core.ids import check_session_name
+from massmem.core.insights import Insights
+from massmem.core.plan import read_plan
+from massmem.core.records import ListedSession, SessionCounts, SessionFilter, SessionRecord
+from massmem.core.transcript import TurnTranscript
+from massmem.export import FORMATS, Format, redact_session, redact_turn
+from massmem.export.as_json import turn_to_dict
+from massmem.render.text import pluralize
+from massmem.session.delete import DeletionResult, SessionDeleter, list_begun_deletions
+from massmem.session.registry import Registry, RegistryDamaged, entry_of, without_password
+from massmem.store.lookup import find_session, read_transcript, read_turn_transcript
+from massmem.store.ports import SessionStore
 
 
 class Status(StrEnum):
@@ -33,22 +46,19 @@ class Status(StrEnum):
     DELETING = "deleting"
 
 
-class Form(StrEnum):
+class FormatName(StrEnum):
     JSON = "json"
     MARKDOWN = "markdown"
     TEXT = "text"
     HTML = "html"
 
 
-app = typer.Typer(no_args_is_help=True, help="Find, read, name, export and delete conversations.")
+app = typer.Typer(no_args_is_help=True, help="Find, read, rename, export and delete conversations.")
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="SESSION", help="Its id, the beginning of its id, or its name.", autocompletion=session_ids),
+    typer.Argument(metavar="SESSION", help="Its id, the start of its id, or its name.", autocompletion=offer_sessions),
 ]
-Config = Annotated[str | None, typer.Option(metavar="FILE", help="The team, as for a question.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Since = Annotated[
     str | None, typer.Option(metavar="WHEN", help="Used since then: 24h, 7d, or a day as 2026-11-21.")
 ]  # fmt: skip
@@ -60,244 +70,414 @@ def list_command(
     text: Annotated[str, typer.Option(metavar="TEXT", help="With this in id, title or last message.")] = "",
     since: Since = None,
     limit: Annotated[int, typer.Option(min=0, help="Most sessions; 0: all.")] = 20,
-    offset: Annotated[int, typer.Option(min=0, help="Leave out so many.")] = 0,
+    offset: Annotated[int, typer.Option(min=0, help="Skip this many.")] = 0,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """List the sessions, the last used first. SURE: the confidence of the last answer; !: escalated."""
-    wanted = SessionFilter(status=status.value if status else None, text=text, since=_since(since))
-    found = asyncio.run(actions.listed(prepared(config), wanted, limit or None, offset))
+    criteria = SessionFilter(status=status.value if status else None, text=text, since=_parse_since(since))
+    page = asyncio.run(list_sessions(load_setup(config), criteria, limit or None, offset))
     if as_json:
-        counts = {"total": found.counts.sessions, "limit": limit, "offset": offset}
-        _print_json({"sessions": [_listed_row(each) for each in found.sessions], **counts})
+        counts = {"total": page.counts.sessions, "limit": limit, "offset": offset}
+        write_json({"sessions": [_listed_to_dict(session) for session in page.sessions], **counts})
         return
-    if found.sessions:
-        write_out(view.table(found.sessions))
+    if page.sessions:
+        write_out(view.format_table(page.sessions))
     else:
-        say("no session matches" if found.counts.sessions or wanted != SessionFilter() else "there is no session yet")
-    if (rest := found.counts.sessions - len(found.sessions) - offset) > 0:
-        say(f"{rest:,} more; see them with --limit 0, or fewer with --text, --status and --since")
-    for name in found.cut_off:
-        say(f"the deletion of {name} was cut off, or is under way; to finish it: massmem sessions delete {name}")
+        is_filtered = page.counts.sessions or criteria != SessionFilter()
+        notify("no session matches" if is_filtered else "there is no session yet")
+    if (rest := page.counts.sessions - len(page.sessions) - offset) > 0:
+        notify(f"{rest:,} more; list all with --limit 0, or filter with --text, --status and --since")
+    for session_id in page.interrupted_deletions:
+        notify(f"the deletion of {session_id} has not finished; to finish it: massmem sessions delete {session_id}")
 
 
 @app.command("show")
 def show_command(
     name: Name,
-    everything: Annotated[bool, typer.Option("--all", help="Also rounds, votes and reasoning.")] = False,
+    detailed: Annotated[bool, typer.Option("--all", help="With rounds, votes and reasoning.")] = False,
     turn: Annotated[int | None, typer.Option(metavar="N", min=1, help="This turn only.")] = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a conversation: questions and final answers, and how the council decided."""
-    at = prepared(config)
-    if as_json:
-        said: dict[str, Any] = {"turns": []}
-        asyncio.run(
-            actions.read(
-                at, name, turn, lambda s: said.update(_session_row(s)), lambda t: said["turns"].append(turn_object(t))
-            )
-        )
-        _print_json(said)
+    """Show a conversation: questions, final answers, and how the council decided."""
+    asyncio.run(_show(load_setup(config), name, turn, detailed=detailed, as_json=as_json))
+
+
+async def _show(setup: Setup, name: str, turn: int | None, *, detailed: bool, as_json: bool) -> None:
+    async with setup.open_store() as store:
+        session = await find_session(store, check_session_name(name))
+        only = None if turn is None else await read_turn_transcript(store, session.session_id, turn)
+        async with aclosing(_read_turns(store, session.session_id, only)) as turns:
+            if as_json:
+                write_json(_session_to_dict(session) | {"turns": [turn_to_dict(t) async for t in turns]})
+                return
+            write_out(view.format_heading(session))
+            async for transcript in turns:
+                write_out(view.format_turn(transcript, detailed=detailed))
+
+
+async def _read_turns(
+    store: SessionStore, session_id: str, only: TurnTranscript | None
+) -> AsyncGenerator[TurnTranscript, None]:
+    """Yield all turns, or the only one that was asked for, each with the plan of what is left to do in it."""
+    if only is not None:
+        yield await _add_plan(store, only)
         return
-    asyncio.run(
-        actions.read(
-            at,
-            name,
-            turn,
-            lambda session: write_out(view.heading(session)),
-            lambda exchange: write_out(view.conversation(exchange, everything=everything)),
-        )
-    )
+    async with aclosing(read_transcript(store, session_id)) as turns:
+        async for transcript in turns:
+            yield await _add_plan(store, transcript)
+
+
+async def _add_plan(store: SessionStore, transcript: TurnTranscript) -> TurnTranscript:
+    record = transcript.record
+    if record.status in ("completed", "abandoned", "undone"):
+        return transcript
+    plan = read_plan(await store.read_turn_events(record.session_id, record.turn))
+    return replace(transcript, plan=tuple(plan.describe()))
 
 
 @app.command("search")
 def search_command(
-    query: Annotated[str, typer.Argument(help="What to look for, in words.")],
-    session_id: Annotated[
-        str | None, typer.Option(metavar="SESSION", help="In this session only.", autocompletion=session_ids)
-    ] = None,
+    query: Annotated[str, typer.Argument(help="Words to look for.")],
+    session_id: InSession = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Most messages.")] = 20,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find messages by their words, best first: where they stand, and in which turn."""
-    found = asyncio.run(actions.found(prepared(config), query, session_id, limit))
+    """Find messages by their words, best first, with their session and turn."""
+    hits = asyncio.run(_search(load_setup(config), query, session_id, limit))
     if as_json:
-        _print_json({"query": query, "messages": [_found_row(each) for each in found]})
-    elif found:
-        write_out(view.matches(found, query))
+        write_json({"query": query, "messages": [_hit_to_dict(hit) for hit in hits]})
+    elif hits:
+        write_out(view.format_hits(hits, query))
     else:
-        say("nothing that was said has one of these words")
+        notify("no message has any of these words")
+
+
+async def _search(setup: Setup, query: str, name: str | None, limit: int) -> list[SearchHit]:
+    async with setup.open_store() as store:
+        within = None if name is None else [(await find_session(store, check_session_name(name))).session_id]
+        messages = await store.search_messages(query, within, limit)
+        sessions = {i: await store.get_session(i) for i in {m.session_id for m in messages}}
+        return [SearchHit(m, session) for m in messages if (session := sessions[m.session_id]) is not None]
 
 
 @app.command("rename")
 def rename_command(
     name: Name,
-    title: Annotated[str, typer.Argument(metavar="NAME", help="80 characters at most, no other session's.")],
+    title: Annotated[str, typer.Argument(metavar="NAME", help="Up to 80 characters, not used by another session.")],
     config: Config = None,
 ) -> None:
-    """Give a session a name, by which --session-id and these commands know it, too."""
-    session = asyncio.run(actions.renamed(prepared(config), name, title))
-    say(f'{session.session_id} is called "{session.title}" now')
+    """Give a session a name, which --session-id and these commands accept like its id."""
+    session = asyncio.run(rename_session(load_setup(config), name, title))
+    notify(f'{session.session_id} is now called "{session.title}"')
 
 
 @app.command("delete")
 def delete_command(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="SESSION...", help="Ids, beginnings of ids, or names.", autocompletion=session_ids),
+        typer.Argument(metavar="SESSION...", help="Ids, starts of ids, or names.", autocompletion=offer_sessions),
     ],
     yes: Yes = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> int:
-    """Delete sessions for good: the log, memories, queue, list, locks and debug files, and their bytes on the disk.
+    """Delete sessions for good: log, memories, queue, registry entry, locks and debug files, erased from the disk.
 
-    Debug files in other folders than this and your home are not known to massmem.
+    Debug files are found in this folder and your home folder only.
     """
-    _check_terminal(yes)
-    at = prepared(config)
-    sessions = asyncio.run(actions.to_delete(at, names))
-    if sessions and not (yes or _confirmed([_told(session) for session in sessions])):
+    _require_confirmation(yes)
+    setup = load_setup(config)
+    sessions = asyncio.run(_find_deletable(setup, names))
+    if sessions and not (yes or _confirm_deletion(sessions)):
         return 0
-    return _report(_delete(at, sessions), as_json=as_json)
+    return _delete(setup, sessions, as_json=as_json)
 
 
 @app.command("cleanup")
 def cleanup_command(
-    older_than: Annotated[str, typer.Option(metavar="AGE", help="Not used for so long: 24h, 30d, 8w.")],
+    older_than: Annotated[str, typer.Option(metavar="AGE", help="Not used for this long: 24h, 30d, 8w.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     yes: Yes = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> int:
-    """Delete sessions that were not used for a while. Nothing is ever deleted unasked."""
-    longer_than = times.age(older_than)
+    """Delete sessions that were not used for a while. massmem never deletes sessions by itself."""
+    age = parse_duration(older_than)
     if not dry_run:
-        _check_terminal(yes)
-    at = prepared(config)
-    found = asyncio.run(actions.unused(at, longer_than))
-    if dry_run or not found:
+        _require_confirmation(yes)
+    setup = load_setup(config)
+    unused = asyncio.run(_find_unused(setup, now() - age))
+    sessions = [listed.session for listed in unused]
+    if dry_run or not unused:
         if as_json:
-            key = "would_delete" if dry_run else "sessions"
-            _print_json({key: [each.session.session_id for each in found]})
-        elif found:
-            write_out(view.table(found))
-        say(f"{plural(len(found), 'session')} not used for {older_than}; nothing was deleted")
+            write_json({"would_delete" if dry_run else "sessions": [session.session_id for session in sessions]})
+        elif unused:
+            write_out(view.format_table(unused))
+        notify(f"{pluralize(len(unused), 'session')} not used for {older_than}; nothing was deleted")
         return 0
-    if not (yes or _confirmed([_told(each.session) for each in found])):
+    if not (yes or _confirm_deletion(sessions)):
         return 0
-    return _report(_delete(at, [each.session for each in found]), as_json=as_json)
+    return _delete(setup, sessions, as_json=as_json)
+
+
+async def _find_deletable(setup: Setup, names: Sequence[str]) -> list[SessionRecord]:
+    """Return the named sessions, without those of which an interrupted deletion has left only traces."""
+    async with setup.open_store() as store:
+        sessions: dict[str, SessionRecord] = {}
+        for name in names:
+            exact = await store.get_session(check_session_name(name))
+            if exact is None and name in list_begun_deletions(setup.home):
+                continue
+            session = exact or await find_session(store, name)
+            sessions[session.session_id] = session
+        return list(sessions.values())
+
+
+async def _find_unused(setup: Setup, since: datetime) -> list[ListedSession]:
+    async with setup.open_store() as store:
+        return await store.find_sessions(SessionFilter(before=since))
+
+
+def _require_confirmation(yes: bool) -> None:
+    if not yes and not sys.stdin.isatty():
+        raise InputError("deletion cannot be undone, and there is no terminal to confirm it", "add --yes")
+
+
+def _confirm_deletion(sessions: Sequence[SessionRecord]) -> bool:
+    for session in sessions:
+        title = f'"{one_line(session.title, 60)}", ' if session.title else ""
+        messages = pluralize(session.message_count, "message")
+        notify(f"{session.session_id}: {title}{messages}, last used {format_time(session.updated_at)}")
+    target = "this session" if len(sessions) == 1 else f"these {len(sessions):,} sessions"
+    if typer.confirm(f"Delete {target} for good, with all memories?", err=True):
+        return True
+    notify("nothing was deleted")
+    return False
+
+
+def _delete(setup: Setup, sessions: list[SessionRecord], *, as_json: bool) -> int:
+    """Delete the sessions and report it. Returns exit code 3 when a session is in use."""
+    with show_progress("deleting") as progress:
+        result = asyncio.run(_delete_everywhere(setup, sessions, progress))
+    if as_json:
+        counts = {"messages": result.messages, "memories": result.memories, "erased": result.erased}
+        write_json({"deleted": list(result.sessions), "busy": list(result.busy), **counts})
+    elif result.sessions:
+        messages = pluralize(result.messages, "message")
+        notify(f"deleted {pluralize(len(result.sessions), 'session')}: {messages}, {result.memories:,} memories")
+    for session_id in result.busy:
+        notify(f"{session_id} was not deleted: a process runs a turn of it; stop it, or wait until it ends")
+    if not result.erased:
+        notify("parts of it may remain in the free space of the database, which is very large or read by a process")
+    return SessionBusyError.exit_code if result.busy else 0
+
+
+async def _delete_everywhere(setup: Setup, sessions: Sequence[SessionRecord], progress: Progress) -> DeletionResult:
+    async with setup.open_store() as store:
+        deleter = SessionDeleter(setup.config, setup.home, store, Path.cwd(), dict(os.environ))
+        return await deleter.delete(sessions, progress)
 
 
 @app.command("export")
 def export_command(
     name: Name,
-    form: Annotated[
-        Form | None, typer.Option("--format", help="[default: what the name of the file says, else json]")
+    format_: Annotated[
+        FormatName | None, typer.Option("--format", help="[default: by the name of the file, else json]")
     ] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file. [default: stdout]")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also rounds and reasoning; json has them always.")] = False,
+    detailed: Annotated[bool, typer.Option("--all", help="With rounds and reasoning; json always has them.")] = False,
     config: Config = None,
 ) -> None:
-    """Write a conversation, with names and votes and without secrets, as json, markdown, text or html."""
-    chosen = form.value if form else None
-    session = asyncio.run(actions.written(prepared(config), name, chosen, output, detailed=everything))
+    """Write a conversation with names and votes, without secrets, as json, markdown, text or html."""
+    chosen = format_.value if format_ else None
+    session = asyncio.run(export_session(load_setup(config), name, chosen, output, detailed=detailed))
     if output is not None:
-        say(f"{session.session_id} was written to {output}")
+        notify(f"{session.session_id} was written to {output}")
 
 
 @app.command("insights")
 def insights_command(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[SESSION]", help="Of this one. [default: all]", autocompletion=session_ids),
+        typer.Argument(metavar="[SESSION]", help="This session. [default: all]", autocompletion=offer_sessions),
     ] = None,
     since: Since = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what conversations were about, who won how often, how long it took and what it cost."""
-    at = prepared(config)
-    with display("reading") as progress:
-        found = asyncio.run(actions.insights(at, name, SessionFilter(since=_since(since)), progress))
+    """Show topics, wins, response times and costs of conversations."""
+    setup = load_setup(config)
+    with show_progress("reading") as progress:
+        insights = asyncio.run(_collect_insights(setup, name, SessionFilter(since=_parse_since(since)), progress))
     if as_json:
-        _print_json(found)
+        write_json(insights)
     else:
-        write_out(view.insights(found))
+        write_out(view.format_insights(insights))
+
+
+async def _collect_insights(
+    setup: Setup, name: str | None, criteria: SessionFilter, progress: Progress
+) -> dict[str, Any]:
+    """Return the insights of one session, or of all that match the criteria."""
+    insights, done = Insights(), 0
+    async with setup.open_store() as store:
+        if name is not None:
+            sessions = [await find_session(store, check_session_name(name))]
+        else:
+            sessions = [listed.session for listed in await store.find_sessions(criteria)]
+        total = sum(session.message_count for session in sessions)
+        for session in sessions:
+            insights.add_session(session)
+            async with aclosing(read_transcript(store, session.session_id)) as turns:
+                async for transcript in turns:
+                    insights.add_turn(transcript)
+                    done += len(transcript.messages)
+                    progress(done, max(done, total))
+    one = {"session_id": sessions[0].session_id, "title": sessions[0].title} if name is not None else {}
+    return one | insights.to_json()
 
 
 @app.command("stats")
 def stats_command(config: Config = None, as_json: AsJson = False) -> None:
-    """Show how many sessions and messages there are, and where they live."""
-    found = asyncio.run(actions.stats(prepared(config)))
+    """Show how many sessions and messages there are, and where they are stored."""
+    stats = asyncio.run(_collect_stats(load_setup(config)))
     if as_json:
-        _print_json(found)
+        write_json(stats)
     else:
-        write_out(view.stats(found))
+        write_out(view.format_stats(stats))
 
 
-def _since(text: str | None) -> Any:
-    return None if text is None else times.since(text, now())
+async def _collect_stats(setup: Setup) -> dict[str, Any]:
+    """Return the totals, under the names that clients of older systems know, and where the sessions are stored.
+
+    `durable` is false for the store in memory that replaces a server that is down.
+    """
+    async with setup.open_store(fallback=True) as store:
+        counts = await store.count_sessions(SessionFilter())
+        queue, info = await store.count_recordings(), store.info
+    average = counts.messages / counts.sessions if counts.sessions else 0.0
+    return {
+        "total_sessions": counts.sessions,
+        "total_messages": counts.messages,
+        "avg_messages_per_session": round(average, 2),
+        "activeConversations": counts.active,
+        "totalMessages": counts.messages,
+        "averageMessagesPerConversation": round(average),
+        "usingRedis": info.kind == "redis",
+        "durable": info.durable,
+        "by_status": counts.by_status,
+        "recordings": queue.model_dump(),
+        "store": {"kind": info.kind, "durable": info.durable, "url": without_password(setup.config.store.url)},
+    }
 
 
-def _check_terminal(yes: bool) -> None:
-    if not yes and not sys.stdin.isatty():
-        raise InputError("deleting cannot be undone, and there is no terminal to ask on", "add --yes")
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """One page of the list of sessions."""
+
+    # asyncio.run formats the result of its coroutine and drops the text: a second for ten thousand sessions.
+    sessions: list[ListedSession] = field(repr=False)
+    counts: SessionCounts
+    """Of all sessions that match."""
+    interrupted_deletions: list[str]
+    """Ids of sessions whose deletion has not finished."""
 
 
-def _confirmed(lines: list[str]) -> bool:
-    for line in lines:
-        say(line)
-    question = "Delete it" if len(lines) == 1 else f"Delete these {len(lines):,} sessions"
-    if typer.confirm(f"{question} for good, with all memories of it?", err=True):
-        return True
-    say("nothing was deleted")
-    return False
+async def list_sessions(setup: Setup, criteria: SessionFilter, limit: int | None, offset: int = 0) -> SessionPage:
+    """Return the sessions that match, the last used first."""
+    async with setup.open_store() as store:
+        sessions = await store.find_sessions(criteria, limit, offset)
+        marked = [listed.session.session_id for listed in sessions if listed.session.status == "deleting"]
+        interrupted = sorted({*marked, *list_begun_deletions(setup.home)})
+        return SessionPage(sessions, await store.count_sessions(criteria), interrupted)
 
 
-def _told(session: SessionRecord) -> str:
-    title = f'"{one_line(session.title, 60)}", ' if session.title else ""
-    return (
-        f"{session.session_id}: {title}{plural(session.message_count, 'message')}, "
-        f"last used {times.moment(session.updated_at)}"
-    )
+async def rename_session(setup: Setup, name: str, title: str) -> SessionRecord:
+    """Give a session a title, in the store and in the registry.
+
+    Raises:
+        InputError: the title is the title or the id of another session.
+        UnknownSessionError
+    """
+    title = check_session_name(" ".join(title.split()))
+    async with setup.open_store() as store:
+        session = await find_session(store, check_session_name(name))
+        same_title = [listed.session for listed in await store.find_sessions(SessionFilter(title=title), 2)]
+        same_id = await store.get_session(title)
+        for other in [*same_title, *([same_id] if same_id else [])]:
+            if other.session_id != session.session_id:
+                raise InputError(
+                    f"another session is called {title!r}: {other.session_id}",
+                    "choose another name, or rename that one",
+                )
+        await store.rename_session(session.session_id, title)
+        session = session.model_copy(update={"title": title})
+        try:
+            await asyncio.to_thread(Registry(setup.home).upsert, entry_of(session, setup.config.store.url))
+        except RegistryDamaged:
+            entries = [entry_of(session, setup.config.store.url) for session in await store.list_sessions()]
+            await asyncio.to_thread(Registry(setup.home).rebuild, entries)
+        return session
 
 
-def _delete(at: Prepared, sessions: list[SessionRecord]) -> Deleted:
-    with display("deleting") as progress:
-        return asyncio.run(actions.deleted(at, sessions, progress))
+async def export_session(
+    setup: Setup, name: str, format_: str | None, output: Path | None, *, detailed: bool
+) -> SessionRecord:
+    """Write a session to a file, or to stdout when `output` is None.
+
+    Args:
+        format_: one of FORMATS; None: by the suffix of the file, else json.
+
+    Raises:
+        InputError: the file cannot be written.
+        UnknownSessionError
+    """
+    form = FORMATS[format_ or _guess_format(output)]
+    with open_output(output) as write:
+        if output is None:
+            return await _export(setup, name, form, write, lambda _done, _total: None, detailed=detailed)
+        with show_progress("exporting") as progress:
+            return await _export(setup, name, form, write, progress, detailed=detailed)
 
 
-def _report(deleted: Deleted, *, as_json: bool) -> int:
-    """Tell what was deleted; exit code 3 when a session was left."""
-    if as_json:
-        counts = {"messages": deleted.messages, "memories": deleted.memories, "erased": deleted.erased}
-        _print_json({"deleted": list(deleted.sessions), "busy": list(deleted.busy), **counts})
-    elif deleted.sessions:
-        gone = plural(len(deleted.sessions), "session")
-        say(f"deleted {gone}: {plural(deleted.messages, 'message')}, {deleted.memories:,} passages and facts")
-    for busy in deleted.busy:
-        say(f"{busy} was not deleted: a process runs a turn of it; stop it, or wait until it ends")
-    if not deleted.erased:
-        say("parts of it may stay in the free space of the database: it is very large, or another process reads it")
-    return SessionBusyError.exit_code if deleted.busy else 0
+async def _export(
+    setup: Setup, name: str, form: Format, write: Callable[[str], object], progress: Progress, *, detailed: bool
+) -> SessionRecord:
+    async with setup.open_store() as store:
+        session = await find_session(store, check_session_name(name))
+        params = (await store.load_state(session.session_id)).params
+        write(form.write_start(redact_session(session, params)))
+        first, done = True, 0
+        async with aclosing(read_transcript(store, session.session_id)) as turns:
+            async for transcript in turns:
+                write(form.write_turn(redact_turn(transcript, params), first, detailed))
+                first, done = False, done + len(transcript.messages)
+                progress(done, max(done, session.message_count))
+        write(form.write_end())
+        return session
 
 
-def _listed_row(listed: ListedSession) -> dict[str, Any]:
-    more = {"turns": listed.turns, "confidence": listed.confidence, "escalated": listed.escalated}
-    return _session_row(listed.session) | more
+def _guess_format(output: Path | None) -> str:
+    suffix = output.suffix.lower().lstrip(".") if output else ""
+    return next((name for name, form in FORMATS.items() if suffix in {form.suffix, name}), "json")
 
 
-def _session_row(session: SessionRecord) -> dict[str, Any]:
+def _parse_since(text: str | None) -> datetime | None:
+    return None if text is None else parse_since(text, now())
+
+
+def _listed_to_dict(listed: ListedSession) -> dict[str, Any]:
+    last_answer = {"turns": listed.turns, "confidence": listed.confidence, "escalated": listed.escalated}
+    return _session_to_dict(listed.session) | last_answer
+
+
+def _session_to_dict(session: SessionRecord) -> dict[str, Any]:
     return session.model_dump(mode="json", exclude={"user_id", "memory_group"})
 
 
-def _found_row(found: actions.Found) -> dict[str, Any]:
+def _hit_to_dict(hit: SearchHit) -> dict[str, Any]:
     keys = {"id", "session_id", "turn", "round", "kind", "agent_id", "content", "final", "created_at"}
-    return found.message.model_dump(mode="json", include=keys) | {"title": found.session.title}
-
-
-def _print_json(value: Any) -> None:
-    write_out(json.dumps(value, ensure_ascii=False) + "\n")
+    return hit.message.model_dump(mode="json", include=keys) | {"title": hit.session.title}

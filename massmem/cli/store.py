@@ -1,9 +1,9 @@
-"""`massmem store`: where sessions are kept."""
+"""`massmem store`: move sessions to another database, and recover them from a damaged one."""
 
 import asyncio
-import json
 import os
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -11,32 +11,29 @@ from typing import Annotated
 
 import typer
 
-from massmem.cli.progress import Progress, display
-from massmem.cli.streams import say, write_out
-from massmem.cli.team import load_team, read_dotenv
+from massmem.cli.options import AsJson, Config
+from massmem.cli.progress import Progress, show_progress
+from massmem.cli.setup import load_team, read_dotenv
+from massmem.cli.streams import notify, write_json
+from massmem.config.home import massmem_home
 from massmem.config.models import StoreConfig
-from massmem.errors import InputError, StoreError
-from massmem.home import massmem_home
+from massmem.core.errors import InputError, StoreError
+from massmem.render.text import pluralize
 from massmem.store import open_configured, open_store
-from massmem.store.moving import Moved, Outcome, moved
+from massmem.store.move import MoveResult, Outcome, move_sessions
 
-_SAID: dict[Outcome, str] = {
+_OUTCOMES: dict[Outcome, str] = {
     "copied": "copied",
-    "updated": "brought up to date",
-    "there": "there already",
-    "newer": "went on in the target and were left alone",
-    "different": "have another conversation under the same id in the target and were left alone",
-    "changed": "were written to while they were copied",
-    "gone": "were deleted meanwhile",
+    "updated": "updated",
+    "there": "already there",
+    "newer": "skipped: the conversation continued in the target",
+    "different": "skipped: the target has another conversation under the same id",
+    "changed": "skipped: written to while they were copied",
+    "gone": "skipped: deleted meanwhile",
 }
-_NAMED = 5
+_MAX_NAMES = 5
 
-app = typer.Typer(no_args_is_help=True, help="Move sessions to another database, or save them from a damaged one.")
-
-
-@app.callback()
-def _group() -> None:  # pyright: ignore[reportUnusedFunction]  - keeps `migrate` a word of its own
-    """Where sessions are kept."""
+app = typer.Typer(no_args_is_help=True, help="Move sessions to another database, or recover them from a damaged one.")
 
 
 @app.command("migrate")
@@ -45,100 +42,109 @@ def migrate_command(
     source: Annotated[
         str | None, typer.Option("--from", metavar="URL", help="[default: store.url of the team]")
     ] = None,
-    config: Annotated[str | None, typer.Option(metavar="FILE", help="The team, as for a question.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    config: Config = None,
+    as_json: AsJson = False,
 ) -> int:
-    """Copy all sessions into another store, with their queue of recordings, and verify each by count and hash.
+    """Copy all sessions with their recording queue into another store, and verify each by count and hash.
 
-    Nothing is deleted from the source. Interrupted, it goes on when it is run again; sessions that have gone on since
-    are brought up to date. A password need not stand on the command line: `$NAME` in a URL is a variable's value, and
-    PostgreSQL reads PGPASSWORD and ~/.pgpass.
+    The source keeps everything. Run it again to continue after an interruption, and to update sessions that have
+    changed. A password need not stand on the command line: `$NAME` in a URL is the value of a variable, and PostgreSQL
+    reads PGPASSWORD and ~/.pgpass.
     """
     home = massmem_home()
     read_dotenv(Path(".env"))
-    # What Redis keeps is asked of the team, when there is one.
+    # The team's settings say what Redis keeps, also when both stores are named here.
     settings = StoreConfig() if source and config is None else load_team(config, home).store
-    source, to = _expanded(source or settings.url), _expanded(to)
+    source, to = _expand_variables(source or settings.url), _expand_variables(to)
     if source == to:
         raise InputError("both stores are the same", "name another one with --to")
-    with display("sessions") as progress:
-        found, kind = asyncio.run(_migrate(source, settings.model_copy(update={"url": to}), home, progress))
+    with show_progress("sessions") as progress:
+        target = settings.model_copy(update={"url": to})
+        results, kind = asyncio.run(_migrate(source, target, home, progress))
     if kind == "redis":
-        lives = "for ever" if settings.ttl is None else f"{settings.ttl / 3600:,.4g} h"
-        say(
-            f"Redis keeps a session {lives} after its last use, and its newest {settings.max_messages:,} messages once "
-            "it goes on there: store.ttl, store.max_messages"
+        lifetime = "for ever" if settings.ttl is None else f"{settings.ttl / 3600:,.4g} h"
+        notify(
+            f"Redis keeps a session {lifetime} after its last use, and its newest {settings.max_messages:,} messages "
+            "once it continues there: store.ttl, store.max_messages"
         )
-    return _tell(found, as_json=as_json)
+    return _report_migration(results, as_json=as_json)
 
 
 @app.command("recover")
 def recover_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The damaged database; it is left as it is.")],
-    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder, one file for each session.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The damaged database; it is not changed.")],
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder, with a file for each session.")],
+    as_json: AsJson = False,
 ) -> int:
-    """Save what can be read of a damaged SQLite database: the messages of each session, as JSON lines.
+    """Save the readable messages of a damaged SQLite database as JSON lines, a file for each session.
 
-    What is damaged is left out and counted. It takes as much room again as the database while it runs.
+    Damaged messages are skipped and counted. While it runs it needs as much disk space as the database again.
     """
-    from massmem.store.recovery import recover  # SQLAlchemy and pydantic take time to import
+    from massmem.store.recover import recover  # imports SQLAlchemy
 
-    found = recover(file.expanduser().absolute(), to.expanduser().absolute())
+    result = recover(file.expanduser().absolute(), to.expanduser().absolute())
     if as_json:
-        write_out(json.dumps(asdict(found)) + "\n")
-    say(f"{found.messages:,} messages of {found.sessions:,} sessions are in {to}")
-    if found.incomplete:
-        rest = len(found.incomplete) - _NAMED
-        more = f" and {rest:,} more" if rest > 0 else ""
-        say(f"{found.lost:,} messages are known to be lost; incomplete: {', '.join(found.incomplete[:_NAMED])}{more}")
+        write_json(asdict(result))
+    notify(f"{result.messages:,} messages of {result.sessions:,} sessions are in {to}")
+    if result.incomplete:
+        notify(f"{result.lost:,} messages are known to be lost; incomplete: {_list_names(result.incomplete)}")
     return 0
 
 
-async def _migrate(source: str, to: StoreConfig, home: Path, progress: Progress) -> tuple[list[Moved], str]:
-    """What became of the sessions, and the kind of the target."""
-    async with AsyncExitStack() as opened:
-        here = await open_store(source, home)
-        opened.push_async_callback(here.close)
-        there = await open_configured(to, home)
-        opened.push_async_callback(there.close)
-        names = [session.session_id for session in reversed(await here.list_sessions())]
-        found: list[Moved] = []
-        async for each in moved(here, there, names):
-            found.append(each)
-            progress(len(found), len(names))
-        return found, there.info.kind
+async def _migrate(source: str, to: StoreConfig, home: Path, progress: Progress) -> tuple[list[MoveResult], str]:
+    """Copy the sessions, the oldest first; return the result of each, and the kind of the target."""
+    async with AsyncExitStack() as stack:
+        source_store = await open_store(source, home)
+        stack.push_async_callback(source_store.close)
+        target_store = await open_configured(to, home)
+        stack.push_async_callback(target_store.close)
+        session_ids = [session.session_id for session in reversed(await source_store.list_sessions())]
+        results: list[MoveResult] = []
+        async for result in move_sessions(source_store, target_store, session_ids):
+            results.append(result)
+            progress(len(results), len(session_ids))
+        return results, target_store.info.kind
 
 
-def _expanded(url: str) -> str:
+def _expand_variables(url: str) -> str:
     expanded = os.path.expandvars(url)
     if "$" in expanded:
         raise InputError("a variable in the URL is not set", "set it, or write %24 for a literal $")
     return expanded
 
 
-def _tell(found: list[Moved], *, as_json: bool) -> int:
-    """Tell what became of the sessions. Raises when some need somebody's decision, or another run."""
-    counts = Counter(each.outcome for each in found)
-    events, messages = sum(each.events for each in found), sum(each.messages for each in found)
+def _report_migration(results: Sequence[MoveResult], *, as_json: bool) -> int:
+    """Report the outcomes.
+
+    Raises:
+        StoreError: some sessions were in use; another run copies them.
+        InputError: some sessions differ in the two stores; the user has to choose.
+    """
+    counts = Counter(result.outcome for result in results)
+    messages = sum(result.messages for result in results)
     if as_json:
-        left = {name: _named(found, name) for name in ("newer", "different", "changed")}
-        totals = {"sessions": len(found), "events": events, "messages": messages}
-        write_out(json.dumps(totals | {name: counts[name] for name in _SAID} | {"left": left}) + "\n")
-    say(f"{len(found):,} sessions with {messages:,} messages, every one verified by count and hash")
-    for outcome, words in _SAID.items():
+        skipped = {outcome: _select_ids(results, outcome) for outcome in ("newer", "different", "changed")}
+        totals = {"sessions": len(results), "events": sum(result.events for result in results), "messages": messages}
+        write_json(totals | {outcome: counts[outcome] for outcome in _OUTCOMES} | {"left": skipped})
+    notify(f"{pluralize(len(results), 'session')} with {pluralize(messages, 'message')}, verified by count and hash")
+    for outcome, text in _OUTCOMES.items():
         if counts[outcome]:
-            say(f"{counts[outcome]:,} {words}")
-    if changed := _named(found, "changed"):
-        raise StoreError(f"sessions were in use: {', '.join(changed[:_NAMED])}", "run the same command again")
-    if different := _named(found, "different"):
+            notify(f"{counts[outcome]:,} {text}")
+    if changed := _select_ids(results, "changed"):
+        raise StoreError(f"sessions were in use: {_list_names(changed)}", "run the same command again")
+    if different := _select_ids(results, "different"):
         raise InputError(
-            f"sessions differ in the two stores: {', '.join(different[:_NAMED])}",
-            "delete those of one of the stores, then run the same command again",
+            f"sessions differ in the two stores: {_list_names(different)}",
+            "delete them in one of the stores, then run the same command again",
         )
-    say("set store.url to the new store when you are ready; the old one is as it was")
+    notify("set store.url to the new store when you are ready; the old one is unchanged")
     return 0
 
 
-def _named(found: list[Moved], outcome: str) -> list[str]:
-    return [each.session_id for each in found if each.outcome == outcome]
+def _select_ids(results: Sequence[MoveResult], outcome: str) -> list[str]:
+    return [result.session_id for result in results if result.outcome == outcome]
+
+
+def _list_names(names: Sequence[str]) -> str:
+    rest = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {rest:,} more" if rest > 0 else "")

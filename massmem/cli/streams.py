@@ -1,22 +1,27 @@
-"""Standard output and input that fail with one clear message, or not at all."""
+"""Standard input and output, and files that a user asked to be written."""
 
 import io
+import json
 import os
 import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
-from massmem.errors import MassmemError
-from massmem.render.printable import printable
+from massmem.core.display import make_printable
+from massmem.core.errors import InputError, MassmemError
 
 
 class OutputError(MassmemError):
-    """Standard output cannot be written (disk full, device gone); a closed pipe stays a BrokenPipeError."""
+    """Standard output cannot be written: the disk is full or the device is gone."""
 
 
 def prepare_streams() -> None:
-    """Make the three standard streams usable: closed ones lead nowhere, odd characters never raise."""
+    """Open missing standard streams on /dev/null, and never fail on a character that a stream cannot encode."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - stays open as long as the process
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - open until the process ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -38,14 +43,24 @@ def write_out(text: str) -> None:
         raise OutputError(f"standard output cannot be written: {e.strerror}", "free space or write elsewhere") from e
 
 
-def say(line: str) -> None:
-    """One line to stderr, for the user."""
-    sys.stderr.write(f"massmem: {printable(line)}\n")
+def write_json(value: Any, indent: int | None = None) -> None:
+    """Write a JSON value to standard output, on one line without `indent`. Raises as `write_out`."""
+    write_out(json.dumps(value, ensure_ascii=False, indent=indent, default=str) + "\n")
+
+
+def write_err(*lines: str, indent: str = "") -> None:
+    """Write lines to standard error."""
+    sys.stderr.write("".join(f"{indent}{line}".rstrip() + "\n" for line in lines))
     sys.stderr.flush()
 
 
+def notify(message: str) -> None:
+    """Write `massmem: MESSAGE` to standard error."""
+    write_err(f"massmem: {make_printable(message)}")
+
+
 def discard_output() -> None:
-    """Let what is still buffered go nowhere, so that the interpreter does not complain about it at exit."""
+    """Drop what cannot be flushed, so that the interpreter does not complain about it at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -53,3 +68,28 @@ def discard_output() -> None:
         except OSError:
             os.dup2(null, stream.fileno())
     os.close(null)
+
+
+@contextmanager
+def open_output(path: Path | None) -> Generator[Callable[[str], object]]:
+    """Return a function that writes text to the file, or to standard output when `path` is None.
+
+    The file is readable by its owner alone, and replaces an older one only when the block has succeeded.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    if path is None:
+        yield write_out
+        return
+    part = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", newline="\n") as file:
+                yield file.write
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as e:
+        raise InputError(f"{path} cannot be written: {e.strerror or e}", "choose another file") from e

@@ -1,40 +1,39 @@
-"""Times as users write them, and as lists show them."""
+"""Durations and times as users write them."""
 
+import math
 import re
 from datetime import datetime, timedelta
 
-from massmem.errors import InputError
+from massmem.core.errors import InputError
 
-_AGE = re.compile(r"(\d{1,6})\s*(m|h|d|w)")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
-def age(text: str) -> timedelta:
-    """`30m`, `24h`, `7d` or `4w`.
-
-    Raises:
-        InputError: anything else.
-    """
-    found = _AGE.fullmatch(text.strip().lower())
-    if found is None:
-        raise InputError(f"{text[:40]!r} is no length of time", "write it as 30m, 24h, 7d or 4w")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+_DURATION = re.compile(r"(\d{1,9})\s*([smhdw])")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_LONGEST = 100 * 366 * 86_400
 
 
-def since(text: str, now: datetime) -> datetime:
-    """So long before `now`, or a day or moment in ISO 8601 as `2026-11-21`, in local time.
+def parse_duration(text: str) -> timedelta:
+    """Parse `90s`, `30m`, `24h`, `7d` or `4w`, up to 100 years. Raises InputError."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    seconds = int(match[1]) * _SECONDS[match[2]] if match else math.inf
+    if seconds > _LONGEST:
+        raise InputError(f"{text[:40]!r} is not a duration", "write it as 90s, 30m, 24h, 7d or 4w")
+    return timedelta(seconds=seconds)
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """Parse a duration before `now`, or a date or time in ISO 8601 such as `2026-11-21`, in local time.
 
     Raises:
-        InputError: anything else.
+        InputError
     """
-    if _AGE.fullmatch(text.strip().lower()):
-        return now - age(text)
+    if _DURATION.fullmatch(text.strip().lower()):
+        return now - parse_duration(text)
     try:
         return datetime.fromisoformat(text.strip()).astimezone()
     except (ValueError, OverflowError) as e:
-        raise InputError(f"{text[:40]!r} is no time", "write it as 24h, 7d, 2026-11-21 or 2026-11-21T14:30") from e
+        raise InputError(f"{text[:40]!r} is not a time", "write it as 24h, 7d, 2026-11-21 or 2026-11-21T14:30") from e
 
 
-def moment(at: datetime) -> str:
-    """`2026-11-21 22:53`, local."""
-    return f"{at.astimezone():%Y-%m-%d %H:%M}"
+def format_time(moment: datetime) -> str:
+    """Return `2026-11-21 22:53` in local time."""
+    return f"{moment.astimezone():%Y-%m-%d %H:%M}"

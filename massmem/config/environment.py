@@ -1,16 +1,16 @@
-"""`${VAR}` and `${VAR:-default}` in values, and the variables that override settings."""
+"""Environment variables in a configuration: references such as `${VAR}`, and variables that override keys."""
 
 import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from massmem.config.problems import KeyPath, Report, cut
+from massmem.config.problems import KeyPath, Report, shorten
+
+MAX_EXPANDED = 1_000_000
+"""Characters that the variables of a file may add: a file of references to one long variable must not grow forever."""
 
 _REFERENCE = re.compile(r"(\$?)\$\{([^{}]*)\}")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:(:-)(.*))?", re.DOTALL)
-# A file of references to one long variable must not grow without end.
-MAX_EXPANDED = 1_000_000
-
 _HISTORY: tuple[tuple[str, str, type], ...] = (
     ("CONVERSATION_HISTORY_ENABLED", "enabled", bool),
     ("CONVERSATION_HISTORY_MAX_MESSAGES", "max_messages", int),
@@ -19,75 +19,82 @@ _HISTORY: tuple[tuple[str, str, type], ...] = (
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
-class _Expansion:
+def expand_variables(data: dict[str, Any], environ: Mapping[str, str], report: Report) -> dict[str, Any]:
+    """Return a copy of `data` with the references in all string values replaced.
+
+    As in a shell, `:-` also replaces a variable that is empty. The value of a variable is not expanded again. `report`
+    gets the problems and the keys whose value came from the environment.
+    """
+    return _Expander(environ, report).expand(data, (), {})
+
+
+class _Expander:
     def __init__(self, environ: Mapping[str, str], report: Report) -> None:
         self._environ = environ
         self._report = report
         self._budget = MAX_EXPANDED
 
-    def value(self, value: Any, path: KeyPath, local: Mapping[str, str]) -> Any:
+    def expand(self, value: Any, path: KeyPath, local: Mapping[str, str]) -> Any:
+        """local: variables that the file itself defines; they win over the environment."""
         if isinstance(value, str):
-            return self._text(value, path, local) if "${" in value else value
+            return self._expand_text(value, path, local) if "${" in value else value
         if isinstance(value, dict):
             mapping = cast("dict[str, Any]", value)
             # MassGen's ${cwd} names the agent's own folder, which stands beside it.
             if isinstance(cwd := mapping.get("cwd"), str) and "${" not in cwd:
                 local = {"cwd": cwd}
-            return {key: self.value(part, (*path, key), local) for key, part in mapping.items()}
+            return {key: self.expand(part, (*path, key), local) for key, part in mapping.items()}
         if isinstance(value, list):
-            return [self.value(part, (*path, i), local) for i, part in enumerate(cast("list[Any]", value))]
+            return [self.expand(part, (*path, i), local) for i, part in enumerate(cast("list[Any]", value))]
         return value
 
-    def _text(self, text: str, path: KeyPath, local: Mapping[str, str]) -> str:
+    def _expand_text(self, text: str, path: KeyPath, local: Mapping[str, str]) -> str:
         def replace(match: re.Match[str]) -> str:
             if match[1]:
                 return match[0][1:]
-            found = self._lookup(match[2], path, local)
-            self._budget -= len(found)
-            return found if self._budget >= 0 else ""
+            value = self._resolve(match[2], path, local)
+            self._budget -= len(value)
+            return value if self._budget >= 0 else ""
 
         expanded = _REFERENCE.sub(replace, text)
         if self._budget < 0:
             self._report.add(path, f"the values from the environment make more than {MAX_EXPANDED:,} characters")
         return expanded
 
-    def _lookup(self, reference: str, path: KeyPath, local: Mapping[str, str]) -> str:
+    def _resolve(self, reference: str, path: KeyPath, local: Mapping[str, str]) -> str:
         parts = _NAME.fullmatch(reference)
         if parts is None:
             self._report.add(path, "${...} takes a variable's name or NAME:-default; write $${ for a literal ${")
             return ""
         name, has_default, default = parts[1], parts[2], parts[3]
-        found = local.get(name, self._environ.get(name))
-        if found is not None and not found.isascii() and not _is_unicode(found):
-            self._report.add(path, f"the environment variable {cut(name)} is not UTF-8")
+        value = local.get(name, self._environ.get(name))
+        if value is not None and not _is_unicode(value):
+            self._report.add(path, f"the environment variable {shorten(name)} is not UTF-8")
             return ""
         if name not in local:
-            self._report.environment.add(path)
-        if found or (found is not None and not has_default):
-            return found
+            self._report.from_environment.add(path)
+        if value or (value is not None and not has_default):
+            return value
         if has_default:
             return default
-        self._report.add(path, f"{cut(name)} is not set ({how_to_set(cut(name))}; $${{ is a literal ${{)")
+        self._report.add(path, f"{shorten(name)} is not set ({how_to_set(shorten(name))}; $${{ is a literal ${{)")
         return ""
 
 
-def expand(data: dict[str, Any], environ: Mapping[str, str], report: Report) -> dict[str, Any]:
-    """A copy of `data` with the references in all string values replaced, once: what a variable holds is not expanded.
-
-    As in a shell, `:-` also stands in for a variable that is empty. Problems go to `report`, which also learns which
-    values came from the environment.
-    """
-    return _Expansion(environ, report).value(data, (), {})
+def _is_unicode(text: str) -> bool:
+    # Bytes of the environment that are not UTF-8 arrive as lone surrogates.
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def how_to_set(name: str) -> str:
+    """Return the advice for a variable that is not set."""
     return f"set it: export {name}=..., or a line {name}=... in .env"
 
 
-def history_overrides(environ: Mapping[str, str]) -> tuple[dict[str, bool | int | None], list[str]]:
-    """Keys of memory.conversation_memory that the environment sets, and one line for each variable that is wrong.
+def read_history_overrides(environ: Mapping[str, str]) -> tuple[dict[str, bool | int | None], list[str]]:
+    """Return the keys of memory.conversation_memory that the environment sets, and a problem per wrong variable.
 
-    An empty variable counts as not given.
+    An empty variable counts as not set.
     """
     values: dict[str, bool | int | None] = {}
     problems: list[str] = []
@@ -104,11 +111,6 @@ def history_overrides(environ: Mapping[str, str]) -> tuple[dict[str, bool | int 
     return values, problems
 
 
-def history_origins() -> dict[str, str]:
-    """The variable for each key of memory.conversation_memory that has one."""
+def get_history_variables() -> dict[str, str]:
+    """Return the variable of each key of memory.conversation_memory that has one."""
     return {key: name for name, key, _ in _HISTORY}
-
-
-def _is_unicode(text: str) -> bool:
-    """Bytes of the environment that are no UTF-8 arrive as lone surrogates."""
-    return not any("\ud800" <= char <= "\udfff" for char in text)

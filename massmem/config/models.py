@@ -1,12 +1,13 @@
-"""The configuration as validated values. One line under each field: it becomes the README reference."""
+"""The configuration as validated values. The line under each field becomes the reference of all keys."""
 
 import re
-from typing import Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-from massmem.config.section import Secret, Section
-from massmem.config.service import ServerConfig
+from massmem.core.params import ParamSpec, ParamType
+from massmem.core.redact import redact_values
 
 BackendType = Literal[
     "openai", "anthropic", "local", "scripted",
@@ -15,24 +16,44 @@ BackendType = Literal[
 ]  # fmt: skip
 Presentation = Literal["synthesize", "as_is"]
 HistoryPreset = Literal["brief", "chat", "long"]
-ParamType = Literal["string", "integer", "number", "boolean", "date", "email"]
-
 
 MAX_SERVERS = 100
 NO_STORE = "memory:"
-"""The store.url of those who want nothing written."""
+"""The store.url that writes nothing."""
 PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+Secret = Annotated[SecretStr, Field(min_length=1)]
+"""A value that no repr, error or dump shows. An empty one is a mistake."""
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _accept_yaml(cls, value: Any, info: ValidationInfo) -> Any:
+        """Take null for a section whose keys are all commented out, and refuse true where a number must stand."""
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        if value is None and isinstance(annotation, type) and issubclass(annotation, Section):
+            return {}
+        if isinstance(value, bool) and {int, float} & {annotation, *get_args(annotation)}:
+            raise ValueError("must be a number")
+        return value
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        # URLs and arguments may hold a password, too.
+        for name, value in super().__repr_args__():
+            yield name, value if isinstance(value, Section) else redact_values(value)
 
 
 class PriceConfig(Section):
-    """Dollars for a million tokens."""
+    """US dollars per million tokens."""
 
     input: float = Field(ge=0)
-    """Of the prompt."""
+    """Prompt tokens."""
     output: float = Field(ge=0)
-    """Of the reply."""
+    """Tokens of the reply."""
     cached: float | None = Field(default=None, ge=0)
-    """Of the part of the prompt that the provider has in its cache; left out: as `input`."""
+    """Prompt tokens that the provider reads from its cache; left out: as `input`."""
 
 
 class BackendConfig(Section):
@@ -45,43 +66,44 @@ class BackendConfig(Section):
     api_key: Secret | None = None
     """The key; normally ${VAR}. Left out: the provider's usual environment variable."""
     context_window: int | None = Field(default=None, ge=512)
-    """Tokens that the model reads; left out: asked from the server or taken from a table."""
+    """Size of the context window in tokens; left out: the server is asked, or a list of known models."""
     temperature: float | None = Field(default=None, ge=0, le=2)
     """Sampling temperature; left out: the provider's default."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Most tokens of one reply."""
     timeout: float = Field(default=120, gt=0)
-    """Seconds without any byte from the server before a request counts as failed."""
+    """Seconds without any byte from the server after which a request fails."""
     max_retries: int = Field(default=3, ge=0, le=20)
     """Repeats of a failed request (408, 409, 429, 5xx, connection)."""
     tools: bool | None = None
-    """Whether the model takes tool calls; left out: the provider's default. false: JSON-schema output instead."""
+    """Whether the model supports tool calls; left out: the provider's default; false: JSON Schema output instead."""
     thinking_tokens: int | None = Field(default=None, ge=1024)
-    """Anthropic: budget for extended thinking."""
+    """anthropic only: token budget for extended thinking."""
     script: dict[str, Any] | None = None
-    """scripted only: its replies, delays and errors."""
+    """scripted only: replies, delays and errors."""
     price: PriceConfig | None = None
-    """What tokens cost; left out: the provider's list price, where massmem knows it."""
+    """Price of tokens; left out: the provider's list price, where massmem knows it."""
 
 
 class ConversationMemoryConfig(Section):
     enabled: bool = True
     """Send earlier turns of the session. Environment: CONVERSATION_HISTORY_ENABLED."""
     max_messages: int | None = Field(default=None, ge=0)
-    """Newest messages to send. Environment: CONVERSATION_HISTORY_MAX_MESSAGES."""
+    """How many of the newest messages are sent. Environment: CONVERSATION_HISTORY_MAX_MESSAGES."""
     max_tokens: int | None = Field(default=None, ge=0)
     """Token budget of the history. Environment: CONVERSATION_HISTORY_MAX_TOKENS."""
     preset: HistoryPreset | None = None
-    """Limits in one word; other keys win. brief: 6 messages, answers cut; chat: 20 and 4,000 tokens; long: 50."""
+    """Limits in one word; keys that are set win. brief: 6 messages, long answers shortened; chat: 20 messages and 4,000
+    tokens; long: 50 messages."""
     max_answer_characters: int | None = Field(default=None, ge=1)
-    """Longest answer that is shown of an earlier turn; the rest of it is recalled."""
+    """Characters of an earlier answer that are sent; the rest is left to recall."""
     relevant_messages: int = Field(default=0, ge=0, le=100)
-    """Messages older than those, shown for their words in common with the question."""
+    """How many older messages are sent because they share words with the question."""
 
 
 class MemoryLlmConfig(Section):
     provider: str = ""
-    """Who extracts facts, by mem0's name, or local; needed as soon as `llm` is given."""
+    """Provider of the model, by mem0's name, or local; required when `llm` is given."""
     model: str | None = None
     """Model for extraction."""
     api_key: Secret | None = None
@@ -92,7 +114,7 @@ class MemoryLlmConfig(Section):
 
 class EmbeddingConfig(Section):
     provider: str = "local"
-    """Who embeds, by mem0's name, or local."""
+    """Provider of the model, by mem0's name, or local."""
     model: str | None = None
     """Embedding model."""
     api_key: Secret | None = None
@@ -103,7 +125,7 @@ class EmbeddingConfig(Section):
 
 class QdrantConfig(Section):
     mode: Literal["embedded", "server", "local"] = "embedded"
-    """embedded: in this process, no Docker; server: a Qdrant server or cluster; local: another word for embedded."""
+    """embedded: in this process, no Docker; server: a Qdrant server or cluster; local: same as embedded."""
     path: str | None = None
     """Folder of the embedded store; left out: below ~/.massmem."""
     url: str | None = None
@@ -120,9 +142,9 @@ class PersistentMemoryConfig(Section):
     enabled: bool = True
     """Keep searchable facts."""
     on_disk: bool = True
-    """Keep them between runs; false: they last for one run, and the next run that keeps them makes them again."""
+    """Keep memories on disk; false: they last for one run, and a later run with on_disk builds them again."""
     session_name: str | None = None
-    """Left out: this session only; null: all sessions of the user; a name: that one, for all runs that name it."""
+    """Left out: this session only; null: all sessions of the user; a name: shared by all runs with this name."""
     llm: MemoryLlmConfig | None = None
     """Model that extracts facts; left out: verbatim episodes only."""
     embedding: EmbeddingConfig = EmbeddingConfig()
@@ -132,7 +154,7 @@ class PersistentMemoryConfig(Section):
 
     @property
     def all_sessions(self) -> bool:
-        """session_name was given, as null."""
+        """Whether session_name is given, as null."""
         return self.session_name is None and "session_name" in self.model_fields_set
 
 
@@ -144,15 +166,15 @@ class CompressionConfig(Section):
     proactive: bool = True
     """Compress before a prompt passes the threshold, and after a turn; false: only when the provider refuses one."""
     mid_stream: bool = True
-    """Ask an agent to end its reply when it nears the end of the window."""
+    """Tell an agent to end its reply when it nears the end of the window."""
     summary: Literal["model", "extract"] = "model"
-    """Who writes the summary: the agent's model, from an extract; or code alone, which sends no request."""
+    """model: the agent's model writes the summary, from an extract; extract: code alone does, without a request."""
 
 
 class RetrievalConfig(Section):
     limit: int | None = Field(default=None, ge=0, le=1000)
     """Most messages and facts that are recalled; a message counts once, however many of its passages are shown. Left
-    out: as many as max_tokens holds, which bounds what they cost: a few short ones would leave most of it unused."""
+    out: as many as fit into max_tokens."""
     max_tokens: int = Field(default=1000, ge=0)
     """Token budget of the recalled memories."""
     exclude_recent: bool = True
@@ -172,13 +194,13 @@ class RecordingConfig(Section):
 
 class MemoryConfig(Section):
     enabled: bool = True
-    """Both tiers."""
+    """Use memory; false switches both tiers off."""
     conversation_memory: ConversationMemoryConfig = ConversationMemoryConfig()
     """The verbatim tier."""
     persistent_memory: PersistentMemoryConfig = PersistentMemoryConfig()
     """The searchable tier."""
     compression: CompressionConfig = CompressionConfig()
-    """When and how far the view is compressed."""
+    """When and how far prompts are compressed."""
     retrieval: RetrievalConfig = RetrievalConfig()
     """What is recalled."""
     recording: RecordingConfig = RecordingConfig()
@@ -187,7 +209,7 @@ class MemoryConfig(Section):
 
 class McpServerConfig(Section):
     name: str
-    """Name, the prefix of its tools."""
+    """Name of the server; prefix of its tools."""
     command: str | None = None
     """Program of a stdio server."""
     args: tuple[str, ...] = Field(default=(), repr=False)
@@ -207,35 +229,35 @@ class McpServerConfig(Section):
     start_timeout: float = Field(default=30, gt=0)
     """Seconds for it to start and to list its tools."""
     required: bool = False
-    """No question is answered without it; false: where it does not start, the agent goes on without its tools."""
+    """Answer no question when the server does not start; false: the agent goes on without its tools."""
     max_result_tokens: int = Field(default=10_000, ge=100)
-    """Most tokens of one result that the model is shown, and never more than a quarter of its window; the log has it
-    all, up to 1,000,000 characters."""
+    """Most tokens of one result that the model sees, never more than a quarter of its window; the log keeps up to
+    1,000,000 characters."""
 
     @model_validator(mode="after")
-    def _one_transport(self) -> Self:
+    def _check_transport(self) -> Self:
         if (self.command is None) == (self.url is None):
             raise ValueError("give either command (stdio) or url (HTTP)")
         return self
 
 
 class AgentSpec(Section):
-    """One agent as written; of `memory` only the keys that were given count (`resolve_agents`)."""
+    """One agent as the file has it; only the given keys of `memory` count (see `resolve_agents`)."""
 
     id: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")
     """Name of the agent, unique in the team."""
     backend: BackendConfig
     """Its model."""
     system_message: str = ""
-    """Who the agent is and what it looks at."""
+    """The agent's role."""
     memory: MemoryConfig = MemoryConfig()
-    """Any key of `memory`, for this agent only; the others stay as the team has them."""
+    """Any key of `memory`, for this agent only; other keys stay as the team has them."""
     mcp_servers: tuple[McpServerConfig, ...] = Field(default=(), max_length=MAX_SERVERS)
     """Tool servers."""
 
 
 class AgentConfig(Section):
-    """One agent as it runs: the team's memory settings with this agent's own laid over them."""
+    """One agent as it runs: its own memory settings over those of the team."""
 
     id: str
     backend: BackendConfig
@@ -246,13 +268,13 @@ class AgentConfig(Section):
 
 class CoordinationConfig(Section):
     max_rounds: int = Field(default=3, ge=1, le=20)
-    """Rounds of a turn: the first answers, the last only votes."""
+    """Rounds of a turn: agents answer in the first and can only vote in the last."""
     presentation: Presentation = "synthesize"
     """synthesize: the winner writes the final answer from all answers; as_is: its answer is used unchanged."""
     max_concurrency: int = Field(default=16, ge=1, le=1000)
-    """Requests of a turn at the same time."""
+    """Most requests of a turn at the same time."""
     compression_target_ratio: float | None = Field(default=None, gt=0, lt=1)
-    """Second name of memory.compression.target_ratio, which wins."""
+    """Other name of memory.compression.target_ratio, which wins."""
     timeout: float = Field(default=600, gt=0)
     """Seconds for a turn; then it ends with what it has (exit 4)."""
     max_cost: float | None = Field(default=None, gt=0)
@@ -260,35 +282,35 @@ class CoordinationConfig(Section):
     max_tokens: int | None = Field(default=None, ge=1)
     """Tokens for a turn, of prompts and replies; then it ends with what it has (exit 4)."""
     max_tool_rounds: int = Field(default=20, ge=0)
-    """Replies with tool calls in a step, each with one call or several; then the agent must act. 0: no tools."""
+    """Most replies with tool calls in a step, each with one call or several; then the agent must act. 0: no tools."""
     ask_user: bool | None = None
-    """Agents may ask the user for what only the user knows. Left out: when `params` are given, and for those alone."""
+    """Let agents ask the user for what only the user knows. Left out: when `params` are set, and for those alone."""
     max_asks: int = Field(default=3, ge=1, le=10)
     """How often the user is asked for one value before the agents go on without it."""
     waiting_timeout: float | None = Field(default=None, gt=0)
-    """Seconds after which a question that waits for the user is given up; left out: never."""
+    """Seconds after which a turn that waits for the user is given up; left out: never."""
     escalate_below: float | None = Field(default=None, ge=0, le=1)
-    """Mark answers whose confidence is lower, for somebody to look at; left out: none."""
+    """Mark answers with a lower confidence, for a person to check; left out: none."""
 
 
 class ParamConfig(Section):
-    """Something that the agents may need from the user."""
+    """A value that agents may ask the user for."""
 
     description: str = ""
     """What it is, for the agents and for the user who is asked for it."""
     type: ParamType = "string"
-    """What a value must be; a date is kept as YYYY-MM-DD."""
+    """Type of the value; a date is stored as YYYY-MM-DD."""
     pattern: str | None = Field(default=None, max_length=500)
-    """Regular expression that the whole value must match; type string only."""
+    """Regular expression that the whole value must match; only for type string."""
     values: tuple[str, ...] = Field(default=(), max_length=1000)
-    """The only values there are; upper and lower case do not matter."""
+    """The only allowed values; upper and lower case do not matter."""
     examples: tuple[str, ...] = Field(default=(), max_length=20)
-    """Values as they may look, shown when the user is asked for the third time."""
+    """Example values, shown from the third time that the user is asked."""
     mapping: tuple[str, ...] = Field(default=(), max_length=50)
-    """Other words that users call it by: "order number", "ticket"."""
+    """Other names that users have for it: "order number", "ticket"."""
 
     @model_validator(mode="after")
-    def _can_be_matched(self) -> Self:
+    def _check_pattern(self) -> Self:
         if self.pattern is None:
             return self
         if self.type != "string":
@@ -301,25 +323,83 @@ class ParamConfig(Section):
             raise ValueError(f"{wrong[:60]!r} does not match the pattern")
         return self
 
+    def to_spec(self) -> ParamSpec:
+        """Return the param as the rules of core use it."""
+        return ParamSpec(**{name: getattr(self, name) for name in type(self).model_fields})
+
 
 class StoreConfig(Section):
     url: str = "sqlite:///~/.massmem/massmem.db"
     """Where sessions live: sqlite:///PATH, postgresql://..., redis://... (rediss:// with TLS, unix:///SOCKET), or
-    memory: for nowhere: nothing is written, and a conversation ends with its process."""
+    memory: (nothing is written, and a conversation ends with its process)."""
     on_unavailable: Literal["memory", "fail"] = "memory"
     """Redis only, when it is down at start. memory: a new conversation is held in this process alone, and every answer
-    says so; fail: no answer."""
+    says so; fail: an error."""
     ttl: float | None = Field(default=86_400, gt=0, le=315_360_000)
     """Redis only: seconds that a session lives after its last use; null: for ever."""
     max_messages: int = Field(default=50, ge=1, le=10_000)
-    """Redis only: messages that are kept of a session; the oldest turns go, the last one and system messages never."""
+    """Redis only: user messages and answers that a session keeps; the oldest turns go, the last one and system messages
+    never."""
+
+
+class JwtConfig(Section):
+    algorithm: Literal["HS256", "RS256", "ES256"] = "HS256"
+    """The only algorithm accepted."""
+    secret: Secret | None = None
+    """HS256 key, 32 bytes at least, for tokens without a key id (kid); left out: MASSMEM_JWT_SECRET."""
+    keys: dict[str, Secret] = Field(default_factory=dict[str, Secret], max_length=20)
+    """HS256 keys by key id (kid); the last one signs new tokens."""
+    jwks_file: str | None = None
+    """File of public keys for RS256 and ES256; read again when it changes."""
+    audience: str | None = None
+    """Required audience."""
+    issuer: str | None = None
+    """Required issuer."""
+    max_lifetime: int = Field(default=86_400, ge=60)
+    """Longest lifetime of a token in seconds."""
+    revoked_file: str | None = None
+    """File of revoked tokens, one `jti` a line; read again when it changes."""
+
+
+class LimitsConfig(Section):
+    body: int = Field(default=1_000_000, ge=1_000, le=100_000_000)
+    """Largest body of a request in bytes."""
+    body_timeout: float = Field(default=30, gt=0)
+    """Seconds in which a body must arrive."""
+    requests: int = Field(default=600, ge=1)
+    """Requests of one user per minute."""
+    turns_per_user: int = Field(default=4, ge=1)
+    """Questions of one user at the same time, per process."""
+    turns: int = Field(default=64, ge=1)
+    """Questions at the same time, per process."""
+    streams_per_user: int = Field(default=50, ge=1)
+    """Open event streams of one user, per process."""
+    counted_in: str | None = None
+    """Where requests are counted, redis://...; left out: every process counts for itself."""
+
+
+class ServerConfig(Section):
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = Field(default=4000, ge=0, le=65535)
+    """Port to listen on."""
+    workers: int = Field(default=1, ge=1, le=64)
+    """Worker processes."""
+    jwt: JwtConfig = JwtConfig()
+    """How tokens are checked."""
+    limits: LimitsConfig = LimitsConfig()
+    """Limits for one user and for all."""
+    teams: dict[str, str] = Field(default_factory=dict[str, str], max_length=100)
+    """More teams that requests may name: a configuration file each, of which only agents and coordination count."""
+    grace: float = Field(default=20, ge=0)
+    """Seconds that a stopping process goes on with its questions; another process finishes the rest."""
 
 
 class TelemetryConfig(Section):
     otel: bool = False
-    """Send OpenTelemetry spans, where the variables OTEL_EXPORTER_OTLP_* say."""
+    """Send OpenTelemetry spans to where the variables OTEL_EXPORTER_OTLP_* say."""
     stages: str | None = None
-    """File to which a line of JSON is added for every question (received) and answer (respond): numbers and names."""
+    """File that gets a line of JSON for every question (received) and answer (respond): numbers and names only."""
     redact: tuple[str, ...] = ("api_key", "token", "password", "secret")
     """Keys whose values never leave the process."""
 
@@ -328,7 +408,7 @@ class TeamConfig(Section):
     """A whole configuration file."""
 
     session_id: str | None = None
-    """Session to go on with; the command line wins."""
+    """Session to continue; the command line wins."""
     agents: tuple[AgentSpec, ...] = Field(min_length=1, max_length=100)
     """The council; `agent:` for one."""
     coordination: CoordinationConfig = CoordinationConfig()
@@ -336,33 +416,39 @@ class TeamConfig(Section):
     memory: MemoryConfig = MemoryConfig()
     """What is remembered."""
     store: StoreConfig = StoreConfig()
-    """Where sessions live."""
+    """Where sessions are stored."""
     server: ServerConfig = ServerConfig()
     """The HTTP service."""
     telemetry: TelemetryConfig = TelemetryConfig()
-    """What is observed."""
+    """Spans, stages and what they leave out."""
     params: dict[str, ParamConfig] = Field(default_factory=dict[str, ParamConfig], max_length=100)
-    """What agents may need from the user, by name."""
+    """Values that agents may ask the user for, by name."""
     source: str = ""
-    """Not a key: the file that this came from."""
+    """Not a key: the file that this configuration came from."""
 
     @field_validator("params")
     @classmethod
-    def _plain_names(cls, params: dict[str, ParamConfig]) -> dict[str, ParamConfig]:
+    def _check_names(cls, params: dict[str, ParamConfig]) -> dict[str, ParamConfig]:
         for name in params:
             if not PARAM_NAME.fullmatch(name):
                 raise ValueError(f"{name[:60]!r} must be 1 to 64 letters, digits or '_', with no digit first")
         return params
 
     @property
-    def asks(self) -> bool:
-        """Whether agents may ask the user."""
-        given = self.coordination.ask_user
-        return bool(self.params) if given is None else given
+    def param_specs(self) -> dict[str, ParamSpec]:
+        """The params as the rules of core use them."""
+        return {name: param.to_spec() for name, param in self.params.items()}
+
+    @property
+    def may_ask_user(self) -> bool:
+        """Whether agents may ask the user for a value."""
+        ask_user = self.coordination.ask_user
+        return bool(self.params) if ask_user is None else ask_user
 
     @property
     def target_ratio(self) -> float:
         """Share of the messages that stays verbatim; memory's own key wins over coordination's."""
-        given = "target_ratio" in self.memory.compression.model_fields_set
-        second = self.coordination.compression_target_ratio
-        return self.memory.compression.target_ratio if given or second is None else second
+        compression, other_name = self.memory.compression, self.coordination.compression_target_ratio
+        if other_name is None or "target_ratio" in compression.model_fields_set:
+            return compression.target_ratio
+        return other_name

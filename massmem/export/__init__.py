@@ -1,58 +1,62 @@
-"""Sessions in formats that others read. Each piece is text by itself, so that a session of any length can be streamed.
-
-Whatever looks like a secret is taken out here, once for all formats. What is stored stays as it is.
-"""
+"""Writes a session as a file, a turn at a time, in one of several formats, with secrets removed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from massmem.core.records import MessageRecord, SessionRecord
+from massmem.core.redact import mask, mask_values, redact, redact_values
+from massmem.core.transcript import TurnTranscript, build_transcript
 from massmem.export import as_html, as_json, as_markdown, as_text
-from massmem.records import MessageRecord, SessionRecord
-from massmem.redact import masked, masked_values, redact, redact_values
-from massmem.transcript import Exchange, exchange
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """head, the turns in order, tail: joined they are the file."""
+    """The file is the start, then each turn in order, then the end."""
 
     suffix: str
-    head: Callable[[SessionRecord], str]
-    turn: Callable[[Exchange, bool, bool], str]
-    """(turn, whether it is the first, whether all that the agents did is wanted)."""
-    tail: Callable[[], str]
+    write_start: Callable[[SessionRecord], str]
+    write_turn: Callable[[TurnTranscript, bool, bool], str]
+    """(turn, whether it is the first, whether to include every step of the agents)"""
+    write_end: Callable[[], str]
 
 
 FORMATS: dict[str, Format] = {
-    "json": Format("json", as_json.head, as_json.turn, as_json.tail),
-    "markdown": Format("md", as_markdown.head, as_markdown.turn, as_markdown.tail),
-    "text": Format("txt", as_text.head, as_text.turn, as_text.tail),
-    "html": Format("html", as_html.head, as_html.turn, as_html.tail),
+    "json": Format("json", as_json.write_start, as_json.write_turn, as_json.write_end),
+    "markdown": Format("md", as_markdown.write_start, as_markdown.write_turn, as_markdown.write_end),
+    "text": Format("txt", as_text.write_start, as_text.write_turn, as_text.write_end),
+    "html": Format("html", as_html.write_start, as_html.write_turn, as_html.write_end),
 }
 
 
-def without_secrets(said: Exchange, values: Mapping[str, object] | None = None) -> Exchange:
-    """The turn with `[redacted]` for every part that looks like a secret, and the name of a param for its value.
+def redact_turn(turn: TurnTranscript, params: Mapping[str, object] | None = None) -> TurnTranscript:
+    """Return the turn with `[redacted]` for what looks like a secret and the name of a param for its value.
 
-    values: of the session's params, by name. What the user replied when asked is left out whole.
+    Args:
+        params: values of the session's params, by name. A reply to a request for a param is left out whole.
     """
-    known = values or {}
+    values = params or {}
     messages = [
-        m.model_copy(update={"content": _plain(m, known), "metadata": redact_values(masked_values(m.metadata, known))})
-        for m in said.messages
+        message.model_copy(
+            update={
+                "content": _redact_message(message, values),
+                "metadata": redact_values(mask_values(message.metadata, values)),
+            }
+        )
+        for message in turn.messages
     ]
-    record = said.record
-    question = next((m.content for m in messages if m.kind == "user"), redact(masked(record.question, known)))
-    clean = exchange(record.model_copy(update={"question": question, "answer": None}), messages)
+    record = turn.record
+    question = next((m.content for m in messages if m.kind == "user"), redact(mask(record.question, values)))
+    clean = build_transcript(record.model_copy(update={"question": question, "answer": None}), messages)
     answer = clean.final.content if clean.final is not None else None
-    return replace(clean, record=clean.record.model_copy(update={"answer": answer}), plan=said.plan)
+    return replace(clean, record=clean.record.model_copy(update={"answer": answer}), plan=turn.plan)
 
 
-def _plain(message: MessageRecord, values: Mapping[str, object]) -> str:
-    name = message.metadata.get("param")
-    return f"[{name}]" if isinstance(name, str) else redact(masked(message.content, values))
-
-
-def session_without_secrets(session: SessionRecord, values: Mapping[str, object] | None = None) -> SessionRecord:
+def redact_session(session: SessionRecord, params: Mapping[str, object] | None = None) -> SessionRecord:
+    """Return the session with its texts redacted, as `redact_turn` does."""
     texts = ("title", "last_message", "description", "config_path", "model")
-    return session.model_copy(update={name: redact(masked(getattr(session, name), values or {})) for name in texts})
+    return session.model_copy(update={name: redact(mask(getattr(session, name), params or {})) for name in texts})
+
+
+def _redact_message(message: MessageRecord, params: Mapping[str, object]) -> str:
+    name = message.metadata.get("param")
+    return f"[{name}]" if isinstance(name, str) else redact(mask(message.content, params))

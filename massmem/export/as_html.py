@@ -1,69 +1,75 @@
-"""One HTML file that needs no other: no script, nothing is loaded, every text is escaped."""
+"""One self-contained HTML file without scripts or external resources; every text is escaped."""
 
 from html import escape
 
-from massmem.export.figures import about, heading, how_decided, moment, speaker
-from massmem.records import MessageRecord, SessionRecord
-from massmem.transcript import Exchange, vote
+from massmem.core.records import SessionRecord
+from massmem.core.transcript import TurnTranscript
+from massmem.export.as_text import (
+    AgentStep,
+    agent_steps,
+    describe_decision,
+    describe_session,
+    format_moment,
+    name_speaker,
+    title_turn,
+)
 
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 48rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1rem; margin-top: 2.5rem; } small, .how { color: #777; font-size: .85rem; }
-.said { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; border-left: 3px solid #8884;
+.message { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; border-left: 3px solid #8884;
   padding: .2rem 0 .2rem .8rem; margin: .3rem 0 1rem; }
 .user { border-color: #37c; } .final { border-color: #2a2; } li { unicode-bidi: isolate; }
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def head(session: SessionRecord) -> str:
+def write_start(session: SessionRecord) -> str:
     title = escape(session.title or session.session_id)
     return (
         '<!DOCTYPE html>\n<html>\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{title}</h1>\n<small>{escape(about(session))}</small>\n"
+        f"<h1>{title}</h1>\n<small>{escape(describe_session(session))}</small>\n"
     )
 
 
-def turn(said: Exchange, first: bool, detailed: bool) -> str:
-    record, final = said.record, said.final
-    parts = [f"<h2>{heading(said)} <small>{moment(record.started_at)}</small></h2>"]
-    if said.added:
-        return "\n".join([*parts, *(_said(speaker(m), m.content, "step") for m in said.messages)]) + "\n"
-    parts.append(_said("User", record.question, "user"))
+def write_turn(turn: TurnTranscript, first: bool, detailed: bool) -> str:
+    record, final = turn.record, turn.final
+    parts = [f"<h2>{title_turn(turn)} <small>{format_moment(record.started_at)}</small></h2>"]
+    if turn.is_between_turns:
+        return "\n".join([*parts, *(_write_message(name_speaker(m), m.content, "step") for m in turn.messages)]) + "\n"
+    parts.append(_write_message("User", record.question, "user"))
     if detailed:
-        parts += [_step(m) for m in said.messages if m.kind != "user" and not m.final]
-    for who, text in said.dialogue:
-        parts.append(_said(f"Assistant ({who})" if who else "User", text, "final" if who else "user"))
+        parts += [_write_step(step) for step in agent_steps(turn)]
+    for agent, text in turn.dialogue:
+        parts.append(_write_message(f"Assistant ({agent})" if agent else "User", text, "final" if agent else "user"))
     if final is None:
         parts.append(f'<p class="how">No answer: the turn is {escape(record.status)}.</p>')
     else:
-        parts.append(_said(f"Assistant ({final.agent_id})", final.content, "final"))
-        parts.append(f'<p class="how">{escape(how_decided(said))}</p>')
-        ballots = [(b.agent_id, b.choice, b.reason) for b in said.ballots if b.stands and not detailed]
-        items = "".join(f"<li>{_ballot(*ballot)}</li>\n" for ballot in ballots)
+        parts.append(_write_message(f"Assistant ({final.agent_id})", final.content, "final"))
+        parts.append(f'<p class="how">{escape(describe_decision(turn))}</p>')
+        ballots = [(b.agent_id, b.choice, b.reason) for b in turn.ballots if b.stands and not detailed]
+        items = "".join(f"<li>{_write_ballot(*ballot)}</li>\n" for ballot in ballots)
         parts += [f"<ul>\n{items}</ul>"] if items else []
     return "\n".join(parts) + "\n"
 
 
-def tail() -> str:
+def write_end() -> str:
     return "</body>\n</html>\n"
 
 
-def _step(message: MessageRecord) -> str:
-    ballot = vote(message)
-    if ballot is not None:
-        return f"<p>Round {message.round}: {_ballot(message.agent_id or '', *ballot)}</p>"
-    what = "" if message.kind == "assistant" else f", {message.kind.replace('_', ' ')}"
-    return _said(f"{message.agent_id or message.role}, round {message.round}{what}", message.content, "step")
+def _write_step(step: AgentStep) -> str:
+    if step.choice is not None:
+        return f"<p>Round {step.round}: {_write_ballot(step.agent_id, step.choice, step.text)}</p>"
+    return _write_message(f"{step.agent_id}, round {step.round}{step.label}", step.text, "step")
 
 
-def _said(who: str, text: str, kind: str) -> str:
-    return f'<strong>{escape(who)}</strong>\n<div class="said {kind}" dir="auto">{escape(text)}</div>'
+def _write_message(speaker: str, text: str, kind: str) -> str:
+    return f'<strong>{escape(speaker)}</strong>\n<div class="message {kind}" dir="auto">{escape(text)}</div>'
 
 
-def _ballot(agent: str, choice: str, reason: str) -> str:
+def _write_ballot(agent: str, choice: str, reason: str) -> str:
     return f"{escape(agent)} voted for {escape(choice)}: {escape(reason)}"

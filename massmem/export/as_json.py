@@ -1,56 +1,55 @@
-"""One JSON object: {"schema_version", "session", "turns": [...]}, a turn per line. Nothing is left out."""
+"""One JSON object, {"schema_version", "session", "turns": [...]}, with a turn per line and every step."""
 
 import json
 from typing import Any
 
-from massmem.records import MessageRecord, SessionRecord
-from massmem.transcript import Exchange
+from massmem.core.records import MessageRecord, SessionRecord
+from massmem.core.transcript import TurnTranscript
 
 SCHEMA_VERSION = 1
 
 
-def head(session: SessionRecord) -> str:
-    return f'{{"schema_version": {SCHEMA_VERSION}, "session": {_dumped(session.model_dump(mode="json"))}, "turns": ['
+def write_start(session: SessionRecord) -> str:
+    return f'{{"schema_version": {SCHEMA_VERSION}, "session": {_dump(session.model_dump(mode="json"))}, "turns": ['
 
 
-def turn(said: Exchange, first: bool, detailed: bool) -> str:
-    """detailed makes no difference here."""
-    return ("" if first else ",") + "\n" + _dumped(turn_object(said))
+def write_turn(turn: TurnTranscript, first: bool, detailed: bool) -> str:
+    return ("" if first else ",") + "\n" + _dump(turn_to_dict(turn))
 
 
-def tail() -> str:
+def write_end() -> str:
     return "\n]}\n"
 
 
-def turn_object(said: Exchange) -> dict[str, Any]:
-    """A turn as JSON. `messages` have the fields of a chat history: role, content, timestamp, agent_type."""
-    record, final, usage = said.record, said.final, said.usage
+def turn_to_dict(turn: TurnTranscript) -> dict[str, Any]:
+    """Return a turn as JSON. `messages` have the fields of a chat history: role, content, timestamp, agent_type."""
+    record, final, usage = turn.record, turn.final, turn.usage
     return {
         "turn": record.turn,
         "status": record.status,
         "question": record.question,
         "answer": None if final is None else final.content,
-        "asked": [{"agent": who or None, "content": text} for who, text in said.dialogue],
-        "plan": list(said.plan),
+        "asked": [{"agent": agent or None, "content": text} for agent, text in turn.dialogue],
+        "plan": list(turn.plan),
         "winner": record.winner,
         "confidence": None if final is None else final.confidence,
         "escalated": final is not None and final.escalated,
-        "votes": said.votes,
+        "votes": turn.votes,
         "ballots": [
             {"agent": b.agent_id, "round": b.round, "choice": b.choice, "reason": b.reason, "stands": b.stands}
-            for b in said.ballots
+            for b in turn.ballots
         ],
-        "rounds": said.rounds,
-        "seconds": said.seconds,
+        "rounds": turn.rounds,
+        "seconds": turn.seconds,
         "tokens": {"prompt": usage.prompt, "completion": usage.completion, "reported": usage.reported},
         "cost": usage.cost,
         "started_at": record.started_at.isoformat(),
         "ended_at": None if record.ended_at is None else record.ended_at.isoformat(),
-        "messages": [_message(m) for m in said.messages],
+        "messages": [_message_to_dict(message) for message in turn.messages],
     }
 
 
-def _message(message: MessageRecord) -> dict[str, Any]:
+def _message_to_dict(message: MessageRecord) -> dict[str, Any]:
     return {
         "id": message.id,
         "role": message.role,
@@ -64,5 +63,5 @@ def _message(message: MessageRecord) -> dict[str, Any]:
     }
 
 
-def _dumped(value: Any) -> str:
+def _dump(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)

@@ -1,67 +1,71 @@
-"""Markdown: a heading per turn, who said what, and how the council voted."""
+"""Markdown: a heading per turn, speakers in bold, and the votes."""
 
 import re
 
-from massmem.export.figures import about, heading, how_decided, moment, speaker
-from massmem.records import SessionRecord
-from massmem.transcript import Exchange, vote
+from massmem.core.records import SessionRecord
+from massmem.core.transcript import TurnTranscript
+from massmem.export.as_text import (
+    agent_steps,
+    describe_decision,
+    describe_session,
+    format_moment,
+    name_speaker,
+    title_turn,
+)
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|])")
 
 
-def head(session: SessionRecord) -> str:
-    return f"# {_plain(session.title or session.session_id)}\n\n{_plain(about(session))}\n"
+def write_start(session: SessionRecord) -> str:
+    return f"# {_escape(session.title or session.session_id)}\n\n{_escape(describe_session(session))}\n"
 
 
-def turn(said: Exchange, first: bool, detailed: bool) -> str:
-    record, final = said.record, said.final
-    parts = [f"\n## {heading(said)}, {moment(record.started_at)}\n"]
-    if said.added:
-        return "\n".join([*parts, *(f"**{_plain(speaker(m))}**: {m.content}\n" for m in said.messages)])
+def write_turn(turn: TurnTranscript, first: bool, detailed: bool) -> str:
+    record, final = turn.record, turn.final
+    parts = [f"\n## {title_turn(turn)}, {format_moment(record.started_at)}\n"]
+    if turn.is_between_turns:
+        return "\n".join([*parts, *(f"**{_escape(name_speaker(m))}**: {m.content}\n" for m in turn.messages)])
     parts.append(f"**User**: {record.question}\n")
     if detailed:
-        parts += _steps(said)
-    parts += [f"**{f'Assistant** ({_plain(who)})' if who else 'User**'}: {text}\n" for who, text in said.dialogue]
+        parts += _write_steps(turn)
+    parts += [
+        f"**{f'Assistant** ({_escape(agent)})' if agent else 'User**'}: {text}\n" for agent, text in turn.dialogue
+    ]
     if final is None:
         parts.append(f"*No answer: the turn is {record.status}.*\n")
     else:
-        parts.append(f"**Assistant** ({_plain(final.agent_id or '')}): {final.content}\n")
-        parts.append(f"*{_plain(how_decided(said))}*\n")
+        parts.append(f"**Assistant** ({_escape(final.agent_id or '')}): {final.content}\n")
+        parts.append(f"*{_escape(describe_decision(turn))}*\n")
         if not detailed:
-            parts += [f"- {_ballot(b.agent_id, b.choice, b.reason)}" for b in said.ballots if b.stands]
+            parts += [f"- {_write_ballot(b.agent_id, b.choice, b.reason)}" for b in turn.ballots if b.stands]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def tail() -> str:
+def write_end() -> str:
     return ""
 
 
-def _steps(said: Exchange) -> list[str]:
+def _write_steps(turn: TurnTranscript) -> list[str]:
     parts: list[str] = []
     round_ = 0
-    for message in said.messages:
-        if message.kind == "user" or message.final:
-            continue
-        if message.round > round_:
-            round_ = message.round
+    for step in agent_steps(turn):
+        if step.round > round_:
+            round_ = step.round
             parts.append(f"### Round {round_}\n")
-        agent = _plain(message.agent_id or message.role)
-        if (ballot := vote(message)) is not None:
-            parts.append(f"- {_ballot(message.agent_id or '', *ballot)}\n")
+        if step.choice is not None:
+            parts.append(f"- {_write_ballot(step.agent_id, step.choice, step.text)}\n")
         else:
-            what = "" if message.kind == "assistant" else f", {message.kind.replace('_', ' ')}"
-            parts.append(f"**{agent}**{what}:\n\n{_quoted(message.content)}\n")
+            parts.append(f"**{_escape(step.agent_id)}**{step.label}:\n\n{_quote(step.text)}\n")
     return parts
 
 
-def _ballot(agent: str, choice: str, reason: str) -> str:
-    return f"{_plain(agent)} voted for {_plain(choice)}: {_plain(' '.join(reason.split()))}"
+def _write_ballot(agent: str, choice: str, reason: str) -> str:
+    return f"{_escape(agent)} voted for {_escape(choice)}: {_escape(' '.join(reason.split()))}"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
 
 
-def _plain(text: str) -> str:
-    """A name or a figure as it is, whatever Markdown would make of its characters."""
+def _escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", text)

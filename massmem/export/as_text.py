@@ -1,48 +1,120 @@
-"""Plain text: `User: ...` and `Assistant (agent): ...`, a blank line between."""
+"""Plain text, and the lines about sessions and turns that other formats share."""
 
-from massmem.export.figures import about, heading, how_decided, moment, speaker
-from massmem.records import SessionRecord
-from massmem.transcript import Exchange, vote
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from massmem.core.display import format_dollars
+from massmem.core.records import MessageRecord, SessionRecord
+from massmem.core.transcript import TurnTranscript, parse_ballot
 
 
-def head(session: SessionRecord) -> str:
+@dataclass(frozen=True, slots=True)
+class AgentStep:
+    """What an agent did in a turn before the final answer."""
+
+    agent_id: str
+    round: int
+    text: str
+    """What it wrote; the reason of a ballot."""
+    choice: str | None
+    """The agent that it voted for; None when it did not vote."""
+    label: str
+    """`, reasoning` or another kind of message; "" for an answer and a ballot."""
+    message: MessageRecord
+
+
+def agent_steps(turn: TurnTranscript) -> Iterator[AgentStep]:
+    """Return what the agents did, in order."""
+    for message in turn.messages:
+        if message.kind == "user" or message.final:
+            continue
+        choice, text = parse_ballot(message) or (None, message.content)
+        label = "" if choice is not None or message.kind == "assistant" else f", {message.kind.replace('_', ' ')}"
+        yield AgentStep(message.agent_id or message.role, message.round, text, choice, label, message)
+
+
+def format_moment(moment: datetime) -> str:
+    """Return `2026-11-21 22:53 UTC`: the reader of a file may live anywhere."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def describe_session(session: SessionRecord) -> str:
+    """Return one line that identifies the session."""
+    return (
+        f"{session.session_id} · {session.status} · {session.message_count} messages · {session.model} · "
+        f"{format_moment(session.created_at)} to {format_moment(session.updated_at)}"
+    )
+
+
+def title_turn(turn: TurnTranscript) -> str:
+    """Return `Turn 3`, `Turn 3, undone` or `Outside of turns`."""
+    if turn.is_between_turns:
+        return "Outside of turns"
+    return f"Turn {turn.record.turn}{', undone' if turn.record.status == 'undone' else ''}"
+
+
+def name_speaker(message: MessageRecord) -> str:
+    """Return who wrote a message outside of turns: `User`, `Assistant (ann)`, `ann, tool result`."""
+    if message.metadata.get("note"):
+        return "User, to be remembered"
+    if message.metadata.get("cleared"):
+        return "massmem"
+    match message.kind:
+        case "user":
+            return "User"
+        case "assistant":
+            return f"Assistant ({message.agent_id})" if message.agent_id else "Assistant"
+        case kind:
+            return f"{message.agent_id or message.role}, {kind.replace('_', ' ')}"
+
+
+def describe_decision(turn: TurnTranscript) -> str:
+    """Return `2 of 3 votes, 2 rounds, confidence 67%, 12.0 s, 1,234 tokens`, without the parts that are unknown."""
+    final, votes, usage = turn.final, turn.votes, turn.usage
+    parts: list[str] = []
+    if votes:
+        parts.append(f"{votes.get(turn.record.winner or '', 0)} of {sum(votes.values())} votes")
+    parts.append(f"{turn.rounds} round{'' if turn.rounds == 1 else 's'}")
+    if final is not None and final.confidence is not None:
+        parts.append(f"confidence {final.confidence:.0%}{', escalated' if final.escalated else ''}")
+    if turn.seconds is not None:
+        parts.append(f"{turn.seconds:,.1f} s")
+    if tokens := usage.prompt + usage.completion:
+        parts.append(f"{'' if usage.reported else 'about '}{tokens:,} tokens")
+        if usage.cost:
+            parts.append(format_dollars(usage.cost))
+    return ", ".join(parts)
+
+
+def write_start(session: SessionRecord) -> str:
     title = session.title or session.session_id
-    return f"{title}\n{about(session)}\n"
+    return f"{title}\n{describe_session(session)}\n"
 
 
-def turn(said: Exchange, first: bool, detailed: bool) -> str:
-    record, final = said.record, said.final
-    parts = [f"\n--- {heading(said)}, {moment(record.started_at)} ---"]
-    if said.added:
-        return "\n\n".join([*parts, *(f"{speaker(m)}: {m.content}" for m in said.messages)]) + "\n"
+def write_turn(turn: TurnTranscript, first: bool, detailed: bool) -> str:
+    record, final = turn.record, turn.final
+    parts = [f"\n--- {title_turn(turn)}, {format_moment(record.started_at)} ---"]
+    if turn.is_between_turns:
+        return "\n\n".join([*parts, *(f"{name_speaker(m)}: {m.content}" for m in turn.messages)]) + "\n"
     parts.append(f"User: {record.question}")
     if detailed:
-        parts += _steps(said)
-    parts += [f"{f'Assistant ({who})' if who else 'User'}: {text}" for who, text in said.dialogue]
+        parts += [_write_step(step) for step in agent_steps(turn)]
+    parts += [f"{f'Assistant ({agent})' if agent else 'User'}: {text}" for agent, text in turn.dialogue]
     if final is None:
         parts.append(f"(no answer: the turn is {record.status})")
     else:
         parts.append(f"Assistant ({final.agent_id}): {final.content}")
-        parts.append(f"[{how_decided(said)}]")
+        parts.append(f"[{describe_decision(turn)}]")
         if not detailed:
-            parts += [f"{b.agent_id} voted for {b.choice}: {b.reason}" for b in said.ballots if b.stands]
+            parts += [f"{b.agent_id} voted for {b.choice}: {b.reason}" for b in turn.ballots if b.stands]
     return "\n\n".join(parts) + "\n"
 
 
-def tail() -> str:
+def write_end() -> str:
     return ""
 
 
-def _steps(said: Exchange) -> list[str]:
-    parts: list[str] = []
-    for message in said.messages:
-        if message.kind == "user" or message.final:
-            continue
-        who = f"{message.agent_id or message.role}, round {message.round}"
-        ballot = vote(message)
-        if ballot is not None:
-            parts.append(f"{who}, voted for {ballot[0]}: {ballot[1]}")
-        else:
-            what = "" if message.kind == "assistant" else f", {message.kind.replace('_', ' ')}"
-            parts.append(f"{who}{what}: {message.content}")
-    return parts
+def _write_step(step: AgentStep) -> str:
+    action = "" if step.choice is None else f", voted for {step.choice}"
+    return f"{step.agent_id}, round {step.round}{step.label}{action}: {step.text}"

@@ -8,8 +8,8 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, get_args
 
+from massmem.core.messages import ChatMessage, ChatRequest
 from massmem.memory.tokens import TokenCounter
-from massmem.messages import ChatMessage, ChatRequest
 
 EntryType = Literal["system", "user", "assistant", "tool_call", "tool_result", "reasoning", "injection", "pending"]
 """What tokens were spent on.

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from massmem.messages import ChatMessage
+from massmem.core.messages import ChatMessage
 
 Count = Callable[[str], int]
 """Tokens of a text."""
@@ -37,23 +37,23 @@ _SAME_WORDS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A text and who said it ("User", "You", "Tool"); "" for lines of an earlier summary."""
+class Utterance:
+    """A text and its speaker ("User", "You", "Tool"); "" for lines of an earlier summary."""
 
-    who: str
+    speaker: str
     text: str
 
 
 @dataclass(slots=True)
 class _Sentence:
     order: int
-    who: str
+    speaker: str
     text: str
     words: list[str]
     score: float = 0.0
 
 
-def cut(messages: Sequence[ChatMessage], tokens: Sequence[int], ratio: float, room: int) -> int:
+def find_cut(messages: Sequence[ChatMessage], tokens: Sequence[int], ratio: float, room: int) -> int:
     """Index of the first message that stays verbatim; len(messages) when none does.
 
     The newest messages stay, about `ratio` of their number and at most `room` tokens of them. What belongs together
@@ -74,18 +74,18 @@ def unit_starts(messages: Sequence[ChatMessage]) -> list[int]:
     return [i for i, message in enumerate(messages) if i == 0 or message.role == "user"]
 
 
-def said(messages: Iterable[ChatMessage]) -> list[Said]:
+def to_utterances(messages: Iterable[ChatMessage]) -> list[Utterance]:
     """Messages as texts with their speakers; a tool call is written out."""
     names = {"system": "System", "user": "User", "assistant": "You", "tool": "Tool"}
-    found: list[Said] = []
+    found: list[Utterance] = []
     for message in messages:
         calls = [f"called {call.name}({call.arguments})" for call in message.tool_calls]
         text = "\n".join(filter(None, (message.content, *calls)))
-        found.append(Said(names[message.role], text))
+        found.append(Utterance(names[message.role], text))
     return found
 
 
-def extract(texts: Sequence[Said], budget: int, count: Count, previous: str = "") -> str:
+def select_sentences(texts: Sequence[Utterance], budget: int, count: Count, previous: str = "") -> str:
     """The sentences of the texts that say most, in their order, one a line, in at most `budget` tokens.
 
     previous: the summary of what came before, whose lines compete with the new ones; a line that is said again with
@@ -94,7 +94,7 @@ def extract(texts: Sequence[Said], budget: int, count: Count, previous: str = ""
     Sentences rank by the values and names in them, by words of decisions and wishes, by rarity of their words, and by
     who spoke; a long one must be worth more. The rules are ours, the shape of it is Luhn's (1958): significant words.
     """
-    sentences = _current(_sentences([*(Said("", line) for line in previous.splitlines()), *texts]))
+    sentences = _current(_sentences([*(Utterance("", line) for line in previous.splitlines()), *texts]))
     _rate(sentences)
     chosen: list[_Sentence] = []
     left = budget
@@ -108,26 +108,26 @@ def extract(texts: Sequence[Said], budget: int, count: Count, previous: str = ""
     return "\n".join(_line(s) for s in sorted(chosen, key=lambda s: s.order))
 
 
-def extract_parts(texts: Sequence[Said], budget: int, count: Count, part: int) -> str:
+def select_sentences_by_part(texts: Sequence[Utterance], budget: int, count: Count, part: int) -> str:
     """As `extract`, with an equal share of the budget for each stretch of `part` tokens, so that no stretch is lost.
 
     This is how a message that is larger than the window itself is read: in several parts.
     """
-    stretches: list[list[Said]] = [[]]
+    stretches: list[list[Utterance]] = [[]]
     used = 0
     for text in texts:
-        for piece in split(text.text, part, count):
+        for piece in split_text(text.text, part, count):
             size = count(piece)
             if stretches[-1] and used + size > part:
                 stretches.append([])
                 used = 0
-            stretches[-1].append(Said(text.who, piece))
+            stretches[-1].append(Utterance(text.speaker, piece))
             used += size
     share = budget // len(stretches)
-    return "\n".join(filter(None, (extract(stretch, share, count) for stretch in stretches)))
+    return "\n".join(filter(None, (select_sentences(stretch, share, count) for stretch in stretches)))
 
 
-def split(text: str, most: int, count: Count) -> list[str]:
+def split_text(text: str, most: int, count: Count) -> list[str]:
     """The text in pieces of at most about `most` tokens, cut at line ends or spaces where there are any."""
     total = count(text)
     if total <= most:
@@ -146,18 +146,18 @@ def split(text: str, most: int, count: Count) -> list[str]:
     return pieces
 
 
-def shortened(text: str, budget: int, count: Count) -> str:
+def shorten(text: str, budget: int, count: Count) -> str:
     """The text when it fits the budget, else its best sentences; at the least its beginning."""
     if count(text) <= budget:
         return text
-    if found := extract([Said("", text)], budget, count):
+    if found := select_sentences([Utterance("", text)], budget, count):
         return found
     while text and count(text) > budget:
         text = text[: len(text) * budget // (count(text) + 1)]
     return text
 
 
-def condensed(texts: Sequence[str], room: int, count: Count) -> list[str]:
+def condense(texts: Sequence[str], room: int, count: Count) -> list[str]:
     """The texts in at most `room` tokens together: short ones stay as they are, long ones shrink to the same size."""
     sizes = [count(text) for text in texts]
     share, left, open_ = 0, room, sorted(sizes)
@@ -167,19 +167,19 @@ def condensed(texts: Sequence[str], room: int, count: Count) -> list[str]:
             break
         left -= open_.pop(0)
     return [
-        text if size <= share or not open_ else shortened(text, share, count)
+        text if size <= share or not open_ else shorten(text, share, count)
         for text, size in zip(texts, sizes, strict=True)
     ]
 
 
-def _sentences(texts: Sequence[Said]) -> list[_Sentence]:
+def _sentences(texts: Sequence[Utterance]) -> list[_Sentence]:
     found: list[_Sentence] = []
     for text in texts:
         for sentence in _SENTENCE.split(text.text):
             for piece in [sentence] if len(sentence) <= LONGEST_PIECE else _PIECE.findall(sentence):
                 line = " ".join(piece.split())
                 if words := _WORD.findall(line.lower()):
-                    found.append(_Sentence(len(found), text.who, line, words))
+                    found.append(_Sentence(len(found), text.speaker, line, words))
     return found
 
 
@@ -203,7 +203,7 @@ def _topic(sentence: _Sentence) -> tuple[str, ...]:
 
 def _unnamed(sentence: _Sentence) -> str:
     """A line of an earlier summary names its speaker in its text."""
-    return re.sub(r"^(?:User|You|Tool|System): ", "", sentence.text) if not sentence.who else sentence.text
+    return re.sub(r"^(?:User|You|Tool|System): ", "", sentence.text) if not sentence.speaker else sentence.text
 
 
 def _rate(sentences: Sequence[_Sentence]) -> None:
@@ -214,9 +214,9 @@ def _rate(sentences: Sequence[_Sentence]) -> None:
         values = min(3, len(_VALUE.findall(s.text)))
         names = min(2, len(_NAME.findall(s.text)))
         worth = 1.0 * values + 0.5 * names + 1.5 * bool(_DECISION.search(s.text)) + 2.0 * rarity
-        worth += 1.0 * (s.who == "User") + 0.5 * s.text.endswith("?") + 1.0 * (not s.who) + 0.5 * place / total
+        worth += 1.0 * (s.speaker == "User") + 0.5 * s.text.endswith("?") + 1.0 * (not s.speaker) + 0.5 * place / total
         s.score = worth / (4 + len(s.words)) ** 0.5
 
 
 def _line(sentence: _Sentence) -> str:
-    return f"{sentence.who}: {sentence.text}" if sentence.who else sentence.text
+    return f"{sentence.speaker}: {sentence.text}" if sentence.speaker else sentence.text

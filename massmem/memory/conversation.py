@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from massmem.config.models import HistoryPreset, MemoryConfig
+from massmem.core.messages import ChatMessage
+from massmem.core.records import MessageRecord
 from massmem.memory.tokens import estimate_tokens
-from massmem.messages import ChatMessage
-from massmem.records import MessageRecord
 
-MOST_SHOWN = 400
+MAX_MESSAGES = 400
 """Messages of earlier turns in one view; more of them are compressed even where they would fit."""
 
 NO_ANSWER = "(This was not answered: the turn was stopped.)"
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class HistoryBudget:
     """How much history an agent is sent. messages None: as many as fit the tokens.
 
     answer: characters that are shown of an answer, None for all. relevant: older messages beside the newest ones.
@@ -27,21 +27,21 @@ class Budget:
     relevant: int = 0
 
 
-PRESETS: dict[HistoryPreset, Budget] = {
-    "brief": Budget(tokens=1_000_000, messages=6, answer=200),
-    "chat": Budget(tokens=4_000, messages=20),
-    "long": Budget(tokens=1_000_000, messages=50),
+PRESETS: dict[HistoryPreset, HistoryBudget] = {
+    "brief": HistoryBudget(tokens=1_000_000, messages=6, answer=200),
+    "chat": HistoryBudget(tokens=4_000, messages=20),
+    "long": HistoryBudget(tokens=1_000_000, messages=50),
 }
 
 
-def history_budget(memory: MemoryConfig, window: int) -> Budget:
+def history_budget(memory: MemoryConfig, window: int) -> HistoryBudget:
     """What the configuration allows of earlier turns. window: tokens that the agent's model reads."""
     conversation = memory.conversation_memory
     if not (memory.enabled and conversation.enabled):
-        return Budget(0, 0)
+        return HistoryBudget(0, 0)
     given = conversation
-    preset = PRESETS[given.preset] if given.preset else Budget(window)
-    return Budget(
+    preset = PRESETS[given.preset] if given.preset else HistoryBudget(window)
+    return HistoryBudget(
         min(window, preset.tokens if given.max_tokens is None else given.max_tokens),
         preset.messages if given.max_messages is None else given.max_messages,
         preset.answer if given.max_answer_characters is None else given.max_answer_characters,
@@ -50,7 +50,7 @@ def history_budget(memory: MemoryConfig, window: int) -> Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class HistoryMessage:
     """A message of a view. id, seq: of the message in the log; a placeholder has no id and its question's seq."""
 
     message: ChatMessage
@@ -59,22 +59,22 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class HistoryView:
     """What an agent is shown of earlier turns: the summary of the older part, then messages verbatim, oldest first."""
 
-    shown: tuple[Shown, ...] = ()
+    messages: tuple[HistoryMessage, ...] = ()
     summary: str = ""
 
 
 @dataclass(slots=True)
-class Window:
+class HistoryWindow:
     """A sliding window, filled from the newest message backwards until the budget is used.
 
     An older message that does not fit ends it: a view has no holes. after: nothing up to this seq is taken, since a
     summary stands for it.
     """
 
-    budget: Budget
+    budget: HistoryBudget
     after: int = 0
     records: list[MessageRecord] = field(default_factory=list[MessageRecord])
     full: bool = False
@@ -83,7 +83,7 @@ class Window:
     def add(self, record: MessageRecord) -> None:
         """Take the next older message."""
         tokens = estimate_tokens(self._text(record))
-        most = MOST_SHOWN + 1 if self.budget.messages is None else self.budget.messages
+        most = MAX_MESSAGES + 1 if self.budget.messages is None else self.budget.messages
         over = self.used + tokens > self.budget.tokens or len(self.records) >= most
         # One message that is larger than the window by itself is taken, and compressed: it is not to be lost.
         whole = over and not self.records and self.budget.messages is None and self.budget.tokens > 0
@@ -93,10 +93,10 @@ class Window:
         self.records.append(record)
         self.used += tokens
 
-    def view(self, summary: str = "", relevant: Sequence[MessageRecord] = ()) -> View:
+    def view(self, summary: str = "", relevant: Sequence[MessageRecord] = ()) -> HistoryView:
         """The window as it is sent. relevant: older messages to show before it, in any order."""
         records = [*sorted(relevant, key=lambda r: r.seq), *reversed(self.records)]
-        return View(alternate([self._cut(record) for record in records]), summary)
+        return HistoryView(alternate_roles([self._cut(record) for record in records]), summary)
 
     def _cut(self, record: MessageRecord) -> MessageRecord:
         text = self._text(record)
@@ -109,20 +109,20 @@ class Window:
         return f"{record.content[:most]}..."
 
 
-def alternate(records: Sequence[MessageRecord]) -> tuple[Shown, ...]:
+def alternate_roles(records: Sequence[MessageRecord]) -> tuple[HistoryMessage, ...]:
     """User questions and final answers as chat messages; a question without an answer gets a placeholder.
 
     A leading answer whose question is outside the window is left out.
     """
-    found: list[Shown] = []
+    found: list[HistoryMessage] = []
     for record in records:
         awaiting = bool(found) and found[-1].message.role == "user"
         if record.kind == "user":
             if awaiting:
-                found.append(Shown(ChatMessage("assistant", NO_ANSWER), "", found[-1].seq))
-            found.append(Shown(ChatMessage("user", record.content), record.id, record.seq))
+                found.append(HistoryMessage(ChatMessage("assistant", NO_ANSWER), "", found[-1].seq))
+            found.append(HistoryMessage(ChatMessage("user", record.content), record.id, record.seq))
         elif awaiting:
-            found.append(Shown(ChatMessage("assistant", record.content), record.id, record.seq))
+            found.append(HistoryMessage(ChatMessage("assistant", record.content), record.id, record.seq))
     if found and found[-1].message.role == "user":
-        found.append(Shown(ChatMessage("assistant", NO_ANSWER), "", found[-1].seq))
+        found.append(HistoryMessage(ChatMessage("assistant", NO_ANSWER), "", found[-1].seq))
     return tuple(found)

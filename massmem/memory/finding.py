@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from massmem.memory.access import may_see
 from massmem.memory.index.payload import to_memory
 from massmem.memory.index.point_ids import FIRST_FACT, message_number
 from massmem.memory.index.visible import Visible
-from massmem.memory.memories import Memory, Recalled, Wanted
-from massmem.memory.persistent import Scope
+from massmem.memory.persistent import Memory, RecallOptions, RecallResult, Scope
 from massmem.memory.quoting import Quote, quoted, render
 from massmem.memory.ranking import excerpts, retrieval
 from massmem.memory.ranking.excerpts import Excerpt
@@ -47,7 +47,7 @@ class _Search:
     scope: Scope
     visible: Visible
     vector: Vector | None
-    wanted: Wanted
+    wanted: RecallOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +79,20 @@ class Finder:
 
         self._count = tokens
 
-    def find(self, query: str, vector: Vector | None, scope: Scope, wanted: Wanted) -> Recalled:
+    def find(self, query: str, vector: Vector | None, scope: Scope, wanted: RecallOptions) -> RecallResult:
         """vector: of the query; None: words alone decide."""
         search = _Search(analyse(query), scope, Visible.of(scope), vector, wanted)
         found = self._candidates(search)
         scores = retrieval.score(search.question, found)
         # Only now: what the conversation shows anyway still says where its neighbours stand.
-        new = np.flatnonzero(~_of_messages(found, wanted.without))
+        new = np.flatnonzero(~_of_messages(found, wanted.exclude))
         covering = retrieval.shortlist(retrieval.coverage(found)[new], _COVERING)
         best = new[np.union1d(retrieval.shortlist(scores[new]), covering)]
         found, scores = found.take(best), scores[best]
         if vector is not None and len(scores):
             scores = retrieval.with_meaning(scores, self._cosines(search, found.key))
         shown = self._checked(search, found, scores)
-        return Recalled(
+        return RecallResult(
             text=_rendered(found, shown, scope.agent_id),
             memories=tuple(shown.memories[i] for i in shown.chosen),
             tokens=shown.tokens,
@@ -152,9 +152,9 @@ class Finder:
 
     def _checked(self, search: _Search, found: Candidates, scores: Floats) -> _Shown:
         """Fill the room; what must not be shown, or says nothing new, makes room for others."""
-        room = Room(search.wanted.tokens, search.wanted.limit)
+        room = Room(search.wanted.max_tokens, search.wanted.limit)
         memories: dict[int, Memory | None] = {}
-        small = search.wanted.tokens <= excerpts.SMALL_ROOM
+        small = search.wanted.max_tokens <= excerpts.SMALL_ROOM
         first = self._excerpts(search, found, scores, memories) if small else {}
         tokens = {i: excerpts.cost_of(excerpt, self._count) for i, excerpt in first.items()} if small else None
         out: set[int] = {i for i, memory in memories.items() if memory is None}
@@ -162,7 +162,7 @@ class Finder:
         for _ in range(_MOST_ROUNDS):
             picked = retrieval.select(search.question, found, scores, room, tokens, out)
             self._read(search.scope, found, scores, picked.chosen, memories)
-            shown = _fitting(picked, first, memories, search.wanted.without)
+            shown = _fitting(picked, first, memories, search.wanted.exclude)
             if len(shown.chosen) == len(picked.chosen):
                 break
             out.update(i for i in picked.chosen if i not in shown.memories)
@@ -176,7 +176,7 @@ class Finder:
         self._read(search.scope, found, scores, read, memories)
         texts = {i: memory.text for i in read if (memory := memories[i]) is not None}
         words = frozenset(query_terms(search.question, named(search.question, found.speakers)))
-        return excerpts.excerpts(found, scores, texts, words, search.wanted.tokens, self._count)
+        return excerpts.excerpts(found, scores, texts, words, search.wanted.max_tokens, self._count)
 
     def _read(
         self,
@@ -197,7 +197,7 @@ class Finder:
         return [
             memory
             if (payload := payloads.get(key)) is not None
-            and scope.allows(memory := to_memory(key, payload, score), won=payload["won"] is True)
+            and may_see(scope, memory := to_memory(key, payload, score), won=payload["won"] is True)
             else None
             for key, score in zip(keys, scores, strict=True)
         ]

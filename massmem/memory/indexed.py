@@ -7,13 +7,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from massmem.errors import EmbeddingError, InputError, MemoryUnavailable
+from massmem.core.errors import EmbeddingError, InputError, MemoryUnavailable
 from massmem.memory.extraction.task import Known
 from massmem.memory.finding import Finder, Vector
 from massmem.memory.index.payload import to_memory
 from massmem.memory.index.point_ids import message_number
-from massmem.memory.memories import Episode, Fact, Memory, MemoryStats, Recalled, Selection, Wanted
-from massmem.memory.persistent import Scope, Won
+from massmem.memory.persistent import (
+    CompletedTurn,
+    Episode,
+    Fact,
+    Memory,
+    MemoryStats,
+    RecallOptions,
+    RecallResult,
+    Scope,
+    Selection,
+)
 from massmem.memory.rows import MOST_ROWS, Rows
 from massmem.memory.writing import Vectors, Writer
 
@@ -69,11 +78,11 @@ class IndexedMemory:
         """For an extractor: what need not be found again. Safe to use from any thread until the memory is closed."""
         return Known(self._index, self._query_vector)
 
-    async def complete_turns(self, won: Sequence[Won]) -> None:
-        await asyncio.to_thread(self._writer.complete_turns, won)
+    async def complete_turns(self, turns: Sequence[CompletedTurn]) -> None:
+        await asyncio.to_thread(self._writer.complete_turns, turns)
 
-    async def recall(self, query: str, scope: Scope, wanted: Wanted) -> Recalled:
-        return await asyncio.to_thread(self._recall, query, scope, wanted)
+    async def recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
+        return await asyncio.to_thread(self._recall, query, scope, options)
 
     async def list(self, selection: Selection, limit: int = 100, offset: int = 0) -> Sequence[Memory]:
         found = await asyncio.to_thread(self._index.page, selection, limit, offset)
@@ -112,7 +121,7 @@ class IndexedMemory:
         if self._scratch is not None:
             self._scratch.cleanup()
 
-    def _recall(self, query: str, scope: Scope, wanted: Wanted) -> Recalled:
+    def _recall(self, query: str, scope: Scope, wanted: RecallOptions) -> RecallResult:
         return self._finder.find(query, self._query_vector(query), scope, wanted)
 
     def _query_vector(self, query: str) -> Vector | None:

@@ -4,7 +4,7 @@ import logging
 import os
 from pathlib import Path
 
-from massmem.home import make_folder
+from massmem.config.home import make_folder
 
 
 def prepare_mem0(home: Path) -> None:

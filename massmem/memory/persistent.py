@@ -1,88 +1,191 @@
-"""PersistentMemory: the port to what is remembered beyond the conversation's window, and who may see it."""
+"""PersistentMemory: the port to searchable memories of sessions, and the values that go in and come out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from datetime import datetime
+from typing import Literal, NamedTuple, Protocol
 
-from massmem.memory.memories import USER, Episode, Fact, Memory, MemoryStats, Recalled, Selection, Wanted
+Kind = Literal["episode", "fact"]
+
+USER = "user"
+"""The agent id under which the user's own messages are stored; every agent may see them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One message to store verbatim."""
+
+    session_id: str
+    message_id: str
+    position: int
+    """Place among the recorded messages of the session, from 0 without gaps: it tells which messages are neighbours."""
+    turn: int
+    agent_id: str
+    """The author; USER for the user."""
+    text: str
+    created_at: datetime
+    won: bool = False
+    """The turn is complete and this agent won it. `complete_turns` sets it later when the turn is still open."""
+    group: str = ""
+    """The configured session_name, under which other sessions find it; "" for none."""
+    private: bool = False
+    """Only its own agent ever sees it, whoever wins the turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One extracted statement to store."""
+
+    session_id: str
+    turn: int
+    agent_id: str
+    text: str
+    message_ids: tuple[str, ...]
+    """The messages that it was extracted from."""
+    created_at: datetime
+    won: bool = False
+    """As in Episode."""
+    group: str = ""
+    """As in Episode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A stored passage of a message, or a stored fact."""
+
+    id: str
+    """Id of the point in the index, as decimal digits."""
+    kind: Kind
+    session_id: str
+    turn: int
+    agent_id: str
+    text: str
+    message_ids: tuple[str, ...]
+    created_at: datetime
+    score: float = 0.0
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Selects the memories that match every field that is set."""
+
+    session_id: str | None = None
+    agent_id: str | None = None
+    turn: int | None = None
+    kind: Kind | None = None
+    ids: tuple[str, ...] = ()
+    session_ids: tuple[str, ...] = ()
+    """Memories of any of these sessions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Who asks, and when: what may be seen follows from it.
-
-    session_id: the session that the agent is in. turn: the turn under way there. everywhere: other sessions too.
-    named: besides this session, all sessions of the group of this name (session_name of the configuration).
-    """
+    """Who recalls, and when; `massmem.memory.access` derives from it what they may see."""
 
     session_id: str
     agent_id: str
     turn: int
-    everywhere: bool = False
-    named: str | None = None
-
-    def allows(self, memory: "Memory", *, won: bool) -> bool:
-        """The rule that every hit is checked against again.
-
-        An agent sees its own memories, what the user said, and what the winner of a complete turn said in it; never
-        another agent's work in progress, nor anything of the turn under way but its own.
-
-        won: the store says that this turn is complete and that memory.agent_id won it.
-        """
-        here = memory.session_id == self.session_id
-        if not (here or self.everywhere or (self.named is not None and memory.group == self.named)):
-            return False
-        if memory.agent_id == self.agent_id:
-            return not here or memory.turn <= self.turn
-        under_way = here and memory.turn >= self.turn
-        return not under_way and (memory.agent_id == USER or won)
+    """The turn that is running in the session."""
+    all_sessions: bool = False
+    """Search the other sessions too."""
+    group: str | None = None
+    """Search also the sessions of this group (the configured session_name)."""
 
 
-Won = tuple[str, int, str]
-"""A turn that is complete: its session, its number and the agent that won it."""
+@dataclass(frozen=True, slots=True)
+class RecallOptions:
+    """How much to recall."""
+
+    max_tokens: int
+    """Size of the recalled text."""
+    limit: int | None = None
+    """Most messages and facts; None for no limit."""
+    exclude: frozenset[str] = frozenset()
+    """Ids of messages to leave out, because the prompt shows them verbatim."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecallResult:
+    """What a model is shown."""
+
+    text: str = ""
+    """One line per memory, in time order."""
+    memories: tuple[Memory, ...] = ()
+    """The memories in the text, best first."""
+    tokens: int = 0
+    lexical_only: bool = False
+    """No vectors were searched, only words."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """Counts of what the index holds."""
+
+    episodes: int
+    passages: int
+    facts: int
+    sessions: int
+    embedder: str
+    location: str
+
+
+class CompletedTurn(NamedTuple):
+    """A turn that is over, and who won it."""
+
+    session_id: str
+    turn: int
+    winner: str
 
 
 class PersistentMemory(Protocol):
-    """Searchable memories. Writing the same thing twice stores it once: ids are derived from what is stored.
+    """Searchable memories. Ids are derived from the content, so that storing the same thing twice stores it once.
 
     Raises (all methods): MemoryUnavailable when the index cannot be used now; nothing was written then.
     """
 
     @property
     def temporary(self) -> bool:
-        """What is stored here ends with this process."""
+        """Whether everything stored here is deleted when this process ends."""
         ...
 
     async def record(self, episodes: Sequence[Episode]) -> None:
-        """Store messages verbatim, as passages; searchable when this returns."""
+        """Store messages verbatim, cut into passages. They are searchable when this returns."""
         ...
 
     async def add_facts(self, facts: Sequence[Fact]) -> int:
-        """Store facts that are not there yet; returns how many were new.
+        """Store facts; return how many of them are new.
 
-        One that its agent finds again keeps its id and gains the messages that it came from now; found again in a turn
-        that its agent won, it becomes visible to the others after that turn.
+        A fact that its agent has stored before keeps its id and gains the new source messages. When the agent won the
+        turn in which the fact came up again, the others see the fact after that turn.
         """
         ...
 
-    async def complete_turns(self, won: Sequence[Won]) -> None:
-        """The turns are over: what each winner said in its turn becomes visible to the other agents."""
+    async def complete_turns(self, turns: Sequence[CompletedTurn]) -> None:
+        """Make visible to the other agents what each winner said in its turn."""
         ...
 
     async def sync(self) -> None:
-        """What was stored before this call survives a loss of power when it returns; a kill it survives at once."""
+        """Bring to the disk what was stored before this call: it then survives a loss of power.
+
+        What was stored survives a kill of the process without this.
+        """
         ...
 
-    async def recall(self, query: str, scope: Scope, wanted: Wanted) -> Recalled:
-        """What bears on the query among what the scope allows, packed into the budget."""
+    async def recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
+        """Return what bears on the query among what the scope may see, packed into the budget."""
         ...
 
     async def list(self, selection: Selection, limit: int = 100, offset: int = 0) -> Sequence[Memory]:
-        """Stored memories, newest first."""
+        """Return stored memories, newest first."""
         ...
 
     async def forget(self, selection: Selection) -> int:
-        """Delete for good; returns how many passages and facts that were. An empty selection is refused."""
+        """Delete for good; return how many passages and facts were deleted.
+
+        Raises:
+            InputError: the selection is empty.
+        """
         ...
 
     async def stats(self) -> MemoryStats: ...

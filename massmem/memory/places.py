@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from massmem.errors import MemoryUnavailable
+from massmem.core.errors import MemoryUnavailable
 from massmem.memory.index.point_ids import MOST_PASSAGES, base_of, message_number, session_base
-from massmem.memory.memories import Episode, Selection
+from massmem.memory.persistent import Episode, Selection
 from massmem.memory.ranking.text import passages
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 
-from massmem.memory.memories import USER, Kind, Memory
+from massmem.memory.persistent import USER, Kind, Memory
 
 LONGEST_FACT = 500
 """Characters of a fact that are shown: one sentence or two; more is a mistake of the extraction, or an attack."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from massmem.memory.memories import Fact
+from massmem.memory.persistent import Fact
 
 
 def restated(stored: Mapping[str, Any], found: Fact) -> Fact | None:

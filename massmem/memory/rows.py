@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from massmem.memory.index.payload import ASKS, HAS_TIME, PRIVATE, is_fact
 from massmem.memory.index.point_ids import message_number
-from massmem.memory.memories import USER
-from massmem.memory.persistent import Scope
+from massmem.memory.persistent import USER, Scope
 from massmem.memory.quoting import label
 from massmem.memory.ranking.retrieval import Candidates, Flags, Floats, Ints
 
@@ -174,10 +173,10 @@ class Rows:
         mine = table["speaker"] == self._speakers.get(scope.agent_id, -1)
         users = table["speaker"] == self._speakers.get(USER, -1)
         reach = here
-        if scope.everywhere:
+        if scope.all_sessions:
             reach = np.ones(len(table), np.bool_)
-        elif scope.named is not None:
-            reach = here | (table["group"] == self._groups.get(scope.named, -1))
+        elif scope.group is not None:
+            reach = here | (table["group"] == self._groups.get(scope.group, -1))
         others = ~(here & (table["turn"] >= scope.turn)) & (users | (table["won"] == 1))
         own = ~here | (table["turn"] <= scope.turn)
         return np.asarray(reach & np.where(mine, own, others), np.bool_)

@@ -8,8 +8,7 @@ from massmem.memory.extraction.facts import normalised
 from massmem.memory.index import payload
 from massmem.memory.index.point_ids import fact_id, message_number
 from massmem.memory.index.visible import Point
-from massmem.memory.memories import Episode, Fact, Selection
-from massmem.memory.persistent import Won
+from massmem.memory.persistent import CompletedTurn, Episode, Fact, Selection
 from massmem.memory.places import Places, Plan
 from massmem.memory.ranking.text import document_vector, terms
 from massmem.memory.restated import restated
@@ -70,7 +69,7 @@ class Writer:
     def sync(self) -> None:
         self._index.sync()
 
-    def complete_turns(self, won: Iterable[Won]) -> None:
+    def complete_turns(self, won: Iterable[CompletedTurn]) -> None:
         with self._lock:
             for turn in won:
                 self._set_won(*turn)

@@ -2,17 +2,17 @@
 
 import json
 import logging
-import os
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, cast
 
 import anthropic
+import httpx2
 from anthropic import AsyncAnthropic, AsyncStream
 from anthropic.types import RawMessageStreamEvent
 
 from massmem.config.models import BackendConfig
-from massmem.errors import (
+from massmem.core.errors import (
     AuthenticationError,
     ContentRefused,
     ContextOverflow,
@@ -22,19 +22,27 @@ from massmem.errors import (
     ProviderTimeout,
     ProviderUnavailable,
     RequestRejected,
-    StreamInterrupted,
 )
-from massmem.messages import ChatMessage, ChatRequest, ToolCall, Usage, clean_text
-from massmem.providers.failures import Source, after_start, complaint
-from massmem.providers.http import HTTP_ERRORS, Pool, kind_of, timeouts, words
-from massmem.providers.presets import Endpoint, resolve
-from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy, retry_after
-from massmem.replies import Chunk, FinishChunk, FinishReason, ReasoningChunk, TextChunk, ToolCallChunk
+from massmem.core.messages import (
+    ChatMessage,
+    ChatRequest,
+    Chunk,
+    FinishReason,
+    ReasoningChunk,
+    TextChunk,
+    ToolCall,
+    ToolCallChunk,
+    Usage,
+    clean_text,
+)
+from massmem.providers.base import GO_ON
+from massmem.providers.failures import ErrorContext, ErrorReply, error_reply_of
+from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, ReplyReader, timeouts
+from massmem.providers.presets import Endpoint
+from massmem.providers.retry import RetryBudget
 
-if TYPE_CHECKING:
-    from massmem.providers.base import ChatProvider
+log = logging.getLogger(__name__)
 
-# A status error is mapped by its status and body instead (failures.py). The most derived class listed counts.
 ERRORS: Mapping[type[Exception], type[ProviderError]] = {
     **HTTP_ERRORS,
     anthropic.APITimeoutError: ProviderTimeout,
@@ -45,112 +53,76 @@ ERRORS: Mapping[type[Exception], type[ProviderError]] = {
     anthropic.RetryableError: ProviderUnavailable,
     anthropic.AnthropicError: RequestRejected,
 }
-_FOREIGN = tuple(ERRORS)
-_log = logging.getLogger(__name__)
 
-# The API insists on a limit; a council's answers are shorter than this.
 DEFAULT_MAX_TOKENS = 4096
+"""The API insists on a limit; a council's answers are shorter than this."""
 
 _COUNT_TIMEOUT = 5.0
+"""Seconds."""
 
-_FINISH: Mapping[str, FinishReason] = {"max_tokens": "length", "tool_use": "tool_calls"}
-_FAILED_FINISH: Mapping[str, type[ProviderError]] = {
-    "model_context_window_exceeded": ContextOverflow,
-    "refusal": ContentRefused,
-}
-
-# The API wants a conversation that the user opens and ends.
-_GO_ON = "Go on."
-_NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_-]")
+_TOOL_CHOICES = {"required": "any", "auto": "auto", "none": "none"}
+_REFUSED_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 
 
-class AnthropicClients:
-    """Opens providers; agents with the same endpoint and key share one connection pool."""
+class AnthropicFactory(ApiFactory[AsyncAnthropic]):
+    """Opens providers of Anthropic's API."""
 
-    def __init__(self) -> None:
-        self._pool = Pool(_client)
+    def _make_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> AsyncAnthropic:
+        client = AsyncAnthropic(
+            api_key=endpoint.key,
+            base_url=endpoint.base_url,
+            http_client=connections,
+            max_retries=0,
+            open_telemetry=False,
+        )
+        _ = client.messages  # the SDK imports it on first use, which must not happen on the event loop
+        return client
 
-    def open(self, backend: BackendConfig) -> "AnthropicProvider":
-        """Blocking for up to two seconds the first time (imports, TLS). Raises MissingKeyError, ConfigError."""
-        endpoint = resolve(backend, os.environ)
+    def _make_provider(
+        self, client: AsyncAnthropic, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget
+    ) -> "AnthropicProvider":
         if backend.temperature is not None:
-            _log.warning("backend.temperature is not used: Anthropic's API no longer has it")
-        return AnthropicProvider(self._pool.client(endpoint), backend, endpoint, self._pool.budget(endpoint))
-
-    async def close(self) -> None:
-        await self._pool.close(AsyncAnthropic.close)
+            log.warning("backend.temperature is not used: Anthropic's API no longer has it")
+        return AnthropicProvider(client, backend, endpoint, budget)
 
 
-class AnthropicProvider:
+class AnthropicProvider(ApiProvider[AsyncAnthropic]):
     """One backend's model."""
 
-    def __init__(self, client: AsyncAnthropic, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget) -> None:
-        self._client = client
-        self._backend = backend
-        self._endpoint = endpoint
-        self._retrier = Retrier(RetryPolicy(backend.max_retries), budget)
-        self._source = Source(backend.type, endpoint.model, endpoint.key)
-
-    @property
-    def native_tools(self) -> bool:
-        return self._endpoint.native_tools
-
-    def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
-        return self._retrier.stream(lambda: self._attempt(request))
+    sdk_errors = ERRORS
 
     async def count_prompt(self, request: ChatRequest) -> int | None:
-        """By the count endpoint, which is free of charge."""
-        body = request_body(request, self._backend, self._endpoint.model)
+        """Ask the count endpoint, which is free of charge."""
+        body = {name: value for name, value in self._body(request).items() if name not in ("max_tokens", "stream")}
         count = cast("Any", self._client.messages.count_tokens)
-        kept = {name: value for name, value in body.items() if name not in ("max_tokens", "stream")}
         try:
-            counted = await count(**kept, timeout=timeouts(min(self._backend.timeout, _COUNT_TIMEOUT)))
-        except _FOREIGN as e:
-            _log.info("the count of a prompt could not be had: %s", type(e).__name__)
+            counted = await count(**body, timeout=timeouts(min(self._backend.timeout, _COUNT_TIMEOUT)))
+        except tuple(ERRORS) as e:
+            log.info("the tokens of a prompt could not be counted: %s", type(e).__name__)
             return None
         tokens = getattr(counted, "input_tokens", None)
         return tokens if isinstance(tokens, int) else None
 
-    async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
-        body = request_body(request, self._backend, self._endpoint.model)
-        try:
-            stream = await self._send(body)
-        except _FOREIGN as e:
-            raise self._translated(e, started=False) from e
-        reader = _Reader(self._source)
-        async with stream:
-            self._check_content_type(stream)
-            try:
-                async for event in stream:
-                    for out in reader.feed(event):
-                        yield out
-            except _FOREIGN as e:
-                if not reader.complete:
-                    raise self._translated(e, started=True) from e
-        yield reader.close()
+    def _body(self, request: ChatRequest) -> dict[str, Any]:
+        return request_body(request, self._backend, self._endpoint.model)
 
     async def _send(self, body: Mapping[str, Any]) -> AsyncStream[RawMessageStreamEvent]:
         create = cast("Any", self._client.messages.create)
         return await create(**body, timeout=timeouts(self._backend.timeout))
 
-    def _check_content_type(self, stream: AsyncStream[RawMessageStreamEvent]) -> None:
-        content_type = str(stream.response.headers.get("content-type", "text/event-stream"))
-        if "text/event-stream" not in content_type:
-            raise self._source.error(MalformedResponse, f"answered with {content_type} instead of an event stream")
+    def _reader(self, request: ChatRequest) -> "_Reader":
+        return _Reader(self._context)
 
-    def _translated(self, error: Exception, *, started: bool) -> ProviderError:
-        if isinstance(error, anthropic.APIStatusError):
-            said = complaint(error.status_code, error.body, error.response.reason_phrase)
-            return said.error(self._source, retry_after(error.response.headers))
-        kind = kind_of(error, ERRORS)
-        return self._source.error(after_start(kind) if started else kind, words(error, kind, self._backend))
+    def _error_reply(self, error: Exception) -> ErrorReply | None:
+        return error_reply_of(error) if isinstance(error, anthropic.APIStatusError) else None
 
 
 def request_body(request: ChatRequest, backend: BackendConfig, model: str) -> dict[str, Any]:
-    """The JSON of a request. This version of the API has no temperature.
+    """Return the JSON of a request. This version of the API has no temperature.
 
-    With thinking the API takes no forced tool call, and counts the thinking towards max_tokens. In a request that
-    follows a tool call it wants the thinking before that call back, which is not kept: there thinking is left out.
+    With thinking the API takes no forced tool call, and counts the thinking towards max_tokens. A request that
+    follows a tool call would have to repeat the thinking before that call, which is not stored: such a request goes
+    without thinking.
     """
     thinking = None if any(m.tool_calls for m in request.messages) else backend.thinking_tokens
     max_tokens = request.max_tokens or backend.max_tokens or DEFAULT_MAX_TOKENS
@@ -168,7 +140,7 @@ def request_body(request: ChatRequest, backend: BackendConfig, model: str) -> di
         body["tools"] = [
             {"name": t.name, "description": t.description, "input_schema": dict(t.parameters)} for t in request.tools
         ]
-        choice = "none" if request.closed else "auto" if thinking or request.optional else "any"
+        choice = "auto" if thinking and request.tool_choice != "none" else _TOOL_CHOICES[request.tool_choice]
         body["tool_choice"] = {"type": choice}
     elif request.schema is not None:
         body["output_config"] = {"format": {"type": "json_schema", "schema": dict(request.schema)}}
@@ -176,7 +148,10 @@ def request_body(request: ChatRequest, backend: BackendConfig, model: str) -> di
 
 
 def _conversation(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Messages of one role in a row become one; empty texts, which the API refuses, are left out."""
+    """Return the messages as the API wants them.
+
+    The user begins and ends, consecutive messages of one role are joined, and empty texts are left out.
+    """
     out: list[dict[str, Any]] = []
     for message in messages:
         role = "assistant" if message.role == "assistant" else "user"
@@ -186,33 +161,34 @@ def _conversation(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
         elif blocks:
             out.append({"role": role, "content": blocks})
     if not out or out[0]["role"] == "assistant":
-        out.insert(0, _user(_GO_ON))
+        out.insert(0, _go_on())
     if out[-1]["role"] == "assistant":
-        out.append(_user(_GO_ON))
+        out.append(_go_on())
     return out
+
+
+def _go_on() -> dict[str, Any]:
+    return {"role": "user", "content": _blocks(GO_ON)}
 
 
 def _blocks(message: ChatMessage) -> list[dict[str, Any]]:
     text = clean_text(message.content)
     if message.tool_call_id is not None:
-        return [{"type": "tool_result", "tool_use_id": _id(message.tool_call_id), "content": text}]
+        return [{"type": "tool_result", "tool_use_id": _call_id(message.tool_call_id), "content": text}]
     blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text.strip() else []
     for call in message.tool_calls:
-        blocks.append({"type": "tool_use", "id": _id(call.id), "name": call.name, "input": _input(call.arguments)})
+        use = {"type": "tool_use", "id": _call_id(call.id), "name": call.name, "input": _call_input(call.arguments)}
+        blocks.append(use)
     return blocks
 
 
-def _user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": [{"type": "text", "text": text}]}
+def _call_id(id_: str) -> str:
+    """Return the id without characters that other providers use and this one refuses."""
+    return _REFUSED_IN_IDS.sub("_", id_) or "_"
 
 
-def _id(call_id: str) -> str:
-    """Other providers' ids have characters that this one refuses."""
-    return _NOT_IN_AN_ID.sub("_", call_id) or "_"
-
-
-def _input(arguments: str) -> dict[str, Any]:
-    """The arguments as the object that the API wants, even when a model wrote something else."""
+def _call_input(arguments: str) -> dict[str, Any]:
+    """Return the arguments as the object that the API wants, even when a model wrote something else."""
     try:
         value = json.loads(clean_text(arguments))
     except (ValueError, RecursionError):
@@ -220,50 +196,35 @@ def _input(arguments: str) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {"arguments": clean_text(arguments)}
 
 
-class _Reader:
-    """Turns the events of one reply into our chunks."""
+class _Reader(ReplyReader):
+    """Reads the events of a message."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._finish = ""
-        self._usage = _Counts()
+    finish_reasons: ClassVar[Mapping[str, FinishReason]] = {"max_tokens": "length", "tool_use": "tool_calls"}
+    failures: ClassVar[Mapping[str, type[ProviderError]]] = {
+        "model_context_window_exceeded": ContextOverflow,
+        "refusal": ContentRefused,
+    }
+
+    def __init__(self, context: ErrorContext) -> None:
+        super().__init__(context)
+        self._counts: dict[str, int] = {}
         self._call: ToolCall | None = None
         self._arguments: list[str] = []
-
-    @property
-    def complete(self) -> bool:
-        """The stop reason is there, and with it the usage."""
-        return bool(self._finish)
-
-    def feed(self, event: RawMessageStreamEvent) -> Iterator[Chunk]:
-        try:
-            yield from self._read(event)
-        except (AttributeError, TypeError) as e:
-            # The SDK does not check what servers send; an event of another shape shows here.
-            raise self._source.error(MalformedResponse, "an event of the reply is not of the documented form") from e
-
-    def close(self) -> FinishChunk:
-        """The last chunk. Raises when the reply is not one."""
-        if not self._finish:
-            raise self._source.error(StreamInterrupted, "the stream ended without a stop reason")
-        if kind := _FAILED_FINISH.get(self._finish):
-            raise self._source.error(kind, f"the reply was broken off ({self._finish})")
-        return FinishChunk(_FINISH.get(self._finish, "stop"), self._usage.total())
 
     def _read(self, event: RawMessageStreamEvent) -> Iterator[Chunk]:
         match event.type:
             case "message_start":
-                self._usage.note(event.message.usage)
+                self._add_counts(event.message.usage)
             case "content_block_start":
                 yield from self._open_block(event.content_block)
             case "content_block_delta":
-                yield from self._delta(event.delta)
+                yield from self._read_delta(event.delta)
             case "content_block_stop" if self._call:
                 arguments = "".join(self._arguments) or self._call.arguments
                 yield ToolCallChunk(ToolCall(self._call.id, self._call.name, arguments))
                 self._call = None
             case "message_delta":
-                self._usage.note(event.usage)
+                self._add_counts(event.usage)
                 self._finish = event.delta.stop_reason or self._finish
             case _:
                 pass
@@ -275,7 +236,7 @@ class _Reader:
         elif block.type == "text" and block.text:
             yield TextChunk(block.text)
 
-    def _delta(self, delta: Any) -> Iterator[Chunk]:
+    def _read_delta(self, delta: Any) -> Iterator[Chunk]:
         match delta.type:
             case "text_delta":
                 yield TextChunk(delta.text)
@@ -286,34 +247,16 @@ class _Reader:
             case _:
                 pass
 
-
-class _Counts:
-    """The running token counts: each event repeats those that it knows, as totals."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, int] = {}
-
-    def note(self, usage: Any) -> None:
+    def _add_counts(self, usage: Any) -> None:
+        """Note the token counts of an event. They are running totals, and each event has some of them."""
         for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens"):
             value = getattr(usage, name, None)
             if isinstance(value, int):
-                self._known[name] = value
+                self._counts[name] = value
 
-    def total(self) -> Usage:
-        """The API leaves out of input_tokens what came from the cache or went into it."""
-        known = self._known.get
-        cached = known("cache_read_input_tokens", 0)
-        prompt = known("input_tokens", 0) + cached + known("cache_creation_input_tokens", 0)
-        return Usage(prompt, known("output_tokens", 0), cached, reported=bool(self._known))
-
-
-def _client(endpoint: Endpoint, http: Any) -> AsyncAnthropic:
-    client = AsyncAnthropic(
-        api_key=endpoint.key, base_url=endpoint.base_url, http_client=http, max_retries=0, open_telemetry=False
-    )
-    _ = client.messages  # imported on first use, which must not be on the event loop
-    return client
-
-
-if TYPE_CHECKING:
-    _CONFORMS: type[ChatProvider] = AnthropicProvider
+    def _usage(self) -> Usage:
+        """The usage; the API leaves out of input_tokens what came from the cache or went into it."""
+        count = self._counts.get
+        cached = count("cache_read_input_tokens", 0)
+        prompt = count("input_tokens", 0) + cached + count("cache_creation_input_tokens", 0)
+        return Usage(prompt, count("output_tokens", 0), cached, reported=bool(self._counts))

@@ -1,38 +1,66 @@
-"""The port to a model: one method that streams one reply."""
+"""The port to a model: what it can do, what it costs, and one method that streams one reply."""
 
-from collections.abc import AsyncGenerator
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
-from massmem.messages import ChatRequest
-from massmem.replies import Chunk
+from massmem.config.models import BackendConfig
+from massmem.core.messages import ChatMessage, ChatRequest, Chunk
+from massmem.providers.presets import Abilities
+from massmem.providers.pricing import Price
+
+GO_ON = ChatMessage("user", "Go on.")
 
 
 class ChatProvider(Protocol):
-    """A model behind an endpoint, configured for one agent.
-
-    native_tools: `ChatRequest.tools` works; when False the caller sends `ChatRequest.schema` instead.
-    """
+    """A model behind an endpoint, configured for one agent."""
 
     @property
-    def native_tools(self) -> bool: ...
+    def abilities(self) -> Abilities: ...
+
+    @property
+    def price(self) -> Price: ...
 
     def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
-        """Send one request and yield its chunks as they arrive; the last one is a FinishChunk.
+        """Send one request and yield its chunks as they arrive; the last one is a FinishChunk with the cost.
 
-        Failures that may pass are retried inside, each announced by a RetryChunk. Closing the generator ends the
-        request at the server.
+        Transient failures are retried, each announced by a RetryChunk. Closing the generator ends the request at the
+        server.
 
         Raises:
             ContextOverflow: the prompt does not fit.
             StreamInterrupted: the stream ended without a finish reason; `partial` holds its text.
-            ProviderError: any other failure, as the subclass that fits (see massmem.errors).
+            ProviderError: any other failure, as the subclass that fits (see massmem.core.errors).
         """
         ...
 
     async def count_prompt(self, request: ChatRequest) -> int | None:
-        """Tokens of the request by the model's own tokenizer, with the marks that its template puts around messages.
+        """Return the tokens of the request by the model's own tokenizer, including its chat template.
 
-        None where there is no such count, or it could not be had just now. It may take a request (Anthropic: 0.2 s,
-        free of charge): meant for prompts near a limit and for the first one; else a counter's estimate will do.
+        Return None when there is no such count, or it is not available now. It may take a request (Anthropic: 0.2 s,
+        free of charge), so use it for the first prompt and for prompts near a limit, and an estimate otherwise.
         """
         ...
+
+
+class ProviderFactory(ABC):
+    """Opens the providers of one kind, and holds what they share: clients, connections, loaded models."""
+
+    @abstractmethod
+    def open(self, backend: BackendConfig) -> ChatProvider:
+        """Return the provider that a backend describes. May block for seconds."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close all connections and unload all models."""
+
+
+def end_with_user(messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
+    """Return the conversation with a short user message after a last message of the assistant.
+
+    Only OpenAI's models answer a conversation that ends with the assistant. Servers of Anthropic, Mistral and Gemini
+    refuse it, and those on llama.cpp or Ollama continue the assistant's last message in mid-sentence.
+    """
+    if messages and messages[-1].role == "assistant":
+        return (*messages, GO_ON)
+    return messages

@@ -1,15 +1,22 @@
-"""What a failed request means: from a status, a code and a server's words to one of massmem's errors."""
+"""What a failed request means: one table from statuses, codes and messages of servers to massmem's errors.
 
+The adapters of the APIs use it, and the extraction of facts for whichever library mem0 uses.
+"""
+
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
-from massmem.errors import (
+from massmem.core.errors import (
     AuthenticationError,
     ContentRefused,
     ContextOverflow,
     MalformedResponse,
+    MassmemError,
     ModelNotFound,
     ProviderConnectionError,
     ProviderError,
@@ -17,25 +24,24 @@ from massmem.errors import (
     ProviderUnavailable,
     RateLimited,
     RequestRejected,
-    StreamInterrupted,
 )
-from massmem.redact import REDACTED, redact
+from massmem.core.redact import REDACTED, redact
 
 _LONGEST_MESSAGE = 300
 
-BY_STATUS: Mapping[int, type[ProviderError]] = {
+_KIND_BY_STATUS: Mapping[int, type[ProviderError]] = {
     401: AuthenticationError,
     403: AuthenticationError,
     404: ModelNotFound,
     408: ProviderUnavailable,
     409: ProviderUnavailable,
-    # The body is too large: like an overflow, it passes once the view is compressed.
+    # The body is too large: like an overflow, it goes away once the prompt is compressed.
     413: ContextOverflow,
     429: RateLimited,
 }
 
-# Codes and types in error bodies, where they say more than the status. In the middle of a stream they are all there is.
-BY_CODE: Mapping[str, type[ProviderError]] = {
+# Codes and types in error bodies, which say more than the status. In the middle of a stream there is nothing else.
+_KIND_BY_CODE: Mapping[str, type[ProviderError]] = {
     "context_length_exceeded": ContextOverflow,
     "exceed_context_size_error": ContextOverflow,
     "model_context_window_exceeded": ContextOverflow,
@@ -59,11 +65,17 @@ BY_CODE: Mapping[str, type[ProviderError]] = {
     "api_error": ProviderUnavailable,
     "server_error": ProviderUnavailable,
     "internal_server_error": ProviderUnavailable,
+    # llama.cpp's, the second with status 501.
+    "unavailable_error": ProviderUnavailable,
+    "not_supported_error": RequestRejected,
     "invalid_request_error": RequestRejected,
 }
 
-# Each way of saying "context too long", with the numbers where they are named. Tested one by one.
-_OVERFLOW = tuple(
+# Messages of status 429 that no wait helps against, for servers that send no code.
+_QUOTA_USED_UP = re.compile(r"insufficient_quota|billing[ _]hard[ _]limit", re.IGNORECASE)
+
+# How servers say "context too long", with the numbers where they name them. Each has a test.
+_OVERFLOW_PATTERNS = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for pattern in (
         # Anthropic; Fireworks
@@ -106,116 +118,179 @@ _OVERFLOW = tuple(
     )
 )  # fmt: skip
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
-
-_HINTS: Mapping[type[ProviderError], str] = {
-    AuthenticationError: "Check the API key, and that it may use this model.",
-    ModelNotFound: "Check backend.model and backend.base_url.",
-    ProviderTimeout: "backend.timeout sets how long to wait.",
-    ProviderConnectionError: "Check backend.base_url, and that the server runs and can be reached.",
-    MalformedResponse: "Check that backend.base_url is the API's address (often it ends in /v1).",
+# Exceptions without a status, by the names of their classes. Most libraries derive time-outs from connection errors.
+_KIND_BY_CLASS_NAME: Mapping[str, type[ProviderError]] = {
+    "ContentFilter": ContentRefused,
+    "Timeout": ProviderTimeout,
+    "Connect|Transport|Network|OSError": ProviderConnectionError,
 }
 
+_HINTS: Mapping[type[ProviderError], str] = {
+    AuthenticationError: "Check the API key{of_settings}, and that it may use this model.",
+    ModelNotFound: "Check {settings}.model and {settings}.base_url.",
+    ProviderTimeout: "{settings}.timeout sets how long to wait.",
+    ProviderConnectionError: "Check {settings}.base_url, and that the server runs and can be reached.",
+    MalformedResponse: "Check that {settings}.base_url is the API's address (often it ends in /v1).",
+}
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
+
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Whose failure it is, for messages. key: taken out of every text."""
+class ErrorContext:
+    """The model that failed, as error messages name it."""
 
-    name: str
+    provider: str
     model: str
     key: str = field(repr=False)
+    """The API key; it is removed from every message."""
+    settings: str = ""
+    """Where the configuration describes this model, for hints; "" for the backend of an agent."""
 
     def error(self, kind: type[ProviderError], text: str, retry_after: float | None = None) -> ProviderError:
-        """An error of a kind, in the server's or the library's words, cleaned and shortened."""
-        message = f"{self.name} ({self.model}): {cleaned(text, self.key) or 'no reason given'}"
+        """Return an error of this kind with the text of the server or library, cleaned and shortened."""
+        message = f"{self.provider} ({self.model}): {clean_message(text, self.key) or 'no reason given'}"
         if issubclass(kind, ContextOverflow):
-            prompt, window = overflow_numbers(text)
+            prompt, window = read_overflow(text) or (None, None)
             return kind(message, prompt_tokens=prompt, window=window)
-        return kind(message, _HINTS.get(kind, ""), retry_after=retry_after)
+        of_settings = f" of {self.settings}" if self.settings else ""
+        hint = _HINTS.get(kind, "").format(settings=self.settings or "backend", of_settings=of_settings)
+        return kind(message, hint, retry_after=retry_after)
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
-    """An error as a server words it. status 200: it came in the middle of a stream."""
+class ErrorReply:
+    """An error that a server sent."""
 
     status: int
+    """The HTTP status; 200 for an error in the middle of a stream."""
     text: str
     codes: tuple[str, ...] = ()
+    """Code and type from the body, in lower case."""
     prompt_tokens: int | None = None
     window: int | None = None
+    retry_after: float | None = None
+    """Seconds that the server asks to wait."""
 
-    def error(self, source: Source, retry_after: float | None = None) -> ProviderError:
-        kind = self.kind()
+    @property
+    def kind(self) -> type[ProviderError]:
+        """The error class. Overflow texts count first, since servers send them with any status; then codes; then the
+        status."""
+        if read_overflow(self.text) is not None:
+            return ContextOverflow
+        for code in self.codes:
+            if code in _KIND_BY_CODE and not self._is_generic(code):
+                return _KIND_BY_CODE[code]
+        kind = _kind_of_status(self._effective_status())
+        return RequestRejected if kind is RateLimited and _QUOTA_USED_UP.search(self.text) else kind
+
+    def error(self, context: ErrorContext) -> ProviderError:
         where = f"HTTP {self.status}" if self.status != 200 else "in the stream"
-        error = source.error(kind, f"{where}: {self.text}", retry_after)
+        error = context.error(self.kind, f"{where}: {self.text}", self.retry_after)
         if isinstance(error, ContextOverflow):
             error.prompt_tokens = self.prompt_tokens or error.prompt_tokens
             error.window = self.window or error.window
         return error
 
-    def kind(self) -> type[ProviderError]:
-        """Overflow first, since its status and code differ everywhere; then the code; then the status."""
-        if is_overflow(self.text):
-            return ContextOverflow
-        for code in self.codes:
-            if code in BY_CODE and not self._is_generic(code):
-                return BY_CODE[code]
-        return kind_of_status(self._status_in_stream())
-
     def _is_generic(self, code: str) -> bool:
         # OpenAI's servers call nearly every 4xx an invalid request.
         return code == "invalid_request_error" and self.status != 200
 
-    def _status_in_stream(self) -> int:
+    def _effective_status(self) -> int:
+        """The status; for an error in a stream the one that its code names, else 500."""
         numbers = (int(code) for code in self.codes if re.fullmatch(r"[45]\d\d", code))
         return next(numbers, 500) if self.status == 200 else self.status
 
 
-def kind_of_status(status: int) -> type[ProviderError]:
-    """What a status alone says. 5xx may pass; any other is the request's fault."""
-    if status >= 500:
-        return ProviderUnavailable
-    return BY_STATUS.get(status, RequestRejected)
+def parse_error_body(
+    status: int, body: object, fallback: str = "", headers: Mapping[str, str] | None = None
+) -> ErrorReply:
+    """Read an error body: JSON of one of several shapes, text, or nothing.
 
-
-def after_start(kind: type[ProviderError]) -> type[ProviderError]:
-    """The same failure once the reply has begun: a lost connection is an interrupted stream."""
-    return StreamInterrupted if issubclass(kind, ProviderConnectionError) else kind
-
-
-def complaint(status: int, body: object, fallback: str = "") -> Complaint:
-    """Read an error body, which is JSON of one of several shapes, text, or nothing. fallback: text if it has none."""
-    error = _inner(body)
+    fallback: the text of a body that has none. headers: those of the reply, for Retry-After.
+    """
+    wait = parse_retry_after(headers or {})
+    error = _error_object(body)
     if not isinstance(error, Mapping):
-        return Complaint(status, _plain(error) or fallback)
+        return ErrorReply(status, _text_of(error) or fallback, retry_after=wait)
     fields = cast("Mapping[str, Any]", error)
     texts = (fields.get(name) for name in ("message", "error", "detail", "msg"))
     codes = (fields.get(name) for name in ("code", "type", "status"))
-    return Complaint(
+    return ErrorReply(
         status,
         next((t for t in texts if isinstance(t, str) and t), fallback),
         tuple(str(c).lower() for c in codes if isinstance(c, str | int)),
-        _count(fields.get("n_prompt_tokens")),
-        _count(fields.get("n_ctx")),
+        _to_count(fields.get("n_prompt_tokens")),
+        _to_count(fields.get("n_ctx")),
+        wait,
     )
 
 
-def is_overflow(text: str) -> bool:
-    """The text says that the prompt does not fit."""
-    return any(pattern.search(text) for pattern in _OVERFLOW)
+def error_reply_of(error: BaseException) -> ErrorReply | None:
+    """Return the server's reply that an exception of an SDK carries, None when it carries none.
+
+    Status, body and headers are read from the attributes that most SDKs have.
+    """
+    response = getattr(error, "response", None)
+    numbers = (
+        getattr(error, "status_code", None),
+        getattr(error, "code", None),
+        getattr(response, "status_code", None),
+    )
+    status = next((number for number in numbers if isinstance(number, int)), None)
+    if status is None:
+        return None
+    has_body = hasattr(error, "body")
+    text = getattr(response, "reason_phrase", "") if has_body else str(error)
+    headers = getattr(response, "headers", None)
+    return parse_error_body(status, getattr(error, "body", None), text, headers)
 
 
-def overflow_numbers(text: str) -> tuple[int | None, int | None]:
-    """Tokens of the prompt and of the window, where the text names them."""
-    for pattern in _OVERFLOW:
-        if found := pattern.search(text):
-            named = found.groupdict()
-            return _count(named.get("prompt")), _count(named.get("window") or named.get("w2"))
-    return None, None
+def translate_error(error: BaseException, context: ErrorContext) -> MassmemError:
+    """Return massmem's error for an exception of any library; an error of massmem's own is returned as it is."""
+    if isinstance(error, MassmemError):
+        return error
+    if reply := error_reply_of(error):
+        return reply.error(context)
+    text = str(error) or type(error).__name__
+    names = " ".join(cls.__name__ for cls in type(error).__mro__)
+    for pattern, kind in _KIND_BY_CLASS_NAME.items():
+        if re.search(pattern, names):
+            return context.error(kind, text)
+    # The library stumbled over the reply.
+    return context.error(MalformedResponse, f"the server's reply does not follow its protocol ({text})")
 
 
-def cleaned(text: str, key: str = "") -> str:
-    """One line of at most 300 characters, without keys and control characters."""
+def parse_retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """Return the seconds that a server asks to wait, from `retry-after-ms` or `retry-after` (seconds or an HTTP date).
+
+    headers: with lower-case names, or a mapping that ignores case. Return None when
+    there is no usable value.
+    """
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    seconds = _number(value)
+    if seconds is not None or value is None:
+        return seconds
+    return _seconds_until(value, now or datetime.now(UTC))
+
+
+def read_overflow(text: str) -> tuple[int | None, int | None] | None:
+    """Return the tokens of prompt and window that the text names when it says that the prompt is too long.
+
+    Return None when it says something else. A number that is not named is None.
+    """
+    for pattern in _OVERFLOW_PATTERNS:
+        if match := pattern.search(text):
+            numbers = match.groupdict()
+            return _to_count(numbers.get("prompt")), _to_count(numbers.get("window") or numbers.get("w2"))
+    return None
+
+
+def clean_message(text: str, key: str = "") -> str:
+    """Return the text as one line of at most 300 characters, without secrets and control characters."""
     if key:
         text = text.replace(key, REDACTED)
     text = redact(text[: 20 * _LONGEST_MESSAGE])
@@ -223,8 +298,31 @@ def cleaned(text: str, key: str = "") -> str:
     return text if len(text) <= _LONGEST_MESSAGE else f"{text[: _LONGEST_MESSAGE - 1]}…"
 
 
-def _inner(body: object) -> object:
-    """The error object itself: some servers wrap it in a list, most in {"error": ...}."""
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+def _seconds_until(text: str, now: datetime) -> float | None:
+    try:
+        when = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    return max(0.0, (when - now).total_seconds())
+
+
+def _kind_of_status(status: int) -> type[ProviderError]:
+    if status >= 500:
+        return ProviderUnavailable
+    return _KIND_BY_STATUS.get(status, RequestRejected)
+
+
+def _error_object(body: object) -> object:
+    """Return the error object itself: some servers wrap it in a list, most in {"error": ...}."""
     if isinstance(body, Sequence) and not isinstance(body, str | bytes) and body:
         body = cast("Sequence[object]", body)[0]
     if isinstance(body, Mapping):
@@ -234,10 +332,10 @@ def _inner(body: object) -> object:
     return cast("object", body)
 
 
-def _plain(body: object) -> str:
+def _text_of(body: object) -> str:
     text = body.strip() if isinstance(body, str) else ""
     return "an HTML page instead of an API's reply" if text[:1] == "<" else text
 
 
-def _count(value: object) -> int | None:
+def _to_count(value: object) -> int | None:
     return int(value) if isinstance(value, int | str) and str(value).isdecimal() else None

@@ -1,15 +1,15 @@
 """Models that run in this process, by llama.cpp (the library xllamacpp).
 
-Everything that touches the library is in `_Engine`. Its calls block, so they run in threads; they release the
+`_Engine` is the only code that touches the library. Its calls block, so they run in threads; they release the
 interpreter lock, with one exception: while a model is being loaded (once, 1 to 3 seconds for a gigabyte) no other
 thread of this process runs. The library also opens an HTTP port on loopback, behind a key that only this process
-knows; we use it for nothing but counting tokens, which has no call of its own.
+knows; massmem uses it only to count tokens, which has no call of its own.
 
-How requests share the machine, as measured with the 1.5B model and three agents on one thread of a busy two-core
-machine: one slot needed 39 s for three answers and 38 s for three votes, three slots 31 s and 34 s, and the gap grows
-with the cores. A slot keeps its agent's prompt, so that the vote read only 162 of 340 tokens again; more agents than
-slots find theirs in a cache in RAM. Without any cache the votes took 55 s. Prompts are read 128 tokens at a time,
-which costs a tenth of the speed and lets a request be cancelled within a second or two instead of at its first word.
+Measured with the 1.5B model and three agents on one thread of a busy two-core machine: one slot needed 39 s for three
+answers and 38 s for three votes, three slots 31 s and 34 s, and the gap grows with the cores. A slot keeps its agent's
+prompt, so that the vote read only 162 of 340 tokens again; with more agents than slots, a cache in RAM keeps them.
+Without any cache the votes took 55 s. Prompts are read 128 tokens at a time, which costs a tenth of the speed and lets
+a request be cancelled within a second or two instead of at its first word.
 """
 
 import asyncio
@@ -23,62 +23,74 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from massmem.config.models import BackendConfig
-from massmem.errors import (
-    ContextOverflow,
+from massmem.core.errors import (
     InputError,
     MalformedResponse,
     MissingModelError,
     ProviderConnectionError,
     ProviderError,
     ProviderTimeout,
-    ProviderUnavailable,
     RequestRejected,
     StreamInterrupted,
 )
-from massmem.messages import ChatMessage, ChatRequest, Usage, clean_text
-from massmem.providers.ending import with_user_last
-from massmem.replies import Chunk, FinishChunk, FinishReason, TextChunk
-from massmem.weights import require
+from massmem.core.messages import (
+    ChatMessage,
+    ChatRequest,
+    Chunk,
+    FinishChunk,
+    FinishReason,
+    TextChunk,
+    Usage,
+    clean_text,
+)
+from massmem.providers.base import Abilities, ProviderFactory, end_with_user
+from massmem.providers.failures import ErrorContext, parse_error_body
+from massmem.providers.pricing import price_of
+from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
+from massmem.providers.weights import require_weights
 
-SLOTS = 3
-CONTEXT_WINDOW = 4096
-PROMPT_BATCH = 128
-PROMPT_CACHE_MIB = 256
-TEMPERATURE = 0.3
-MAX_TOKENS = 512
 LIBRARY = "xllamacpp"
+CONTEXT_WINDOW = 4096
+"""Tokens, unless the backend configures more."""
+
+_SLOTS = 3
+"""Requests that generate at the same time."""
+_PROMPT_BATCH = 128
+_PROMPT_CACHE_MIB = 256
+_TEMPERATURE = 0.3
+_MAX_TOKENS = 512
 # What the C++ exceptions of the library become in Python.
-NATIVE_ERRORS = (RuntimeError, ValueError, MemoryError, LookupError, ArithmeticError, OSError)
+_NATIVE_ERRORS = (RuntimeError, ValueError, MemoryError, LookupError, ArithmeticError, OSError)
 
 Json = Mapping[str, Any]
 
 
-class LocalRuntimes:
-    """The models of one process: each file and window is loaded once, however many agents use it."""
+class LocalFactory(ProviderFactory):
+    """Opens providers on models in this process. Each file and window is loaded once, however many agents use it."""
 
     def __init__(self) -> None:
         self._models: dict[tuple[Path, int], _Model] = {}
 
     def open(self, backend: BackendConfig) -> "LocalProvider":
-        """A provider for one agent. Cheap: the model is loaded by the first request.
+        """Return a provider for one agent. Cheap: the first request loads the model.
 
         Raises:
-            MissingModelError: the weights are not there or not verified; names the command that fetches them.
-            InputError: llama.cpp is not installed here.
+            MissingModelError: the weights are missing or not verified (the hint names the command that fetches them),
+                or llama.cpp is not installed here.
         """
         if importlib.util.find_spec(LIBRARY) is None:
             raise _not_installed()
-        key = (require(backend.model).resolve(), backend.context_window or CONTEXT_WINDOW)
+        key = (require_weights(backend.model).resolve(), backend.context_window or CONTEXT_WINDOW)
         if key not in self._models:
             self._models[key] = _Model(*key)
         return LocalProvider(self._models[key], backend)
 
     async def close(self) -> None:
-        """Stop what is being generated and give the memory back."""
+        """Stop what is being generated and free the memory."""
         models = list(self._models.values())
         self._models.clear()
         for model in models:
@@ -86,71 +98,75 @@ class LocalRuntimes:
 
 
 class LocalProvider:
-    """One agent's view of a model in this process."""
+    """One agent's access to a model in this process."""
 
-    native_tools = False
+    abilities = Abilities(tools=False)
 
     def __init__(self, model: "_Model", backend: BackendConfig) -> None:
+        self.price = price_of(backend, os.environ)
         self._model = model
         self._backend = backend
+        # Nothing is retried: the same request would fail the same way here.
+        self._retrier = Retrier(RetryPolicy(max_retries=0), RetryBudget(), self.price)
 
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk]:
-        """See ChatProvider. Nothing is retried: the same request would fail the same way here."""
-        if request.tools:
-            raise RequestRejected("local models take no tools", "ask for JSON with a schema instead")
-        reply = _Reply(self._model.name)
-        events = self._model.chat(_payload(request, self._backend), self._backend.timeout)
-        try:
-            async for event in events:
-                if text := reply.feed(event):
-                    yield TextChunk(text)
-        finally:
-            await events.aclose()
-        yield reply.finish()
+    def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
+        return self._retrier.stream(lambda: self._attempt(request))
 
     async def count_prompt(self, request: ChatRequest) -> int | None:
-        """By the model's own template and tokenizer: 3 ms a thousand tokens. Loads the model when nobody has."""
+        """Count with the model's own template and tokenizer: 3 ms per thousand tokens. Loads the model if needed."""
         try:
             return await self._model.count_prompt(_messages(request))
         except (ProviderConnectionError, MalformedResponse):
             return None
 
     async def count_tokens(self, text: str) -> int:
-        """Tokens of text by the model's own tokenizer, without the marks of a chat around it."""
+        """Return the tokens of text by the model's own tokenizer, without its chat template."""
         return await self._model.count_tokens(clean_text(text))
 
+    async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
+        if request.tools:
+            raise RequestRejected("local models take no tools", "ask for JSON with a schema instead")
+        reader = _ReplyReader(self._model.name)
+        events = self._model.chat(_body(request, self._backend), self._backend.timeout)
+        try:
+            async for event in events:
+                if text := reader.feed(event):
+                    yield TextChunk(text)
+        finally:
+            await events.aclose()
+        yield reader.close()
 
-class _Reply:
-    """Reads the events of one request; keeps what a failure has to tell."""
+
+class _ReplyReader:
+    """Reads the events of one request."""
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._text: list[str] = []
         self._reason: FinishReason | None = None
         self._usage: Json = {}
 
     def feed(self, event: Json) -> str:
-        """The text that this event adds, "" for none."""
+        """Return the text that this event adds, "" for none."""
         if "error" in event or "choices" not in event:
-            raise _failure(event, "".join(self._text))
+            error = event.get("error", event)
+            status = error["code"] if isinstance(error.get("code"), int) else 500
+            raise parse_error_body(status, error, str(error)).error(ErrorContext("local", self._model, ""))
         self._usage = event.get("usage") or self._usage
-        piece = ""
+        text = ""
         for choice in event["choices"]:
-            piece += choice.get("delta", {}).get("content") or ""
+            text += choice.get("delta", {}).get("content") or ""
             if choice.get("finish_reason"):
                 self._reason = "length" if choice["finish_reason"] == "length" else "stop"
-        self._text.append(piece)
-        return piece
+        return text
 
-    def finish(self) -> FinishChunk:
+    def close(self) -> FinishChunk:
         if self._reason is None:
-            raise StreamInterrupted(f"{self._model} stopped in the middle of its reply", partial="".join(self._text))
-        cached: Json = self._usage.get("prompt_tokens_details", {})
+            raise StreamInterrupted(f"{self._model} stopped in the middle of its reply")
+        details: Json = self._usage.get("prompt_tokens_details", {})
         usage = Usage(
             prompt=self._usage.get("prompt_tokens", 0),
             completion=self._usage.get("completion_tokens", 0),
-            cached=cached.get("cached_tokens", 0),
-            requests=1,
+            cached=details.get("cached_tokens", 0),
             reported=bool(self._usage),
         )
         return FinishChunk(self._reason, usage)
@@ -163,35 +179,35 @@ class _Model:
         self.name = path.name
         self._path = path
         self._window = window
-        self._threads = ThreadPoolExecutor(SLOTS, "massmem-local")
+        self._threads = ThreadPoolExecutor(_SLOTS, "massmem-local")
         self._engine: asyncio.Future[_Engine] | None = None
         self._closing = threading.Event()
 
-    async def chat(self, payload: Json, patience: float) -> AsyncGenerator[Json]:
+    async def chat(self, body: Json, patience: float) -> AsyncGenerator[Json, None]:
         """Yield the events of one request. Closing the generator ends it at the next token or prompt batch.
 
-        patience: seconds without an event, counted from the first one, until it is given up.
+        patience: seconds without an event, counted from the first one.
         """
-        engine = await self._loaded()
+        engine = await self._load()
         loop = asyncio.get_running_loop()
-        arrived: asyncio.Queue[Json | None] = asyncio.Queue()
+        events: asyncio.Queue[Json | None] = asyncio.Queue()
         stopped = threading.Event()
 
         def on_event(event: Json) -> bool:
             if stopped.is_set() or self._closing.is_set():
                 return True
-            loop.call_soon_threadsafe(arrived.put_nowait, event)
+            loop.call_soon_threadsafe(events.put_nowait, event)
             return False
 
-        call = loop.run_in_executor(self._threads, engine.chat, payload, on_event)
-        call.add_done_callback(lambda _: arrived.put_nowait(None))
+        call = loop.run_in_executor(self._threads, engine.chat, body, on_event)
+        call.add_done_callback(lambda _: events.put_nowait(None))
         try:
             # No limit for the first event: it comes when a slot is free, and others may be generating.
-            event = await arrived.get()
+            event = await events.get()
             while event is not None:
                 yield event
                 async with asyncio.timeout(patience):
-                    event = await arrived.get()
+                    event = await events.get()
             await call
         except TimeoutError as e:
             raise ProviderTimeout(
@@ -202,11 +218,11 @@ class _Model:
             call.cancel()
 
     async def count_tokens(self, text: str) -> int:
-        engine = await self._loaded()
+        engine = await self._load()
         return await asyncio.to_thread(engine.count_tokens, text)
 
     async def count_prompt(self, messages: Sequence[Json]) -> int:
-        engine = await self._loaded()
+        engine = await self._load()
         return await asyncio.to_thread(engine.count_prompt, messages)
 
     async def close(self) -> None:
@@ -217,7 +233,7 @@ class _Model:
         if loading is not None and loading.done() and not loading.cancelled() and loading.exception() is None:
             await asyncio.to_thread(loading.result().close)
 
-    async def _loaded(self) -> "_Engine":
+    async def _load(self) -> "_Engine":
         if self._engine is None:
             loop = asyncio.get_running_loop()
             self._engine = loop.run_in_executor(self._threads, _Engine, self._path, self._window)
@@ -232,7 +248,7 @@ class _Engine:
         """Load the model.
 
         Raises:
-            InputError: the library does not run here. MissingModelError: it cannot read the file.
+            MissingModelError: the library does not run here, or cannot read the file.
         """
         try:
             library = cast(Any, importlib.import_module(LIBRARY))
@@ -241,29 +257,33 @@ class _Engine:
         self._key = secrets.token_urlsafe(24)
         try:
             self._server: Any = library.Server(_parameters(library, path, window, self._key))
-        except NATIVE_ERRORS as e:
+        except _NATIVE_ERRORS as e:
             hint = "it is damaged, not a language model, or too large for this machine's memory"
             raise MissingModelError(f"llama.cpp cannot load {path}", hint) from e
         self._address = urlsplit(str(self._server.listening_address))
 
-    def chat(self, payload: Json, on_event: Callable[[Json], bool]) -> None:
+    def chat(self, body: Json, on_event: Callable[[Json], bool]) -> None:
         """Run one request; on_event gets its chunks, or its error, and returns True to stop it."""
         try:
-            self._server.handle_chat_completions(dict(payload), on_event)
+            self._server.handle_chat_completions(dict(body), on_event)
         except ValueError as e:
             raise RequestRejected(f"llama.cpp cannot use this request: {e}") from e
-        except NATIVE_ERRORS as e:
+        except _NATIVE_ERRORS as e:
             raise ProviderError(f"llama.cpp failed: {e or type(e).__name__}") from e
 
     def count_tokens(self, text: str) -> int:
-        return len(self._ask("/tokenize", {"content": text}, "tokens"))
+        return len(self._post("/tokenize", {"content": text}, "tokens"))
 
     def count_prompt(self, messages: Sequence[Json]) -> int:
-        prompt = self._ask("/apply-template", {"messages": messages}, "prompt")
-        return len(self._ask("/tokenize", {"content": prompt, "add_special": True, "parse_special": True}, "tokens"))
+        prompt = self._post("/apply-template", {"messages": messages}, "prompt")
+        return len(self._post("/tokenize", {"content": prompt, "add_special": True, "parse_special": True}, "tokens"))
 
-    def _ask(self, path: str, body: Json, field: str) -> Any:
-        """One field of the answer of the library's own port."""
+    def close(self) -> None:
+        """Free the memory; no call may be running."""
+        self._server = None
+
+    def _post(self, path: str, body: Json, field: str) -> Any:
+        """Return one field of the reply of the library's own port."""
         connection = HTTPConnection(self._address.hostname or "", self._address.port, timeout=60)
         headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
         try:
@@ -272,23 +292,19 @@ class _Engine:
         except (OSError, HTTPException) as e:
             raise ProviderConnectionError(f"the local tokenizer does not answer: {e}") from e
         except (ValueError, KeyError) as e:
-            raise MalformedResponse("the local tokenizer answered something else than tokens") from e
+            raise MalformedResponse("the local tokenizer sent no tokens") from e
         finally:
             connection.close()
-
-    def close(self) -> None:
-        """Give the memory back; no call may be running."""
-        self._server = None
 
 
 def _parameters(library: Any, path: Path, window: int, key: str) -> Any:
     parameters = library.CommonParams()
     parameters.model.path = str(path)
     # The window is divided among the slots.
-    parameters.n_ctx = window * SLOTS
-    parameters.n_parallel = SLOTS
-    parameters.n_batch = parameters.n_ubatch = PROMPT_BATCH
-    parameters.cache_ram_mib = PROMPT_CACHE_MIB
+    parameters.n_ctx = window * _SLOTS
+    parameters.n_parallel = _SLOTS
+    parameters.n_batch = parameters.n_ubatch = _PROMPT_BATCH
+    parameters.cache_ram_mib = _PROMPT_CACHE_MIB
     # One core stays free: with all of them busy, a second program makes llama.cpp ten times slower.
     threads = max(1, (os.cpu_count() or 2) - 1)
     parameters.cpuparams.n_threads = threads
@@ -303,25 +319,25 @@ def _parameters(library: Any, path: Path, window: int, key: str) -> Any:
     return parameters
 
 
-def _payload(request: ChatRequest, backend: BackendConfig) -> dict[str, Any]:
-    temperature = next((t for t in (request.temperature, backend.temperature) if t is not None), TEMPERATURE)
-    payload: dict[str, Any] = {
+def _body(request: ChatRequest, backend: BackendConfig) -> dict[str, Any]:
+    temperature = next((t for t in (request.temperature, backend.temperature) if t is not None), _TEMPERATURE)
+    body: dict[str, Any] = {
         "messages": _messages(request),
         "temperature": temperature,
         # Always bounded: a small model that loops would otherwise fill its window.
-        "max_tokens": request.max_tokens or backend.max_tokens or MAX_TOKENS,
+        "max_tokens": request.max_tokens or backend.max_tokens or _MAX_TOKENS,
         "stream": True,
         "stream_options": {"include_usage": True},
         # An event per prompt batch: without it a request could not be stopped before its first word.
         "return_progress": True,
     }
     if request.schema is not None:
-        payload["response_format"] = {"type": "json_schema", "json_schema": {"schema": dict(request.schema)}}
-    return payload
+        body["response_format"] = {"type": "json_schema", "json_schema": {"schema": dict(request.schema)}}
+    return body
 
 
 def _messages(request: ChatRequest) -> list[dict[str, str]]:
-    return [_message(message) for message in with_user_last(request.messages)]
+    return [_message(message) for message in end_with_user(request.messages)]
 
 
 def _message(message: ChatMessage) -> dict[str, str]:
@@ -331,29 +347,8 @@ def _message(message: ChatMessage) -> dict[str, str]:
     return {"role": role, "content": clean_text("\n".join(filter(None, (message.content, *calls))))}
 
 
-def _failure(event: Json, partial: str) -> ProviderError:
-    error: Json = event.get("error", event)
-    text, kind = str(error.get("message", event)), error.get("type")
-    if kind == "exceed_context_size_error":
-        overflow = ContextOverflow(text, prompt_tokens=error.get("n_prompt_tokens"), window=error.get("n_ctx"))
-        overflow.partial = partial
-        return overflow
-    fitting: dict[object, type[ProviderError]] = {
-        "invalid_request_error": RequestRejected,
-        "not_supported_error": RequestRejected,
-        "unavailable_error": ProviderUnavailable,
-    }
-    return fitting.get(kind, ProviderError)(f"llama.cpp: {text}", partial=partial)
-
-
 def _not_installed() -> InputError:
     return MissingModelError(
         "local models need the library xllamacpp, which is not installed or does not run on this machine",
         "pip install 'massmem[local]', or use another backend: ollama, lmstudio, openai, anthropic",
     )
-
-
-if TYPE_CHECKING:
-    from massmem.providers.base import ChatProvider
-
-    _CONFORMS: type[ChatProvider] = LocalProvider

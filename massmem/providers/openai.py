@@ -1,17 +1,17 @@
 """Chat completions through the official OpenAI SDK, for OpenAI and every server that speaks its protocol."""
 
 import json
-import os
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, ClassVar, cast
 
+import httpx2
 import openai
 from openai import AsyncOpenAI, AsyncStream
 
 from massmem.config.models import BackendConfig
-from massmem.errors import (
+from massmem.core.errors import (
     ContentRefused,
     MalformedResponse,
     ProviderConnectionError,
@@ -19,20 +19,25 @@ from massmem.errors import (
     ProviderTimeout,
     ProviderUnavailable,
     RequestRejected,
-    StreamInterrupted,
 )
-from massmem.messages import ChatMessage, ChatRequest, ToolCall, Usage, clean_text
-from massmem.providers.ending import with_user_last
-from massmem.providers.failures import Source, after_start, complaint
-from massmem.providers.http import HTTP_ERRORS, Pool, kind_of, timeouts, words
-from massmem.providers.presets import PRESETS, Endpoint, resolve
-from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy, retry_after
-from massmem.replies import Chunk, FinishChunk, FinishReason, ReasoningChunk, RetryChunk, TextChunk, ToolCallChunk
+from massmem.core.messages import (
+    ChatMessage,
+    ChatRequest,
+    Chunk,
+    FinishReason,
+    ReasoningChunk,
+    TextChunk,
+    ToolCall,
+    ToolCallChunk,
+    Usage,
+    clean_text,
+)
+from massmem.providers.base import end_with_user
+from massmem.providers.failures import ErrorContext, ErrorReply, error_reply_of, parse_error_body
+from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, ReplyReader, timeouts
+from massmem.providers.presets import PRESETS, Endpoint
+from massmem.providers.retry import RetryBudget
 
-if TYPE_CHECKING:
-    from massmem.providers.base import ChatProvider
-
-# A status error is mapped by its status and body instead (failures.py). The most derived class listed counts.
 ERRORS: Mapping[type[Exception], type[ProviderError]] = {
     **HTTP_ERRORS,
     openai.APITimeoutError: ProviderTimeout,
@@ -42,23 +47,8 @@ ERRORS: Mapping[type[Exception], type[ProviderError]] = {
     openai.ContentFilterFinishReasonError: ContentRefused,
     openai.OpenAIError: RequestRejected,
 }
-_FOREIGN = tuple(ERRORS)
 
 Json = Mapping[str, Any]
-
-_FINISH: Mapping[str, FinishReason] = {
-    "length": "length",
-    "model_length": "length",
-    "max_tokens": "length",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-}
-# Servers invent words for "done", so what is not known is a stop; these three are not.
-_FAILED_FINISH: Mapping[str, type[ProviderError]] = {
-    "content_filter": ContentRefused,
-    "error": ProviderUnavailable,
-    "insufficient_system_resource": ProviderUnavailable,
-}
 
 # Options that some servers or models refuse, and what is sent instead: nothing, or another name or value.
 _FALLBACKS: Mapping[str, tuple[str, Any] | None] = {
@@ -71,68 +61,42 @@ _FALLBACKS: Mapping[str, tuple[str, Any] | None] = {
 _UNSUPPORTED = re.compile(r"support|unknown|unrecogni[sz]ed|unexpected|not (?:permitted|allowed)|extra|invalid", re.I)
 
 
-class OpenAIClients:
-    """Opens providers; agents with the same endpoint and key share one connection pool."""
+class OpenAIFactory(ApiFactory[AsyncOpenAI]):
+    """Opens providers of OpenAI's protocol."""
 
-    def __init__(self) -> None:
-        self._pool = Pool(_client)
+    def _make_client(self, endpoint: Endpoint, connections: httpx2.AsyncClient) -> AsyncOpenAI:
+        client = AsyncOpenAI(api_key=endpoint.key, base_url=endpoint.base_url, http_client=connections, max_retries=0)
+        if endpoint.base_url != PRESETS["openai"].base_url:
+            # The SDK reads them from OPENAI_ORG_ID and OPENAI_PROJECT_ID; they are for OpenAI only.
+            client.organization = client.project = None
+        return client
 
-    def open(self, backend: BackendConfig) -> "OpenAIProvider":
-        """Blocking for up to a second the first time (imports, TLS). Raises MissingKeyError, ConfigError."""
-        endpoint = resolve(backend, os.environ)
-        return OpenAIProvider(self._pool.client(endpoint), backend, endpoint, self._pool.budget(endpoint))
-
-    async def close(self) -> None:
-        await self._pool.close(AsyncOpenAI.close)
+    def _make_provider(
+        self, client: AsyncOpenAI, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget
+    ) -> "OpenAIProvider":
+        return OpenAIProvider(client, backend, endpoint, budget)
 
 
-class OpenAIProvider:
+class OpenAIProvider(ApiProvider[AsyncOpenAI]):
     """One backend's model. An option that the server refuses is left out from then on (see _FALLBACKS)."""
 
+    sdk_errors = ERRORS
+
     def __init__(self, client: AsyncOpenAI, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget) -> None:
-        self._client = client
-        self._backend = backend
-        self._endpoint = endpoint
+        super().__init__(client, backend, endpoint, budget)
         self._refused: set[str] = set()
-        self._retrier = Retrier(RetryPolicy(backend.max_retries), budget)
-        self._source = Source(backend.type, endpoint.model, endpoint.key)
-
-    @property
-    def native_tools(self) -> bool:
-        return self._endpoint.native_tools
-
-    def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
-        return self._retrier.stream(lambda: self._attempt(request))
 
     async def count_prompt(self, request: ChatRequest) -> int | None:
-        """None: the protocol has no such request. OpenAI's own vocabulary is the counter's (massmem.memory.tokens)."""
+        """Return None: the protocol has no such request. massmem.memory.tokens knows OpenAI's vocabulary."""
 
-    async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
-        while True:
-            body = self._body(request)
-            try:
-                stream = await self._send(body)
-                break
-            except openai.APIStatusError as e:
-                option = _refused_option(e, body)
-                if option is None or option in self._refused:
-                    raise self._translated(e, started=False) from e
-                self._refused.add(option)
-                yield RetryChunk(f"{self._endpoint.model} does not take {option!r}", 0.0, 0)
-            except _FOREIGN as e:
-                raise self._translated(e, started=False) from e
-        reader = _Reader(request, self._source)
-        async with stream:
-            self._check_content_type(stream)
-            try:
-                async for chunk in stream:
-                    for out in reader.feed(chunk):
-                        yield out
-            except _FOREIGN as e:
-                if not reader.complete:
-                    raise self._translated(e, started=True) from e
-        for out in reader.close():
-            yield out
+    def _body(self, request: ChatRequest) -> dict[str, Any]:
+        body = request_body(request, self._backend, self._endpoint)
+        for option in sorted(self._refused & body.keys()):
+            value = body.pop(option)
+            if fallback := _FALLBACKS[option]:
+                name, other = fallback
+                body[name] = value if other is ... else other
+        return body
 
     async def _send(self, body: Json) -> AsyncStream[object]:
         # The SDK's typed call copies every message and builds a model of every chunk: with 32 agents streaming, that
@@ -146,37 +110,31 @@ class OpenAIProvider:
             stream_cls=AsyncStream[object],
         )
 
-    def _body(self, request: ChatRequest) -> dict[str, Any]:
-        body = request_body(request, self._backend, self._endpoint)
-        for option in sorted(self._refused & body.keys()):
-            value = body.pop(option)
-            if fallback := _FALLBACKS[option]:
-                name, other = fallback
-                body[name] = value if other is ... else other
-        return body
+    def _reader(self, request: ChatRequest) -> "_Reader":
+        return _Reader(request, self._context)
 
-    def _check_content_type(self, stream: AsyncStream[object]) -> None:
-        content_type = str(stream.response.headers.get("content-type", "text/event-stream"))
-        if "text/event-stream" not in content_type:
-            raise self._source.error(MalformedResponse, f"answered with {content_type} instead of an event stream")
-
-    def _translated(self, error: Exception, *, started: bool) -> ProviderError:
+    def _error_reply(self, error: Exception) -> ErrorReply | None:
         match error:
             case openai.APIStatusError():
-                said = complaint(error.status_code, error.body, error.response.reason_phrase)
-                return said.error(self._source, retry_after(error.response.headers))
-            case openai.APIError() if type(error) is openai.APIError:
-                return complaint(200, error.body, error.message).error(self._source)
+                return error_reply_of(error)
+            case openai.APIError() if type(error) is openai.APIError:  # an error event in the stream
+                return parse_error_body(200, error.body, error.message)
             case _:
-                kind = kind_of(error, ERRORS)
-                return self._source.error(after_start(kind) if started else kind, words(error, kind, self._backend))
+                return None
+
+    def _adapt(self, error: Exception, body: Json) -> str:
+        option = _refused_option(error, body) if isinstance(error, openai.APIStatusError) else None
+        if option is None or option in self._refused:
+            return ""
+        self._refused.add(option)
+        return f"{self._endpoint.model} does not take {option!r}"
 
 
 def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoint) -> dict[str, Any]:
-    """The JSON of a request."""
+    """Return the JSON of a request."""
     temperature = request.temperature if request.temperature is not None else backend.temperature
     max_tokens = request.max_tokens or backend.max_tokens
-    messages = with_user_last(request.messages) if PRESETS[backend.type].ends_with_user else request.messages
+    messages = end_with_user(request.messages) if PRESETS[backend.type].ends_with_user else request.messages
     body: dict[str, Any] = {
         "model": endpoint.model,
         "messages": [_message(m) for m in messages],
@@ -195,7 +153,7 @@ def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoin
             }
             for t in request.tools
         ]
-        body["tool_choice"] = "none" if request.closed else "auto" if request.optional else "required"
+        body["tool_choice"] = request.tool_choice
     elif request.schema is not None:
         schema = {"name": "reply", "schema": dict(request.schema), "strict": _fits_strict(request.schema)}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -215,22 +173,22 @@ def _message(message: ChatMessage) -> dict[str, Any]:
     return out
 
 
-def _fits_strict(schema: Mapping[str, Any]) -> bool:
-    """OpenAI refuses `strict` for other schemas; other servers ignore the flag and always hold to the schema."""
+def _fits_strict(schema: Json) -> bool:
+    """Whether OpenAI takes the schema with `strict`; other servers ignore the flag and always follow the schema."""
     if "anyOf" in schema or schema.get("type") != "object":
         return False
-    properties: Mapping[str, Any] = schema.get("properties", {})
+    properties: Json = schema.get("properties", {})
     closed = schema.get("additionalProperties") is False and set(schema.get("required", ())) == set(properties)
     inner = [p for p in properties.values() if p.get("type") in ("object", "array") or "anyOf" in p]
     return closed and all(_fits_strict(p.get("items", p)) for p in inner)
 
 
-def _refused_option(error: openai.APIStatusError, body: Mapping[str, Any]) -> str | None:
-    """The option of `body` that the server does not know or support, if it can be left out or replaced."""
-    said = complaint(error.status_code, error.body)
-    if error.status_code not in (400, 422) or said.kind() is not RequestRejected or not _UNSUPPORTED.search(said.text):
+def _refused_option(error: openai.APIStatusError, body: Json) -> str | None:
+    """Return the option of `body` that the server does not support, if it can be left out or replaced."""
+    reply = parse_error_body(error.status_code, error.body)
+    if reply.status not in (400, 422) or reply.kind is not RequestRejected or not _UNSUPPORTED.search(reply.text):
         return None
-    return next((o for o in _FALLBACKS if o in body and (o == error.param or o in said.text)), None)
+    return next((o for o in _FALLBACKS if o in body and (o == error.param or o in reply.text)), None)
 
 
 @dataclass(slots=True)
@@ -240,57 +198,45 @@ class _Call:
     arguments: str = ""
 
 
-class _Reader:
-    """Turns the stream of one reply into our chunks. Tool calls come whole, before the FinishChunk."""
+class _Reader(ReplyReader):
+    """Reads chunks of chat completions. Tool calls are held back until the end, when they are whole."""
 
-    def __init__(self, request: ChatRequest, source: Source) -> None:
+    finish_reasons: ClassVar[Mapping[str, FinishReason]] = {
+        "length": "length",
+        "model_length": "length",
+        "max_tokens": "length",
+        "tool_calls": "tool_calls",
+        "function_call": "tool_calls",
+    }
+    failures: ClassVar[Mapping[str, type[ProviderError]]] = {
+        "content_filter": ContentRefused,
+        "error": ProviderUnavailable,
+        "insufficient_system_resource": ProviderUnavailable,
+    }
+
+    def __init__(self, request: ChatRequest, context: ErrorContext) -> None:
+        super().__init__(context)
         self._request = request
-        self._source = source
-        self._finish = ""
-        self._usage: Usage | None = None
+        self._reported: Usage | None = None
         self._calls: list[_Call] = []
-        self._open: dict[int, _Call] = {}
+        self._open_calls: dict[int, _Call] = {}
         self._length = 0
         self._refusal = ""
 
-    @property
-    def complete(self) -> bool:
-        """The finish reason is there; only the usage may be missing."""
-        return bool(self._finish)
-
-    def feed(self, chunk: object) -> Iterator[Chunk]:
-        try:
-            yield from self._read(cast("Json", chunk))
-        except (AttributeError, TypeError) as e:
-            # Nothing checks what servers send; a chunk of another shape shows here.
-            raise self._source.error(MalformedResponse, "a chunk of the reply is not of the documented form") from e
-
-    def close(self) -> Iterator[Chunk]:
-        """The last chunks. Raises when the reply is not one."""
-        if not self._finish:
-            raise self._source.error(StreamInterrupted, "the stream ended without a finish reason")
-        if kind := _FAILED_FINISH.get(self._finish):
-            raise self._source.error(kind, f"the reply was broken off ({self._finish})")
-        if self._refusal:
-            raise self._source.error(ContentRefused, f"the model refused: {self._refusal}")
-        for call in self._calls:
-            yield ToolCallChunk(ToolCall(call.id, call.name, call.arguments))
-        yield FinishChunk(_FINISH.get(self._finish, "stop"), self._usage or self._estimate())
-
-    def _read(self, chunk: Json) -> Iterator[Chunk]:
-        if usage := chunk.get("usage"):
-            self._usage = _usage(usage)
-        for choice in chunk.get("choices") or ():
+    def _read(self, event: Json) -> Iterator[Chunk]:
+        if usage := event.get("usage"):
+            self._reported = _parse_usage(usage)
+        for choice in event.get("choices") or ():
             self._finish = choice.get("finish_reason") or self._finish
             delta = choice.get("delta")
             if delta is None:  # Azure and others send null
                 continue
-            yield from self._texts(delta)
+            yield from self._read_texts(delta)
             self._refusal += delta.get("refusal") or ""
             for call in delta.get("tool_calls") or ():
                 self._add_call(call)
 
-    def _texts(self, delta: Json) -> Iterator[Chunk]:
+    def _read_texts(self, delta: Json) -> Iterator[Chunk]:
         # DeepSeek, vLLM and xAI say reasoning_content; OpenRouter, Groq and Ollama say reasoning.
         reasoning = delta.get("reasoning_content") or delta.get("reasoning")
         if isinstance(reasoning, str):
@@ -306,10 +252,10 @@ class _Reader:
 
     def _add_call(self, delta: Json) -> None:
         """Add a piece of a tool call. A new id opens a new call even when a server repeats the index."""
-        index, given = delta.get("index") or 0, delta.get("id")
-        call = self._open.get(index)
-        if call is None or (given and given != call.id):
-            call = self._open[index] = _Call(given or f"call_{len(self._calls)}")
+        index, id_ = delta.get("index") or 0, delta.get("id")
+        call = self._open_calls.get(index)
+        if call is None or (id_ and id_ != call.id):
+            call = self._open_calls[index] = _Call(id_ or f"call_{len(self._calls)}")
             self._calls.append(call)
         function: Json = delta.get("function") or {}
         call.name = call.name or function.get("name") or ""
@@ -319,27 +265,22 @@ class _Reader:
         call.arguments += text
         self._length += len(text)
 
-    def _estimate(self) -> Usage:
+    def _last_chunks(self) -> Iterator[Chunk]:
+        if self._refusal:
+            raise self._context.error(ContentRefused, f"the model refused: {self._refusal}")
+        for call in self._calls:
+            yield ToolCallChunk(ToolCall(call.id, call.name, call.arguments))
+
+    def _usage(self) -> Usage:
+        """The reported usage, else an estimate."""
         prompt = sum(len(m.content) for m in self._request.messages)
-        return Usage(prompt // 4, self._length // 4, reported=False)
+        return self._reported or Usage(prompt // 4, self._length // 4, reported=False)
 
 
-def _usage(usage: Json) -> Usage:
+def _parse_usage(usage: Json) -> Usage:
     details: Json = usage.get("prompt_tokens_details") or {}
     # DeepSeek names the cached part at the top level.
     cached = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0
     prompt = usage.get("prompt_tokens") or 0
     # The cached part belongs to the prompt; where it is larger, the server counts only what it read anew.
     return Usage(prompt + cached if cached > prompt else prompt, usage.get("completion_tokens") or 0, cached)
-
-
-def _client(endpoint: Endpoint, http: Any) -> AsyncOpenAI:
-    client = AsyncOpenAI(api_key=endpoint.key, base_url=endpoint.base_url, http_client=http, max_retries=0)
-    if endpoint.base_url != PRESETS["openai"].base_url:
-        # Read from OPENAI_ORG_ID and OPENAI_PROJECT_ID, and nobody else's business.
-        client.organization = client.project = None
-    return client
-
-
-if TYPE_CHECKING:
-    _CONFORMS: type[ChatProvider] = OpenAIProvider

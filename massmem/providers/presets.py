@@ -2,37 +2,47 @@
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import urlsplit
 
 from massmem.config.models import BackendConfig, BackendType
-from massmem.errors import ConfigError, MissingKeyError
+from massmem.core.errors import ConfigError, MissingKeyError
 
 Kind = Literal["openai", "anthropic", "local", "scripted"]
+CompletionLimit = Literal["max_tokens", "max_completion_tokens"]
+"""The name of the field that bounds the reply."""
 
-# Sent where a client library insists on a key and the server on this machine does not.
 NO_KEY = "no-key"
+"""Sent where an SDK insists on a key and the server on this machine does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a model can do."""
+
+    tools: bool = True
+    """It can call the tools of a request. Without this ability, send `ChatRequest.schema` instead of tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """kind: the adapter. key_variables: environment variables that may hold the key, the first that is set wins.
-
-    url_variable: environment variable that replaces base_url. default_model: empty where a model must be named.
-    completion_limit: the name of the field that bounds the reply. ends_with_user: a conversation must not end with the
-    assistant (see ending.py).
-    """
+    """What massmem knows of a backend type."""
 
     kind: Kind
+    """The adapter."""
     base_url: str = ""
     key_variables: tuple[str, ...] = ()
+    """Environment variables that may hold the key; the first that is set wins."""
     needs_key: bool = True
     url_variable: str = ""
+    """Environment variable that replaces base_url."""
     default_model: str = ""
-    native_tools: bool = True
-    completion_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """Empty where a model must be named."""
+    abilities: Abilities = field(default_factory=Abilities)
+    completion_limit: CompletionLimit = "max_tokens"
     ends_with_user: bool = True
+    """A conversation must not end with the assistant (see base.end_with_user)."""
 
 
 PRESETS: dict[BackendType, Preset] = {
@@ -69,25 +79,26 @@ PRESETS: dict[BackendType, Preset] = {
     "llamacpp": Preset(
         "openai", "http://localhost:8080/v1", ("LLAMA_API_KEY",), needs_key=False, default_model="default"
     ),
-    "local": Preset("local", needs_key=False, native_tools=False),
+    "local": Preset("local", needs_key=False, abilities=Abilities(tools=False)),
     "scripted": Preset("scripted", needs_key=False),
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where and as whom a backend's requests go. loopback: the server is on this machine."""
+    """Where and with which key a backend's requests go."""
 
     base_url: str
     key: str = field(repr=False)
     model: str
     loopback: bool
-    native_tools: bool
-    completion_limit: Literal["max_tokens", "max_completion_tokens"]
+    """The server is on this machine."""
+    abilities: Abilities
+    completion_limit: CompletionLimit
 
 
 def check_key(backend: BackendConfig, environ: Mapping[str, str]) -> None:
-    """Say at once, without loading any library, when `backend` cannot be used as configured.
+    """Check at once, without loading any library, that `backend` has what it needs for a request.
 
     Raises:
         MissingKeyError: the endpoint needs a key and neither the configuration nor `environ` has one.
@@ -98,51 +109,61 @@ def check_key(backend: BackendConfig, environ: Mapping[str, str]) -> None:
 
 
 def resolve(backend: BackendConfig, environ: Mapping[str, str]) -> Endpoint:
-    """The endpoint of a backend that is reached over HTTP. Raises as check_key does."""
+    """Return the endpoint of a backend that is reached over HTTP. Raises as check_key does."""
     preset = PRESETS[backend.type]
-    base_url = address(backend, environ)
+    base_url = find_base_url(backend, environ)
     loopback = is_loopback(base_url)
-    key = _key(backend, preset, environ, required=preset.needs_key and not loopback)
+    key = _find_key(backend, preset, environ, required=preset.needs_key and not loopback)
+    model = backend.model or preset.default_model
+    if not model:
+        raise ConfigError([f"backend.model: name the model to use with {backend.type!r}"])
     # Compatible servers know max_tokens; only OpenAI's own newer models insist on the other name.
-    own = base_url == preset.base_url or backend.type == "azure_openai"
+    is_own = base_url == preset.base_url or backend.type == "azure_openai"
     return Endpoint(
         base_url=base_url,
         key=key,
-        model=_model(backend, preset),
+        model=model,
         loopback=loopback,
-        native_tools=preset.native_tools if backend.tools is None else backend.tools,
-        completion_limit=preset.completion_limit if own else "max_tokens",
+        abilities=preset.abilities if backend.tools is None else replace(preset.abilities, tools=backend.tools),
+        completion_limit=preset.completion_limit if is_own else "max_tokens",
     )
 
 
-def address(backend: BackendConfig, environ: Mapping[str, str]) -> str:
-    """Where a backend is that is reached over HTTP; no key is needed. Raises ConfigError: it is missing or wrong."""
+def find_base_url(backend: BackendConfig, environ: Mapping[str, str]) -> str:
+    """Return the address of a backend that is reached over HTTP; no key is needed.
+
+    Raises:
+        ConfigError: the address is missing or wrong.
+    """
     preset = PRESETS[backend.type]
-    named = backend.base_url or (environ.get(preset.url_variable) if preset.url_variable else None)
-    url = (named or preset.base_url).strip().rstrip("/")
+    configured = backend.base_url or (environ.get(preset.url_variable) if preset.url_variable else None)
+    url = (configured or preset.base_url).strip().rstrip("/")
     if not url:
         raise ConfigError(
             [f"backend.base_url: {backend.type!r} needs the address of your endpoint"],
             f"Set backend.base_url or {preset.url_variable}, e.g. https://NAME.openai.azure.com",
         )
     if not _is_http_url(url):
-        raise ConfigError([f"backend.base_url: {_shown(url)!r} is not an http:// or https:// address"])
+        without_password = url[:200].rsplit("@", 1)[-1]
+        raise ConfigError([f"backend.base_url: {without_password!r} is not an http:// or https:// address"])
     if backend.type == "azure_openai" and not url.endswith("/openai/v1"):
         url = f"{url.removesuffix('/openai')}/openai/v1"
     return url
 
 
-def _model(backend: BackendConfig, preset: Preset) -> str:
-    model = backend.model or preset.default_model
-    if not model:
-        raise ConfigError([f"backend.model: name the model to use with {backend.type!r}"])
-    return model
+def is_loopback(url: str) -> bool:
+    """Whether the address is of this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
-def _key(backend: BackendConfig, preset: Preset, environ: Mapping[str, str], *, required: bool) -> str:
-    configured = backend.api_key.get_secret_value() if backend.api_key else ""
-    found = (value for name in preset.key_variables if (value := environ.get(name, "").strip()))
-    key = configured.strip() or next(found, "")
+def _find_key(backend: BackendConfig, preset: Preset, environ: Mapping[str, str], *, required: bool) -> str:
+    configured = backend.api_key.get_secret_value().strip() if backend.api_key else ""
+    from_environ = (value for name in preset.key_variables if (value := environ.get(name, "").strip()))
+    key = configured or next(from_environ, "")
     variable = preset.key_variables[0]
     if not key and required:
         raise MissingKeyError(
@@ -164,17 +185,3 @@ def _is_http_url(url: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.hostname) and " " not in url
-
-
-def is_loopback(url: str) -> bool:
-    """The address is of this machine."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
-
-
-def _shown(url: str) -> str:
-    """The address without a user:password part, which may be a secret."""
-    return url[:200].rsplit("@", 1)[-1]

@@ -9,37 +9,40 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
-from massmem.errors import ProviderError
-from massmem.replies import Chunk, FinishChunk, RetryChunk, TextChunk
+from massmem.core.errors import ProviderError
+from massmem.core.messages import Chunk, FinishChunk, RetryChunk, TextChunk
+from massmem.providers.pricing import Price
 
 _WINDOW = 60.0
+"""Seconds that a budget looks back."""
 _FREE_RETRIES = 10
 _RETRY_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Seconds throughout. longest_wait: a server that asks for more is not waited for."""
+    """How often one request is retried, and how long to wait. All times are seconds."""
 
     max_retries: int = 3
     base: float = 0.5
+    """The longest wait before the first retry; it doubles with each further one."""
     cap: float = 30.0
+    """The longest wait that massmem chooses."""
     longest_wait: float = 60.0
+    """A server that asks for more is not waited for."""
 
-    def delay(self, retry: int, asked: float | None, jitter: float) -> float:
-        """How long to wait before the retry-th retry (from 1). asked: Retry-After. jitter: random in [0, 1).
+    def delay(self, retry: int, retry_after: float | None, jitter: float) -> float:
+        """Return the seconds to wait before the retry-th retry (from 1).
 
-        A server's wish is a lower bound; up to a tenth is added so that agents refused together do not come back
-        together.
+        retry_after: what the server asks for; it is a lower bound, and up to a tenth is added so that agents that were
+        refused together do not come back together. jitter: random in [0, 1).
         """
-        if asked is not None:
-            return asked * (1 + 0.1 * jitter)
+        if retry_after is not None:
+            return retry_after * (1 + 0.1 * jitter)
         return jitter * min(self.cap, self.base * 2.0 ** min(retry - 1, 30))
 
 
@@ -53,17 +56,18 @@ class RetryBudget:
 
     def count_request(self) -> None:
         """Note a first attempt."""
-        self._requests.append(self._now())
+        self._requests.append(self._drop_old())
 
     def take(self) -> bool:
-        """Use up one retry; False when none is left."""
-        now = self._now()
+        """Use up one retry; return False when none is left."""
+        now = self._drop_old()
         if len(self._retries) >= _FREE_RETRIES + math.floor(_RETRY_SHARE * len(self._requests)):
             return False
         self._retries.append(now)
         return True
 
-    def _now(self) -> float:
+    def _drop_old(self) -> float:
+        """Forget what is older than the window; return the time."""
         now = self._clock()
         for times in (self._requests, self._retries):
             while times and times[0] <= now - _WINDOW:
@@ -73,17 +77,19 @@ class RetryBudget:
 
 @dataclass(frozen=True, slots=True)
 class Retrier:
-    """Streams a request, again and again while that makes sense. The last two fields are the outside world."""
+    """Streams a request, with retries while they make sense."""
 
     policy: RetryPolicy
     budget: RetryBudget
+    price: Price = field(default_factory=Price)
     jitter: Callable[[], float] = random.random
     sleep: Callable[[float], Awaitable[None]] = field(default=asyncio.sleep)
 
     async def stream(self, attempt: Callable[[], AsyncGenerator[Chunk, None]]) -> AsyncGenerator[Chunk, None]:
-        """Yield the chunks of attempt(); when it fails and may pass, a RetryChunk, and then those of another one.
+        """Yield the chunks of attempt(); after a transient failure a RetryChunk, and then those of another attempt.
 
-        An attempt may itself announce a further request by a RetryChunk. The FinishChunk's usage counts all requests.
+        An attempt may itself announce a further request by a RetryChunk. The usage in the FinishChunk counts all
+        requests and has their cost.
 
         Raises:
             ProviderError: the last attempt's, with the text that it had streamed as `partial`.
@@ -104,7 +110,8 @@ class Retrier:
                                 requests += 1
                                 yield replace(chunk, attempt=requests)
                             case FinishChunk():
-                                yield replace(chunk, usage=replace(chunk.usage, requests=requests))
+                                usage = replace(chunk.usage, requests=requests)
+                                yield FinishChunk(chunk.reason, self.price.add_cost(usage))
                             case _:
                                 yield chunk
                 return
@@ -117,52 +124,20 @@ class Retrier:
             await self.sleep(delay)
 
     def _next_delay(self, failure: ProviderError, retry: int) -> float:
-        """Seconds until the next attempt. Raises `failure`, saying why there is none."""
+        """Return the seconds until the next attempt. Raises `failure`, with the reason, when there is none."""
         if not failure.retryable or self.policy.max_retries == 0:
             raise failure
         if retry > self.policy.max_retries:
-            raise _explained(failure, f"Tried {retry} times.") from failure
-        asked = failure.retry_after
-        if asked is not None and asked > self.policy.longest_wait:
-            raise _explained(failure, f"The server asks to wait {asked:.0f} s; not waited for.") from failure
+            raise _add_reason(failure, f"Tried {retry} times.") from failure
+        wait = failure.retry_after
+        if wait is not None and wait > self.policy.longest_wait:
+            raise _add_reason(failure, f"The server asks to wait {wait:.0f} s; not waited for.") from failure
         if not self.budget.take():
             reason = "Not tried again: too many requests to this endpoint failed in the last minute."
-            raise _explained(failure, reason) from failure
-        return self.policy.delay(retry, asked, self.jitter())
+            raise _add_reason(failure, reason) from failure
+        return self.policy.delay(retry, wait, self.jitter())
 
 
-def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Seconds that a server asks to wait, from `retry-after-ms` or `retry-after` (seconds or an HTTP date).
-
-    headers: with lower-case names, or a mapping that ignores case. None when it does not say, or says nonsense.
-    """
-    milliseconds = _number(headers.get("retry-after-ms"))
-    if milliseconds is not None:
-        return milliseconds / 1000
-    value = headers.get("retry-after")
-    seconds = _number(value)
-    if seconds is not None or value is None:
-        return seconds
-    return _seconds_until(value, now or datetime.now(UTC))
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        value = float(text or "")
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and value >= 0 else None
-
-
-def _seconds_until(text: str, now: datetime) -> float | None:
-    try:
-        when = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    when = when if when.tzinfo else when.replace(tzinfo=UTC)
-    return max(0.0, (when - now).total_seconds())
-
-
-def _explained(failure: ProviderError, reason: str) -> ProviderError:
+def _add_reason(failure: ProviderError, reason: str) -> ProviderError:
     message = f"{failure.message.rstrip('. ')}. {reason}"
     return type(failure)(message, failure.hint, partial=failure.partial, retry_after=failure.retry_after)

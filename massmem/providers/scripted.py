@@ -1,17 +1,18 @@
-"""A model that says what its script says: for trying massmem without a key, for tests and for benchmarks."""
+"""A model that replies as its script says: for trying massmem without a key, for tests and for benchmarks."""
 
 import asyncio
 import json
+import os
 import re
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from massmem.config.models import BackendConfig
-from massmem.errors import (
+from massmem.core.errors import (
     AuthenticationError,
     ConfigError,
     ContentRefused,
@@ -25,13 +26,21 @@ from massmem.errors import (
     RateLimited,
     StreamInterrupted,
 )
-from massmem.messages import ChatRequest, Purpose, ToolCall, Usage
-from massmem.prompts import parse_candidates, parse_given, parse_results
+from massmem.core.messages import (
+    ChatRequest,
+    Chunk,
+    FinishChunk,
+    Purpose,
+    ReasoningChunk,
+    TextChunk,
+    ToolCall,
+    ToolCallChunk,
+    Usage,
+)
+from massmem.core.prompts import parse_candidates, parse_param_values, parse_tool_results
+from massmem.providers.base import Abilities, ProviderFactory
+from massmem.providers.pricing import price_of
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
-from massmem.replies import Chunk, FinishChunk, ReasoningChunk, TextChunk, ToolCallChunk
-
-if TYPE_CHECKING:
-    from massmem.providers.base import ChatProvider
 
 ErrorName = Literal[
     "rate_limit", "unavailable", "timeout", "connection", "overflow", "auth", "model_not_found", "refused",
@@ -51,18 +60,21 @@ _ERRORS: Mapping[ErrorName, type[ProviderError]] = {
     "malformed": MalformedResponse,
 }
 
-_ACTIONS = ("vote", "new_answer", "ask_user")
+_WORKFLOW_TOOLS = ("vote", "new_answer", "ask_user")
+_OWN_ANSWER = re.compile(r"Answer ([A-Z]+) is yours")
+_ANY_PARAM_MAY_BE_ASKED = ("something that only this user knows", "if something is missing")
+"""In prompts for models without tools."""
 
 _BYTES_PER_TOKEN = 4
-_OWN_ANSWER = re.compile(r"Answer ([A-Z]+) is yours")
 
 
 class ScriptedCall(BaseModel):
-    """A call of a tool: its name, also without the server's, and its arguments."""
+    """A call of a tool."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tool: str
+    """Its name, with or without the server's."""
     arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
@@ -72,9 +84,9 @@ class ScriptedReply(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     text: str | None = None
-    """What is said."""
+    """The text of the reply."""
     reasoning: str = ""
-    """What is thought before."""
+    """Reasoning that is streamed before the text."""
     vote: str | None = None
     """The label to vote for: A, B, ..., or first, or last."""
     vote_for: str | None = None
@@ -84,10 +96,10 @@ class ScriptedReply(BaseModel):
     new_answer: str | None = None
     """A better answer instead of a vote."""
     ask: str | None = None
-    """Ask the user for this param while that is offered, then say `text`; {NAME} in it stands for what was given."""
+    """Ask the user for this param while that is allowed, then reply with `text`; {NAME} in it stands for the value."""
     call: tuple[ScriptedCall, ...] = ()
     """Call tools, all at once, while any are offered; the next reply of the list follows. In `text` of a reply {result}
-    stands for what the tools gave back last."""
+    stands for the last results."""
     ask_prompt: str = "What is it?"
     """The question to the user."""
     raw: str | None = None
@@ -103,7 +115,7 @@ class ScriptedReply(BaseModel):
 
     @field_validator("call", mode="before")
     @classmethod
-    def _as_calls(cls, value: object) -> object:
+    def _to_calls(cls, value: object) -> object:
         return [cast("object", value)] if isinstance(value, Mapping) else value
 
 
@@ -121,39 +133,25 @@ class ScriptConfig(BaseModel):
     context_window: int = Field(default=0, ge=0)
     """Tokens (characters / 4) above which a prompt is refused; 0: never."""
     answer: tuple[ScriptedReply, ...] = ()
-    """Replies to a question; left out: `Answer of <agent>.`"""
+    """Replies to a question; by default `Answer of <agent>.`"""
     vote: tuple[ScriptedReply, ...] = ()
-    """Replies in voting rounds; left out: a vote for the first candidate."""
+    """Replies in voting rounds; by default a vote for the first candidate."""
     present: tuple[ScriptedReply, ...] = ()
-    """Final answers; left out: the winning answer again."""
+    """Final answers; by default the winning answer again."""
     summary: tuple[ScriptedReply, ...] = ()
-    """Summaries of old messages; left out: how many there were."""
+    """Summaries of old messages; by default their number."""
     extract: tuple[ScriptedReply, ...] = ()
-    """Extracted facts; left out: none."""
+    """Extracted facts; by default none."""
 
     @field_validator("answer", "vote", "present", "summary", "extract", mode="before")
     @classmethod
-    def _as_replies(cls, value: object, info: Any) -> object:
-        plain = "vote" if info.field_name == "vote" else "text"
+    def _to_replies(cls, value: object, info: Any) -> object:
+        string_field = "vote" if info.field_name == "vote" else "text"
         replies = cast("Sequence[object]", value) if isinstance(value, list | tuple) else [value]
-        return tuple({plain: reply} if isinstance(reply, str) else reply for reply in replies)
+        return tuple({string_field: reply} if isinstance(reply, str) else reply for reply in replies)
 
 
-class ScriptedClients:
-    """Opens scripted providers; each goes through its own script."""
-
-    def __init__(self) -> None:
-        self._budget = RetryBudget()
-
-    def open(self, backend: BackendConfig) -> "ScriptedProvider":
-        """Raises ConfigError when the script has a mistake."""
-        return ScriptedProvider(backend, read_script(backend.script or {}), self._budget)
-
-    async def close(self) -> None:
-        """Nothing is held open."""
-
-
-def read_script(script: Mapping[str, Any]) -> ScriptConfig:
+def parse_script(script: Mapping[str, Any]) -> ScriptConfig:
     """Check a script. Raises ConfigError with one line for each mistake."""
     try:
         return ScriptConfig.model_validate(dict(script))
@@ -162,119 +160,123 @@ def read_script(script: Mapping[str, Any]) -> ScriptConfig:
         raise ConfigError(problems) from e
 
 
+class ScriptedFactory(ProviderFactory):
+    """Opens scripted providers; each goes through its own script."""
+
+    def __init__(self) -> None:
+        self._budget = RetryBudget()
+
+    def open(self, backend: BackendConfig) -> "ScriptedProvider":
+        """Return a provider. Raises ConfigError when the script has a mistake."""
+        return ScriptedProvider(backend, parse_script(backend.script or {}), self._budget)
+
+    async def close(self) -> None:
+        """Do nothing: there are no connections."""
+
+
 class ScriptedProvider:
-    """Replies in the order of the script, one position for each purpose; a retried request gets the next reply."""
+    """Replies in the order of the script, with one position per purpose; a retried request gets the next reply."""
 
     def __init__(self, backend: BackendConfig, script: ScriptConfig, budget: RetryBudget) -> None:
-        self._native_tools = backend.tools is not False
+        self.abilities = Abilities(tools=backend.tools is not False)
+        self.price = price_of(backend, os.environ)
         self._script = script
-        self._retrier = Retrier(RetryPolicy(backend.max_retries), budget)
+        self._retrier = Retrier(RetryPolicy(backend.max_retries), budget, self.price)
         self._positions: dict[Purpose, int] = {}
-
-    @property
-    def native_tools(self) -> bool:
-        return self._native_tools
 
     def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         return self._retrier.stream(lambda: self._attempt(request))
 
     async def count_prompt(self, request: ChatRequest) -> int | None:
-        return _tokens(_prompt(request))
+        return _count_tokens(_prompt_text(request))
 
     async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         started = time.monotonic()
-        reply = self._next(request)
-        prompt = _tokens(_prompt(request))
+        reply = self._take_reply(request)
+        prompt_tokens = _count_tokens(_prompt_text(request))
         chunks = list(self._chunks(reply, request))
+        # The latency includes the work above, so that a benchmark measures massmem and not the script.
         await asyncio.sleep(max(0.0, self._script.latency + reply.delay - (time.monotonic() - started)))
-        self._check_window(prompt)
+        self._check_window(prompt_tokens)
         for number, chunk in enumerate(chunks):
             if number and self._script.chunk_delay:
                 await asyncio.sleep(self._script.chunk_delay)
             yield chunk
         if reply.error:
-            raise _failure(reply)
-        yield self._finish(reply, chunks, prompt)
+            raise _scripted_error(reply)
+        yield _finish(reply, chunks, prompt_tokens)
 
-    def _next(self, request: ChatRequest) -> ScriptedReply:
+    def _take_reply(self, request: ChatRequest) -> ScriptedReply:
         replies: tuple[ScriptedReply, ...] = getattr(self._script, request.purpose)
         if not replies:
-            return _DEFAULTS[request.purpose](request)
+            return _DEFAULT_REPLIES[request.purpose](request)
         position = self._positions.get(request.purpose, 0)
-        if _decides(request) and not replies[min(position, len(replies) - 1)].call:
+        reply = replies[min(position, len(replies) - 1)]
+        if _asks_for_decision(request) and not reply.call:
             return ScriptedReply(raw='{"action": "answer_now"}')
         self._positions[request.purpose] = position + 1
-        return replies[min(position, len(replies) - 1)]
+        return reply
 
-    def _check_window(self, prompt: int) -> None:
+    def _check_window(self, prompt_tokens: int) -> None:
         window = self._script.context_window
-        if window and prompt > window:
-            message = f"scripted: prompt is too long: {prompt} tokens > {window} maximum"
-            raise ContextOverflow(message, prompt_tokens=prompt, window=window)
+        if window and prompt_tokens > window:
+            message = f"scripted: prompt is too long: {prompt_tokens} tokens > {window} maximum"
+            raise ContextOverflow(message, prompt_tokens=prompt_tokens, window=window)
 
     def _chunks(self, reply: ScriptedReply, request: ChatRequest) -> Iterator[Chunk]:
         if reply.reasoning:
-            yield from map(ReasoningChunk, self._pieces(reply.reasoning))
-        text, calls = _said(reply, request)
-        yield from map(TextChunk, self._pieces(text))
+            yield from map(ReasoningChunk, self._split(reply.reasoning))
+        text, calls = _render(reply, request)
+        yield from map(TextChunk, self._split(text))
         yield from map(ToolCallChunk, calls)
 
-    def _pieces(self, text: str) -> Iterator[str]:
+    def _split(self, text: str) -> Iterator[str]:
         size = self._script.chunk_size or max(len(text), 1)
         return (text[i : i + size] for i in range(0, len(text), size))
 
-    def _finish(self, reply: ScriptedReply, chunks: Sequence[Chunk], prompt: int) -> FinishChunk:
-        if reply.finish == "none":
-            raise StreamInterrupted("scripted: the stream ended without a finish reason")
-        calls = any(isinstance(chunk, ToolCallChunk) for chunk in chunks)
-        reason = "tool_calls" if calls and reply.finish == "stop" else reply.finish
-        return FinishChunk(reason, Usage(prompt, _tokens("".join(map(_content, chunks)))))
+
+def _finish(reply: ScriptedReply, chunks: Sequence[Chunk], prompt_tokens: int) -> FinishChunk:
+    if reply.finish == "none":
+        raise StreamInterrupted("scripted: the stream ended without a finish reason")
+    calls = any(isinstance(chunk, ToolCallChunk) for chunk in chunks)
+    reason = "tool_calls" if calls and reply.finish == "stop" else reply.finish
+    return FinishChunk(reason, Usage(prompt_tokens, _count_tokens("".join(map(_chunk_text, chunks)))))
 
 
-def _said(reply: ScriptedReply, request: ChatRequest) -> tuple[str, list[ToolCall]]:
-    """The text and the tool calls of a reply, in the form that the request asks for."""
-    if reply.call and (offered := _offered(request)):
-        return _calling(reply, offered, native=bool(request.tools))
-    action = _action(reply, request)
+def _scripted_error(reply: ScriptedReply) -> ProviderError:
+    kind = _ERRORS[cast("ErrorName", reply.error)]
+    message = f"scripted: {reply.error}"
+    return kind(message) if issubclass(kind, ContextOverflow) else kind(message, retry_after=reply.retry_after)
+
+
+def _render(reply: ScriptedReply, request: ChatRequest) -> tuple[str, list[ToolCall]]:
+    """Return the text and the tool calls of a reply, in the form that the request asks for."""
+    if reply.call and (offered := _offered_tools(request)):
+        return _render_calls(reply, offered, native=bool(request.tools))
+    action = _action_of(reply, request)
     if action is None:
-        return reply.raw if reply.raw is not None else _filled(reply.text or "", request), []
+        return reply.raw if reply.raw is not None else _fill_in(reply.text or "", request), []
     name, arguments = action
     if request.tools:
-        raw = reply.raw if reply.raw is not None else _json(arguments)
+        raw = reply.raw if reply.raw is not None else _to_json(arguments)
         return reply.text or "", [ToolCall("call_scripted", name, raw)]
     content = {"reason": reply.reason, "action": name, **arguments}
-    return reply.raw if reply.raw is not None else _json(content), []
+    return reply.raw if reply.raw is not None else _to_json(content), []
 
 
-def _calling(reply: ScriptedReply, offered: Sequence[str], *, native: bool) -> tuple[str, list[ToolCall]]:
-    calls = [
-        ToolCall(f"call_{i}", _named(call.tool, offered), reply.raw if reply.raw is not None else _json(call.arguments))
-        for i, call in enumerate(reply.call)
-    ]
+def _render_calls(reply: ScriptedReply, offered: Sequence[str], *, native: bool) -> tuple[str, list[ToolCall]]:
+    calls: list[ToolCall] = []
+    for number, call in enumerate(reply.call):
+        full_name = next((name for name in offered if name == call.tool or name.endswith(f"__{call.tool}")), call.tool)
+        arguments = reply.raw if reply.raw is not None else _to_json(call.arguments)
+        calls.append(ToolCall(f"call_{number}", full_name, arguments))
     if native:
         return reply.text or "", calls
     return f'{{"action": "{calls[0].name}", "arguments": {calls[0].arguments}}}', []
 
 
-def _named(tool: str, offered: Sequence[str]) -> str:
-    return next((name for name in offered if name == tool or name.endswith(f"__{tool}")), tool)
-
-
-def _offered(request: ChatRequest) -> list[str]:
-    """Names of the tools that may be called, those of the workflow apart."""
-    if request.closed:
-        return []
-    options = request.schema.get("anyOf", ()) if request.schema else ()
-    written = [option["properties"]["action"]["const"] for option in options if "arguments" in option["properties"]]
-    return [tool.name for tool in request.tools if tool.name not in _ACTIONS] + written
-
-
-def _decides(request: ChatRequest) -> bool:
-    """The request asks a model without tool calls whether it needs one before it answers."""
-    return request.purpose == "answer" and request.schema is not None
-
-
-def _action(reply: ScriptedReply, request: ChatRequest) -> tuple[str, dict[str, str]] | None:
+def _action_of(reply: ScriptedReply, request: ChatRequest) -> tuple[str, dict[str, str]] | None:
+    """Return the workflow action of a reply with its arguments, None when the reply is text."""
     if reply.ask is not None and _may_ask(reply.ask, request):
         return "ask_user", {"param": reply.ask, "prompt": reply.ask_prompt}
     if not request.tools and request.schema is None:
@@ -282,32 +284,12 @@ def _action(reply: ScriptedReply, request: ChatRequest) -> tuple[str, dict[str, 
     if reply.new_answer is not None:
         return "new_answer", {"content": reply.new_answer}
     if reply.vote is not None or reply.vote_for is not None:
-        return "vote", {"reason": reply.reason, "choice": _choice(reply, request)}
+        return "vote", {"reason": reply.reason, "choice": _choose(reply, request)}
     return None
 
 
-def _may_ask(param: str, request: ChatRequest) -> bool:
-    """The request offers to ask the user for it: by the tool, or in words."""
-    if request.tools:
-        offered = next(
-            (tool.parameters["properties"]["param"] for tool in request.tools if tool.name == "ask_user"), None
-        )
-        return offered is not None and param in offered.get("enum", (param,))
-    said = next((m.content for m in reversed(request.messages) if '"ask_user"' in m.content), "")
-    free = ("something that only this user knows", "if something is missing")
-    return f"{param} (" in said or any(words in said for words in free)
-
-
-def _filled(text: str, request: ChatRequest) -> str:
-    for name, value in parse_given(request.messages[-1].content if request.messages else "").items():
-        text = text.replace(f"{{{name}}}", value)
-    if "{result}" not in text:
-        return text
-    new = list(takewhile(lambda message: message.role != "assistant", reversed(request.messages)))
-    return text.replace("{result}", "\n".join(r for message in reversed(new) for r in parse_results(message.content)))
-
-
-def _choice(reply: ScriptedReply, request: ChatRequest) -> str:
+def _choose(reply: ScriptedReply, request: ChatRequest) -> str:
+    """Return the label to vote for."""
     if reply.vote_for is not None:
         matching = (label for label, text in _candidates(request).items() if reply.vote_for in text)
         return next(matching, f"no candidate contains {reply.vote_for!r}")
@@ -321,50 +303,78 @@ def _choice(reply: ScriptedReply, request: ChatRequest) -> str:
             return reply.vote or ""
 
 
+def _fill_in(text: str, request: ChatRequest) -> str:
+    """Replace {NAME} by the values of params and {result} by the results since the model's last message."""
+    for name, value in parse_param_values(request.messages[-1].content if request.messages else "").items():
+        text = text.replace(f"{{{name}}}", value)
+    if "{result}" not in text:
+        return text
+    newest_first = list(takewhile(lambda message: message.role != "assistant", reversed(request.messages)))
+    results = [result for message in reversed(newest_first) for result in parse_tool_results(message.content)]
+    return text.replace("{result}", "\n".join(results))
+
+
+def _offered_tools(request: ChatRequest) -> list[str]:
+    """Return the names of the tools that may be called, without those of the workflow."""
+    if request.tool_choice == "none":
+        return []
+    options = request.schema.get("anyOf", ()) if request.schema else ()
+    in_schema = [option["properties"]["action"]["const"] for option in options if "arguments" in option["properties"]]
+    return [tool.name for tool in request.tools if tool.name not in _WORKFLOW_TOOLS] + in_schema
+
+
+def _asks_for_decision(request: ChatRequest) -> bool:
+    """Whether the request asks a model without tool calls if it needs one before it answers."""
+    return request.purpose == "answer" and request.schema is not None
+
+
+def _may_ask(param: str, request: ChatRequest) -> bool:
+    """Whether the request allows to ask the user for the param: by a tool, or in its text."""
+    if request.tools:
+        tool = next((tool for tool in request.tools if tool.name == "ask_user"), None)
+        return tool is not None and param in tool.parameters["properties"]["param"].get("enum", (param,))
+    prompt = next((m.content for m in reversed(request.messages) if '"ask_user"' in m.content), "")
+    return f"{param} (" in prompt or any(words in prompt for words in _ANY_PARAM_MAY_BE_ASKED)
+
+
 def _candidates(request: ChatRequest) -> dict[str, str]:
-    """label -> answer, from the newest message that shows answers."""
-    shown = (parse_candidates(m.content) for m in reversed(request.messages) if m.role == "user")
-    return next((found for found in shown if found), dict[str, str]())
+    """Return the answers by their labels, from the newest message that shows answers."""
+    newest_first = (parse_candidates(m.content) for m in reversed(request.messages) if m.role == "user")
+    return next((candidates for candidates in newest_first if candidates), dict[str, str]())
 
 
 def _labels(request: ChatRequest) -> list[str]:
-    """The labels that the vote tool, or the schema, allows."""
+    """Return the labels that the vote tool, or the schema, allows."""
     schemas = [t.parameters for t in request.tools] + ([request.schema] if request.schema else [])
     options = [option for schema in schemas for option in (schema, *schema.get("anyOf", ()))]
     enums = (o.get("properties", {}).get("choice", {}).get("enum") for o in options)
     return next((list(enum) for enum in enums if enum), list[str]())
 
 
-def _default_present(request: ChatRequest) -> ScriptedReply:
+def _default_presentation(request: ChatRequest) -> ScriptedReply:
     candidates = _candidates(request)
-    own = next((found[1] for m in reversed(request.messages) if (found := _OWN_ANSWER.search(m.content))), "")
-    return ScriptedReply(text=candidates.get(own) or next(iter(candidates.values()), f"Answer of {request.agent_id}."))
+    label = next((m[1] for message in reversed(request.messages) if (m := _OWN_ANSWER.search(message.content))), "")
+    return ScriptedReply(
+        text=candidates.get(label) or next(iter(candidates.values()), f"Answer of {request.agent_id}.")
+    )
 
 
-_DEFAULTS: Mapping[Purpose, Callable[[ChatRequest], ScriptedReply]] = {
+_DEFAULT_REPLIES: Mapping[Purpose, Callable[[ChatRequest], ScriptedReply]] = {
     "answer": lambda request: ScriptedReply(text=f"Answer of {request.agent_id}."),
     "vote": lambda _: ScriptedReply(vote="first"),
-    "present": _default_present,
+    "present": _default_presentation,
     "summary": lambda request: ScriptedReply(text=f"Summary of {len(request.messages)} messages."),
     "extract": lambda _: ScriptedReply(text="[]"),
 }
 
 
-def _failure(reply: ScriptedReply) -> ProviderError:
-    kind = _ERRORS[cast("ErrorName", reply.error)]
-    message = f"scripted: {reply.error}"
-    if issubclass(kind, ContextOverflow):
-        return kind(message)
-    return kind(message, retry_after=reply.retry_after)
+def _prompt_text(request: ChatRequest) -> str:
+    messages = [m.content + "".join(c.arguments for c in m.tool_calls) for m in request.messages]
+    tools = [t.name + t.description + _to_json(t.parameters) for t in request.tools]
+    return "".join((*messages, *tools, _to_json(request.schema) if request.schema else ""))
 
 
-def _prompt(request: ChatRequest) -> str:
-    said = [m.content + "".join(c.arguments for c in m.tool_calls) for m in request.messages]
-    tools = [t.name + t.description + _json(t.parameters) for t in request.tools]
-    return "".join((*said, *tools, _json(request.schema) if request.schema else ""))
-
-
-def _content(chunk: Chunk) -> str:
+def _chunk_text(chunk: Chunk) -> str:
     match chunk:
         case TextChunk(text) | ReasoningChunk(text):
             return text
@@ -374,13 +384,9 @@ def _content(chunk: Chunk) -> str:
             return ""
 
 
-def _tokens(text: str) -> int:
+def _count_tokens(text: str) -> int:
     return -(-len(text.encode("utf-8", "surrogatepass")) // _BYTES_PER_TOKEN)
 
 
-def _json(value: Mapping[str, Any]) -> str:
+def _to_json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-if TYPE_CHECKING:
-    _CONFORMS: type[ChatProvider] = ScriptedProvider

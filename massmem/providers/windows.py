@@ -1,4 +1,7 @@
-"""How many tokens a backend's model reads: from the configuration, its server, or a table, in this order."""
+"""How many tokens a backend's model reads: from the configuration, its server, or the price list, in this order.
+
+And whether a server has cut a prompt to its context size instead of refusing it.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -6,30 +9,49 @@ from dataclasses import dataclass
 from typing import Literal
 
 from massmem.config.models import BackendConfig, BackendType
+from massmem.core.errors import PromptTruncated
 from massmem.providers.local import CONTEXT_WINDOW
 from massmem.providers.presets import Endpoint, resolve
-from massmem.providers.window_table import table_window
+from massmem.providers.price_list import find_listed_window
 
 ASSUMED_WINDOW = 128_000
-"""Of an unknown model: what most models that are served today read at least."""
+"""Tokens of an unknown model: what most models that are served today read at least."""
 
-_UNLOADED = 4_096
-"""Of a model that Ollama or LM Studio has not loaded yet: what both give one when nothing else is set.
+_UNLOADED_WINDOW = 4_096
+"""Tokens of a model that Ollama or LM Studio has not loaded yet: the default of both.
 
 Ollama gives more to machines with 24 GB of graphics memory; once the model runs the server says how much.
 """
 
+# Tokenizers differ. For one token that massmem counts (o200k_base, and a twentieth more) Qwen's needs 0.97 for prose,
+# 0.95 for code, 0.82 for Chinese, 0.78 for Japanese and, as the lowest of fourteen kinds of text, 0.64 for nothing but
+# emoji. A server that cuts keeps its window or half of it, and conversations grow: a cut that is missed at first is
+# noticed some turns later.
+_TRUNCATED_SHARE = 0.6
+_LEAST_MISSING = 300
+"""Tokens; below it, a chat template that words things differently could make the difference."""
+
+_WINDOW_SETTINGS: Mapping[BackendType, str] = {
+    "ollama": "num_ctx in its Modelfile, or OLLAMA_CONTEXT_LENGTH where `ollama serve` runs",
+    "llamacpp": "--ctx-size of llama-server (it is divided by --parallel)",
+    "lmstudio": "the context length that the model is loaded with",
+    "vllm": "--max-model-len",
+}
+_ANY_SETTING = "the context size of the server (Ollama: num_ctx or OLLAMA_CONTEXT_LENGTH; llama.cpp: --ctx-size)"
+
 
 @dataclass(frozen=True, slots=True)
 class ContextWindow:
-    """tokens: prompt and reply together. source: where that is known from; assumed: nobody said (ask again later)."""
+    """The context window of a model."""
 
     tokens: int
+    """Prompt and reply together."""
     source: Literal["config", "server", "table", "assumed"]
+    """Where the number is from; assumed: nobody said, so ask again later."""
 
 
-async def context_window(backend: BackendConfig, environ: Mapping[str, str]) -> ContextWindow:
-    """The window of a backend. Takes at most a few seconds: a server that cannot say in time is not needed.
+async def find_window(backend: BackendConfig, environ: Mapping[str, str]) -> ContextWindow:
+    """Return the window of a backend's model. Takes a few seconds at most: a slow server is not waited for.
 
     environ: where the endpoint and its key may be named, normally os.environ.
 
@@ -42,25 +64,45 @@ async def context_window(backend: BackendConfig, environ: Mapping[str, str]) -> 
         case "local":
             return ContextWindow(CONTEXT_WINDOW, "server")
         case "scripted":
-            named = (backend.script or {}).get("context_window")
-            named = named if isinstance(named, int) else 0
-            return ContextWindow(named, "config") if named else ContextWindow(ASSUMED_WINDOW, "assumed")
+            tokens = (backend.script or {}).get("context_window")
+            if isinstance(tokens, int) and tokens:
+                return ContextWindow(tokens, "config")
+            return ContextWindow(ASSUMED_WINDOW, "assumed")
         case _:
-            return await _served(backend, resolve(backend, environ))
+            return await _find_served_window(backend, resolve(backend, environ))
 
 
-async def _served(backend: BackendConfig, endpoint: Endpoint) -> ContextWindow:
-    ask = await asyncio.to_thread(_load_client)
-    if said := await ask(backend.type, endpoint):
-        return ContextWindow(said, "server")
+def is_truncated(estimated: int, reported: int) -> bool:
+    """Whether a server cut a prompt of `estimated` tokens (Buffer.at_least) that it counted as `reported`.
+
+    reported: with tokens from the cache, as Usage.prompt has them; 0 means that the server does not say.
+    """
+    return 0 < reported < estimated * _TRUNCATED_SHARE and estimated - reported >= _LEAST_MISSING
+
+
+def truncation_error(backend: BackendConfig, estimated: int, reported: int) -> PromptTruncated:
+    """Return the error for a prompt that was cut; its hint names the setting to raise."""
+    return PromptTruncated(
+        f"{backend.type} ({backend.model}) read {reported:,} of about {estimated:,} tokens: it cut the prompt to its "
+        "context size without saying so, and its reply does not count",
+        f"Raise {_WINDOW_SETTINGS.get(backend.type, _ANY_SETTING)}, or set backend.context_window to what it really "
+        "has.",
+    )
+
+
+async def _find_served_window(backend: BackendConfig, endpoint: Endpoint) -> ContextWindow:
+    ask_window = await asyncio.to_thread(_load_ask_window)
+    if tokens := await ask_window(backend.type, endpoint):
+        return ContextWindow(tokens, "server")
     if backend.type in ("ollama", "lmstudio"):
-        return ContextWindow(_UNLOADED, "assumed")
-    if known := table_window(endpoint.model):
-        return ContextWindow(known, "table")
+        return ContextWindow(_UNLOADED_WINDOW, "assumed")
+    if tokens := await asyncio.to_thread(find_listed_window, endpoint.model, endpoint.base_url):
+        return ContextWindow(tokens, "table")
     return ContextWindow(ASSUMED_WINDOW, "assumed")
 
 
-def _load_client() -> Callable[[BackendType, Endpoint], Awaitable[int | None]]:
-    from massmem.providers.window_server import asked_window
+def _load_ask_window() -> Callable[[BackendType, Endpoint], Awaitable[int | None]]:
+    """Import the HTTP client, which teams of local and scripted models do not need."""
+    from massmem.providers.model_list import ask_window
 
-    return asked_window
+    return ask_window

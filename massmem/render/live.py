@@ -1,17 +1,18 @@
-"""The live view: one line per agent on stderr while a turn runs, gone when it is over."""
+"""The live view: one line per agent on stderr while a turn runs, erased when it ends."""
 
 import textwrap
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from threading import Event as ThreadEvent
 from threading import Lock, Thread
-from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from massmem.events import (
+from massmem.core.display import format_dollars, make_printable, one_line
+from massmem.core.events import (
     AgentFailed,
     ContextCompressed,
     Event,
@@ -21,26 +22,17 @@ from massmem.events import (
     WinnerDecided,
     now,
 )
-from massmem.money import dollars
-from massmem.render.board import AgentState, Board
-from massmem.render.context import near_limit, share
-from massmem.render.figures import count, duration, plural
-from massmem.render.plain import describe, round_title
-from massmem.render.printable import one_line, printable
+from massmem.render import Renderer
+from massmem.render.plain import describe_event, format_round_title
 from massmem.render.screen import Screen
+from massmem.render.text import format_count, format_duration, format_window_share, is_near_limit, pluralize
+from massmem.render.turn_view import AgentView, TurnView
 
-if TYPE_CHECKING:
-    from massmem.render.base import Renderer
-
-_REFRESH_PER_SECOND = 8
+_FRAMES_PER_SECOND = 8
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_INTEREST = {"working": 0, "retrying": 1, "failed": 2, "waiting": 3, "voted": 4, "answered": 5, "asking": 6}
-_ID_WIDTH = 20
-_WIDE = 60
-_PREVIEW_LINES = 6
-_LEAST_AGENTS = 5
-_LEAST_SAID = 30
-"""Cells after the other columns; with fewer, memory's column gives way to what the agent says."""
+_PRIORITY = {"working": 0, "retrying": 1, "failed": 2, "waiting": 3, "voted": 4, "answered": 5, "asking": 6}
+"""Which agents are shown when there is no room for all: the lowest number first."""
+_MARKS = {"retrying": "↻", "failed": "✗", "waiting": "·", "voted": "✓", "answered": "✓", "asking": "?"}
 _STYLES = {
     "working": "cyan",
     "retrying": "yellow",
@@ -50,215 +42,208 @@ _STYLES = {
     "answered": "green",
     "asking": "yellow",
 }
+_WORK = {"answer": "answering", "vote": "voting", "present": "writing", None: "working"}
+_ID_WIDTH = 20
+_WIDE = 60
+_PREVIEW_LINES = 6
+_MIN_AGENT_LINES = 5
+_MIN_TEXT_WIDTH = 30
+"""With fewer cells left after the other columns, the column of recalled memories is left out."""
 
 
-class LiveRenderer:
-    """board: must have been fed each event before this is. console: a terminal on stderr.
+class LiveRenderer(Renderer):
+    """Draws the view on `console`, a terminal on stderr. `view` must have been fed each event first.
 
-    The view is drawn again and again from a thread of its own; it only reads the board.
+    A thread redraws it several times a second; it only reads the view.
     """
 
-    def __init__(self, board: Board, console: Console) -> None:
-        self._board = board
+    def __init__(self, view: TurnView, console: Console) -> None:
+        self._view = view
         self._console = console
         self._screen = Screen(console)
-        self._drawing = Lock()
-        self._over = ThreadEvent()
-        self._clock: Thread | None = None
+        self._screen_lock = Lock()
+        self._stopped = ThreadEvent()
+        self._redraw_thread: Thread | None = None
 
     def feed(self, event: Event) -> None:
-        if self._board.end is not None:
+        if self._view.outcome.end is not None:
             self.close()
-        elif self._clock is None:
+        elif self._redraw_thread is None:
             self._start()
         elif isinstance(event, RoundStarted | WinnerDecided):
-            self._draw()  # however short the next step is, it is seen
-        if isinstance(event, TurnCompleted) and self._board.winner is not None:
-            self._say(self._board.winner, "green")
+            self._draw()  # shows the step even when it is shorter than the redraw interval
+        if isinstance(event, TurnCompleted) and self._view.outcome.winner is not None:
+            self._print_above(self._view.outcome.winner, "green")
         if isinstance(event, AgentFailed | ContextCompressed | Notice | TurnCompleted):
-            self._say(event, "red" if isinstance(event, AgentFailed) else "dim")
+            self._print_above(event, "red" if isinstance(event, AgentFailed) else "dim")
 
     def close(self) -> None:
-        clock, self._clock = self._clock, None
-        if clock is not None:
-            self._over.set()
-            clock.join()
-            self._draw()  # what has just happened is seen, too
-        with self._drawing:
+        thread, self._redraw_thread = self._redraw_thread, None
+        if thread is not None:
+            self._stopped.set()
+            thread.join()
+            self._draw()  # shows the last events
+        with self._screen_lock:
             self._screen.clear()
 
     def _start(self) -> None:
-        self._over.clear()
+        self._stopped.clear()
         self._draw()
-        self._clock = Thread(target=self._run, name="live view", daemon=True)
-        self._clock.start()
+        self._redraw_thread = Thread(target=self._run, name="live view", daemon=True)
+        self._redraw_thread.start()
 
     def _run(self) -> None:
-        while not self._over.wait(1 / _REFRESH_PER_SECOND):
+        while not self._stopped.wait(1 / _FRAMES_PER_SECOND):
             self._draw()
 
     def _draw(self) -> None:
-        lines = frame(self._board, now(), self._console.width, self._console.height)
-        with self._drawing:
+        lines = build_frame(self._view, now(), self._console.width, self._console.height)
+        with self._screen_lock:
             self._screen.draw(lines)
 
-    def _say(self, event: Event, style: str) -> None:
-        """Print what outlasts the view, above it."""
-        if text := describe(event, self._board):
-            with self._drawing:
-                self._screen.say(Text(text, style=style))
+    def _print_above(self, event: Event, style: str) -> None:
+        """Print a line that stays after the view is erased."""
+        if text := describe_event(event, self._view):
+            with self._screen_lock:
+                self._screen.print_above(Text(text, style=style))
 
 
-def frame(board: Board, at: datetime, width: int, height: int) -> list[Text]:
-    """The view as lines that fit `width` x `height` cells, whatever the number of agents."""
+def build_frame(view: TurnView, now: datetime, width: int, height: int) -> list[Text]:
+    """Return the view as lines that fit `width` x `height` cells, whatever the number of agents."""
     room = max(height - 1, 2)
-    lines = [_headline(board, at, width)]
-    preview = _preview(board, width, min(_PREVIEW_LINES, room - 1 - min(len(board.agents), _LEAST_AGENTS)))
-    lines += _agent_lines(board, at, width, room - 1 - len(preview))
+    lines = [_headline(view, now, width)]
+    preview = _preview_answer(view, width, min(_PREVIEW_LINES, room - 1 - min(len(view.agents), _MIN_AGENT_LINES)))
+    lines += _agent_lines(view, now, width, room - 1 - len(preview))
     return lines + preview
 
 
-def _headline(board: Board, at: datetime, width: int) -> Text:
-    if board.winner is not None:
+def _headline(view: TurnView, now: datetime, width: int) -> Text:
+    if view.outcome.winner is not None:
         title = "final answer"
-    elif board.round:
-        title = round_title(board.round, final=board.final_round)
+    elif view.round:
+        title = format_round_title(view.round, final=view.final_round)
     else:
         title = "starting"
-    right = f"{_spent(board) if width >= _WIDE else ''}{duration(board.seconds(at))}"
-    left = f"turn {board.turn} · {title} · {one_line(board.question, width)}"
+    right = f"{_format_effort(view) if width >= _WIDE else ''}{format_duration(view.seconds(now))}"
+    left = f"turn {view.outcome.turn} · {title} · {one_line(view.outcome.question, width)}"
     return Text(_fit(left, width - len(right) - 2) + "  " + right, style="bold")
 
 
-def _spent(board: Board) -> str:
-    """`34k tok · $0.12 · `, as far as there is anything to say."""
-    agents = board.agents.values()
+def _format_effort(view: TurnView) -> str:
+    """Return `34k tok · $0.12 · `, without the parts that are zero."""
+    agents = view.agents.values()
     tokens, cost = sum(agent.tokens for agent in agents), sum(agent.usage.cost or 0.0 for agent in agents)
-    return (f"{count(tokens)} tok · " if tokens else "") + (f"{dollars(cost)} · " if cost else "")
+    return (f"{format_count(tokens)} tok · " if tokens else "") + (f"{format_dollars(cost)} · " if cost else "")
 
 
-def _agent_lines(board: Board, at: datetime, width: int, room: int) -> list[Text]:
-    agents = list(board.agents.values())
-    shown, chosen = agents, {agent.id for agent in agents}
+def _agent_lines(view: TurnView, now: datetime, width: int, room: int) -> list[Text]:
+    agents = list(view.agents.values())
+    visible = agents
     if len(agents) > room:
-        busiest = sorted(agents, key=lambda agent: _INTEREST[agent.phase])[: max(room - 1, 0)]
-        chosen = {agent.id for agent in busiest}
-        shown = [agent for agent in agents if agent.id in chosen]
+        busiest = sorted(agents, key=lambda agent: _PRIORITY[agent.phase])[: max(room - 1, 0)]
+        visible = [agent for agent in agents if agent in busiest]
     id_width = min(max((cell_len(agent.id) for agent in agents), default=0), _ID_WIDTH, width // 4)
-    lines = [_agent_line(agent, board, at, width, id_width) for agent in shown]
-    if len(shown) < len(agents) and room > 0:
-        lines.append(_rest([agent for agent in agents if agent.id not in chosen], width))
+    lines = [_agent_line(agent, view, now, width, id_width) for agent in visible]
+    if len(visible) < len(agents) and room > 0:
+        lines.append(_count_hidden([agent for agent in agents if agent not in visible], width))
     return lines
 
 
-def _rest(hidden: list[AgentState], width: int) -> Text:
+def _count_hidden(hidden: Sequence[AgentView], width: int) -> Text:
     phases = Counter(agent.phase for agent in hidden)
     states = ", ".join(f"{number} {phase}" for phase, number in phases.items())
-    return Text(_fit(f"  and {plural(len(hidden), 'agent')} more: {states}", width), style="dim")
+    return Text(_fit(f"  and {pluralize(len(hidden), 'more agent')}: {states}", width), style="dim")
 
 
-def _agent_line(agent: AgentState, board: Board, at: datetime, width: int, id_width: int) -> Text:
-    left = f"{_mark(agent, at)} {_fit(agent.id, id_width)}  {_fit(_state(agent), 9)}"
-    figures = f" {duration(agent.seconds(at)):>6} {count(agent.tokens):>5} tok"
-    window = _price(agent, board) + _window(agent, board)
-    rest = width - cell_len(left) - len(figures) - len(window) - 2
-    recalled = _recalled(agent, board) if rest >= _LEAST_SAID else ""
-    rest -= len(recalled)
+def _agent_line(agent: AgentView, view: TurnView, now: datetime, width: int, id_width: int) -> Text:
+    left = f"{_mark(agent, now)} {_fit(agent.id, id_width)}  {_fit(_state(agent), 9)}"
+    work = f" {format_duration(agent.seconds(now)):>6} {format_count(agent.tokens):>5} tok"
+    window = _cost_column(agent, view) + _window_column(agent, view)
+    text_width = width - cell_len(left) - len(work) - len(window) - 2
+    recalled = _recalled_column(agent, view) if text_width >= _MIN_TEXT_WIDTH else ""
+    text_width -= len(recalled)
     line = Text(left, style=_STYLES[agent.phase])
-    line.append(figures, style="dim")
-    line.append(window, style="yellow" if agent.context and near_limit(agent.context) else "dim")
+    line.append(work, style="dim")
+    line.append(window, style="yellow" if agent.context and is_near_limit(agent.context) else "dim")
     line.append(recalled, style="dim")
-    if rest > 0:
-        line.append("  " + _said(agent, board, rest), style="dim" if agent.phase == "working" else "")
+    if text_width > 0:
+        line.append("  " + _agent_text(agent, view, text_width), style="dim" if agent.phase == "working" else "")
     line.truncate(width)
     return line
 
 
-def _window(agent: AgentState, board: Board) -> str:
-    """How full its context window is; a column only once that is known of any agent."""
-    if all(each.context is None for each in board.agents.values()):
+def _window_column(agent: AgentView, view: TurnView) -> str:
+    """Return how full the context window is; the column appears once that is known of any agent."""
+    if all(a.context is None for a in view.agents.values()):
         return ""
-    return f" {share(agent.context):>4} ctx" if agent.context else " " * 9
+    return f" {format_window_share(agent.context):>4} ctx" if agent.context else " " * 9
 
 
-def _recalled(agent: AgentState, board: Board) -> str:
-    """Tokens of what memory had on the question; a column only once it had anything for any agent."""
-    if not any(each.context and each.context.recalled for each in board.agents.values()):
+def _recalled_column(agent: AgentView, view: TurnView) -> str:
+    """Return the tokens of recalled memories; the column appears once there are any for any agent."""
+    if not any(a.context and a.context.recalled for a in view.agents.values()):
         return ""
-    return f" {count(agent.context.recalled):>5} mem" if agent.context else " " * 10
+    return f" {format_count(agent.context.recalled):>5} mem" if agent.context else " " * 10
 
 
-def _price(agent: AgentState, board: Board) -> str:
-    """What it has cost; a column only once there is something to pay."""
-    if not any(each.usage.cost for each in board.agents.values()):
+def _cost_column(agent: AgentView, view: TurnView) -> str:
+    """Return the cost; the column appears once any agent has cost something."""
+    if not any(a.usage.cost for a in view.agents.values()):
         return ""
-    return f" {dollars(agent.usage.cost) if agent.usage.cost else '':>8}"
+    return f" {format_dollars(agent.usage.cost) if agent.usage.cost else '':>8}"
 
 
-def _mark(agent: AgentState, at: datetime) -> str:
-    match agent.phase:
-        case "working":
-            return _SPINNER[int(at.timestamp() * _REFRESH_PER_SECOND) % len(_SPINNER)]
-        case "retrying":
-            return "↻"
-        case "failed":
-            return "✗"
-        case "waiting":
-            return "·"
-        case "voted" | "answered":
-            return "✓"
-        case "asking":
-            return "?"
+def _mark(agent: AgentView, now: datetime) -> str:
+    if agent.phase == "working":
+        return _SPINNER[int(now.timestamp() * _FRAMES_PER_SECOND) % len(_SPINNER)]
+    return _MARKS[agent.phase]
 
 
-def _state(agent: AgentState) -> str:
+def _state(agent: AgentView) -> str:
     if agent.phase != "working":
         return agent.phase
-    if agent.using:
+    if agent.running_tools:
         return "tools"
     if agent.thinking or not agent.streamed:
         return "thinking"
-    return {"answer": "answering", "vote": "voting", "present": "writing", None: "working"}[agent.step]
+    return _WORK[agent.step]
 
 
-def _said(agent: AgentState, board: Board, width: int) -> str:
-    """What there is to read about the agent now: the end of its stream, its vote, its trouble."""
-    if agent.phase == "working" and not (agent.using or (agent.retry is not None and not agent.streamed)):
-        return _end(agent.tail, width)
-    return one_line(_told(agent, board), width)
+def _agent_text(agent: AgentView, view: TurnView, width: int) -> str:
+    """Return the end of its stream, its vote or its trouble, on one line."""
+    is_streaming = agent.phase == "working" and not agent.running_tools and (agent.retry is None or agent.streamed)
+    return _fold_tail(agent.tail, width) if is_streaming else one_line(_describe_state(agent, view), width)
 
 
-def _told(agent: AgentState, board: Board) -> str:
+def _describe_state(agent: AgentView, view: TurnView) -> str:
     match agent.phase:
         case "working" | "retrying" if agent.retry is not None and not agent.streamed:
-            return f"try {agent.retry.attempt + 1}: {agent.retry.error}"
+            text = f"try {agent.retry.attempt + 1}: {agent.retry.error}"
         case "working":
-            return f"waits for {', '.join(agent.using.values())}"
-        case "failed" | "asking":
-            return _trouble(agent)
+            text = f"waits for {', '.join(agent.running_tools.values())}"
+        case "failed" if agent.failure is not None:
+            text = agent.failure.message
+        case "asking" if agent.request is not None:
+            text = f"needs {agent.request.param} from you"
         case "voted" if agent.ballots:
-            return f"for {agent.ballots[-1].choice}: {agent.ballots[-1].reason}"
+            text = f"for {agent.ballots[-1].choice}: {agent.ballots[-1].reason}"
         case "answered" | "voted" | "waiting" if agent.answers:
-            votes = board.votes.get(agent.id, 0)
-            said = f"answer {agent.answers[-1].number}: {agent.answers[-1].content}"
-            return f"({plural(votes, 'vote')}) {said}" if votes else said
+            votes = view.votes.get(agent.id, 0)
+            answer = f"answer {agent.answers[-1].number}: {agent.answers[-1].content}"
+            text = f"({pluralize(votes, 'vote')}) {answer}" if votes else answer
         case _:
-            return ""
+            text = ""
+    return text
 
 
-def _trouble(agent: AgentState) -> str:
-    """Why the agent does not go on."""
-    if agent.phase == "asking":
-        return f"needs {agent.request.param} from you" if agent.request is not None else ""
-    return agent.failure.message if agent.failure is not None else ""
-
-
-def _preview(board: Board, width: int, lines: int) -> list[Text]:
-    """The end of the final answer while the winner writes it."""
-    writer = next((a for a in board.agents.values() if a.step == "present" and a.streamed and not a.thinking), None)
+def _preview_answer(view: TurnView, width: int, lines: int) -> list[Text]:
+    """Return the end of the final answer while the winner writes it."""
+    writer = next((a for a in view.agents.values() if a.step == "present" and a.streamed and not a.thinking), None)
     if writer is None or lines < 2:
         return []
-    wrapped = [line for paragraph in printable(writer.tail).rstrip().split("\n") for line in _wrap(paragraph, width)]
+    wrapped = [
+        line for paragraph in make_printable(writer.tail).rstrip().split("\n") for line in _wrap(paragraph, width)
+    ]
     return [Text(""), *(Text(line) for line in wrapped[-(lines - 1) :])]
 
 
@@ -267,9 +252,9 @@ def _wrap(paragraph: str, width: int) -> list[str]:
     return [piece for line in lines for piece in (chop_cells(line, width) if cell_len(line) > width else [line])]
 
 
-def _end(text: str, width: int) -> str:
-    """The last `width` cells of `text` on one line."""
-    folded = " ".join(printable(text).split())
+def _fold_tail(text: str, width: int) -> str:
+    """Return the last `width` cells of `text` on one line."""
+    folded = " ".join(make_printable(text).split())
     if cell_len(folded) <= width:
         return folded
     folded = folded[-width:]
@@ -279,13 +264,9 @@ def _end(text: str, width: int) -> str:
 
 
 def _fit(text: str, width: int) -> str:
-    """`text` in exactly `width` cells."""
+    """Return `text` in exactly `width` cells."""
     if width <= 0:
         return ""
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     return set_cell_size(text, width - 1) + "…"
-
-
-if TYPE_CHECKING:
-    _: type[Renderer] = LiveRenderer

@@ -1,18 +1,15 @@
-"""What the log file says about a turn: names and numbers only, never what was said."""
+"""What the log file records of a turn: names and numbers only, no text of users, models or tools."""
 
 import logging
-from typing import TYPE_CHECKING
 
-from massmem.events import AgentDelta, ContextCompressed, ContextMeasured, Event
-from massmem.render.board import Board
-from massmem.render.context import log_lines, near_limit
+from massmem.core.events import AgentDelta, ContextCompressed, ContextMeasured, Event
+from massmem.render import Renderer
+from massmem.render.text import is_near_limit, report_context
+from massmem.render.turn_view import TurnView
 
-if TYPE_CHECKING:
-    from massmem.render.base import Renderer
+log = logging.getLogger(__name__)
 
-_log = logging.getLogger(__name__)
-
-_SAID = {
+_PRIVATE_FIELDS = {
     "question",
     "content",
     "text",
@@ -25,39 +22,35 @@ _SAID = {
     "summary",
     "metadata",
 }
-_LEFT_OUT = {"type", "at", "schema_version"}
+_OMITTED_FIELDS = {"type", "at", "schema_version"}
 
 
-class LogRenderer:
-    """board: must have been fed each event before this is."""
+class LogRenderer(Renderer):
+    """Logs each event. `view` must have been fed the event first."""
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
+    def __init__(self, view: TurnView) -> None:
+        self._view = view
 
     def feed(self, event: Event) -> None:
         if not isinstance(event, ContextMeasured | ContextCompressed):
             if not isinstance(event, AgentDelta):
-                _log.debug("%s", outline(event))
+                log.debug("%s", outline_event(event))
             return
-        usual = isinstance(event, ContextMeasured) and not near_limit(event)
-        for line in log_lines(event, self._board.turn):
-            _log.log(logging.INFO if usual else logging.WARNING, "%s: %s", event.agent_id, line)
+        has_room = isinstance(event, ContextMeasured) and not is_near_limit(event)
+        for line in report_context(event, self._view.outcome.turn):
+            log.log(logging.INFO if has_room else logging.WARNING, "%s: %s", event.agent_id, line)
 
     def close(self) -> None:
         pass
 
 
-def outline(event: Event) -> str:
-    """The event in one line; of what anybody said only its length, since it may hold what nobody else shall read."""
+def outline_event(event: Event) -> str:
+    """Return the event in one line, with the length of each text in place of the text."""
     parts = [event.type]
     for name in type(event).model_fields:
         value = getattr(event, name)
-        if name in _SAID:
+        if name in _PRIVATE_FIELDS:
             parts.append(f"{name}={len(str(value))} characters")
-        elif name not in _LEFT_OUT:
+        elif name not in _OMITTED_FIELDS:
             parts.append(f"{name}={value!r}")
     return " ".join(parts)
-
-
-if TYPE_CHECKING:
-    _: type[Renderer] = LogRenderer

@@ -1,8 +1,9 @@
-"""One plain line per thing worth knowing: for logs, pipes and terminals without cursor control."""
+"""A line of text for each event worth reporting: for pipes, logs and terminals without cursor control."""
 
-from typing import TYPE_CHECKING, TextIO, assert_never
+from typing import TextIO, assert_never
 
-from massmem.events import (
+from massmem.core.display import format_dollars, one_line
+from massmem.core.events import (
     AgentDelta,
     AgentFailed,
     AgentRetrying,
@@ -10,10 +11,9 @@ from massmem.events import (
     AnswerSubmitted,
     BallotCast,
     BallotsVoided,
+    ContextCompressed,
+    ContextMeasured,
     Event,
-    HistoryCleared,
-    MessageAdded,
-    NoteAdded,
     Notice,
     ParamCleared,
     ParamProvided,
@@ -21,159 +21,148 @@ from massmem.events import (
     RoundStarted,
     ToolCalled,
     ToolReturned,
-    TurnAbandoned,
     TurnCompleted,
-    TurnFailed,
-    TurnInterrupted,
     TurnResumed,
     TurnStarted,
-    TurnUndone,
-    TurnWaiting,
-    UserReplied,
     WinnerDecided,
 )
-from massmem.money import dollars
-from massmem.redact import redact
-from massmem.render.board import AgentEvent, Board, ContextEvent, ToolEvent, TurnEvent, UserEvent
-from massmem.render.context import short_line
-from massmem.render.figures import count, duration, failure, plural, printable_id, summary, verdict
-from massmem.render.printable import one_line
+from massmem.core.redact import redact
+from massmem.render import Renderer
+from massmem.render.text import (
+    describe_failure,
+    describe_winner,
+    format_count,
+    format_duration,
+    pluralize,
+    printable_id,
+    summarize_context,
+    summarize_turn,
+)
+from massmem.render.turn_view import AgentEvent, TurnView
 
-if TYPE_CHECKING:
-    from massmem.render.base import Renderer
+_EXCERPT = 100
+_REDACTED_PREFIX = 2_000
+"""Characters of a text that are searched for secrets before it is cut."""
+_LIMITS = {"timeout": "time limit reached", "cost": "cost limit reached", "tokens": "token limit reached"}
 
-_EXCERPT, _READ = 100, 2_000
-_EARLY = {"timeout": "time is up", "cost": "the limit of costs is reached", "tokens": "the limit of tokens is reached"}
 
+class PlainRenderer(Renderer):
+    """Writes a line per event. `view` must have been fed the event first."""
 
-class PlainRenderer:
-    """board: must have been fed each event before this is. failures_only: says nothing but who failed."""
-
-    def __init__(self, board: Board, stream: TextIO, *, failures_only: bool = False) -> None:
-        self._board = board
+    def __init__(self, view: TurnView, stream: TextIO, *, failures_only: bool = False) -> None:
+        self._view = view
         self._stream = stream
         self._failures_only = failures_only
 
     def feed(self, event: Event) -> None:
         if self._failures_only and not isinstance(event, AgentFailed):
             return
-        text = describe(event, self._board)
+        text = describe_event(event, self._view)
         if text is not None:
-            self._stream.write(f"{duration(self._board.seconds(event.at)):>6}  {text}\n")
+            self._stream.write(f"{format_duration(self._view.seconds(event.at)):>6}  {text}\n")
             self._stream.flush()
 
     def close(self) -> None:
         pass
 
 
-def describe(event: Event, board: Board) -> str | None:
-    """What to say about `event`, one line, or None when it is not worth one."""
-    if isinstance(event, TurnEvent):
-        text = _turn_line(event, board)
-    elif isinstance(event, AgentEvent):
-        text = _agent_line(event, board)
-    elif isinstance(event, ContextEvent):
-        text = short_line(event, board.turn)
-    elif isinstance(event, ToolEvent):
-        text = _tool_line(event)
-    else:
-        text = _user_line(event)
-    return text
+def describe_event(event: Event, view: TurnView) -> str | None:
+    """Return one line about `event`; None for an event that is not worth one, or is reported at the end of the turn."""
+    match event:
+        case ContextMeasured() | ContextCompressed():
+            return summarize_context(event, view.outcome.turn)
+        case ToolCalled() | ToolReturned():
+            return _describe_tool(event)
+        case ParamProvided() | ParamCleared():
+            return _describe_param(event)
+        case _ if isinstance(event, AgentEvent):
+            return _describe_agent(event, view)
+        case _:
+            return _describe_turn(event, view)
 
 
-def _turn_line(event: TurnEvent, board: Board) -> str | None:
+def format_round_title(number: int, *, final: bool) -> str:
+    """Return `round 1, answers`, `round 2, improve or vote` or `round 3, last votes`."""
+    task = "answers" if number == 1 else "last votes" if final else "improve or vote"
+    return f"round {number}, {task}"
+
+
+def _describe_turn(event: Event, view: TurnView) -> str | None:
     match event:
         case TurnStarted():
-            text = f"{event.session_id} turn {event.turn}, {plural(len(event.agents), 'agent')}"
+            line = f"{event.session_id} turn {event.turn}, {pluralize(len(event.agents), 'agent')}"
         case TurnResumed():
-            text = f"{event.session_id} turn {event.turn} goes on: {_excerpt(event.question)}"
+            line = f"{event.session_id} turn {event.turn} resumes: {_excerpt(event.question)}"
         case RoundStarted():
-            text = f"{round_title(event.round, final=event.final)}: {', '.join(event.agents)}"
+            line = f"{format_round_title(event.round, final=event.final)}: {', '.join(event.agents)}"
         case BallotsVoided():
-            text = f"a new answer came in, these vote again: {', '.join(event.agents)}"
+            line = f"a new answer arrived; voting again: {', '.join(event.agents)}"
         case WinnerDecided():
-            text = verdict(event)
+            line = describe_winner(event)
         case TurnCompleted():
-            text = _completed(event, board)
-        case TurnFailed() | TurnInterrupted() | TurnWaiting() | TurnAbandoned():
-            text = None  # said at the end, with what to do next
+            limit = "" if event.limit is None else f"{_LIMITS[event.limit]}; best answer so far: "
+            line = f"{limit}{summarize_turn(view, event.at)}"
         case Notice():
-            text = one_line(event.message)
+            line = one_line(event.message)
         case _:
-            assert_never(event)
-    return text
+            line = None
+    return line
 
 
-def _agent_line(event: AgentEvent, board: Board) -> str | None:
+def _describe_agent(event: AgentEvent, view: TurnView) -> str | None:
     match event:
-        case AgentStarted():
-            text = f"{event.agent_id} writes the final answer" if event.step == "present" else None
-        case AgentDelta():
-            text = None
+        case AgentStarted(step="present"):
+            line = f"{event.agent_id} writes the final answer"
+        case AgentStarted() | AgentDelta():
+            line = None
         case AgentRetrying():
-            text = f"{event.agent_id} tries again in {duration(event.delay)}: {_excerpt(event.error)}"
+            line = f"{event.agent_id} retries in {format_duration(event.delay)}: {_excerpt(event.error)}"
         case AnswerSubmitted():
-            text = f"{event.agent_id} answers{_cost(event, board)}: {_excerpt(event.content)}"
+            line = f"{event.agent_id} answers{_format_effort(event, view)}: {_excerpt(event.content)}"
         case BallotCast():
             reason = _excerpt(event.reason)
-            text = f"{event.agent_id} votes for {event.choice}{_cost(event, board)}: {reason}"
+            line = f"{event.agent_id} votes for {event.choice}{_format_effort(event, view)}: {reason}"
         case ParamRequested():
-            text = f"{event.agent_id} needs {event.param} from you{_cost(event, board)}"
+            line = f"{event.agent_id} needs {event.param} from you{_format_effort(event, view)}"
         case AgentFailed():
-            text = failure(event)
+            line = describe_failure(event)
         case _:
             assert_never(event)
-    return text
+    return line
 
 
-def _tool_line(event: ToolEvent) -> str:
-    """Names, arguments and sizes: what a tool gave back may fill screens."""
-    who, name = printable_id(event.agent_id), one_line(event.name, _EXCERPT)
-    match event:
-        case ToolCalled():
-            return f"{who} calls {name} {_excerpt(event.arguments)}"
-        case ToolReturned(failed=True):
-            return f"{who}: {name} failed: {_excerpt(event.content)}"
-        case ToolReturned():
-            return f"{who} used {name}: {plural(len(event.content), 'character')}"
-        case _:
-            assert_never(event)
-
-
-def _user_line(event: UserEvent) -> str | None:
-    """Names only: what the user said may be a value."""
+def _describe_param(event: ParamProvided | ParamCleared) -> str | None:
+    """Return the param's name only: its value may be private."""
     match event:
         case ParamProvided():
-            return f"{event.param} is given"
+            return f"{event.param} received"
         case ParamCleared(why="gave_up"):
-            return f"{event.param} is not given; the agents go on without it"
-        case UserReplied() | ParamCleared() | MessageAdded() | NoteAdded() | HistoryCleared() | TurnUndone():
+            return f"{event.param} not received; the agents go on without it"
+        case _:
             return None
+
+
+def _describe_tool(event: ToolCalled | ToolReturned) -> str:
+    """Return names, arguments and sizes: the result of a tool may fill screens."""
+    agent, tool = printable_id(event.agent_id), one_line(event.name, _EXCERPT)
+    match event:
+        case ToolCalled():
+            return f"{agent} calls {tool} {_excerpt(event.arguments)}"
+        case ToolReturned(failed=True):
+            return f"{agent}: {tool} failed: {_excerpt(event.content)}"
+        case ToolReturned():
+            return f"{agent} used {tool}: {pluralize(len(event.content), 'character')}"
         case _:
             assert_never(event)
+
+
+def _format_effort(event: AnswerSubmitted | BallotCast | ParamRequested, view: TurnView) -> str:
+    """Return ` (3.2s, 250 tokens, $0.01)`."""
+    agent = view.agents[event.agent_id]
+    cost = f", {format_dollars(agent.usage.cost)}" if agent.usage.cost else ""
+    return f" ({format_duration(agent.seconds(event.at))}, {format_count(agent.tokens)} tokens{cost})"
 
 
 def _excerpt(text: str) -> str:
-    """Its beginning, without secrets: these lines end up in the logs of others."""
-    return one_line(redact(text[:_READ]), _EXCERPT)
-
-
-def round_title(number: int, *, final: bool) -> str:
-    """`round 1, answers`, `round 2, improve or vote`, `round 3, last votes`."""
-    what = "answers" if number == 1 else "last votes" if final else "improve or vote"
-    return f"round {number}, {what}"
-
-
-def _cost(event: AnswerSubmitted | BallotCast | ParamRequested, board: Board) -> str:
-    agent = board.agents[event.agent_id]
-    cost = f", {dollars(agent.usage.cost)}" if agent.usage.cost else ""
-    return f" ({duration(agent.seconds(event.at))}, {count(agent.tokens)} tokens{cost})"
-
-
-def _completed(event: TurnCompleted, board: Board) -> str:
-    early = "" if event.limit is None else f"{_EARLY[event.limit]}; ended with what there is: "
-    return f"{early}{summary(board, event.at)}"
-
-
-if TYPE_CHECKING:
-    _: type[Renderer] = PlainRenderer
+    """Return the beginning without secrets: other programs may log these lines."""
+    return one_line(redact(text[:_REDACTED_PREFIX]), _EXCERPT)

@@ -1,149 +1,96 @@
-"""What became of a question, as one answer."""
+"""Answers to questions as one JSON object, sent when the turn has ended."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any, TypedDict
 
 from fastapi import HTTPException
 
-from massmem.errors import ProviderUnavailable
-from massmem.events import (
-    AnswerSubmitted,
-    Event,
-    TurnAbandoned,
-    TurnCompleted,
-    TurnFailed,
-    TurnResumed,
-    TurnStarted,
-    TurnWaiting,
-    now,
-)
-from massmem.server.conversations import user_name
-from massmem.server.limits import TooMuch
-from massmem.server.running import Numbered
+from massmem.core.errors import ProviderUnavailable
+from massmem.core.events import TurnFailed, TurnInterrupted, now
+from massmem.core.outcome import TurnOutcome
+from massmem.server.conversations import public_session_id
+from massmem.server.errors import RETRY_LATER, RETRY_SOON, TURN_PROBLEMS, RetryLater
 from massmem.server.schemas import ChatAnswer, QueryAnswer, Status
+from massmem.server.turns import NumberedEvent
 
-_GIVEN_UP = "What was asked is given up."
-
-
-@dataclass(slots=True)
-class Outcome:
-    """The last turn that its events are of. answered: agents that proposed an answer."""
-
-    session_id: str
-    turn: int = 0
-    end: TurnCompleted | TurnFailed | TurnWaiting | TurnAbandoned | None = None
-    answered: dict[str, None] = field(default_factory=dict[str, None])
-
-    def feed(self, event: Event) -> None:
-        match event:
-            case TurnStarted(turn=turn) | TurnResumed(turn=turn):
-                self.turn, self.end = turn, None
-                self.answered.clear()
-            case AnswerSubmitted(agent_id=agent):
-                self.answered[agent] = None
-            case TurnCompleted() | TurnFailed() | TurnWaiting() | TurnAbandoned():
-                self.end = event
-            case _:
-                pass
-
-    @property
-    def status(self) -> Status:
-        match self.end:
-            case TurnWaiting():
-                return "waiting"
-            case TurnAbandoned():
-                return "abandoned"
-            case _:
-                return "completed"
-
-    @property
-    def text(self) -> str:
-        match self.end:
-            case TurnCompleted(answer=answer):
-                return answer
-            case TurnWaiting(prompt=prompt):
-                return prompt
-            case _:
-                return _GIVEN_UP
-
-    @property
-    def agent(self) -> str | None:
-        match self.end:
-            case TurnCompleted(winner=winner):
-                return winner
-            case TurnWaiting(agents=agents):
-                return next(iter(agents), None)
-            case _:
-                return None
-
-    @property
-    def waiting_for(self) -> str | None:
-        return self.end.param if isinstance(self.end, TurnWaiting) else None
-
-    @property
-    def confidence(self) -> float | None:
-        return self.end.confidence if isinstance(self.end, TurnCompleted) else None
-
-    @property
-    def escalated(self) -> bool:
-        return isinstance(self.end, TurnCompleted) and self.end.escalated
-
-    @property
-    def at(self) -> datetime:
-        return now() if self.end is None else self.end.at
+ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "links": {
+            name: {"operationId": name, "parameters": {"session_id": "$response.body#/session_id"}}
+            for name in ("history", "follow", "conversation", "memory", "clear")
+        }
+    },
+    **TURN_PROBLEMS,
+}
+"""The OpenAPI description of answers: which operations read the session, and what can go wrong."""
 
 
-async def outcome(session_id: str, events: AsyncGenerator[Numbered, None]) -> Outcome:
-    """Wait for the end of the turn.
+async def wait_for_outcome(events: AsyncGenerator[NumberedEvent, None]) -> TurnOutcome:
+    """Return the outcome of the turn once it has an answer, waits for the user, or is abandoned.
 
     Raises:
-        HTTPException: 502 no agent could answer, or 503 none can now.
-        TooMuch: this process ends, and another one finishes the turn.
+        HTTPException: 502, no agent could answer.
+        RetryLater: No provider can be reached, or this process ends and another one finishes the turn.
     """
-    found = Outcome(user_name(session_id))
+    outcome = TurnOutcome()
     async with aclosing(events):
         async for _, event in events:
-            found.feed(event)
-    match found.end:
-        case None:
-            raise TooMuch(503, "the service is restarting: ask again under the same Idempotency-Key")
+            outcome.feed(event)
+    match outcome.end:
+        case None | TurnInterrupted():
+            raise RetryLater(503, "the service is restarting: ask again under the same Idempotency-Key", RETRY_SOON)
         case TurnFailed(exit_code=code) if code == ProviderUnavailable.exit_code:
-            raise TooMuch(503, "no agent can answer now", 5)
+            raise RetryLater(503, "no agent can answer now", RETRY_LATER)
         case TurnFailed():
             raise HTTPException(502, "no agent could answer")
         case _:
-            return found
+            return outcome
 
 
-def chat_answer(found: Outcome, warning: str) -> ChatAnswer:
-    return ChatAnswer(
-        session_id=found.session_id,
-        response=found.text,
-        status=found.status,
-        waiting_for_param=found.waiting_for,
-        turn=found.turn,
-        agent=found.agent,
-        confidence=found.confidence,
-        escalated=found.escalated,
-        warning=warning or None,
-        timestamp=found.at,
-    )
+def make_chat_answer(session_id: str, outcome: TurnOutcome, warning: str | None) -> ChatAnswer:
+    """session_id: as the store knows it."""
+    common = _common_fields(session_id, outcome)
+    return ChatAnswer(**common, response=_text(outcome), turn=outcome.turn, warning=warning)
 
 
-def query_answer(query: str, found: Outcome, warning: str) -> QueryAnswer:
+def make_query_answer(session_id: str, query: str, outcome: TurnOutcome, warning: str | None) -> QueryAnswer:
+    """session_id: as the store knows it."""
+    agent = outcome.agent_id
     return QueryAnswer(
-        session_id=found.session_id,
+        **_common_fields(session_id, outcome),
         query=query,
-        content=found.text,
-        agent_name=found.agent,
-        agent=found.agent,
-        agents_used=list(found.answered) or ([found.agent] if found.agent else []),
-        waiting_for_param=found.waiting_for,
-        status=found.status,
-        confidence=found.confidence,
-        escalated=found.escalated,
-        warning=warning or None,
-        timestamp=found.at,
+        content=_text(outcome),
+        agent_name=agent,
+        agents_used=outcome.answered or ([agent] if agent else []),
+        warning=warning,
     )
+
+
+class _CommonFields(TypedDict):
+    session_id: str
+    status: Status
+    waiting_for_param: str | None
+    agent: str | None
+    confidence: float | None
+    escalated: bool
+    timestamp: datetime
+
+
+def _common_fields(session_id: str, outcome: TurnOutcome) -> _CommonFields:
+    status = outcome.status
+    return {
+        "session_id": public_session_id(session_id),
+        "status": status if status in ("waiting", "abandoned") else "completed",
+        "waiting_for_param": outcome.waiting_for,
+        "agent": outcome.agent_id,
+        "confidence": outcome.confidence,
+        "escalated": outcome.escalated,
+        "timestamp": now() if outcome.end is None else outcome.end.at,
+    }
+
+
+def _text(outcome: TurnOutcome) -> str:
+    """Return the answer, or what the user is asked for."""
+    return outcome.answer or outcome.prompt or "Cancelled."

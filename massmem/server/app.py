@@ -1,139 +1,85 @@
-"""The HTTP service: routes, what surrounds them, and errors as answers."""
+"""The FastAPI application: routes, middleware, error handlers, and the service that it opens when it starts."""
 
 import asyncio
-import gc
-import logging
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+import signal
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from types import FrameType
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
-from starlette.exceptions import HTTPException
 
-from massmem import errors
-from massmem.config.models import TeamConfig
-from massmem.server.auth import Refused
-from massmem.server.guard import Guard
-from massmem.server.limits import SOON, TooMuch
-from massmem.server.opening import kept_trying
+from massmem.core.errors import MassmemError
+from massmem.server.errors import add_error_handlers
+from massmem.server.middleware import AccessLog, BodyLimit
 from massmem.server.routes import ai_memory, chat, conversations, operations
-from massmem.server.schemas import Problem
-from massmem.server.service import Service, opened
+from massmem.server.service import Service, Settings, keep_service_open
 
-log = logging.getLogger(__name__)
-
-_LATER = 5
 _NO_SPANS: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
-"""FastAPI's own spans name the path of a request, and with it the session; ours are of telemetry/."""
-
-_NEW_OBJECTS = 20_000
-"""After so many the youngest are collected; by default after 700, less than one request makes."""
+"""FastAPI's own spans name the path of a request, and with it the session; ours are those of massmem.telemetry."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """config: the team and the service. teams: further teams by name. stopping: set when the process is to end.
+def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], None]) -> FastAPI:
+    """Return the application. It opens its store, memory and models when it starts, or as soon as the store is there.
 
-    failures: filled with what has kept the service from starting.
+    `app.state.service` is the open service.
+
+    on_startup_error: called with what keeps the service from starting; uvicorn only says that something does.
     """
-
-    config: TeamConfig
-    home: Path
-    teams: Mapping[str, TeamConfig] = field(default_factory=dict[str, TeamConfig])
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    failures: list[errors.MassmemError] = field(default_factory=list[errors.MassmemError])
-
-
-def create_app(settings: Settings) -> FastAPI:
-    """The application; its store, memory and models are opened when it starts, or as soon as the store is there."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-        def make() -> AbstractAsyncContextManager[Service]:
-            return opened(settings.config, settings.teams, settings.home, stopping=settings.stopping)
-
-        def ready(service: Service) -> None:
+        def set_service(service: Service) -> None:
             app.state.service = service
-            # What is there now stays to the end: the collector need not go through it for every few requests.
-            gc.freeze()
-            gc.set_threshold(_NEW_OBJECTS)
 
-        async with AsyncExitStack() as stack:
+        with _catch_exit_signals() as stopping:
             try:
-                await stack.enter_async_context(kept_trying(make, ready))
-            except errors.MassmemError as e:
-                settings.failures.append(e)
+                async with keep_service_open(settings, stopping, set_service):
+                    yield
+            except MassmemError as e:
+                on_startup_error(e)
                 raise
-            yield
 
-    # The routes themselves: a router that is included is gone through twice for each request.
-    routes = [route for family in (chat, conversations, ai_memory, operations) for route in family.router.routes]
     app = FastAPI(
         title="massmem",
         version="1",
         lifespan=lifespan,
-        routes=routes,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
         telemetry=_NO_SPANS,
     )
-    app.add_middleware(Guard, limits=settings.config.server.limits)
-    app.add_exception_handler(Refused, _refused)
-    app.add_exception_handler(TooMuch, _too_much)
-    app.add_exception_handler(RequestValidationError, _not_valid)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(errors.MassmemError, _known)
-    app.add_exception_handler(Exception, _unknown)
+    for routes in (chat, conversations, ai_memory, operations):
+        app.include_router(routes.router)
+    app.add_middleware(BodyLimit, limits=settings.config.server.limits)
+    app.add_middleware(AccessLog)
+    add_error_handlers(app)
     return app
 
 
-def problem(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    return JSONResponse(Problem(error=message).model_dump(), status, dict(headers or {}))
+@contextmanager
+def _catch_exit_signals() -> Generator[asyncio.Event]:
+    """Give an event that is set as soon as the process is told to end.
 
+    uvicorn tells its application only when all connections are closed. Turns and streams have to know before that.
+    """
+    stopping = asyncio.Event()
+    if threading.current_thread() is not threading.main_thread():  # no signal can be caught there
+        yield stopping
+        return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-async def _refused(_: Request, e: Exception) -> JSONResponse:
-    return problem(401, str(e), {"WWW-Authenticate": "Bearer"})
+    def handle(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+        handler = handlers[signal.Signals(number)]
+        if callable(handler):
+            handler(number, frame)
 
-
-async def _too_much(_: Request, e: Exception) -> JSONResponse:
-    assert isinstance(e, TooMuch)  # it was registered for these
-    return problem(e.status, e.message, {"Retry-After": str(e.retry_after)})
-
-
-async def _not_valid(_: Request, e: Exception) -> JSONResponse:
-    """What is wrong, without what was sent: the answer may be logged on the way."""
-    assert isinstance(e, RequestValidationError)
-    said = [f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in e.errors()[:5]]
-    return problem(422, "; ".join(said)[:1000])
-
-
-async def _http(_: Request, e: Exception) -> JSONResponse:
-    assert isinstance(e, HTTPException)
-    return problem(e.status_code, e.detail, e.headers)
-
-
-async def _known(_: Request, e: Exception) -> JSONResponse:
-    """massmem's own errors. Their messages name hosts, files and the store's ids: users get words of their own."""
-    match e:
-        case errors.UnknownSessionError():
-            return problem(404, "Session not found")
-        case errors.SessionBusyError():
-            return problem(409, "another question to this session is under way", {"Retry-After": str(SOON)})
-        case errors.InputError() if type(e) is errors.InputError:
-            return problem(422, e.message)
-        case errors.StoreError() | errors.MemoryUnavailable() | errors.ProviderError() | errors.ToolServerError():
-            log.error("%s: %s", type(e).__name__, e.message)
-            return problem(503, "the service cannot answer now", {"Retry-After": str(_LATER)})
-        case _:
-            return await _unknown(_, e)
-
-
-async def _unknown(_: Request, e: Exception) -> JSONResponse:
-    """A bug: its place goes to the log, and nothing of it to the user."""
-    log.error("a request failed", exc_info=e)
-    return problem(500, "internal error")
+    for number in handlers:
+        signal.signal(number, handle)
+    try:
+        yield stopping
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -1,64 +1,72 @@
-"""Who sends a request: tokens (JWT, RFC 7519) checked, and made."""
+"""Authentication: checks and creates JSON Web Tokens (RFC 7519)."""
 
+import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import jwt
 from pydantic import SecretStr
 
-from massmem.config.service import JwtConfig
-from massmem.errors import InputError
-from massmem.server.watched import Watched
+from massmem.config.models import JwtConfig
+from massmem.core.errors import InputError
+from massmem.server.errors import Unauthorized
 
-LONGEST_TOKEN = 8_192
-"""Characters. A header of that size is as much as most proxies let through."""
+log = logging.getLogger(__name__)
 
-SHORTEST_SECRET = 32
+T = TypeVar("T")
+Keys = Mapping[str | None, Any]
+"""Keys by the name (kid) that tokens give; None: for tokens that name no key."""
+
+MAX_TOKEN_LENGTH = 8_192
+"""Characters. Most proxies refuse longer headers."""
+
+MIN_SECRET_LENGTH = 32
 """Bytes: as many as the hash has (RFC 7518, section 3.2)."""
 
-LONGEST_SUBJECT = 255
-"""Characters; as RFC 7519 and OpenID Connect have it."""
+MAX_SUBJECT_LENGTH = 255
+"""Characters (RFC 7519, OpenID Connect)."""
 
-_MOST_KEPT = 1_000
-"""Tokens whose signature was checked."""
-
-_WELL_KNOWN = ("your-256-bit-secret", "your-secret", "secretsecret", "changeme", "change-me", "change_me", "replace")
-_FEWEST_CHARACTERS = 8
-_MAKE_ONE = "make one with: openssl rand -hex 32"
-
-
-class Refused(Exception):
-    """The request has no token that counts. The message is for its sender, and never quotes the token."""
+_EXAMPLE_SECRETS = (
+    "your-256-bit-secret",
+    "your-secret",
+    "secretsecret",
+    "changeme",
+    "change-me",
+    "change_me",
+    "replace",
+)
+_MIN_DIFFERENT_CHARACTERS = 8
+_SECRET_HINT = "make one with: openssl rand -hex 32"
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """sub: whose sessions these are. scopes: what else the token allows."""
+    """The sender of a request."""
 
     sub: str
+    """The token's subject; it owns the sessions that it creates."""
     scopes: frozenset[str] = frozenset()
+    """What else the token allows: `admin`, `metrics`."""
 
     @property
-    def admin(self) -> bool:
+    def is_admin(self) -> bool:
         return "admin" in self.scopes
 
 
 class Tokens:
-    """Checks tokens by the configuration, and makes them where it has a secret."""
+    """Checks tokens as configured, and creates them where the configuration has a secret."""
 
     def __init__(self, config: JwtConfig) -> None:
-        """Raises InputError when there is no key, or one that can be guessed."""
+        """Raise InputError when there is no key, or one that can be guessed."""
         self._config = config
-        self._secrets = _secrets(config) if config.algorithm == "HS256" else {}
-        self._keys = Watched(_jwks_file(config), _read_jwks) if config.algorithm != "HS256" else None
+        self._secrets = _read_secrets(config) if config.algorithm == "HS256" else {}
+        self._public_keys = None if config.algorithm == "HS256" else ReloadingFile(_jwks_file(config), _read_jwks)
         revoked = config.revoked_file
-        self._checked: dict[str, Mapping[str, Any]] = {}
-        self._checked_with: Mapping[str | None, Any] = {}
-        self._revoked = Watched(Path(revoked).expanduser(), _read_lines) if revoked is not None else None
+        self._revoked = None if revoked is None else ReloadingFile(Path(revoked).expanduser(), _read_words)
         self._options: Any = {
             "require": ["exp", "sub"],
             "verify_aud": True,
@@ -66,20 +74,29 @@ class Tokens:
             "enforce_minimum_key_length": True,
         }
 
-    def user(self, headers: list[str]) -> User:
-        """Who sends a request with these Authorization headers. Raises Refused."""
+    def authenticate(self, headers: list[str]) -> User:
+        """Return the user that the Authorization headers of a request name. Raise Unauthorized."""
         if len(headers) != 1:
-            raise Refused("one Authorization header is needed" if headers else "a bearer token is needed")
+            raise Unauthorized("one Authorization header is needed" if headers else "a bearer token is needed")
         scheme, _, token = headers[0].partition(" ")
         if scheme.lower() != "bearer" or not token:
-            raise Refused("a bearer token is needed")
-        if len(token) > LONGEST_TOKEN:
-            raise Refused("the token is too long")
-        claims = self._claims(token)
-        return User(_subject(claims), frozenset(_words(claims.get("scope"))))
+            raise Unauthorized("a bearer token is needed")
+        if len(token) > MAX_TOKEN_LENGTH:
+            raise Unauthorized("the token is too long")
+        claims = self._decode(token)
+        self._check_lifetime(claims)
+        if not _is_subject(claims["sub"]):
+            raise Unauthorized("the token's subject is not valid")
+        if self._revoked is not None and claims.get("jti") in self._revoked.read():
+            raise Unauthorized("the token was revoked")
+        scope = claims.get("scope")
+        return User(claims["sub"], frozenset(scope.split() if isinstance(scope, str) else ()))
 
-    def make(self, sub: str, seconds: int, scope: str = "") -> str:
-        """A token for `sub`. Raises InputError when it would be refused, or there is no secret to sign it with."""
+    def create(self, sub: str, seconds: int, scope: str = "") -> str:
+        """Return a token for `sub` that lives for so many seconds.
+
+        Raises InputError when the token would be refused, or there is no secret to sign it with.
+        """
         config = self._config
         if config.algorithm != "HS256":
             raise InputError(
@@ -91,9 +108,11 @@ class Tokens:
                 f"a token may live for {config.max_lifetime} seconds at most", "see server.jwt.max_lifetime"
             )
         if not _is_subject(sub):
-            raise InputError(f"a subject has 1 to {LONGEST_SUBJECT} printable characters", "give a user's name or id")
-        at = int(time.time())
-        claims: dict[str, Any] = {"sub": sub, "iat": at, "exp": at + seconds, "jti": secrets.token_hex(16)}
+            raise InputError(
+                f"a subject has 1 to {MAX_SUBJECT_LENGTH} printable characters", "give a user's name or id"
+            )
+        now = int(time.time())
+        claims: dict[str, Any] = {"sub": sub, "iat": now, "exp": now + seconds, "jti": secrets.token_hex(16)}
         claims |= {"aud": config.audience} if config.audience else {}
         claims |= {"iss": config.issuer} if config.issuer else {}
         claims |= {"scope": scope} if scope else {}
@@ -101,96 +120,104 @@ class Tokens:
         headers = {"kid": kid} if kid is not None else None
         return jwt.encode(claims, self._secrets[kid], "HS256", headers=headers)
 
-    def _claims(self, token: str) -> Mapping[str, Any]:
-        """Signatures are checked once, as long as the keys are the same; what time changes is looked at every time."""
-        keys: Mapping[str | None, Any] = self._secrets if self._keys is None else self._keys.value()
-        if keys is not self._checked_with:
-            self._checked, self._checked_with = {}, keys
-        claims = self._checked.get(token)
-        if claims is None:
-            claims = self._decoded(token, keys)
-            while len(self._checked) >= _MOST_KEPT:
-                del self._checked[next(iter(self._checked))]
-            self._checked[token] = claims
-        if claims["exp"] <= time.time():
-            raise Refused("the token has expired")
-        if self._revoked is not None and claims.get("jti") in self._revoked.value():
-            raise Refused("the token was revoked")
-        return claims
-
-    def _decoded(self, token: str, keys: Mapping[str | None, Any]) -> Mapping[str, Any]:
+    def _decode(self, token: str) -> Mapping[str, Any]:
         config = self._config
+        keys = self._secrets if self._public_keys is None else self._public_keys.read()
         try:
-            claims: dict[str, Any] = jwt.decode(
+            return jwt.decode(
                 token,
-                _key(keys, jwt.get_unverified_header(token).get("kid")),
+                _find_key(keys, jwt.get_unverified_header(token).get("kid")),
                 algorithms=[config.algorithm],
                 audience=config.audience,
                 issuer=config.issuer,
                 options=self._options,
             )
         except jwt.ExpiredSignatureError as e:
-            raise Refused("the token has expired") from e
+            raise Unauthorized("the token has expired") from e
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError, OverflowError) as e:
-            raise Refused("the token is not valid") from e
-        at = time.time()
-        exp, iat = claims["exp"], claims.get("iat", at)
-        if not (_is_time(exp) and _is_time(iat)):
-            raise Refused("the token is not valid")
-        if exp - min(at, iat) > config.max_lifetime:
-            raise Refused("the token lives too long")
-        return claims
+            raise Unauthorized("the token is not valid") from e
+
+    def _check_lifetime(self, claims: Mapping[str, Any]) -> None:
+        now = time.time()
+        exp, iat = claims["exp"], claims.get("iat", now)
+        if not (_is_number(exp) and _is_number(iat)):
+            raise Unauthorized("the token is not valid")
+        if exp - min(now, iat) > self._config.max_lifetime:
+            raise Unauthorized("the token lives too long")
 
 
-def _key(keys: Mapping[str | None, Any], kid: object) -> Any:
+class ReloadingFile(Generic[T]):
+    """A file's contents, read again when the file has changed, so that keys can change without a restart."""
+
+    def __init__(self, path: Path, parse: Callable[[Path], T], check_every: float = 1.0) -> None:
+        """Read the file with `parse`, and look for changes every so many seconds. Raise InputError as `parse` does."""
+        self._path = path
+        self._parse = parse
+        self._check_every = check_every
+        self._version = _file_version(path)
+        self._content = parse(path)
+        self._checked_at = time.monotonic()
+
+    def read(self) -> T:
+        """Return the contents; when the file cannot be used, those that it had before."""
+        if time.monotonic() - self._checked_at >= self._check_every:
+            self._checked_at = time.monotonic()
+            version = _file_version(self._path)
+            if version != self._version:
+                self._version = version
+                try:
+                    self._content = self._parse(self._path)
+                except InputError as e:
+                    log.error("the file's earlier contents stay in use: %s", e.message)  # noqa: TRY400 - no traceback
+        return self._content
+
+
+def _file_version(path: Path) -> tuple[int, int, int]:
+    try:
+        stat = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+def _find_key(keys: Keys, kid: object) -> Any:
     if kid is not None and not isinstance(kid, str):
-        raise Refused("the token is not valid")
+        raise Unauthorized("the token is not valid")
     if kid not in keys:
-        raise Refused("the token's key is not known")
+        raise Unauthorized("the token's key is not known")
     return keys[kid]
 
 
-def _is_time(value: object) -> bool:
-    """A JSON number; a number in quotes is not one (RFC 7519, section 2: NumericDate)."""
+def _is_number(value: object) -> bool:
+    """A number in quotes is not a NumericDate (RFC 7519, section 2)."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _subject(claims: Mapping[str, Any]) -> str:
-    sub = claims["sub"]
-    if not (isinstance(sub, str) and _is_subject(sub)):
-        raise Refused("the token's subject is not valid")
-    return sub
+def _is_subject(sub: object) -> bool:
+    return isinstance(sub, str) and 0 < len(sub) <= MAX_SUBJECT_LENGTH and sub.isprintable() and bool(sub.strip())
 
 
-def _is_subject(sub: str) -> bool:
-    return 0 < len(sub) <= LONGEST_SUBJECT and sub.isprintable() and bool(sub.strip())
-
-
-def _words(scope: object) -> list[str]:
-    return scope.split() if isinstance(scope, str) else []
-
-
-def _secrets(config: JwtConfig) -> dict[str | None, bytes]:
-    found: dict[str | None, bytes] = {}
+def _read_secrets(config: JwtConfig) -> dict[str | None, bytes]:
+    keys: dict[str | None, bytes] = {}
     if config.secret is not None:
-        found[None] = _checked("server.jwt.secret", config.secret)
+        keys[None] = _check_secret("server.jwt.secret", config.secret)
     for kid, secret in config.keys.items():
-        found[kid] = _checked(f"server.jwt.keys.{kid}", secret)
-    if not found:
+        keys[kid] = _check_secret(f"server.jwt.keys.{kid}", secret)
+    if not keys:
         raise InputError(
             "there is no secret to check tokens with: server.jwt.secret is not set",
-            f"{_MAKE_ONE}; and export it as MASSMEM_JWT_SECRET",
+            f"{_SECRET_HINT}; and export it as MASSMEM_JWT_SECRET",
         )
-    return found
+    return keys
 
 
-def _checked(name: str, secret: SecretStr) -> bytes:
+def _check_secret(name: str, secret: SecretStr) -> bytes:
     text = secret.get_secret_value()
     data = text.encode()
-    if len(data) < SHORTEST_SECRET:
-        raise InputError(f"{name} is too short: {SHORTEST_SECRET} bytes are the least", _MAKE_ONE)
-    if text.lower().startswith(_WELL_KNOWN) or len(set(text)) < _FEWEST_CHARACTERS:
-        raise InputError(f"{name} can be guessed: it is a well-known example, or repeats itself", _MAKE_ONE)
+    if len(data) < MIN_SECRET_LENGTH:
+        raise InputError(f"{name} is too short: it needs {MIN_SECRET_LENGTH} bytes or more", _SECRET_HINT)
+    if text.lower().startswith(_EXAMPLE_SECRETS) or len(set(text)) < _MIN_DIFFERENT_CHARACTERS:
+        raise InputError(f"{name} can be guessed: it is a well-known example, or repeats itself", _SECRET_HINT)
     return data
 
 
@@ -200,23 +227,19 @@ def _jwks_file(config: JwtConfig) -> Path:
     return Path(config.jwks_file).expanduser()
 
 
-def _read_jwks(path: Path) -> dict[str | None, Any]:
-    """Keys by their names; the only key of a file counts also for tokens that name none."""
+def _read_jwks(path: Path) -> Keys:
+    """Read a JSON Web Key Set; the only key of a file also counts for tokens that name no key."""
     try:
-        keys = jwt.PyJWKSet.from_json(path.read_text()).keys
-        found: dict[str | None, Any] = {key.key_id: key for key in keys if not _is_shared(key)}
+        jwks = jwt.PyJWKSet.from_json(path.read_text()).keys
     except (OSError, ValueError, jwt.PyJWTError) as e:
         raise InputError(f"{path} cannot be read as public keys: {e}", "it must be a JSON Web Key Set") from e
-    if not found:
+    keys: dict[str | None, Any] = {key.key_id: key for key in jwks if key.key_type != "oct"}
+    if not keys:
         raise InputError(f"{path} has no public key", "it must be a JSON Web Key Set of RSA or EC keys")
-    return found if len(keys) > 1 else {**found, None: next(iter(found.values()))}
+    return keys if len(jwks) > 1 else {**keys, None: next(iter(keys.values()))}
 
 
-def _is_shared(key: Any) -> bool:
-    return key.key_type == "oct"
-
-
-def _read_lines(path: Path) -> frozenset[str]:
+def _read_words(path: Path) -> frozenset[str]:
     try:
         return frozenset(path.read_text().split())
     except (OSError, ValueError) as e:

@@ -1,65 +1,83 @@
-"""How much one user, and all of them, may ask for: requests in a minute, questions and streams at the same time."""
+"""Limits per user and per process: requests in a minute, questions and event streams at the same time."""
 
+import math
+import time
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from massmem.config.service import LimitsConfig
-from massmem.server.rate import rate
-from massmem.session.new_session import owner_hash
+from limits import RateLimitItemPerMinute
+from limits.aio.storage import Storage
+from limits.aio.strategies import SlidingWindowCounterRateLimiter
+from limits.errors import ConfigurationError, StorageError
+from limits.storage import storage_from_string
 
-SOON = 1
-"""Seconds after which to try again what was refused because something else was under way."""
+from massmem.config.models import LimitsConfig
+from massmem.core.errors import InputError, StoreUnavailable
+from massmem.server.errors import RetryLater
+from massmem.session.owners import owner_hash
 
-
-class TooMuch(Exception):
-    """status: 429, the user asks for too much; 503, all of them do. retry_after: seconds."""
-
-    def __init__(self, status: int, message: str, retry_after: int = SOON) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.retry_after = retry_after
+_REDIS_TIMEOUT = 2.0
+"""Seconds that Redis may take to count a request; every request waits for it."""
 
 
 class Limits:
+    """Refuses what exceeds the configured limits.
+
+    Counting in memory goes through all users of the last two minutes at each request: 0.1 ms of CPU with 1,000 users,
+    1.7 ms with 10,000. Services of that size count in Redis.
+    """
+
     def __init__(self, config: LimitsConfig) -> None:
-        """Raises InputError when there is no such place to count in."""
+        """Raise InputError when `server.limits.counted_in` is not a usable address."""
         self._config = config
-        self._rate = rate(config.requests, config.counted_in)
+        self._rate = RateLimitItemPerMinute(config.requests)
+        self._limiter = SlidingWindowCounterRateLimiter(_open_storage(config.counted_in))
         self._turns: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
 
-    async def request(self, sub: str) -> None:
-        """Count a request. Raises TooMuch; StoreUnavailable when requests are counted elsewhere, and it is away."""
-        wait = await self._rate.hit(owner_hash(sub))
-        if wait is not None:
-            raise TooMuch(429, "too many requests", wait)
+    async def count_request(self, user: str) -> None:
+        """Count a request of the user.
+
+        Raises:
+            RetryLater: The user has sent too many requests in the last minute.
+            StoreUnavailable: Requests are counted in Redis, and Redis cannot be reached.
+        """
+        name = owner_hash(user)
+        try:
+            if await self._limiter.hit(self._rate, name):
+                return
+            window = await self._limiter.get_window_stats(self._rate, name)
+        except StorageError as e:
+            raise StoreUnavailable(
+                f"requests cannot be counted: {type(e.storage_error).__name__}", "see server.limits.counted_in"
+            ) from e
+        raise RetryLater(429, "too many requests", _whole_seconds_after(window.reset_time - time.time()))
 
     @contextmanager
-    def turn(self, sub: str) -> Generator[None]:
-        """A question is under way in the block. Raises TooMuch."""
-        if self._turns[sub] >= self._config.turns_per_user:
-            raise TooMuch(429, "too many questions at the same time")
+    def hold_turn(self, user: str) -> Generator[None]:
+        """Count a question of the user while the block runs. Raise RetryLater when there are too many."""
+        if self._turns[user] >= self._config.turns_per_user:
+            raise RetryLater(429, "too many questions at the same time")
         if self._turns.total() >= self._config.turns:
-            raise TooMuch(503, "the service is busy")
-        with _counted(self._turns, sub):
+            raise RetryLater(503, "the service is busy")
+        with _count(self._turns, user):
             yield
 
-    def check_streams(self, sub: str) -> None:
-        """Raises TooMuch when the user may open no further event stream."""
-        if self._streams[sub] >= self._config.streams_per_user:
-            raise TooMuch(429, "too many open streams")
+    def check_streams(self, user: str) -> None:
+        """Raise RetryLater when the user may not open another event stream."""
+        if self._streams[user] >= self._config.streams_per_user:
+            raise RetryLater(429, "too many open streams")
 
     @contextmanager
-    def stream(self, sub: str) -> Generator[None]:
-        """An event stream is open in the block."""
-        with _counted(self._streams, sub):
+    def hold_stream(self, user: str) -> Generator[None]:
+        """Count an open event stream of the user while the block runs."""
+        with _count(self._streams, user):
             yield
 
 
 @contextmanager
-def _counted(counter: Counter[str], name: str) -> Generator[None]:
+def _count(counter: Counter[str], name: str) -> Generator[None]:
     counter[name] += 1
     try:
         yield
@@ -67,3 +85,23 @@ def _counted(counter: Counter[str], name: str) -> Generator[None]:
         counter[name] -= 1
         if not counter[name]:
             del counter[name]
+
+
+def _whole_seconds_after(seconds: float) -> int:
+    """Round up, and past whole numbers: at the very moment of the reset there is no room yet."""
+    return max(0, math.floor(seconds + 1e-6)) + 1
+
+
+def _open_storage(url: str | None) -> Storage:
+    """Return the storage at `url`, or this process's memory for None."""
+    options = {"socket_timeout": _REDIS_TIMEOUT, "socket_connect_timeout": _REDIS_TIMEOUT}
+    try:
+        storage = (
+            storage_from_string("async+memory://")
+            if url is None
+            else storage_from_string(f"async+{url}", implementation="redispy", wrap_exceptions=True, **options)
+        )
+    except ConfigurationError as e:
+        raise InputError("server.limits.counted_in is not an address of Redis", "use redis://HOST:PORT") from e
+    assert isinstance(storage, Storage)  # as "async+" asks for
+    return storage

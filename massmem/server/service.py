@@ -1,79 +1,140 @@
-"""Everything that the routes work with, opened once per process."""
+"""Start-up: opens everything that the routes work with, once per process."""
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from massmem.config.models import TeamConfig
+from massmem.core.errors import MassmemError, StoreUnavailable
 from massmem.server.auth import Tokens
 from massmem.server.conversations import Conversations
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
-from massmem.server.observed import Observer
-from massmem.server.removal import Removal
 from massmem.server.takeover import Takeover
-from massmem.server.turns import Turns
+from massmem.server.turns import DEFAULT_TEAM, Turns
 from massmem.session.team import Team
 
 log = logging.getLogger(__name__)
 
+_RETRY_SECONDS = 2.0
+"""Time between two attempts to reach the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a service is made from. Worker processes get it by pickle, so it holds values only."""
+
+    config: TeamConfig
+    """The team, and the service itself."""
+    home: Path
+    teams: Mapping[str, TeamConfig] = field(default_factory=dict[str, TeamConfig])
+    """Further teams, by the names that requests give."""
+
+    @property
+    def shutdown_seconds(self) -> int:
+        """How long connections may stay open once the process is told to end: as long as turns may, and a bit more."""
+        return int(self.config.server.grace) + 10
+
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    config: TeamConfig
+    """What the routes work with."""
+
+    settings: Settings
     team: Team
     tokens: Tokens
     limits: Limits
     metrics: Metrics
-    conversations: Conversations
     turns: Turns
-    removal: Removal
+    conversations: Conversations
 
     @property
-    def warning(self) -> str:
-        """To be said with every answer; no name of a host is in it."""
-        return "" if self.team.store.info.durable else "this conversation is held in memory, and ends with the service"
+    def warning(self) -> str | None:
+        """What every answer has to say about the store; it names no host."""
+        if self.team.store.info.durable:
+            return None
+        return "this conversation is held in memory, and ends with the service"
 
 
 @asynccontextmanager
-async def opened(
-    config: TeamConfig, others: Mapping[str, TeamConfig], home: Path, *, stopping: asyncio.Event
-) -> AsyncGenerator[Service]:
-    """Open the service; at the end of the block its turns are finished, or handed over.
+async def open_service(settings: Settings, stopping: asyncio.Event) -> AsyncGenerator[Service]:
+    """Open the service for the block; at its end turns are finished, or handed over to another process.
 
-    others: further teams by name. stopping: set when the process is told to end, before the block does.
+    stopping: set when the process is told to end, before the block ends.
 
-    Raises what keeps it from starting: InputError (no secret, no such key), StoreError, ...
+    Raises what keeps the service from starting: InputError (no secret, no key of a model), StoreError, ...
     """
+    config = settings.config
     tokens, limits, metrics = Tokens(config.server.jwt), Limits(config.server.limits), Metrics()
     async with AsyncExitStack() as stack:
-        team = await Team.open(config, home=home, fallback=config.server.workers == 1)
+        team = await Team.open(config, home=settings.home, fallback=config.server.workers == 1)
         stack.push_async_callback(team.close)
         await team.start()
-        teams = {"": team}
-        for name, other in others.items():
+        teams = {DEFAULT_TEAM: team}
+        for name, other in settings.teams.items():
             teams[name] = team.beside(other)
             stack.push_async_callback(teams[name].close)
             await teams[name].start()
-        turns = Turns(teams, limits, Observer(metrics))
-        removal = Removal(team, turns)
-        service = Service(config, team, tokens, limits, metrics, Conversations(team.store), turns, removal)
-        async with _in_background(Takeover(team.store, turns, removal).run()):
-            async with _in_background(_hand_over(stopping, turns, config.server.grace)):
-                yield service
+        turns = Turns(teams, limits, metrics)
+        conversations = Conversations(team, turns)
+        async with _run_in_background(Takeover(team.store, turns, conversations).run()):
+            async with _run_in_background(_stop_turns(turns, stopping, config.server.grace)):
+                yield Service(settings, team, tokens, limits, metrics, turns, conversations)
             await turns.stop(0)
 
 
-async def _hand_over(stopping: asyncio.Event, turns: Turns, grace: float) -> None:
+@asynccontextmanager
+async def keep_service_open(
+    settings: Settings, stopping: asyncio.Event, on_open: Callable[[Service], None]
+) -> AsyncGenerator[None]:
+    """Keep the service open for the block. While its store is unreachable, try again in the background.
+
+    on_open: called once, with the open service.
+
+    Raises as `open_service`, except when the store is unreachable.
+    """
+    attempted, closing = asyncio.Event(), asyncio.Event()
+
+    async def keep_open() -> None:
+        while not closing.is_set():
+            try:
+                async with open_service(settings, stopping) as service:
+                    on_open(service)
+                    attempted.set()
+                    await closing.wait()
+            except StoreUnavailable as e:
+                log.error("the store cannot be reached; trying again: %s", e.message)  # noqa: TRY400 - no traceback
+            except MassmemError as e:
+                if not attempted.is_set():
+                    raise
+                log.error("the service cannot be opened: %s", e.message)  # noqa: TRY400 - no traceback
+            attempted.set()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(closing.wait(), _RETRY_SECONDS)
+
+    # One task opens and closes the service: some libraries refuse to be closed by another task.
+    task = asyncio.create_task(keep_open())
+    task.add_done_callback(lambda _: attempted.set())
+    await attempted.wait()
+    if task.done():
+        await task
+    try:
+        yield
+    finally:
+        closing.set()
+        await task
+
+
+async def _stop_turns(turns: Turns, stopping: asyncio.Event, grace: float) -> None:
     await stopping.wait()
     await turns.stop(grace)
 
 
 @asynccontextmanager
-async def _in_background(work: Coroutine[None, None, None]) -> AsyncGenerator[None]:
+async def _run_in_background(work: Coroutine[None, None, None]) -> AsyncGenerator[None]:
     task = asyncio.create_task(work)
     try:
         yield

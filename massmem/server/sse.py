@@ -1,11 +1,12 @@
-"""Events of a turn as server-sent events (WHATWG HTML, section 9.2): named, numbered, without what is internal."""
+"""Turns as server-sent events (WHATWG HTML, section 9.2): named, numbered, without what is internal."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from massmem.errors import MassmemError
-from massmem.events import (
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from massmem.core.errors import MassmemError
+from massmem.core.events import (
     AgentFailed,
     AgentRetrying,
     Event,
@@ -16,15 +17,12 @@ from massmem.events import (
     TurnFailed,
     TurnResumed,
     TurnStarted,
-    shown,
+    hide_reply_text,
 )
-from massmem.server.conversations import user_name
-from massmem.server.limits import TooMuch
-from massmem.server.running import Numbered
+from massmem.server.conversations import public_session_id
+from massmem.server.errors import RetryLater
 from massmem.server.schemas import Problem
-
-HEARTBEAT = 15.0
-"""Seconds without an event after which a comment is sent: proxies cut silent connections."""
+from massmem.server.turns import NumberedEvent
 
 MEDIA_TYPE = "text/event-stream"
 SCHEMA = {
@@ -32,94 +30,84 @@ SCHEMA = {
     "description": "One event; data is JSON, of the form that its name says.",
     "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
 }
-HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
-_AGAIN = "retry: 1000\n\n"
-"""Milliseconds after which a client connects again when the stream has broken."""
+_PING_SECONDS = 15
+"""Proxies cut silent connections."""
+
+_RECONNECT_MILLISECONDS = 1000
+"""When a client connects again after a broken stream."""
 
 
-def public(event: Event) -> Event | None:
-    """The event as a user of the service may see it; None: not at all.
+def stream_response(events: AsyncGenerator[ServerSentEvent, None], drain_seconds: float) -> EventSourceResponse:
+    """Return a response that streams `events`, with a comment now and then to keep the connection open.
 
-    What a provider says of an error may tell of hosts and keys: it goes to the log of the service alone. So does what
-    tools are told and give back, which may be of the service's own files; their names are shown.
+    drain_seconds: how long the stream may go on when the process shuts down. By default the library would cut it at
+    once; a turn ends its own streams with `turn_interrupted`.
+    """
+    return EventSourceResponse(
+        events,
+        headers={"Cache-Control": "no-store"},
+        media_type=MEDIA_TYPE,
+        ping=_PING_SECONDS,
+        sep="\n",
+        shutdown_grace_period=drain_seconds,
+    )
+
+
+async def encode_events(events: AsyncGenerator[NumberedEvent, None]) -> AsyncGenerator[ServerSentEvent, None]:
+    """Yield the events as their followers may see them. An error becomes an event named `error`."""
+    yield ServerSentEvent(retry=_RECONNECT_MILLISECONDS, sep="\n")
+    async with aclosing(events):
+        try:
+            async for number, event in events:
+                public = hide_internals(event)
+                if public is not None:
+                    yield ServerSentEvent(public.model_dump_json(), event=public.type, id=str(number), sep="\n")
+        except RetryLater as e:
+            yield _encode_problem(e.message)
+        except MassmemError:
+            yield _encode_problem("the turn could not be followed any further")
+
+
+async def wait_for_first(events: AsyncGenerator[NumberedEvent, None]) -> AsyncGenerator[NumberedEvent, None]:
+    """Return the same events once the first one is there, so that an error before it can be a response of its own."""
+    first = await anext(events, None)
+
+    async def replay() -> AsyncGenerator[NumberedEvent, None]:
+        async with aclosing(events):
+            if first is not None:
+                yield first
+                async for event in events:
+                    yield event
+
+    return replay()
+
+
+def hide_internals(event: Event) -> Event | None:
+    """Return the event as users of the service may see it, or None when they may not see it.
+
+    Errors of providers may name hosts and keys; arguments and results of tools may quote the service's own files. Users
+    see only that an agent failed, and the names of tools.
     """
     match event:
         case Notice():
             return None
-        case TurnStarted(session_id=name) | TurnResumed(session_id=name) | TurnAbandoned(session_id=name):
-            instead = {"session_id": user_name(name)}
+        case TurnStarted() | TurnResumed() | TurnAbandoned():
+            changes = {"session_id": public_session_id(event.session_id)}
         case AgentFailed():
-            instead = {"message": "the agent could not act", "hint": ""}
+            changes = {"message": "the agent could not act", "hint": ""}
         case TurnFailed():
-            instead = {"message": "no agent could answer", "hint": ""}
+            changes = {"message": "no agent could answer", "hint": ""}
         case ToolCalled():
-            instead = {"arguments": ""}
+            changes = {"arguments": ""}
         case ToolReturned():
-            instead = {"content": ""}
+            changes = {"content": ""}
         case AgentRetrying():
-            instead = {"error": "the request is sent again"}
+            changes = {"error": "the request is sent again"}
         case _:
-            return shown(event)
-    return event.model_copy(update=instead)
+            return hide_reply_text(event)
+    return event.model_copy(update=changes)
 
 
-async def stream(events: AsyncGenerator[Numbered, None]) -> AsyncGenerator[str, None]:
-    """The text of a stream. An error after the first event becomes an event of its own, named `error`."""
-    yield _AGAIN
-    async with aclosing(_with_heartbeats(events)) as beats:
-        try:
-            async for each in beats:
-                text = ": still here\n\n" if each is None else written(*each)
-                if text:
-                    yield text
-        except TooMuch as e:
-            yield _problem(e.message)
-        except MassmemError:
-            yield _problem("the turn could not be followed any further")
-
-
-def written(seq: int, event: Event) -> str:
-    """The lines of one event; empty when it is not for users. Its JSON has no line breaks."""
-    told = public(event)
-    if told is None:
-        return ""
-    return f"event: {told.type}\nid: {seq}\ndata: {told.model_dump_json()}\n\n"
-
-
-async def begun(events: AsyncGenerator[Numbered, None]) -> AsyncGenerator[Numbered, None]:
-    """The same events, once there is a first one: what keeps a turn from beginning is raised before any answer."""
-    first = await anext(events, None)
-
-    async def rest() -> AsyncGenerator[Numbered, None]:
-        async with aclosing(events):
-            if first is not None:
-                yield first
-                async for each in events:
-                    yield each
-
-    return rest()
-
-
-def _problem(message: str) -> str:
-    return f"event: error\ndata: {Problem(error=message).model_dump_json()}\n\n"
-
-
-async def _with_heartbeats(events: AsyncGenerator[Numbered, None]) -> AsyncGenerator[Numbered | None, None]:
-    """None whenever nothing has come for a while."""
-    async with aclosing(events):
-        waiting = asyncio.ensure_future(anext(events, None))
-        try:
-            while True:
-                done, _ = await asyncio.wait({waiting}, timeout=HEARTBEAT)
-                if not done:
-                    yield None
-                    continue
-                each = waiting.result()
-                if each is None:
-                    return
-                yield each
-                waiting = asyncio.ensure_future(anext(events, None))
-        finally:
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
+def _encode_problem(message: str) -> ServerSentEvent:
+    return ServerSentEvent(Problem(error=message).model_dump_json(), event="error", sep="\n")

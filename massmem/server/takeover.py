@@ -1,74 +1,68 @@
-"""Looks for turns whose process was killed, and takes them up; for deletions that were cut off, and finishes them."""
+"""Takes over what a killed process left behind: its turns are resumed, its deletions are finished."""
 
 import asyncio
 import logging
 import random
 from datetime import datetime, timedelta
 
-from massmem.errors import MassmemError, SessionBusyError
-from massmem.events import now
-from massmem.records import SessionFilter, SessionRecord
-from massmem.server.removal import Removal
+from massmem.core.errors import MassmemError
+from massmem.core.events import now
+from massmem.core.outcome import was_cut_off
+from massmem.core.records import SessionFilter, SessionRecord
+from massmem.server.conversations import Conversations
 from massmem.server.turns import Turns
-from massmem.session.session import Session
-from massmem.session.unfinished import was_cut_off
-from massmem.store.base import SessionStore
+from massmem.store.ports import SessionStore
 
 log = logging.getLogger(__name__)
 
-LOOK = 2.0
-"""Seconds between two looks, more or less: the processes of a service shall not look all at once."""
+_SECONDS = 2.0
+"""Time between two looks, more or less: the processes of a service do not all look at once."""
 
-_MOST = 200
-_DELETIONS_EVERY = 15
-"""One look in so many is for deletions too."""
+_MAX_SESSIONS = 200
+_LOOKS_PER_DELETION = 15
 
 
 class Takeover:
-    def __init__(self, store: SessionStore, turns: Turns, removal: Removal) -> None:
+    """Looks for interrupted turns and deletions as long as it runs."""
+
+    def __init__(self, store: SessionStore, turns: Turns, conversations: Conversations) -> None:
         self._store = store
         self._turns = turns
-        self._removal = removal
-        self._left: dict[str, datetime] = {}
+        self._conversations = conversations
+        self._ignored: dict[str, datetime] = {}
+        """Sessions whose user stopped the turn, and when they were changed last."""
 
     async def run(self) -> None:
-        """Until it is cancelled."""
-        look = 0
+        """Run until cancelled."""
+        looks = 0
         while True:
             try:
-                await self._look()
-                if look % _DELETIONS_EVERY == 0:
-                    await self._removal.finish()
+                await self._resume_turns()
+                if looks % _LOOKS_PER_DELETION == 0:
+                    await self._conversations.finish_deletions()
             except MassmemError as e:
-                log.warning("nothing can be taken up for now: %s", e.message)
-            look += 1
-            await asyncio.sleep(LOOK * random.uniform(0.5, 1.5))
+                log.warning("the work of killed processes cannot be taken over now: %s", e.message)
+            looks += 1
+            await asyncio.sleep(_SECONDS * random.uniform(0.5, 1.5))
 
-    async def _look(self) -> None:
-        """Sessions that are left alone are remembered until something happens in them."""
-        wanted = SessionFilter(cut_off=True, before=now() - timedelta(seconds=LOOK / 2))
-        found = [each.session for each in await self._store.find_sessions(wanted, _MOST)]
-        self._left = {s.session_id: s.updated_at for s in found if self._left.get(s.session_id) == s.updated_at}
-        for session in found:
-            if session.session_id not in self._left and not self._turns.runs(session.session_id):
-                await self._take_up(session)
+    async def _resume_turns(self) -> None:
+        cut_off = SessionFilter(cut_off=True, before=now() - timedelta(seconds=_SECONDS / 2))
+        sessions = [listed.session for listed in await self._store.find_sessions(cut_off, _MAX_SESSIONS)]
+        self._ignored = {s.session_id: s.updated_at for s in sessions if self._is_ignored(s)}
+        for session in sessions:
+            if self._is_ignored(session) or self._turns.is_running(session.session_id):
+                continue
+            if await self._was_cut_off(session.session_id):
+                assert session.user_id is not None  # the filter finds sessions with an owner
+                self._turns.resume(session.session_id, session.user_id)
+            else:
+                self._ignored[session.session_id] = session.updated_at
 
-    async def _take_up(self, record: SessionRecord) -> None:
-        assert record.user_id is not None  # the filter asks for owners
-        if self._turns.stopping:
-            return
-        try:
-            session = await self._turns.session(record.session_id, record.user_id, anew=True)
-        except SessionBusyError:
-            return
-        if await self._was_cut_off(session):
-            self._turns.finish(session)
-        else:
-            self._left[record.session_id] = record.updated_at
-            await session.close()
+    def _is_ignored(self, session: SessionRecord) -> bool:
+        return self._ignored.get(session.session_id) == session.updated_at
 
-    async def _was_cut_off(self, session: Session) -> bool:
-        turn = session.unfinished
+    async def _was_cut_off(self, session_id: str) -> bool:
+        turn = await self._store.get_last_turn(session_id)
         if turn is None or turn.status not in ("running", "interrupted"):
             return False
-        return was_cut_off(await self._store.turn_events(turn.session_id, turn.turn))
+        return was_cut_off(await self._store.read_turn_events(session_id, turn.turn))

@@ -1,217 +1,304 @@
-"""The turns of this process: asked for by requests, taken up when another process was killed, handed over at the end.
+"""The turns of this process: they run apart from the connections that ask for them.
 
-A turn does not belong to a connection. Whoever has lost theirs asks again under the same name, or follows the log.
+A client that loses its connection asks again with the same Idempotency-Key, or follows the session's log. A turn whose
+process is killed is resumed by another one, and so is a turn that this process hands over when it shuts down.
 """
 
 import asyncio
-import logging
-from collections.abc import AsyncGenerator, Coroutine, Mapping
-from contextlib import ExitStack, aclosing
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from dataclasses import dataclass
 
-from massmem.errors import AskedBeforeError, InputError, MassmemError, SessionBusyError
-from massmem.events import EVENT, Event, TurnResumed, TurnStarted, UserReplied
-from massmem.server.limits import Limits, TooMuch
-from massmem.server.observed import Observer
-from massmem.server.running import Numbered, Running, ends
+from massmem.core.errors import DuplicateRequestError, InputError, MassmemError, SessionBusyError
+from massmem.core.events import (
+    EVENT,
+    Event,
+    TurnAbandoned,
+    TurnCompleted,
+    TurnFailed,
+    TurnResumed,
+    TurnStarted,
+    TurnWaiting,
+    UserReplied,
+)
+from massmem.server.errors import RetryLater
+from massmem.server.limits import Limits
+from massmem.server.metrics import Metrics
 from massmem.session.session import Session
 from massmem.session.team import Team
 
-log = logging.getLogger(__name__)
+NumberedEvent = tuple[int, Event]
+"""An event and its number in the session's log."""
 
-LOOK = 0.25
-"""Seconds between two looks at the log of a turn that another process runs."""
+DEFAULT_TEAM = ""
+
+_POLL_SECONDS = 0.25
+"""How often the log of a turn that another process runs is read."""
 
 _PAGE = 500
-_HAND_OVER = 5.0
-"""Seconds for turns that were told to stop to say so in the log."""
+_HAND_OVER_SECONDS = 5.0
+"""How long turns that are told to stop may take to log it."""
 
-_PATIENCE = 900.0
-"""Seconds without any event after which a turn is not waited for any longer."""
+_FOLLOW_TIMEOUT = 900.0
+"""Seconds without an event after which a turn is followed no longer."""
 
-_LATER = 30
-_GOES_ON = ("running", "interrupted")
+_RETRY_AFTER_TIMEOUT = 30
+_UNDER_WAY = ("running", "interrupted")
+_ENDING = "this process is about to end"
+_ENDS = (TurnCompleted, TurnFailed, TurnWaiting, TurnAbandoned)
+"""Events after which nothing happens by itself. An interrupted turn is resumed by another process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """session_id: as the store names it. request: the name under which it is asked once at most, "" for none.
-
-    team: None: the one that the session has had so far.
-    """
+    """A question to a session."""
 
     owner: str
+    """The user, as tokens name them."""
     session_id: str
+    """The id under which the session is stored."""
     text: str
-    request: str = ""
+    request_id: str = ""
+    """Under this id it is asked once at most; empty: any number of times."""
     team: str | None = None
+    """None: the team that the session has had so far."""
+
+
+class RunningTurn:
+    """A turn that runs in this process, and its events so far."""
+
+    def __init__(self, session_id: str, owner: str, question: Question | None = None) -> None:
+        """question: None resumes the session's interrupted turn."""
+        self.session_id = session_id
+        self.owner = owner
+        self.question = question
+        self._events: list[NumberedEvent] = []
+        self._error: Exception | None = None
+        self._has_ended = False
+        self._changed = asyncio.Event()
+        self._session: Session | None = None
+        self._stopped = False
+
+    def is_turn_of(self, question: Question) -> bool:
+        """Whether it runs this very question; questions without a request id are never the same."""
+        own = self.question
+        return own is not None and own.request_id == question.request_id != "" and own.text == question.text
+
+    async def run(self, session: Session) -> AsyncGenerator[Event, None]:
+        """Run the turn, store its events for those who follow, and yield them. Raise as the session does."""
+        self._session = session
+        if self._stopped:
+            raise RetryLater(503, _ENDING)
+        question = self.question
+        source = session.finish_turn() if question is None else session.ask(question.text, question.request_id)
+        async with aclosing(source) as events:
+            async for event in events:
+                self._events.append((session.seq, event))
+                self._wake_followers()
+                yield event
+
+    def stop(self) -> None:
+        """Interrupt the turn; another process resumes it."""
+        self._stopped = True
+        if self._session is not None:
+            self._session.stop("signal")
+
+    def end(self, error: Exception | None = None) -> None:
+        """Tell those who follow that no event comes any more; they raise `error` after the last event."""
+        self._error = error
+        self._has_ended = True
+        self._wake_followers()
+
+    async def follow(self) -> AsyncGenerator[NumberedEvent, None]:
+        """Yield the events from the first on, as they come. Raise what ended the turn."""
+        position = 0
+        while True:
+            changed, has_ended = self._changed, self._has_ended
+            for numbered in self._events[position:]:
+                position += 1
+                yield numbered
+            if has_ended:
+                break
+            await changed.wait()
+        if self._error is not None:
+            raise self._error
+
+    def _wake_followers(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
 class Turns:
-    def __init__(self, teams: Mapping[str, Team], limits: Limits, observer: Observer) -> None:
-        """teams: by name, "" for the configured one."""
+    """Starts, resumes, follows and hands over turns, one at a time in each session."""
+
+    def __init__(self, teams: Mapping[str, Team], limits: Limits, metrics: Metrics) -> None:
+        """teams: by name; all share the store of `DEFAULT_TEAM`."""
         self._teams = teams
-        self._store = teams[""].store
+        self._store = teams[DEFAULT_TEAM].store
         self._limits = limits
-        self._observer = observer
-        self._running: dict[str, Running] = {}
-        self._settling: dict[str, asyncio.Task[None]] = {}
+        self._metrics = metrics
+        self._running: dict[str, RunningTurn] = {}
+        self._closing: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.stopping = False
 
-    def runs(self, session_id: str) -> bool:
+    def is_running(self, session_id: str) -> bool:
         return session_id in self._running
 
-    async def ask(self, question: Question, *, live: bool = True) -> AsyncGenerator[Numbered, None]:
-        """Ask, unless this was asked before under its name, and follow what becomes of it.
+    async def ask(self, question: Question) -> AsyncGenerator[NumberedEvent, None]:
+        """Ask, unless the request id was used before, and yield the events of the turn.
 
-        live False: the events are wanted once the turn has ended; whoever waits is not woken for each of them.
-
-        Raises, also while it is followed:
-            TooMuch: the user, or all of them, ask for too much, or this process is about to end.
-            SessionBusyError: another question to the session is under way.
-            InputError: the name was used for another question; there is no such team.
-            MassmemError: as Session.ask.
+        Raises:
+            RetryLater: There are too many questions, or this process is about to end.
+            SessionBusyError: Another question to the session is under way.
+            InputError: The request id was used for another question; there is no such team.
+            MassmemError: As Session.ask.
         """
-        session_id = question.session_id
-        try:
-            seq = await self._store.asked(session_id, question.request) if question.request else None
-            if seq is not None:
-                raise AskedBeforeError(seq)
-            running = self._running.get(session_id)
-            if running is None:
-                running = self._begin(question)
-            elif not running.asks(question.text, question.request):
-                raise SessionBusyError("another question to this session is under way")
-            async with aclosing(running.follow(live=live)) as events:
-                async for each in events:
-                    yield each
-        except AskedBeforeError as e:
-            # A reply stands after the event that says which turn it belongs to.
-            async with aclosing(self.follow(session_id, e.seq - 2, one=True)) as events:
-                async for seq, event in events:
-                    if seq == e.seq and _said(event) != question.text:
-                        raise InputError("this name was used for another question", "use a new one") from e
-                    if seq >= e.seq or isinstance(event, TurnResumed):
-                        yield seq, event
-
-    async def follow(self, session_id: str, after: int, *, one: bool = False) -> AsyncGenerator[Numbered, None]:
-        """The events of the session's log with a number > after, until no turn runs; one: until a turn ends.
-
-        Raises StoreError; TooMuch when nobody takes a turn up that was cut off.
-        """
-        seq, clock = after, asyncio.get_running_loop().time
-        until = clock() + _PATIENCE
-        while True:
-            last = await self._store.last_turn(session_id)
-            goes_on = last is not None and last.status in _GOES_ON
-            while page := await self._store.export_log(session_id, seq, _PAGE):
-                for entry in page:
-                    seq, event = entry.seq, EVENT.validate_json(entry.payload)
-                    yield seq, event
-                    until = clock() + _PATIENCE
-                    if one and seq > after + 1 and ends(event):
-                        return
-            if not goes_on:
+        number = await self._find_request(question)
+        if number is None:
+            try:
+                async with aclosing(self._find_or_start(question).follow()) as events:
+                    async for numbered in events:
+                        yield numbered
                 return
-            if clock() > until:
-                raise TooMuch(503, "the turn does not go on", _LATER)
-            await asyncio.sleep(LOOK)
+            except DuplicateRequestError as e:  # another process was faster
+                number = e.seq
+        async with aclosing(self._replay(question, number)) as events:
+            async for numbered in events:
+                yield numbered
 
-    def finish(self, session: Session) -> None:
-        """Take up the session's unfinished turn, in the background."""
-        self._start(session.id, Running(), _opened(session), ExitStack())
+    async def follow(self, session_id: str, after: int) -> AsyncGenerator[NumberedEvent, None]:
+        """Yield the events of the session's log with a number > `after`, until no turn is under way.
+
+        Raises StoreError, and RetryLater when an interrupted turn is not resumed.
+        """
+        number, clock = after, asyncio.get_running_loop().time
+        deadline = clock() + _FOLLOW_TIMEOUT
+        while True:
+            last = await self._store.get_last_turn(session_id)  # before the log: what ends meanwhile is still read
+            while page := await self._store.export_log(session_id, number, _PAGE):
+                for entry in page:
+                    number = entry.seq
+                    yield number, EVENT.validate_json(entry.payload)
+                    deadline = clock() + _FOLLOW_TIMEOUT
+            if last is None or last.status not in _UNDER_WAY:
+                return
+            if clock() > deadline:
+                raise RetryLater(503, "the turn does not go on", _RETRY_AFTER_TIMEOUT)
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def resume(self, session_id: str, owner: str) -> None:
+        """Resume the session's interrupted turn in the background, unless this process runs a turn of it."""
+        if not self.stopping and session_id not in self._running:
+            self._start(RunningTurn(session_id, owner))
 
     async def stop(self, grace: float) -> None:
-        """Begin no more turns; let those that run go on for `grace` seconds, then hand them over."""
+        """Start no more turns, let those that run go on for `grace` seconds, then hand them over."""
         self.stopping = True
         await self._wait(grace)
-        for running in self._running.values():
-            running.stop()
-        await self._wait(_HAND_OVER)
+        for turn in self._running.values():
+            turn.stop()
+        await self._wait(_HAND_OVER_SECONDS)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _begin(self, question: Question) -> Running:
-        """Nothing is waited for here: of two requests for the same the second one finds the first."""
-        if self.stopping:
-            raise TooMuch(503, "this process is about to end")
-        with ExitStack() as until_done:
-            until_done.enter_context(self._limits.turn(question.owner))
-            running = Running(question.request, question.text)
-            self._start(question.session_id, running, self._session(question), until_done.pop_all())
-        return running
+    async def _find_request(self, question: Question) -> int | None:
+        """Return the number of the event of the question when it was asked before."""
+        if not question.request_id:
+            return None
+        return await self._store.find_request(question.session_id, question.request_id)
 
-    async def _session(self, question: Question) -> Session:
-        if (earlier := self._settling.get(question.session_id)) is not None:
-            await asyncio.wait({earlier})
-        if question.team is None:
-            return await self.session(question.session_id, question.owner)
-        if question.team not in self._teams:
-            raise InputError(f"there is no team {question.team[:100]!r}", "see which are configured")
-        return await Session.of(self._teams[question.team], question.session_id, question.owner)
+    async def _replay(self, question: Question, number: int) -> AsyncGenerator[NumberedEvent, None]:
+        """Yield the events of the turn of a question that was asked before: its event has this number in the log."""
+        # A reply to the agents stands right after the event that resumes their turn.
+        async with aclosing(self.follow(question.session_id, number - 2)) as events:
+            async for at, event in events:
+                if at == number and _text_of(event) != question.text:
+                    raise InputError("this name was used for another question", "use a new one")
+                if at >= number or isinstance(event, TurnResumed):
+                    yield at, event
+                if at >= number and isinstance(event, _ENDS):
+                    return
 
-    async def session(self, session_id: str, owner: str, *, anew: bool = False) -> Session:
-        """The session on the team that it has had so far. Raises as Session.of."""
-        session = await Session.of(self._teams[""], session_id, owner, anew=anew)
-        for team in self._teams.values():
-            if team is not self._teams[""] and session.config_path == team.config.source:
-                await session.close()
-                return await Session.of(team, session_id, owner, anew=anew)
-        return session
+    def _find_or_start(self, question: Question) -> RunningTurn:
+        """Not a coroutine: of two requests for the same question the second one finds the turn of the first."""
+        turn = self._running.get(question.session_id)
+        if turn is None:
+            turn = RunningTurn(question.session_id, question.owner, question)
+            self._start(turn)
+        elif not turn.is_turn_of(question):
+            raise SessionBusyError("another question to this session is under way")
+        return turn
 
-    def _start(
-        self, session_id: str, running: Running, session: Coroutine[None, None, Session], until_done: ExitStack
-    ) -> None:
-        self._running[session_id] = running
-        task = asyncio.create_task(self._run(session_id, running, session, until_done))
+    def _start(self, turn: RunningTurn) -> None:
+        self._running[turn.session_id] = turn
+        task = asyncio.create_task(self._run(turn))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(
-        self, session_id: str, running: Running, opening: Coroutine[None, None, Session], until_done: ExitStack
-    ) -> None:
-        error: Exception | None = TooMuch(503, "this process is about to end")
+    async def _run(self, turn: RunningTurn) -> None:
+        error: Exception | None = RetryLater(503, _ENDING)
         session: Session | None = None
+        started = time.monotonic()
         try:
-            with until_done, self._observer.turn() as seen:
-                session = await opening
-                async with aclosing(running.run(session)) as events:
+            with self._hold(turn), self._metrics.running.track_inprogress():
+                session = await self._open_session(turn)
+                async with aclosing(turn.run(session)) as events:
                     async for event in events:
-                        seen.feed(event)
+                        self._metrics.count_event(event, time.monotonic() - started)
             error = None
-        except (MassmemError, TooMuch) as e:
+        except (MassmemError, RetryLater) as e:
             error = e
         finally:
-            running.end(error)
-            del self._running[session_id]
+            turn.end(error)
+            del self._running[turn.session_id]
         if session is not None:
-            await self._settle(session)
+            await self._close_session(session)
 
-    async def _settle(self, session: Session) -> None:
-        """What is done for the next turn, after the answer was given."""
+    def _hold(self, turn: RunningTurn) -> AbstractContextManager[None]:
+        """Count the turn while the block runs. Raise RetryLater when there are too many."""
+        if self.stopping:
+            raise RetryLater(503, _ENDING)
+        return nullcontext() if turn.question is None else self._limits.hold_turn(turn.owner)
+
+    async def _open_session(self, turn: RunningTurn) -> Session:
+        if (closing := self._closing.get(turn.session_id)) is not None:
+            await asyncio.wait({closing})
+        name = None if turn.question is None else turn.question.team
+        if name is not None and name not in self._teams:
+            raise InputError(f"there is no team {name[:100]!r}", "see which are configured")
+        team = await self._find_team(turn.session_id) if name is None else self._teams[name]
+        return await Session.of(team, turn.session_id, turn.owner)
+
+    async def _find_team(self, session_id: str) -> Team:
+        """Return the team that the session has had so far."""
+        if len(self._teams) > 1 and (record := await self._store.get_session(session_id)) is not None:
+            for team in self._teams.values():
+                if team.config.source == record.config_path:
+                    return team
+        return self._teams[DEFAULT_TEAM]
+
+    async def _close_session(self, session: Session) -> None:
+        """Finish what is prepared for the next turn; that one waits for it."""
         task = asyncio.current_task()
-        assert task is not None  # this runs in one
-        self._settling[session.id] = task
+        assert task is not None
+        self._closing[session.id] = task
         try:
             if not self.stopping:
                 await session.settle()
             await session.close()
         finally:
-            if self._settling.get(session.id) is task:
-                del self._settling[session.id]
+            if self._closing.get(session.id) is task:
+                del self._closing[session.id]
 
     async def _wait(self, seconds: float) -> None:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
 
 
-async def _opened(session: Session) -> Session:
-    return session
-
-
-def _said(event: Event) -> str | None:
+def _text_of(event: Event) -> str | None:
     match event:
         case TurnStarted(question=text) | TurnResumed(question=text) | UserReplied(text=text):
             return text

@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from massmem.config.models import AgentConfig, MemoryConfig, RetrievalConfig
-from massmem.errors import MassmemError, MemoryUnavailable
+from massmem.core.errors import MassmemError, MemoryUnavailable
 from massmem.memory import open_memory
-from massmem.memory.memories import USER, Memory, Recalled, Selection, Wanted
-from massmem.memory.persistent import PersistentMemory, Scope
+from massmem.memory.access import may_see
+from massmem.memory.extraction.extractor import Extractor, failing_extractor, open_extractor, with_debug_files
+from massmem.memory.persistent import USER, Memory, PersistentMemory, RecallOptions, RecallResult, Scope, Selection
 from massmem.memory.quoting import Quote, render
-from massmem.memory.recording.private import without_values
-from massmem.memory.recording.recorded import is_ballot, is_tool_use, spoken
-from massmem.memory.recording.worker import Recorder
 from massmem.memory.tokens import estimate_tokens
-from massmem.session.extractor import Extractor, failing, open_extractor, with_debug_files
+from massmem.recording.masking import without_values
+from massmem.recording.rules import is_ballot, is_tool_use, spoken
+from massmem.recording.worker import Recorder
 
 if TYPE_CHECKING:
+    from massmem.core.records import MessageRecord
     from massmem.memory.indexed import IndexedMemory
-    from massmem.records import MessageRecord
-    from massmem.store.base import SessionStore
+    from massmem.store.ports import SessionStore
 
 log = logging.getLogger(__name__)
 
@@ -128,22 +128,24 @@ class SessionMemory:
 
     async def _nothing_before(self, scope: Scope) -> bool:
         """A session's first turn has nothing to remember but notes, unless other sessions are searched too."""
-        if scope.turn > 1 or scope.everywhere or scope.named is not None:
+        if scope.turn > 1 or scope.all_sessions or scope.group is not None:
             return False
-        first = await self._store.messages(scope.session_id, limit=1)
+        first = await self._store.read_messages(scope.session_id, limit=1)
         return not first or first[0].turn == scope.turn
 
-    async def _wanted(self, settings: RetrievalConfig, shown: frozenset[str], most: int) -> Wanted:
+    async def _wanted(self, settings: RetrievalConfig, shown: frozenset[str], most: int) -> RecallOptions:
         without: frozenset[str] = frozenset()
         if settings.exclude_recent and shown:
             # An answer that was shown as it is stands in the log a second time, under another id.
-            without = shown.union(await self._store.repeated([*shown]))
-        return Wanted(min(settings.max_tokens, most), settings.limit, without)
+            without = shown.union(await self._store.find_repeated_answers([*shown]))
+        return RecallOptions(min(settings.max_tokens, most), settings.limit, without)
 
-    async def _found(self, memory: PersistentMemory | None, question: str, scope: Scope, wanted: Wanted) -> Recalled:
+    async def _found(
+        self, memory: PersistentMemory | None, question: str, scope: Scope, wanted: RecallOptions
+    ) -> RecallResult:
         try:
             if memory is not None and self._recorder is not None:
-                await self._recorder.caught_up(scope.session_id, CATCH_UP)
+                await self._recorder.catch_up(scope.session_id, CATCH_UP)
                 return await memory.recall(question, scope, wanted)
         except MemoryUnavailable as e:
             self._say(f"{e.message}; memories are found by words alone for now")
@@ -162,7 +164,7 @@ class SessionMemory:
             extractor = await self._stack.enter_async_context(opening)
         except MassmemError as e:
             self._say(f"{e.message}; until then messages are remembered word for word, and no facts")
-            extractor = failing(e)
+            extractor = failing_extractor(e)
         if extractor is not None and self._debug is not None:
             extractor = with_debug_files(extractor, self._debug)
         self._recorder = recorder(self._store, memory, extractor, self._agents)
@@ -190,26 +192,26 @@ def recorder(
     return Recorder(store, memory, extract, settings, session_id, summarise)
 
 
-async def by_words(store: "SessionStore", query: str, scope: Scope, wanted: Wanted) -> Recalled:
+async def by_words(store: "SessionStore", query: str, scope: Scope, wanted: RecallOptions) -> RecallResult:
     """Recall from the log itself, for when the index cannot be used: best word matches first, until the budget is full.
 
     Raises:
         StoreError: the log cannot be read.
     """
-    sessions = None if scope.everywhere else [scope.session_id]
-    hits = [message.id for message in await store.search_text(query, sessions, _BY_WORDS)]
-    found = {each.message.id: each for each in await store.messages_to_record(hits)}
+    sessions = None if scope.all_sessions else [scope.session_id]
+    hits = [message.id for message in await store.search_messages(query, sessions, _BY_WORDS)]
+    found = {each.message.id: each for each in await store.get_messages_to_record(hits)}
     messages = without_values(found[hit] for hit in hits if hit in found)
     chosen: list[Memory] = []
-    left = wanted.tokens
+    left = wanted.max_tokens
     for message in messages:
         if is_tool_use(message):
             continue
         memory = _as_memory(message)
         shared = not is_ballot(message) and found[message.id].winner == memory.agent_id
-        allowed = scope.allows(memory, won=shared)
+        allowed = may_see(scope, memory, won=shared)
         cost = estimate_tokens(render([Quote(memory)], scope.agent_id))
-        if not allowed or message.id in wanted.without or cost > left:
+        if not allowed or message.id in wanted.exclude or cost > left:
             continue
         chosen.append(memory)
         left -= cost
@@ -217,19 +219,13 @@ async def by_words(store: "SessionStore", query: str, scope: Scope, wanted: Want
             break
     in_order = sorted(chosen, key=lambda m: (m.created_at, m.id))
     text = render([Quote(m) for m in in_order], scope.agent_id)
-    return Recalled(text, tuple(chosen), wanted.tokens - left, lexical_only=True)
+    return RecallResult(text, tuple(chosen), wanted.max_tokens - left, lexical_only=True)
 
 
 def _as_memory(m: "MessageRecord") -> Memory:
     return Memory(m.id, "episode", m.session_id, m.turn, m.agent_id or USER, spoken(m), (m.id,), m.created_at)
 
 
-def looks_further(agent: AgentConfig) -> bool:
-    """What the agent recalls may be of other sessions, or what it is sent anyway."""
-    memory = agent.memory.persistent_memory
-    return memory.all_sessions or memory.session_name is not None or not agent.memory.retrieval.exclude_recent
-
-
 def _scope(agent: AgentConfig, session_id: str, turn: int) -> Scope:
     persistent = agent.memory.persistent_memory
-    return Scope(session_id, agent.id, turn, everywhere=persistent.all_sessions, named=persistent.session_name)
+    return Scope(session_id, agent.id, turn, all_sessions=persistent.all_sessions, group=persistent.session_name)

@@ -5,29 +5,36 @@ It composes store, registry, providers, agents and coordinator; nothing else doe
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Self
 
+from massmem.config.home import massmem_home
 from massmem.config.models import TeamConfig
-from massmem.errors import HomeError, InputError, SessionBusyError, StoreError, UnknownSessionError
-from massmem.events import ContextCompressed, ContextMeasured, Event, HistoryCleared, NoteAdded, ToolReturned
-from massmem.home import massmem_home
-from massmem.messages import clean_text
-from massmem.records import SessionRecord, TurnRecord
-from massmem.session.known import Known
-from massmem.session.listing import Listing
-from massmem.session.new_session import NewSession, agents_of, stored_session
-from massmem.session.ownership import Ownership
-from massmem.session.taking_back import undo_last_turn
+from massmem.core.errors import (
+    HomeError,
+    InputError,
+    SessionBusyError,
+    SessionExistsError,
+    StoreError,
+    UnknownSessionError,
+)
+from massmem.core.events import ContextCompressed, ContextMeasured, Event, HistoryCleared, NoteAdded, ToolReturned, now
+from massmem.core.ids import check_session_name
+from massmem.core.messages import clean_text
+from massmem.core.records import SessionRecord, SessionStatus, TurnRecord
+from massmem.session.history import History
+from massmem.session.lease import Lease
+from massmem.session.owners import memory_group, restrict_to_owner
+from massmem.session.registry import Registry, RegistryDamaged, entry_of
 from massmem.session.team import Team
-from massmem.session.turns import NotAsKnown, StopReason, Turns
-from massmem.session.unfinished import unfinished
-from massmem.session.views import Views
-from massmem.session_ids import check_session_name
-from massmem.store.base import SessionStore
-from massmem.store.reading import existing_session, wanted_session
+from massmem.session.turn_runner import Stop, StopReason, TurnRunner
+from massmem.session.undo import undo_last_turn
+from massmem.store.lookup import require_session, resolve_session
+from massmem.store.ports import SessionStore
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +45,13 @@ class Session:
     Made by `Session.open`, for a session alone, or by `Session.of`, one of many on the same team; to be closed.
     """
 
-    def __init__(self, team: Team, record: SessionRecord | None, new: NewSession = NewSession()) -> None:  # noqa: B008 - frozen
-        """record None: it is made with its first question, as `new` says."""
+    def __init__(
+        self, team: Team, record: SessionRecord | None, *, session_id: str = "", owner: str | None = None
+    ) -> None:
+        """record None: the session is stored with its first question.
+
+        session_id: of a new session; "": it gets one from the clock. owner None: the user of this machine.
+        """
         self.resumed = record is not None
         self.unfinished: TurnRecord | None = None
         self.wait = 0.0
@@ -48,16 +60,14 @@ class Session:
         self._config = team.config
         self._store = team.store
         self._record = record
-        self._new = new
-        self._agents = agents_of(team.agents, new.owner)
+        self._new_id = session_id
+        self._owner = owner
+        self._agents = restrict_to_owner(team.agents, owner)
         self._memory = team.memory
-        self._views = Views(team.store, team.memory, self._agents, team.windows)
-        self._known = Known()
-        self._turns = Turns(team, self._agents, self._views, self._known)
-        # The list is of the sessions of this machine's user.
-        listed = new.owner is None and self.lasting
-        self._listing = Listing(team.store, team.home, team.config.store.url) if listed else None
-        self._alone = False
+        self._history = History(team.store, team.memory, self._agents, team.windows)
+        self._stop = Stop()
+        self._runner: TurnRunner | None = None
+        self._owns_team = False
 
     @classmethod
     async def open(
@@ -88,7 +98,7 @@ class Session:
         team = await Team.open(config, home=home or massmem_home(), debug=debug, fallback=fallback)
         try:
             session = await cls.on(team, wanted, newest=newest)
-            session._alone = True
+            session._owns_team = True
             await team.start()
         except BaseException:
             await team.close()
@@ -101,34 +111,28 @@ class Session:
 
         Raises UnknownSessionError, InputError, StoreError: as `open`.
         """
-        session = cls(team, await wanted_session(team.store, session_id, newest=newest))
-        await session._read()
+        session = cls(team, await resolve_session(team.store, session_id, newest=newest))
+        await session._load_unfinished()
         return session
 
     @classmethod
-    async def of(cls, team: Team, session_id: str, owner: str, *, anew: bool = False) -> "Session":
+    async def of(cls, team: Team, session_id: str, owner: str) -> "Session":
         """The session with exactly this id, on a team that was started, to be made for `owner` when there is none.
-
-        It may be one that was closed a while ago; what others have done with it since is found out by its next
-        question. anew: it is read now.
 
         Raises:
             UnknownSessionError: it is somebody else's.
             SessionBusyError: it is being deleted.
             StoreError: the store cannot be read.
         """
-        if (kept := team.warm.take(session_id)) is not None:
-            if not anew and kept._team is team and kept._new.owner == owner:
-                return kept
-            team.warm.keep(session_id, kept, kept._views.size)
-        session = cls(team, await _record_of(team.store, session_id, owner), NewSession(session_id, owner))
-        await session._read()
+        record = await _find_owned(team.store, session_id, owner)
+        session = cls(team, record, session_id=session_id, owner=owner)
+        await session._load_unfinished()
         return session
 
     @property
     def id(self) -> str:
         """The session's id; empty until a new session has stored its first question, unless it has one before."""
-        return self._new.session_id if self._record is None else self._record.session_id
+        return self._new_id if self._record is None else self._record.session_id
 
     @property
     def config_path(self) -> str:
@@ -143,12 +147,12 @@ class Session:
     @property
     def hidden(self) -> Mapping[str, object]:
         """What the user gave when asked, by name: no log may show it."""
-        return self._turns.params.hidden
+        return {} if self._runner is None else self._runner.dialog.values
 
     @property
     def seq(self) -> int:
         """Where the event that was yielded last stands in the log."""
-        return self._turns.seq
+        return 0 if self._runner is None else self._runner.seq
 
     async def ask(self, question: str, request: str = "") -> AsyncGenerator[Event, None]:
         """Run a turn and yield its events, each after it was stored.
@@ -161,7 +165,7 @@ class Session:
 
         Raises:
             InputError: the question is empty.
-            AskedBeforeError: what has this name is in the log already; nothing was done.
+            DuplicateRequestError: what has this name is in the log already; nothing was done.
             ProviderError: the reply could not be read; the turn still waits.
             SessionBusyError: another process runs a turn of this session.
             StoreError: the log cannot be written; what was yielded before is safe.
@@ -169,16 +173,8 @@ class Session:
         question = clean_text(question)
         if not question.strip():
             raise InputError("the question is empty", 'ask like this: massmem "your question"')
-        await self._exist()
-        if self._known.settled:
-            try:
-                async with self._owned(lazily=True), aclosing(self._turns.ask(question, request)) as events:
-                    async for event in events:
-                        yield event
-                return
-            except NotAsKnown:
-                await self._renew()
-        async with self._owned(), aclosing(self._turns.ask(question, request)) as events:
+        await self._create_if_new()
+        async with self._hold_lease() as lease, aclosing(self._create_runner(lease).ask(question, request)) as events:
             async for event in events:
                 yield event
 
@@ -189,7 +185,7 @@ class Session:
             InputError: no turn is unfinished.
             SessionBusyError, StoreError: as `ask`.
         """
-        async with self._owned(), aclosing(self._turns.finish()) as events:
+        async with self._hold_lease() as lease, aclosing(self._create_runner(lease).finish()) as events:
             async for event in events:
                 yield event
 
@@ -201,9 +197,9 @@ class Session:
         """
         if self._record is None:
             return []
-        async with self._owned():
-            last = self._known.last
-            return [] if last is None else await self._views.compact(self.id, last.turn, self._team.chat)
+        async with self._hold_lease():
+            last = await self._last_turn()
+            return [] if last is None else await self._history.compact(self.id, last.turn, self._team.chat)
 
     async def context(self) -> list[ContextMeasured]:
         """How full each agent's window is before the next question, without the memories that it brings up.
@@ -211,7 +207,7 @@ class Session:
         Raises StoreError.
         """
         last = await self._last_turn()
-        return await self._views.sizes(self.id, 0 if last is None else last.turn, self._team.chat)
+        return await self._history.measure(self.id, 0 if last is None else last.turn, self._team.chat)
 
     async def clear_history(self) -> None:
         """From now on show the agents nothing of what was said so far, in this process or in any other.
@@ -223,9 +219,9 @@ class Session:
         """
         if self._record is None:
             return
-        async with self._owned():
-            await self._views.settle()
-            self._views.take_prepared()
+        async with self._hold_lease():
+            await self._history.settle()
+            self._history.take_prepared()
             await self._store.append(self.id, 0, [HistoryCleared()])
 
     async def undo(self) -> TurnRecord:
@@ -241,9 +237,9 @@ class Session:
         """
         if self._record is None:
             raise InputError("there is no turn to undo", "ask a question first")
-        async with self._owned():
-            await self._views.settle()
-            self._views.take_prepared()
+        async with self._hold_lease():
+            await self._history.settle()
+            self._history.take_prepared()
             return await undo_last_turn(self._team, self.id)
 
     async def remember(self, text: str) -> None:
@@ -258,7 +254,7 @@ class Session:
             raise InputError("there is nothing to remember", "say what: /remember I prefer metric units")
         if not self._memory.enabled:
             raise InputError("this team remembers nothing", "set memory.persistent_memory.enabled: true")
-        await self._exist()
+        await self._create_if_new()
         await self._store.append(self.id, 0, [NoteAdded(text=text)])
         self._memory.wake()
 
@@ -269,7 +265,7 @@ class Session:
         """
         if agent_id not in {agent.id for agent in self._agents}:
             raise InputError(f"there is no agent {agent_id!r}", f"agents: {', '.join(a.id for a in self._agents)}")
-        await self._exist()
+        await self._create_if_new()
         last = await self._last_turn()
         event = ToolReturned(agent_id=agent_id, round=0, name=name, content=text)
         await self._store.append(self.id, 0 if last is None else last.turn, [event])
@@ -277,12 +273,12 @@ class Session:
 
     def stop(self, by: StopReason) -> None:
         """End the running turn now: its last event is turn_interrupted, and it can be taken up later."""
-        self._turns.stopped_by = by
-        self._turns.stopping.set()
+        self._stop.by = by
+        self._stop.requested.set()
 
     async def settle(self) -> None:
         """Wait until what is done after a turn, for the next one, is done."""
-        await self._views.settle()
+        await self._history.settle()
 
     async def __aenter__(self) -> Self:
         return self
@@ -292,67 +288,99 @@ class Session:
 
     async def close(self) -> None:
         """Record for a moment what is still to be remembered, and let go of everything that is this session's."""
-        await self._views.close()
-        if self._alone:
+        await self._history.close()
+        if self._owns_team:
             await self._team.close()
-        elif self._new.owner is not None and self._known.settled and self.seq:
-            self._team.warm.keep(self.id, self, self._views.size)
 
-    async def _exist(self) -> None:
-        if self._record is None:
-            self._record, self._known.mark = await stored_session(self._store, self._config, self._new)
+    async def _load_unfinished(self) -> None:
+        last = await self._last_turn()
+        self.unfinished = last if last is not None and last.is_unfinished else None
 
-    async def _read(self) -> None:
+    async def _last_turn(self) -> TurnRecord | None:
+        return None if self._record is None else await self._store.get_last_turn(self.id)
+
+    async def _create_if_new(self) -> None:
+        """Store a new session. An id from the clock that is taken gets a random suffix."""
         if self._record is not None:
-            await self._known.read(self._store, self.id)
-            self.unfinished = unfinished(self._known.last)
+            return
+        base = self._new_id or f"session_{datetime.now().astimezone():%Y%m%d_%H%M%S}"
+        models = dict.fromkeys(agent.backend.model or agent.backend.type for agent in self._config.agents)
+        created_at, suffix = now(), ""
+        while True:
+            record = SessionRecord(
+                session_id=base + suffix,
+                user_id=self._owner,
+                model=", ".join(models),
+                config_path=self._config.source,
+                memory_group=memory_group(self._config, self._owner),
+                created_at=created_at,
+                updated_at=created_at,
+            )
+            try:
+                await self._store.create_session(record)
+            except SessionExistsError:
+                existing = await self._store.get_session(base) if self._new_id else None
+                if existing is not None and existing.user_id == self._owner:
+                    self._record = existing  # another request of the same owner was faster
+                    return
+                suffix = f"_{secrets.token_hex(2)}"
+            else:
+                self._record = record
+                return
 
-    async def _renew(self) -> None:
-        """Somebody else was here: what is theirs is not ours, and what is gone is made anew for its owner."""
-        if (owner := self._new.owner) is not None:
-            self._record = await _record_of(self._store, self.id, owner)
-            await self._exist()
+    def _create_runner(self, lease: Lease) -> TurnRunner:
+        self._runner = TurnRunner(self._team, self._agents, self._history, lease, self._stop)
+        return self._runner
 
     @asynccontextmanager
-    async def _owned(self, *, lazily: bool = False) -> AsyncGenerator[None, None]:
-        """Run turns of the session alone. lazily: from the first event on, which takes it as it is known."""
-        turns = self._turns
-        turns.session_id = self.id
-        mine = turns.ownership = Ownership(self._store, self._team.process, self.id, turns.stopping.set)
+    async def _hold_lease(self) -> AsyncGenerator[Lease, None]:
+        """Be the only one that runs turns of the session."""
+        lease = Lease(self._store, self._team.process, self.id, self._stop.requested.set)
         try:
-            if not lazily:
-                await mine.take(self.wait)
-            turns.stopping.clear()
-            async with self._listed():
-                if not lazily:
-                    await existing_session(self._store, self.id)  # it may have been deleted since it was opened
-                    await self._known.read(self._store, self.id)
-                yield
+            await lease.acquire(self.wait)
+            self._stop.requested.clear()
+            async with self._keep_registered():
+                record = await require_session(self._store, self.id)  # it may have been deleted since it was opened
+                if record.user_id != self._owner and self._owner is not None:
+                    raise UnknownSessionError("there is no such session")
+                yield lease
         finally:
-            await mine.let_go()
+            await lease.release()
 
     @asynccontextmanager
-    async def _listed(self) -> AsyncGenerator[None, None]:
-        """Keep the session's entry in the list right."""
-        if self._listing is None:
+    async def _keep_registered(self) -> AsyncGenerator[None, None]:
+        """Keep the session's entry in the registry up to date; it lists the sessions of this machine's user."""
+        if self._owner is not None or not self.lasting:
             yield
             return
-        # Beside the turn: with thousands of sessions the list takes longer to write than a turn should wait.
-        entering = asyncio.create_task(self._listing.enter(self.id, "active"))
+        # Beside the turn: with thousands of sessions the file takes longer to write than a turn should wait.
+        registering = asyncio.create_task(self._register("active"))
         try:
             yield
         finally:
             try:
-                await entering
-                await self._listing.enter(self.id)
-            except (HomeError, StoreError) as e:  # the turn is in the store, the list can be made again from it
+                await registering
+                await self._register()
+            except (HomeError, StoreError) as e:  # the turn is in the store; the registry can be rebuilt from it
                 log.warning("the list of sessions was not updated: %s", e.message)
 
-    async def _last_turn(self) -> TurnRecord | None:
-        return None if self._record is None else await self._store.last_turn(self.id)
+    async def _register(self, status: SessionStatus | None = None) -> None:
+        """Enter the session in the registry as the store has it, or with `status`. Raises HomeError, StoreError."""
+        record = await self._store.get_session(self.id)
+        if record is None or record.status == "deleting":
+            return
+        if status is not None:
+            record = record.model_copy(update={"status": status})
+        registry, url = Registry(self._team.home), self._config.store.url
+        try:
+            await asyncio.to_thread(registry.upsert, entry_of(record, url))
+        except RegistryDamaged as e:
+            log.warning("%s; it is made again from the store. %s", e.message, e.hint)
+            entries = [entry_of(session, url) for session in await self._store.list_sessions()]
+            await asyncio.to_thread(registry.rebuild, entries)
 
 
-async def _record_of(store: SessionStore, session_id: str, owner: str) -> SessionRecord | None:
+async def _find_owned(store: SessionStore, session_id: str, owner: str) -> SessionRecord | None:
     record = await store.get_session(session_id)
     if record is not None and record.user_id != owner:
         raise UnknownSessionError("there is no such session")

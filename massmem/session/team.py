@@ -7,28 +7,24 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from massmem.config.home import make_home
 from massmem.config.load import resolve_agents
 from massmem.config.models import NO_STORE, AgentConfig, TeamConfig
-from massmem.errors import InputError
-from massmem.home import make_home
+from massmem.core.errors import InputError
 from massmem.providers import Providers, check_key
 from massmem.providers.base import ChatProvider
-from massmem.providers.costs import Price, Priced, price_of
-from massmem.session.forgetting import kept_memory
-from massmem.session.process import Process
+from massmem.recording.forgetting import open_durable_memory
+from massmem.session.lease import ProcessLock
 from massmem.session.recall import SessionMemory
-from massmem.session.warm import Warm
 from massmem.session.windows import Windows
 from massmem.store import open_configured
-from massmem.store.base import SessionStore
-from massmem.telemetry.spans import Tracer
+from massmem.store.ports import SessionStore
+from massmem.telemetry.spans import Tracer, open_tracer
 from massmem.telemetry.stages import Stages
-from massmem.telemetry.tracing import opened_tracer
 from massmem.tools.toolbox import Toolboxes
 
 if TYPE_CHECKING:
     from massmem.memory.indexed import IndexedMemory
-    from massmem.session.session import Session
 
 RECORD_AT_EXIT = 3.0
 """Seconds for which closing waits for memories; what is left then is recorded by the next run."""
@@ -37,9 +33,9 @@ RECORD_AT_EXIT = 3.0
 class Team:
     """Made by `Team.open`, ready after `start`.
 
-    chat: the agents' models, by the agents' ids. windows: what their models read. prices: what they cost.
+    chat: the agents' models, by the agents' ids. windows: what their models read.
     tools: what they may call. tracer, stages: who is told of turns, where the configuration wants it.
-    process: who owns sessions here. warm: sessions of many users that may soon be asked again.
+    process: who owns sessions here.
     """
 
     def __init__(self, config: TeamConfig, home: Path, store: SessionStore, memory: SessionMemory) -> None:
@@ -49,7 +45,6 @@ class Team:
         self.memory = memory
         self.agents = resolve_agents(config, os.environ)
         self.chat: dict[str, ChatProvider] = {}
-        self.prices = {agent.id: price_of(agent.backend, os.environ) for agent in self.agents}
         self._pricing: asyncio.Task[bool] | None = None
         self.windows = Windows(self.agents)
         self.tools = Toolboxes(self.agents)
@@ -59,8 +54,7 @@ class Team:
         self._tracing = ExitStack()
         self._providers = Providers()
         # What is in the memory of this process is nobody else's.
-        self.process = Process(home if store.info.durable else None)
-        self.warm: Warm[Session] = Warm()
+        self.process = ProcessLock(home if store.info.durable else None)
         self._guest = False
         self._told = False
 
@@ -95,17 +89,17 @@ class Team:
         Toolboxes(config.agents).check()
         guest = type(self)(config, self.home, self.store, self.memory)
         guest._guest = True
-        guest.process, guest.warm = self.process, self.warm
+        guest.process = self.process
         return guest
 
-    def warnings(self) -> list[str]:
-        """What is to be said of the store and of tools with this answer."""
+    def take_warnings(self) -> list[str]:
+        """Return what the user should know of the store and of tools with this answer; some of it only once."""
         info, told = self.store.info, self._told
         self._told = True
         return [*([info.always] if info.always else []), *(() if told else info.once), *self.tools.take_notices()]
 
     @asynccontextmanager
-    async def kept_memory(self) -> AsyncGenerator["IndexedMemory"]:
+    async def open_durable_memory(self) -> AsyncGenerator["IndexedMemory"]:
         """The memory, to search and change; opened for the block when this team does not have it open.
 
         Raises:
@@ -115,7 +109,7 @@ class Team:
         if memory is not None:
             yield memory
             return
-        async with kept_memory(self.config.memory, self.home) as memory:
+        async with open_durable_memory(self.config.memory, self.home) as memory:
             yield memory
 
     async def start(self) -> None:
@@ -126,15 +120,15 @@ class Team:
             InputError: the costs of a turn are limited, and nobody knows a model's price; or spans are wanted without
                 the package that sends them.
         """
-        if self.config.coordination.max_cost is not None:
-            await asyncio.to_thread(_check_prices, self.agents, self.prices)
-        spans = opened_tracer({agent.id: agent for agent in self.agents}, enabled=self.config.telemetry.otel)
+        spans = open_tracer({agent.id: agent for agent in self.agents}, enabled=self.config.telemetry.otel)
         self.tracer = self._tracing.enter_context(spans)
         self.tools.start()
         for agent in self.agents:
-            self.chat[agent.id] = Priced(await self._providers.open(agent.backend), self.prices[agent.id])
+            self.chat[agent.id] = await self._providers.open(agent.backend)
+        if self.config.coordination.max_cost is not None:
+            await asyncio.to_thread(_check_prices, self.agents, self.chat)
         # Beside the first request, which takes longer: it loads the list of prices.
-        self._pricing = asyncio.create_task(asyncio.to_thread(_all_known, self.prices))
+        self._pricing = asyncio.create_task(asyncio.to_thread(_all_known, self.chat))
         if not self._guest:
             self.memory.start()
         self.windows.start()
@@ -153,12 +147,12 @@ class Team:
             await self.store.close()
 
 
-def _all_known(prices: Mapping[str, Price]) -> bool:
-    return all(price.known for price in prices.values())
+def _all_known(chat: Mapping[str, ChatProvider]) -> bool:
+    return all(provider.price.is_known for provider in chat.values())
 
 
-def _check_prices(agents: Sequence[AgentConfig], prices: Mapping[str, Price]) -> None:
-    unknown = [agent for agent in agents if not prices[agent.id].known]
+def _check_prices(agents: Sequence[AgentConfig], chat: Mapping[str, ChatProvider]) -> None:
+    unknown = [agent for agent in agents if not chat[agent.id].price.is_known]
     if unknown:
         models = ", ".join(f"{agent.id} ({agent.backend.type} {agent.backend.model or 'default'})" for agent in unknown)
         raise InputError(

@@ -1,4 +1,4 @@
-"""How much the agents' models read: asked of their servers once, for all sessions of a process."""
+"""The context windows of a team's models: asked of their servers once, for all sessions of a process."""
 
 import asyncio
 import os
@@ -8,59 +8,60 @@ from contextlib import suppress
 from massmem.config.models import AgentConfig, BackendConfig
 from massmem.memory import tokens
 from massmem.memory.buffer import Buffer
-from massmem.providers.windows import ContextWindow, context_window
-from massmem.turn.meter import Meter
+from massmem.providers.windows import ContextWindow, find_window
+from massmem.turn.compressor import TokenMeter
 
-_LOAD_LATE = ("ollama", "lmstudio")
+_LOADED_ON_DEMAND = ("ollama", "lmstudio")
+"""Servers that know a model's window once they have loaded it."""
 
 
 class Windows:
     def __init__(self, agents: Sequence[AgentConfig]) -> None:
         self._agents = tuple(agents)
-        self._found: asyncio.Task[dict[str, ContextWindow]] | None = None
+        self._asking: asyncio.Task[dict[str, ContextWindow]] | None = None
 
     def start(self) -> None:
-        """Begin to ask the servers for their windows and to load the vocabulary; returns at once."""
-        self._found = asyncio.create_task(self._ask())
+        """Begin to ask the servers for their windows and to load the vocabulary; return at once."""
+        self._asking = asyncio.create_task(self._ask())
 
-    async def meters(self) -> dict[str, Meter]:
-        """A meter for each agent, by its id, for one session to learn with."""
-        if self._found is None:
+    async def create_meters(self) -> dict[str, TokenMeter]:
+        """Return a meter for each agent, by its id, for one session to learn with."""
+        if self._asking is None:
             self.start()
-        assert self._found is not None  # made by start
-        windows = await asyncio.shield(self._found)
-        return {agent.id: _meter(agent.backend, windows[agent.id]) for agent in self._agents}
+        assert self._asking is not None  # set by start
+        windows = await asyncio.shield(self._asking)
+        return {agent.id: _create_meter(agent.backend, windows[agent.id]) for agent in self._agents}
 
-    async def ask_again(self, meters: dict[str, Meter]) -> None:
-        """A server that had not loaded its model before the first turn can say now how much that reads."""
+    async def ask_again(self, meters: dict[str, TokenMeter]) -> None:
+        """Ask servers that had not loaded their models before the first turn."""
         for agent in self._agents:
             meter = meters[agent.id]
-            if meter.assumed and agent.backend.type in _LOAD_LATE:
-                window = await context_window(agent.backend, os.environ)
+            if meter.assumed and agent.backend.type in _LOADED_ON_DEMAND:
+                window = await find_window(agent.backend, os.environ)
                 meter.window, meter.assumed = window.tokens, window.source == "assumed"
-                if self._found is not None:
-                    (await asyncio.shield(self._found))[agent.id] = window
+                if self._asking is not None:
+                    (await asyncio.shield(self._asking))[agent.id] = window
 
     async def close(self) -> None:
         """End what still runs."""
-        if self._found is not None:
-            self._found.cancel()
+        if self._asking is not None:
+            self._asking.cancel()
             with suppress(asyncio.CancelledError):
-                await self._found
+                await self._asking
 
     async def _ask(self) -> dict[str, ContextWindow]:
-        """Agents with the same model at the same place have the same window, which is asked for once."""
-        places = {_served_by(agent.backend): agent.backend for agent in self._agents}
-        asked = asyncio.gather(*(context_window(backend, os.environ) for backend in places.values()))
-        found, _ = await asyncio.gather(asked, tokens.load(places.values()))
-        windows = dict(zip(places, found, strict=True))
-        return {agent.id: windows[_served_by(agent.backend)] for agent in self._agents}
+        """Agents with the same model at the same endpoint have the same window, which is asked for once."""
+        backends = {_model_key(agent.backend): agent.backend for agent in self._agents}
+        asking = asyncio.gather(*(find_window(backend, os.environ) for backend in backends.values()))
+        answers, _ = await asyncio.gather(asking, tokens.load(backends.values()))
+        windows = dict(zip(backends, answers, strict=True))
+        return {agent.id: windows[_model_key(agent.backend)] for agent in self._agents}
 
 
-def _served_by(backend: BackendConfig) -> tuple[object, ...]:
+def _model_key(backend: BackendConfig) -> tuple[object, ...]:
     script = (backend.script or {}).get("context_window")
     return backend.type, backend.model, backend.base_url, backend.context_window, script
 
 
-def _meter(backend: BackendConfig, window: ContextWindow) -> Meter:
-    return Meter(window.tokens, Buffer(tokens.counter_for(backend)), assumed=window.source == "assumed")
+def _create_meter(backend: BackendConfig, window: ContextWindow) -> TokenMeter:
+    return TokenMeter(window.tokens, Buffer(tokens.counter_for(backend)), assumed=window.source == "assumed")

@@ -1,12 +1,12 @@
 """Where sessions live. One adapter per kind of database, imported only when it is used."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from massmem.config.models import StoreConfig
-from massmem.errors import InputError, StoreUnavailable
-from massmem.loading import loaded
-from massmem.store.base import Retention, SessionStore, StoreInfo
+from massmem.core.errors import InputError, StoreUnavailable
+from massmem.store.ports import Retention, SessionStore, StoreInfo
 
 _HINT = "use sqlite:///~/.massmem/massmem.db, postgresql://USER@HOST/DATABASE or redis://HOST"
 _REDIS = ("redis", "rediss", "unix")
@@ -27,19 +27,19 @@ async def open_store(url: str, home: Path, retention: Retention = Retention()) -
     """
     match url.partition(":")[0]:
         case "sqlite":
-            return await (await loaded(_sqlite))(url, home)
+            return await (await asyncio.to_thread(_sqlite))(url, home)
         case "postgresql" | "postgres":
-            return await (await loaded(_postgres))(url)
+            return await (await asyncio.to_thread(_postgres))(url)
         case scheme if scheme in _REDIS:
             try:
-                open_redis = await loaded(_redis)
+                open_redis = await asyncio.to_thread(_redis)
             except ModuleNotFoundError as e:
                 if e.name is None or e.name.partition(".")[0] != "redis":
                     raise
                 raise InputError("store.url: Redis needs the package redis", "pip install 'massmem[redis]'") from e
             return await open_redis(url, retention)
         case "memory":
-            return await (await loaded(_in_memory))(StoreInfo("memory", durable=False))
+            return await (await asyncio.to_thread(_in_memory))(StoreInfo("memory", durable=False))
         case scheme:
             raise InputError(f"store.url: {scheme!r} is no kind of store that massmem knows", _HINT)
 
@@ -58,7 +58,7 @@ async def open_configured(store: StoreConfig, home: Path, *, fallback: bool = Fa
         if not fallback or store.on_unavailable == "fail" or store.url.partition(":")[0] not in _REDIS:
             raise
         told = f"{e.message.partition(': ')[0]}: what is said now is held in memory alone and ends with this process"
-        return await (await loaded(_in_memory))(StoreInfo("memory", durable=False, always=told))
+        return await (await asyncio.to_thread(_in_memory))(StoreInfo("memory", durable=False, always=told))
 
 
 # Each imports its adapter; SQLAlchemy takes longer to import than all the rest.

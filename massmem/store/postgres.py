@@ -1,30 +1,23 @@
-"""What is peculiar to PostgreSQL: its connections, its locks, its clock, its search."""
+"""What is peculiar to PostgreSQL: connections and their settings, locks, clock, full-text index, schema, errors."""
 
 import asyncio
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import event
-from sqlalchemy.dialects.postgresql import TSVECTOR, insert
+from sqlalchemy import event, exc
+from sqlalchemy.dialects.postgresql import TSVECTOR, Insert, insert
 
-from massmem.errors import InputError
-from massmem.store.base import StoreInfo
-from massmem.store.dialect import Dialect
-from massmem.store.postgres_search import search, vector
-from massmem.store.postgres_server import address, check, name_of, store_error, upgrade
-from massmem.store.prepared import Statement
-from massmem.store.schema import (
-    REVISIONS,
-    SESSION,
-    UtcDateTime,
-    chat_sessions,
-    message_search,
-    metadata,
-)
-from massmem.store.sql import SqlStore
+from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreUnavailable, StoreVersionError
+from massmem.store.ports import StoreInfo
+from massmem.store.postgres_search import build_search, build_tsvector
+from massmem.store.schema import REVISIONS, SESSION, UtcDateTime, chat_sessions, message_search, metadata
+from massmem.store.sql import SqlSessionStore
+from massmem.store.sql.database import Database, Engines, Row
 
 WRITERS, READERS = 6, 4
 """Connections of one process."""
@@ -32,8 +25,11 @@ WRITERS, READERS = 6, 4
 LOCK_TIMEOUT = 30
 """Seconds to wait for another process that writes the same session."""
 
+MIGRATION_TIMEOUT = 60
+"""Seconds to wait for another process that migrates the same database."""
+
 # libpq's own; what the URL says comes first. A server that vanished without a word is noticed within a minute.
-_CONNECT = {
+_CONNECT_OPTIONS = {
     "connect_timeout": "10",
     "application_name": "massmem",
     "keepalives_idle": "30",
@@ -48,118 +44,258 @@ SELECT set_config('TimeZone', 'UTC', false), set_config('lock_timeout', '{LOCK_T
                   WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)
 """
 
-_SOUGHT = ("user", "assistant", "tool_call", "tool_result")
-
-# Others may still refer to the row; two that append wait for each other.
-_LOCK = Statement(
+# Others may still refer to the row; two transactions that append wait for each other.
+_LOCK_SESSION = (
     sa.select(chat_sessions.c.session_id)
     .where(chat_sessions.c.session_id == SESSION)
     .with_for_update(key_share=True)
 )  # fmt: skip
-_INDEX = Statement(
-    sa.insert(message_search).values(
-        session_id=sa.bindparam("of_session", type_=message_search.c.session_id.type),
-        seq=sa.bindparam("of_seq", type_=sa.Integer),
-        words=sa.cast(sa.bindparam("of_words", type_=sa.Text), TSVECTOR),
-    )
+_INDEX_MESSAGE = sa.insert(message_search).values(
+    session_id=sa.bindparam("of_session", type_=message_search.c.session_id.type),
+    seq=sa.bindparam("of_seq", type_=sa.Integer),
+    words=sa.cast(sa.bindparam("tsvector", type_=sa.Text), TSVECTOR),
 )
 
+_EXAMPLE_URL = "postgresql://USER:PASSWORD@HOST:5432/DATABASE"
+_RETRY = "run the same command again when it is back; what was stored before is untouched"
+_FREE_SPACE = "free some space there and run the same command again; what was stored before is untouched"
+_CHECK_LOGIN = "check user, password and database in store.url; PGPASSWORD and ~/.pgpass are read as well"
+# By SQLSTATE, of which the first two characters are the class: PostgreSQL's documentation, appendix A.
+_PROBLEMS: dict[str, tuple[type[StoreError], str, str]] = {
+    "08001": (StoreUnavailable, "{name} cannot be reached: {reason}", f"check that the server runs; {_RETRY}"),
+    "08": (StoreUnavailable, "the connection to {name} was lost", _RETRY),
+    "57P": (StoreUnavailable, "{name} is shutting down, starting or recovering", _RETRY),
+    "57014": (StoreError, "{name} cancelled a request that took too long", "run the same command again"),
+    "53100": (StoreError, "the disk of {name} is full", _FREE_SPACE),
+    "53200": (StoreError, "{name} is out of memory", "run the same command again later"),
+    "53300": (
+        StoreError,
+        "{name} has no connection left",
+        "close other programs that use it, or raise its max_connections",
+    ),
+    "55P03": (
+        StoreError,
+        "{name} is locked: another process has been writing this session for too long",
+        "run the same command again when the other one has ended",
+    ),
+    "40": (StoreError, "{name} undid a step in favour of another one, again and again", "run the same command again"),
+    "25006": (StoreError, "{name} is read-only, as a standby server is", "set store.url to the primary server"),
+    "42501": (
+        StoreError,
+        "the user of {name} may not do that: {reason}",
+        "let its owner run: GRANT CREATE, USAGE ON SCHEMA public TO the user",
+    ),
+    "28": (StoreError, "{name} refuses the login: {reason}", _CHECK_LOGIN),
+    "3D": (StoreError, "{name} does not exist", "create it with: createdb DATABASE"),
+    "54": (StoreError, "a text is too large for {name}: {reason}", "cut it into pieces"),
+    "58": (StoreError, "{name} could not read or write its files: {reason}", _FREE_SPACE),
+    "XX": (
+        StoreDamagedError,
+        "{name} is damaged: {reason}",
+        "look into the log of the server; restore it from a backup",
+    ),
+}
+# A connection that is refused has no code: only the words of the library tell.
+_REFUSALS = (
+    ("password authentication failed|no password supplied|no pg_hba.conf entry|role .* does not exist", "28"),
+    ("database .* does not exist", "3D"),
+    ("too many clients|remaining connection slots", "53300"),
+    ("Connection refused|No such file or directory|could not translate|timeout expired|unreachable|No route", "08001"),
+    ("starting up|shutting down|in recovery mode|not yet accepting", "57P"),
+)
+_LOST = re.compile("closed|terminat|consuming input|lost|broken|SSL SYSCALL|reset by peer")
 
-async def open_postgres(url: str) -> SqlStore:
-    """Connect, and make or migrate the tables when needed. Raises as `massmem.store.open_store`."""
-    given = address(url)
-    target = given.set(query=_CONNECT | dict(given.query))
-    name = name_of(target)
+
+async def open_postgres(url: str) -> SqlSessionStore:
+    """Connect, and create or migrate the tables when needed. Raises as `massmem.store.open_store`."""
+    address = parse_url(url)
+    target = address.set(query=_CONNECT_OPTIONS | dict(address.query))
+    name = display_name(target)
     try:
-        engine = sa.create_engine(
-            target,
-            pool_size=WRITERS + READERS,
-            max_overflow=0,
-            pool_use_lifo=True,
-            # One round trip per use: a connection that a restart of the server cut off is replaced unnoticed.
-            pool_pre_ping=True,
-        )
+        write = _create_engine(target, WRITERS)
+        read = _create_engine(target, READERS, isolation_level="AUTOCOMMIT")
     except ImportError as e:
         raise InputError("store.url: PostgreSQL needs the package psycopg", "pip install 'massmem[postgres]'") from e
-    event.listen(engine, "connect", _configure)
-    store = SqlStore(engine, dialect(name), StoreInfo("postgresql"))
+    database = Database(Engines(write, WRITERS, read, READERS), PostgresDialect(name))
     try:
-        if await store.look(partial(check, name=name)) != REVISIONS[-1]:
-            await asyncio.to_thread(upgrade, target)
+        if await database.read(lambda connection: read_revision(connection, name)) != REVISIONS[-1]:
+            await asyncio.to_thread(migrate_database, target)
     except BaseException:
-        await store.close()
+        await database.close()
         raise
-    return store
+    return SqlSessionStore(database, StoreInfo("postgresql"))
 
 
-def dialect(name: str) -> Dialect:
-    """name: what the database is called in error messages."""
-    return Dialect(
-        writers=WRITERS,
-        readers=READERS,
-        reading={"isolation_level": "AUTOCOMMIT"},
-        insert=insert,
-        moment=_moment,
-        ahead=_ahead,
-        lock=_lock,
-        index=_index,
-        behind=_never_behind,
-        catch_up=_nothing_waits,
-        search=search,
-        erase=_erase,
-        is_duplicate=partial(_has_code, codes=("23505",)),
-        is_missing_parent=partial(_has_code, codes=("23503",)),
-        is_conflict=partial(_has_code, codes=("40001", "40P01")),
-        error=partial(store_error, name=name),
+def parse_url(url: str) -> sa.URL:
+    """Return the parts of `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE`; options are those of libpq.
+
+    Raises:
+        InputError: that is no such URL. The message shows nothing of it, since it may hold a password.
+    """
+    try:
+        address = sa.make_url(url)
+    except (exc.ArgumentError, ValueError) as e:
+        raise InputError("store.url is no URL of a PostgreSQL database", f"write it as {_EXAMPLE_URL}") from e
+    if "@" in f"{address.host}{address.database}":
+        raise InputError(
+            "store.url: a special character of the password must be written as its code",
+            "%40 for @, %2F for /, %3A for :, %3F for ?, %23 for #, %25 for %",
+        )
+    return address.set(drivername="postgresql+psycopg")
+
+
+def display_name(url: sa.URL) -> str:
+    """Return the name of the database for messages: without password and options."""
+    user = f"{url.username}@" if url.username else ""
+    port = f":{url.port}" if url.port else ""
+    return f"postgresql://{user}{url.host or ''}{port}/{url.database or ''}"
+
+
+def read_revision(connection: sa.Connection, name: str) -> str | None:
+    """Return the schema revision of the database, None when there is nothing of massmem in it yet.
+
+    Raises:
+        StoreDamagedError: tables of another program have the names of ours.
+        StoreVersionError: it was written by a newer massmem.
+        InputError: the database cannot hold every text.
+    """
+    encoding, schema = connection.execute(
+        sa.text("SELECT current_setting('server_encoding'), current_schema()::text")
+    ).one()
+    if encoding != "UTF8":
+        raise InputError(
+            f"{name} holds text as {encoding}, which lacks many characters",
+            "create it with: createdb --encoding UTF8 --template template0 DATABASE",
+        )
+    if schema is None:
+        raise InputError(f"{name} has no schema to put tables into", "create the schema that search_path names")
+    tables = set(sa.inspect(connection).get_table_names())
+    if {"alembic_version", "chat_sessions"} <= tables:
+        revision = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+        if revision is not None and revision not in REVISIONS:
+            raise StoreVersionError(
+                f"{name} was written by a newer massmem (schema {revision!r}, this program knows up to "
+                f"{REVISIONS[-1]!r})",
+                "update massmem, or set store.url to another database",
+            )
+        return revision
+    if taken := sorted(tables & {"alembic_version", *metadata.tables}):
+        raise StoreDamagedError(
+            f"{name} holds tables of another program (among them {', '.join(taken[:5])})",
+            "give massmem a database of its own: createdb massmem",
+        )
+    return None
+
+
+def migrate_database(url: sa.URL, scripts: Path | None = None, head: str = REVISIONS[-1]) -> None:
+    """Apply every migration that the database lacks, all in one transaction: safe among processes and under a kill.
+
+    scripts: None for those of this release.
+
+    Raises:
+        StoreError: it did not succeed; the database is as it was.
+    """
+    from massmem.store.migrations import run_migrations  # Alembic takes 0.35 s to import and is needed once a release
+
+    name = display_name(url)
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    try:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{MIGRATION_TIMEOUT}s'")
+            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('massmem ' || current_schema()))")
+            if read_revision(connection, name) != head:
+                run_migrations(connection, scripts)
+    except exc.DBAPIError as e:
+        error = to_store_error(e.orig, name)
+        raise type(error)(f"updating the database failed: {error.message}", error.hint) from e
+    finally:
+        engine.dispose()
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresDialect:
+    name: str
+    """The database in messages."""
+
+    def insert(self, table: sa.Table) -> Insert:
+        return insert(table)
+
+    def time_from_now(self, seconds: float) -> sa.ColumnElement[Any]:
+        moment = sa.func.clock_timestamp() + sa.literal(timedelta(seconds=seconds), sa.Interval)
+        return sa.type_coerce(moment, UtcDateTime)
+
+    def lock_session(self, connection: sa.Connection, session_id: str) -> None:
+        connection.execute(_LOCK_SESSION, {"of_session": session_id})
+
+    def index_messages(self, connection: sa.Connection, rows: Sequence[Row]) -> None:
+        new = [
+            {"of_session": row["session_id"], "of_seq": row["seq"], "tsvector": build_tsvector(row["content"])}
+            for row in rows
+            if row["kind"] in ("user", "assistant", "tool_call", "tool_result")
+        ]
+        if new:
+            connection.execute(_INDEX_MESSAGE, new)
+
+    def build_search(
+        self, columns: sa.Select[*tuple[Any, ...]], query: str, session_ids: Sequence[str] | None, limit: int
+    ) -> sa.Select[*tuple[Any, ...]] | None:
+        return build_search(columns, query, session_ids, limit)
+
+    def erase(self, read: sa.Engine) -> bool:
+        """Clear deleted rows out of the tables. The server overwrites their bytes, and its write-ahead log, later."""
+        tables = ", ".join([*metadata.tables, message_search.name])
+        with read.connect() as connection:
+            connection.exec_driver_sql(f"VACUUM {tables}")
+        return True
+
+    def is_duplicate(self, error: BaseException | None) -> bool:
+        return getattr(error, "sqlstate", None) == "23505"
+
+    def is_missing_parent(self, error: BaseException | None) -> bool:
+        return getattr(error, "sqlstate", None) == "23503"
+
+    def is_conflict(self, error: BaseException | None) -> bool:
+        return getattr(error, "sqlstate", None) in ("40001", "40P01")
+
+    def to_store_error(self, error: BaseException | None) -> StoreError:
+        return to_store_error(error, self.name)
+
+
+def to_store_error(error: BaseException | None, name: str) -> StoreError:
+    """Return the error to show for one of psycopg. name: the database in messages."""
+    reason = " ".join(str(error).split())[:500]
+    code = getattr(error, "sqlstate", None) or _guess_sqlstate(error)
+    for length in (5, 3, 2):
+        if code and (problem := _PROBLEMS.get(code[:length])):
+            kind, message, hint = problem
+            return kind(message.format(name=name, reason=reason), hint)
+    return StoreError(f"{name} cannot be used: {reason}", f"check that the server runs; {_RETRY}")
+
+
+def _guess_sqlstate(error: BaseException | None) -> str | None:
+    text = str(error)
+    code = next((code for words, code in _REFUSALS if re.search(words, text)), None)
+    if code is None and getattr(error, "__module__", "").startswith("psycopg") and _LOST.search(text):
+        return "08"
+    return code
+
+
+def _create_engine(target: sa.URL, connections: int, **options: Any) -> sa.Engine:
+    engine = sa.create_engine(
+        target,
+        pool_size=connections,
+        max_overflow=0,
+        pool_use_lifo=True,
+        # One round trip per use: a connection that a restart of the server cut off is replaced unnoticed.
+        pool_pre_ping=True,
+        **options,
     )
+    event.listen(engine, "connect", _configure)
+    return engine
 
 
 def _configure(connection: Any, _record: Any) -> None:
+    autocommit = connection.autocommit
     connection.autocommit = True
-    cursor = connection.cursor()
-    cursor.execute(_SETTINGS)
-    cursor.close()
-    connection.autocommit = False
-
-
-def _moment(parameter: str) -> sa.ColumnElement[Any]:
-    return sa.type_coerce(sa.func.clock_timestamp() + sa.bindparam(parameter, type_=sa.Interval), UtcDateTime)
-
-
-def _ahead(seconds: float) -> timedelta:
-    return timedelta(seconds=seconds)
-
-
-def _lock(connection: sa.Connection, session_id: str) -> None:
-    _LOCK.all(connection, {"of_session": session_id})
-
-
-def _index(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
-    new = [
-        {"of_session": row["session_id"], "of_seq": row["seq"], "of_words": vector(row["content"])}
-        for row in rows
-        if row["kind"] in _SOUGHT
-    ]
-    if new:
-        _INDEX.change_each(connection, new)
-
-
-def _never_behind(_connection: sa.Connection) -> bool:
-    return False
-
-
-def _nothing_waits(_connection: sa.Connection) -> None:
-    """Rows are indexed in the transaction that adds them: PostgreSQL gathers them by itself (GIN's fastupdate)."""
-
-
-def _erase(engine: sa.Engine) -> bool:
-    """Rows that were deleted are cleared out; their bytes, and those in the write-ahead log, the server overwrites
-    in its own time."""
-    tables = ", ".join([*metadata.tables, message_search.name])
-    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
-        connection.exec_driver_sql(f"VACUUM {tables}")
-    return True
-
-
-def _has_code(error: BaseException | None, codes: Sequence[str]) -> bool:
-    return getattr(error, "sqlstate", None) in codes
+    connection.execute(_SETTINGS)
+    connection.autocommit = autocommit

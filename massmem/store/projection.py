@@ -5,38 +5,105 @@ reasoning: the reasoning message comes first (seq - 1), then the event and its m
 """
 
 import json
-from typing import Any, Literal, assert_never
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Literal
 
-from massmem import events as ev
-from massmem.records import MessageKind, SessionStatus
-from massmem.store.changes import (
-    Insert,
-    Place,
-    QueueExtraction,
-    RowOp,
-    SetSession,
-    SetTurn,
-    VoidBallots,
-    episode,
-    message,
-    reasoning,
-    recording,
-    tokens,
-    used,
-)
+from massmem.core import events as ev
+from massmem.core.messages import Usage
+from massmem.core.records import MessageKind, RecordingKind, SessionStatus, is_worth_recording
 
 TITLE_LENGTH = 80
 LAST_MESSAGE_LENGTH = 200
 HISTORY_CLEARED = "The history was cleared here: the agents are shown nothing of what was said before."
 
-_TurnEvent = ev.TurnStarted | ev.TurnResumed | ev.TurnCompleted | ev.TurnFailed | ev.TurnInterrupted
-_UserEvent = ev.TurnWaiting | ev.UserReplied | ev.TurnAbandoned
-_SessionEvent = ev.MessageAdded | ev.NoteAdded | ev.HistoryCleared | ev.TurnUndone
-_AgentsEvent = ev.AnswerSubmitted | ev.BallotCast | ev.BallotsVoided | ev.AgentFailed | ev.ParamRequested
+Table = Literal["chat_messages", "turns", "answers", "ballots", "recordings", "requests"]
 
 
-def numbers_taken(event: ev.Event) -> int:
-    """How many sequence numbers the event takes, 1 or 2."""
+@dataclass(frozen=True, slots=True)
+class InsertRow:
+    table: Table
+    row: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTurn:
+    """New values for columns of the turn's row."""
+
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class VoidBallots:
+    """The turn's ballots of these agents with a smaller seq no longer count."""
+
+    agents: tuple[str, ...]
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateSession:
+    """None leaves a column as it is."""
+
+    title: str | None = None
+    """Set only while the session has none."""
+    last_message: str | None = None
+    status: SessionStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueExtraction:
+    """Queue the extraction of facts for each agent, from its messages since the last extraction up to `seq`."""
+
+    seq: int
+    at: datetime
+
+
+Change = InsertRow | UpdateTurn | VoidBallots | UpdateSession | QueueExtraction
+"""A change of the derived tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """Where an event stands in the log."""
+
+    session_id: str
+    turn: int
+    seq: int
+    at: datetime
+
+
+_TurnEvent = (
+    ev.TurnStarted
+    | ev.TurnResumed
+    | ev.TurnWaiting
+    | ev.TurnCompleted
+    | ev.TurnFailed
+    | ev.TurnInterrupted
+    | ev.TurnAbandoned
+    | ev.TurnUndone
+)
+_AgentEvent = (
+    ev.AnswerSubmitted | ev.BallotCast | ev.BallotsVoided | ev.AgentFailed | ev.ParamRequested | ev.WinnerDecided
+)
+_ContextEvent = ev.ToolCalled | ev.ToolReturned | ev.ContextCompressed
+_SessionEvent = ev.UserReplied | ev.MessageAdded | ev.NoteAdded | ev.HistoryCleared
+_SilentEvent = (
+    ev.RoundStarted
+    | ev.AgentStarted
+    | ev.AgentDelta
+    | ev.AgentRetrying
+    | ev.ContextMeasured
+    | ev.ParamProvided
+    | ev.ParamCleared
+    | ev.Notice
+)
+
+
+def count_seqs(event: ev.Event) -> int:
+    """Return how many sequence numbers the event takes, 1 or 2."""
     match event:
         case ev.AnswerSubmitted() | ev.BallotCast() | ev.ParamRequested() | ev.ToolCalled() | ev.TurnCompleted() if (
             event.reasoning
@@ -46,126 +113,105 @@ def numbers_taken(event: ev.Event) -> int:
             return 1
 
 
-def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[RowOp]:
-    """The row operations of one event; seq: the event's own number, the last one that it takes."""
-    place = Place(session_id, turn, seq, event.at)
-    match event:
-        case ev.TurnStarted() | ev.TurnResumed() | ev.TurnCompleted() | ev.TurnFailed() | ev.TurnInterrupted():
-            return _of_turn(place, event)
-        case ev.AnswerSubmitted() | ev.BallotCast() | ev.BallotsVoided() | ev.AgentFailed() | ev.ParamRequested():
-            return _of_agents(place, event)
-        case (
-            ev.TurnWaiting()
-            | ev.UserReplied()
-            | ev.TurnAbandoned()
-            | ev.MessageAdded()
-            | ev.NoteAdded()
-            | ev.HistoryCleared()
-            | ev.TurnUndone()
-        ):
-            return _of_user(place, event)
-        case ev.WinnerDecided():
-            return [SetTurn({"winner": event.agent_id})]
-        case ev.ToolCalled() | ev.ToolReturned() | ev.ContextCompressed():
-            return _of_context(place, event)
-        case (
-            ev.RoundStarted()
-            | ev.AgentStarted()
-            | ev.AgentDelta()
-            | ev.AgentRetrying()
-            | ev.ContextMeasured()
-            | ev.ParamProvided()
-            | ev.ParamCleared()
-            | ev.Notice()
-        ):
-            return []
-        case _:
-            assert_never(event)
+def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[Change]:
+    """Return what one event changes. seq: the event's own number, the last one that it takes."""
+    position = LogPosition(session_id, turn, seq, event.at)
+    if isinstance(event, _TurnEvent):
+        return _project_turn(position, event)
+    if isinstance(event, _AgentEvent):
+        return _project_agent(position, event)
+    if isinstance(event, _ContextEvent):
+        return _project_context(position, event)
+    if isinstance(event, _SessionEvent):
+        return _project_session(position, event)
+    _: _SilentEvent = event  # the type checker reports an event that is in no group
+    return []
 
 
-def _of_turn(place: Place, event: _TurnEvent) -> list[RowOp]:
+def make_message_id(session_id: str, seq: int) -> str:
+    """Return an id of 32 hex digits, unique over all sessions.
+
+    Derived and not random, so that tables rebuilt from the log keep the ids that memories refer to; and rising
+    within a session, so that the index over ids grows at one place instead of touching a random page per message.
+    """
+    return f"{sha256(session_id.encode()).hexdigest()[:16]}{seq:016x}"
+
+
+def _project_turn(position: LogPosition, event: _TurnEvent) -> list[Change]:
     match event:
         case ev.TurnStarted():
-            return _turn_started(place, event)
+            return _start_turn(position, event)
         case ev.TurnResumed():
-            going_on = [SetTurn({"status": "running", "ended_at": None}), SetSession(status="active")]
-            return [*_request(place, event.request), *going_on]
-        case ev.TurnCompleted():
-            return _turn_completed(place, event)
-        case ev.TurnFailed():
-            return _turn_ended(place, "failed")
-        case ev.TurnInterrupted():
-            return _turn_ended(place, "interrupted")
-
-
-def _of_user(place: Place, event: _UserEvent | _SessionEvent) -> list[RowOp]:
-    match event:
+            resumed = [UpdateTurn({"status": "running", "ended_at": None}), UpdateSession(status="active")]
+            return [*_request(position, event.request), *resumed]
         case ev.TurnWaiting():
-            return _turn_waiting(place, event)
-        case ev.UserReplied():
-            # Not queued to be remembered: it may be a value, which stays in the session.
-            said = message(place, "user", event.text, metadata={"param": event.param})
-            return [said, *_request(place, event.request)]
-        case ev.TurnAbandoned():
-            return _turn_ended(place, "abandoned")
-        case _:
-            return _of_session(place, event)
-
-
-def _of_session(place: Place, event: _SessionEvent) -> list[RowOp]:
-    match event:
-        case ev.MessageAdded():
-            return _message_added(place, event)
-        case ev.NoteAdded():
-            said = message(place, "user", event.text, metadata={"note": True})
-            return [said, recording(place, "episode", None)]
-        case ev.HistoryCleared():
-            # Every agent's view begins after it: `latest_summary` finds it under the agent "".
-            metadata = {"cleared": True, "until": place.seq}
-            return [message(place, "injection", HISTORY_CLEARED, agent=("", 0), metadata=metadata)]
+            return _wait_for_user(position, event)
+        case ev.TurnCompleted():
+            return _complete_turn(position, event)
         case ev.TurnUndone():
-            return [SetTurn({"status": "undone"}), SetSession(status="completed")]
+            return [UpdateTurn({"status": "undone"}), UpdateSession(status="completed")]
+        case ev.TurnFailed() | ev.TurnInterrupted() | ev.TurnAbandoned():
+            return _end_turn(position, event)
 
 
-def _of_context(place: Place, event: ev.ToolCalled | ev.ToolReturned | ev.ContextCompressed) -> list[RowOp]:
-    match event:
-        case ev.ToolCalled():
-            return _tool_called(place, event)
-        case ev.ToolReturned():
-            return _tool_returned(place, event)
-        case ev.ContextCompressed():
-            return _context_compressed(place, event)
-
-
-def _of_agents(place: Place, event: _AgentsEvent) -> list[RowOp]:
+def _project_agent(position: LogPosition, event: _AgentEvent) -> list[Change]:
     match event:
         case ev.AnswerSubmitted():
-            return _answer_submitted(place, event)
+            return _submit_answer(position, event)
         case ev.BallotCast():
-            return _ballot_cast(place, event)
+            return _cast_ballot(position, event)
         case ev.BallotsVoided():
-            return [VoidBallots(event.agents, before=place.seq)]
+            return [VoidBallots(event.agents, before=position.seq)]
+        case ev.WinnerDecided():
+            return [UpdateTurn({"winner": event.agent_id})]
         case ev.AgentFailed():
-            return _agent_failed(place, event)
+            return _fail_agent(position, event)
         case ev.ParamRequested():
-            return _param_requested(place, event)
+            return _request_param(position, event)
 
 
-def _turn_started(place: Place, event: ev.TurnStarted) -> list[RowOp]:
+def _project_context(position: LogPosition, event: _ContextEvent) -> list[Change]:
+    match event:
+        case ev.ToolCalled():
+            return _call_tool(position, event)
+        case ev.ToolReturned():
+            return _return_from_tool(position, event)
+        case ev.ContextCompressed():
+            return _compress_context(position, event)
+
+
+def _project_session(position: LogPosition, event: _SessionEvent) -> list[Change]:
+    match event:
+        case ev.UserReplied():
+            # Not queued for recording: the reply may be a value, which stays in the session.
+            reply = _message(position, "user", event.text, metadata={"param": event.param})
+            return [reply, *_request(position, event.request)]
+        case ev.MessageAdded():
+            return _add_message(position, event)
+        case ev.NoteAdded():
+            note = _message(position, "user", event.text, metadata={"note": True})
+            return [note, _recording(position, "episode", None)]
+        case ev.HistoryCleared():
+            # Every agent's history begins after it: `get_latest_summary` finds it under the agent "".
+            metadata = {"cleared": True, "until": position.seq}
+            return [_message(position, "injection", HISTORY_CLEARED, agent=("", 0), metadata=metadata)]
+
+
+def _start_turn(position: LogPosition, event: ev.TurnStarted) -> list[Change]:
     row = {
-        "session_id": place.session_id,
-        "turn": place.turn,
+        "session_id": position.session_id,
+        "turn": position.turn,
         "status": "running",
-        "question_seq": place.seq,
+        "question_seq": position.seq,
         "seed": event.seed,
-        "started_at": place.at,
+        "started_at": position.at,
     }
     return [
-        message(place, "user", event.question),
-        *episode(place, None, event.question),
-        Insert("turns", row),
-        *_request(place, event.request),
-        SetSession(
+        _message(position, "user", event.question),
+        *_episode(position, None, event.question),
+        InsertRow("turns", row),
+        *_request(position, event.request),
+        UpdateSession(
             title=_one_line(event.question, TITLE_LENGTH),
             last_message=_one_line(event.question, LAST_MESSAGE_LENGTH),
             status="active",
@@ -173,148 +219,230 @@ def _turn_started(place: Place, event: ev.TurnStarted) -> list[RowOp]:
     ]
 
 
-def _request(place: Place, name: str) -> list[RowOp]:
-    if not name:
-        return []
-    return [Insert("requests", {"session_id": place.session_id, "name": name, "seq": place.seq})]
+def _wait_for_user(position: LogPosition, event: ev.TurnWaiting) -> list[Change]:
+    """The question to the user becomes part of the conversation, once."""
+    waiting: list[Change] = [
+        UpdateTurn({"status": "waiting", "ended_at": position.at}),
+        UpdateSession(status="waiting"),
+    ]
+    if event.shown:
+        return waiting
+    metadata = {"waiting_for": event.param, "asked": event.asked}
+    prompt = _message(position, "assistant", event.prompt, agent=(event.agents[0], 0), final=True, metadata=metadata)
+    return [prompt, *waiting, UpdateSession(last_message=_one_line(event.prompt, LAST_MESSAGE_LENGTH))]
 
 
-def _answer_submitted(place: Place, event: ev.AnswerSubmitted) -> list[RowOp]:
-    agent = (event.agent_id, event.round)
-    row = _action(place, *agent) | {"number": event.number}
+def _complete_turn(position: LogPosition, event: ev.TurnCompleted) -> list[Change]:
+    agent = (event.winner, 0)
+    metadata = {"presented": event.presented, "limit": event.limit, "turn_usage": _usage(event.usage)}
+    final = _message(position, "assistant", event.answer, agent=agent, final=True, metadata=metadata)
+    final.row.update(confidence=event.confidence, escalated=event.escalated)
+    ended = {"status": "completed", "winner": event.winner, "answer_seq": position.seq, "ended_at": position.at}
     return [
-        *reasoning(place, agent, event.reasoning),
-        message(place, "assistant", event.content, agent=agent, metadata=used(event.usage)),
-        *episode(place, event.agent_id, event.content),
-        Insert("answers", row),
+        *_reasoning(position, agent, event.reasoning),
+        final,
+        # An answer that is shown as it is was recorded when it was submitted.
+        *(_episode(position, event.winner, event.answer) if event.presented else []),
+        _recording(position, "complete", event.winner),
+        QueueExtraction(position.seq, position.at),
+        UpdateTurn(ended),
+        UpdateSession(last_message=_one_line(event.answer, LAST_MESSAGE_LENGTH), status="completed"),
     ]
 
 
-def _ballot_cast(place: Place, event: ev.BallotCast) -> list[RowOp]:
-    agent = (event.agent_id, event.round)
-    said = json.dumps({"vote": {"reason": event.reason, "choice": event.choice}}, ensure_ascii=False)
-    row = _action(place, *agent) | {"choice": event.choice, "void": False}
+def _end_turn(position: LogPosition, event: ev.TurnFailed | ev.TurnInterrupted | ev.TurnAbandoned) -> list[Change]:
+    match event:
+        case ev.TurnFailed():
+            turn, session = "failed", "failed"
+        case ev.TurnInterrupted():
+            turn, session = "interrupted", "interrupted"
+        case ev.TurnAbandoned():
+            turn, session = "abandoned", "interrupted"
     return [
-        *reasoning(place, agent, event.reasoning),
-        message(place, "tool_call", said, agent=agent, metadata=used(event.usage)),
-        *episode(place, event.agent_id, event.reason),
-        Insert("ballots", row),
+        QueueExtraction(position.seq, position.at),
+        UpdateTurn({"status": turn, "ended_at": position.at}),
+        UpdateSession(status=session),
     ]
 
 
-def _param_requested(place: Place, event: ev.ParamRequested) -> list[RowOp]:
+def _submit_answer(position: LogPosition, event: ev.AnswerSubmitted) -> list[Change]:
     agent = (event.agent_id, event.round)
-    said = json.dumps({"ask_user": {"param": event.param, "prompt": event.prompt}}, ensure_ascii=False)
     return [
-        *reasoning(place, agent, event.reasoning),
-        message(place, "tool_call", said, agent=agent, metadata=used(event.usage)),
+        *_reasoning(position, agent, event.reasoning),
+        _message(position, "assistant", event.content, agent=agent, metadata={"usage": _usage(event.usage)}),
+        *_episode(position, event.agent_id, event.content),
+        InsertRow("answers", _action(position, *agent) | {"number": event.number}),
     ]
 
 
-def _agent_failed(place: Place, event: ev.AgentFailed) -> list[RowOp]:
+def _cast_ballot(position: LogPosition, event: ev.BallotCast) -> list[Change]:
+    agent = (event.agent_id, event.round)
+    call = json.dumps({"vote": {"reason": event.reason, "choice": event.choice}}, ensure_ascii=False)
+    return [
+        *_reasoning(position, agent, event.reasoning),
+        _message(position, "tool_call", call, agent=agent, metadata={"usage": _usage(event.usage)}),
+        *_episode(position, event.agent_id, event.reason),
+        InsertRow("ballots", _action(position, *agent) | {"choice": event.choice, "void": False}),
+    ]
+
+
+def _request_param(position: LogPosition, event: ev.ParamRequested) -> list[Change]:
+    agent = (event.agent_id, event.round)
+    call = json.dumps({"ask_user": {"param": event.param, "prompt": event.prompt}}, ensure_ascii=False)
+    return [
+        *_reasoning(position, agent, event.reasoning),
+        _message(position, "tool_call", call, agent=agent, metadata={"usage": _usage(event.usage)}),
+    ]
+
+
+def _fail_agent(position: LogPosition, event: ev.AgentFailed) -> list[Change]:
     if not event.partial:
         return []
-    metadata = {"partial": True, "error": event.error} | used(event.usage)
+    metadata = {"partial": True, "error": event.error, "usage": _usage(event.usage)}
     return [
-        message(place, "assistant", event.partial, agent=(event.agent_id, event.round), metadata=metadata),
-        *episode(place, event.agent_id, event.partial),
+        _message(position, "assistant", event.partial, agent=(event.agent_id, event.round), metadata=metadata),
+        *_episode(position, event.agent_id, event.partial),
     ]
 
 
-def _tool_called(place: Place, event: ev.ToolCalled) -> list[RowOp]:
-    """What the call cost is part of what the step does, which its answer tells."""
+def _call_tool(position: LogPosition, event: ev.ToolCalled) -> list[Change]:
+    """The message has no usage: the cost of the call is part of the step, which its answer tells."""
     agent = (event.agent_id, event.round)
-    said = f"{{{json.dumps(event.name, ensure_ascii=False)}: {_as_json(event.arguments)}}}"
+    call = f"{{{json.dumps(event.name, ensure_ascii=False)}: {_as_json(event.arguments)}}}"
     metadata = {"call": event.call_id, **({"said": event.text} if event.text else {})}
     return [
-        *reasoning(place, agent, event.reasoning),
-        message(place, "tool_call", said, agent=agent, metadata=metadata),
+        *_reasoning(position, agent, event.reasoning),
+        _message(position, "tool_call", call, agent=agent, metadata=metadata),
     ]
 
 
-def _as_json(arguments: str) -> str:
-    """The arguments as the model wrote them when they are JSON, else as a text."""
-    try:
-        json.loads(arguments)
-    except (ValueError, RecursionError):
-        return json.dumps(arguments, ensure_ascii=False)
-    return arguments
-
-
-def _tool_returned(place: Place, event: ev.ToolReturned) -> list[RowOp]:
+def _return_from_tool(position: LogPosition, event: ev.ToolReturned) -> list[Change]:
     agent = (event.agent_id, event.round)
     metadata: dict[str, Any] = {"tool": event.name}
     if event.call_id:
         metadata |= {"call": event.call_id, "failed": event.failed}
     return [
-        message(place, "tool_result", event.content, agent=agent, metadata=metadata),
-        *(episode(place, event.agent_id, event.content) if event.recorded else []),
+        _message(position, "tool_result", event.content, agent=agent, metadata=metadata),
+        *(_episode(position, event.agent_id, event.content) if event.recorded else []),
     ]
 
 
-def _context_compressed(place: Place, event: ev.ContextCompressed) -> list[RowOp]:
-    """The summary as a message that later turns start from; not one of a step alone, which its answer outlives."""
+def _compress_context(position: LogPosition, event: ev.ContextCompressed) -> list[Change]:
+    """A summary that later turns start from becomes a message; one within a step does not outlive the step."""
     if event.until is None or not event.summary:
         return []
-    metadata = {"summary": True, "until": event.until, "kept": event.kept, "removed": event.removed, "by": event.by}
-    agent = (event.agent_id, event.round)
-    return [message(place, "injection", event.summary, agent=agent, metadata=metadata | used(event.usage))]
+    metadata = {
+        "summary": True,
+        "until": event.until,
+        "kept": event.kept,
+        "removed": event.removed,
+        "by": event.by,
+        "usage": _usage(event.usage),
+    }
+    return [_message(position, "injection", event.summary, agent=(event.agent_id, event.round), metadata=metadata)]
 
 
-def _turn_completed(place: Place, event: ev.TurnCompleted) -> list[RowOp]:
-    agent = (event.winner, 0)
-    metadata = {"presented": event.presented, "limit": event.limit, "turn_usage": tokens(event.usage)}
-    final = message(place, "assistant", event.answer, agent=agent, final=True, metadata=metadata)
-    final.row.update(confidence=event.confidence, escalated=event.escalated)
-    ended = {"status": "completed", "winner": event.winner, "answer_seq": place.seq, "ended_at": place.at}
-    return [
-        *reasoning(place, agent, event.reasoning),
-        final,
-        # An answer that is shown as it is was recorded when it was submitted.
-        *(episode(place, event.winner, event.answer) if event.presented else []),
-        recording(place, "complete", event.winner),
-        QueueExtraction(place.seq, place.at),
-        SetTurn(ended),
-        SetSession(last_message=_one_line(event.answer, LAST_MESSAGE_LENGTH), status="completed"),
-    ]
-
-
-def _turn_ended(place: Place, status: Literal["failed", "interrupted", "abandoned"]) -> list[RowOp]:
-    ended = SetTurn({"status": status, "ended_at": place.at})
-    of_session: SessionStatus = "interrupted" if status == "abandoned" else status
-    return [QueueExtraction(place.seq, place.at), ended, SetSession(status=of_session)]
-
-
-def _turn_waiting(place: Place, event: ev.TurnWaiting) -> list[RowOp]:
-    """What the user was asked is part of the conversation, once."""
-    waiting: list[RowOp] = [SetTurn({"status": "waiting", "ended_at": place.at}), SetSession(status="waiting")]
-    if event.shown:
-        return waiting
-    metadata = {"waiting_for": event.param, "asked": event.asked}
-    prompt = message(place, "assistant", event.prompt, agent=(event.agents[0], 0), final=True, metadata=metadata)
-    return [prompt, *waiting, SetSession(last_message=_one_line(event.prompt, LAST_MESSAGE_LENGTH))]
-
-
-def _message_added(place: Place, event: ev.MessageAdded) -> list[RowOp]:
-    """It belongs to the conversation as if it had been said there; nobody has asked to have it remembered."""
+def _add_message(position: LogPosition, event: ev.MessageAdded) -> list[Change]:
+    """The message joins the conversation as if it had been said there. It is not queued for recording."""
     if event.role == "system":
-        return [message(place, "system", event.text, metadata=event.metadata)]
+        return [_message(position, "system", event.text, metadata=event.metadata)]
     if event.role == "tool":
-        return [message(place, "tool_result", event.text, agent=("", 0), metadata=event.metadata)]
+        return [_message(position, "tool_result", event.text, agent=("", 0), metadata=event.metadata)]
     agent = ("", 0) if event.role == "agent" else None
     kind: MessageKind = "user" if agent is None else "assistant"
-    said = message(place, kind, event.text, agent=agent, final=agent is not None, metadata=event.metadata)
-    return [said, SetSession(last_message=_one_line(event.text, LAST_MESSAGE_LENGTH))]
+    added = _message(position, kind, event.text, agent=agent, final=agent is not None, metadata=event.metadata)
+    return [added, UpdateSession(last_message=_one_line(event.text, LAST_MESSAGE_LENGTH))]
 
 
-def _action(place: Place, agent_id: str, round_: int) -> dict[str, Any]:
+def _message(
+    position: LogPosition,
+    kind: MessageKind,
+    content: str,
+    *,
+    agent: tuple[str, int] | None = None,
+    final: bool = False,
+    metadata: Mapping[str, Any] | None = None,
+) -> InsertRow:
+    """agent: its id and the round; None: the user or the system."""
+    seq = position.seq - 1 if kind == "reasoning" else position.seq
+    agent_id, round_ = agent or (None, 0)
+    row = {
+        "id": make_message_id(position.session_id, seq),
+        "session_id": position.session_id,
+        "seq": seq,
+        "turn": position.turn,
+        "round": round_,
+        "kind": kind,
+        "role": kind if kind in ("user", "system") else "assistant",
+        "agent_id": agent_id,
+        "content": content,
+        "final": final,
+        "tokens": None,
+        "confidence": None,
+        "escalated": False,
+        "metadata": dict(metadata or {}),
+        "created_at": position.at,
+    }
+    return InsertRow("chat_messages", row)
+
+
+def _reasoning(position: LogPosition, agent: tuple[str, int], text: str) -> list[Change]:
+    """The message before the event's own; none without a text."""
+    return [_message(position, "reasoning", text, agent=agent)] if text else []
+
+
+def _recording(position: LogPosition, kind: RecordingKind, agent_id: str | None) -> InsertRow:
+    """A row of the queue. The position of an episode depends on the queue so far: the store sets it."""
+    row = {
+        "session_id": position.session_id,
+        "seq": position.seq,
+        "kind": kind,
+        "agent_id": agent_id or "",
+        "turn": position.turn,
+        "position": None,
+        "created_at": position.at,
+    }
+    return InsertRow("recordings", row)
+
+
+def _episode(position: LogPosition, agent_id: str | None, text: str) -> list[Change]:
+    """A row of the queue for the text word for word; none when it is not worth it."""
+    return [_recording(position, "episode", agent_id)] if is_worth_recording(text) else []
+
+
+def _request(position: LogPosition, name: str) -> list[Change]:
+    """name: of the question, under which it is asked only once; "" for none."""
+    if not name:
+        return []
+    return [InsertRow("requests", {"session_id": position.session_id, "name": name, "seq": position.seq})]
+
+
+def _action(position: LogPosition, agent_id: str, round_: int) -> dict[str, Any]:
     return {
-        "session_id": place.session_id,
-        "seq": place.seq,
-        "turn": place.turn,
+        "session_id": position.session_id,
+        "seq": position.seq,
+        "turn": position.turn,
         "round": round_,
         "agent_id": agent_id,
     }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt": usage.prompt,
+        "completion": usage.completion,
+        "reported": usage.reported,
+        "cost": usage.cost,
+    }
+
+
+def _as_json(arguments: str) -> str:
+    """Return the arguments as the model wrote them when they are JSON, else as a JSON string."""
+    try:
+        json.loads(arguments)
+    except (ValueError, RecursionError):
+        return json.dumps(arguments, ensure_ascii=False)
+    return arguments
 
 
 def _one_line(text: str, length: int) -> str:

@@ -1,9 +1,9 @@
-"""The tables of the session store.
+"""The tables of the session store in a relational database.
 
-`events` is the log; chat_messages, turns, answers, ballots and the counters of chat_sessions are derived from it by
-`projection.py`. Text of any length stands in chat_messages only: turns, answers and ballots point to it by seq.
+`events` is the log; chat_messages, turns, answers, ballots, requests and the counters of chat_sessions are derived from
+it by `projection.py`. Texts of any length are in chat_messages only: turns, answers and ballots point to it by seq.
 
-The schema changes through `migrations/` alone; a test holds that the migrations and this module agree.
+The schema changes only through `migrations/`; a test checks that the migrations and this module agree.
 """
 
 from datetime import UTC, datetime
@@ -14,16 +14,20 @@ from sqlalchemy import event
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import Dialect
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+from massmem.core.messages import clean_text
+from massmem.store.log_format import clean_json
+
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 """Every revision ever released, oldest first. The last one is what this program reads and writes."""
 
-CONVERSATION = "kind = 'user' OR final"
-WITHOUT_DELTAS = "type <> 'agent_delta'"
-PENDING = "status = 'pending'"
-SUMMARIES = "kind = 'injection'"
-OWNED = "user_id IS NOT NULL"
-CUT_OFF = "status IN ('active', 'interrupted')"
-# They are literal SQL because SQLite uses a partial index only when the query repeats its condition word for word.
+# Conditions of partial indexes. They are literal SQL because SQLite uses a partial index only when the query repeats
+# its condition word for word.
+IS_CONVERSATION = "kind = 'user' OR final"
+IS_NO_DELTA = "type <> 'agent_delta'"
+IS_PENDING = "status = 'pending'"
+IS_SUMMARY = "kind = 'injection'"
+HAS_OWNER = "user_id IS NOT NULL"
+MAY_BE_CUT_OFF = "status IN ('active', 'interrupted')"
 
 
 class UtcDateTime(sa.TypeDecorator[datetime]):
@@ -41,18 +45,37 @@ class UtcDateTime(sa.TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-# PostgreSQL orders text by the database's language unless told otherwise: ids are ordered by their bytes everywhere.
-KEY = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+class CleanText(sa.TypeDecorator[str]):
+    """Text without characters that a database refuses."""
 
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else clean_text(value)
+
+
+class CleanJson(sa.TypeDecorator[Any]):
+    """A JSON value without characters that a database refuses."""
+
+    impl = sa.JSON
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        return clean_json(value)
+
+
+KEY = CleanText().with_variant(CleanText(collation="C"), "postgresql")
+"""An id, ordered by its bytes: PostgreSQL orders text by the database's language unless told otherwise."""
 
 metadata = sa.MetaData()
 
-# Names of parameters that most statements share.
-SESSION = sa.bindparam("of_session", type_=sa.Text)
+# Parameters that many statements share.
+SESSION = sa.bindparam("of_session", type_=KEY)
 TURN = sa.bindparam("of_turn", type_=sa.Integer)
 
 
-def _of_session(*, primary_key: bool = False) -> sa.Column[str]:
+def _session_id(*, primary_key: bool = False) -> sa.Column[str]:
     session = sa.ForeignKey("chat_sessions.session_id", ondelete="CASCADE")
     return sa.Column("session_id", KEY, session, primary_key=primary_key, nullable=False)
 
@@ -61,10 +84,9 @@ def _seq() -> sa.Column[int]:
     return sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False)
 
 
-def _step() -> tuple[sa.Column[Any], ...]:
-    """What an agent did, and when in the session."""
+def _agent_action() -> tuple[sa.Column[Any], ...]:
     return (
-        _of_session(primary_key=True),
+        _session_id(primary_key=True),
         _seq(),
         sa.Column("turn", sa.Integer, nullable=False),
         sa.Column("round", sa.Integer, nullable=False),
@@ -76,7 +98,7 @@ def _partial_index(name: str, *columns: str, where: str) -> sa.Index:
     return sa.Index(name, *columns, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
 
 
-def _of_message() -> sa.ForeignKeyConstraint:
+def _message_key() -> sa.ForeignKeyConstraint:
     return sa.ForeignKeyConstraint(
         ["session_id", "seq"], ["chat_messages.session_id", "chat_messages.seq"], ondelete="CASCADE"
     )
@@ -86,21 +108,21 @@ chat_sessions = sa.Table(
     "chat_sessions",
     metadata,
     sa.Column("session_id", KEY, primary_key=True),
-    sa.Column("user_id", sa.Text),
-    sa.Column("title", sa.Text, nullable=False),
-    sa.Column("last_message", sa.Text, nullable=False),
+    sa.Column("user_id", CleanText),
+    sa.Column("title", CleanText, nullable=False),
+    sa.Column("last_message", CleanText, nullable=False),
     sa.Column("message_count", sa.Integer, nullable=False),
     sa.Column("active", sa.Boolean, nullable=False),
     sa.Column("status", sa.Text, nullable=False),
-    sa.Column("model", sa.Text, nullable=False),
-    sa.Column("config_path", sa.Text, nullable=False),
-    sa.Column("description", sa.Text, nullable=False),
-    sa.Column("memory_group", sa.Text, nullable=False, server_default=""),
+    sa.Column("model", CleanText, nullable=False),
+    sa.Column("config_path", CleanText, nullable=False),
+    sa.Column("description", CleanText, nullable=False),
+    sa.Column("memory_group", CleanText, nullable=False, server_default=""),
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Column("updated_at", UtcDateTime, nullable=False),
     sa.Index("ix_chat_sessions_created", "created_at", "session_id"),
-    _partial_index("ix_chat_sessions_owner", "user_id", "updated_at", where=OWNED),
-    _partial_index("ix_chat_sessions_cut_off", "updated_at", where=f"{OWNED} AND {CUT_OFF}"),
+    _partial_index("ix_chat_sessions_owner", "user_id", "updated_at", where=HAS_OWNER),
+    _partial_index("ix_chat_sessions_cut_off", "updated_at", where=f"{HAS_OWNER} AND {MAY_BE_CUT_OFF}"),
 )
 
 chat_messages = sa.Table(
@@ -109,7 +131,7 @@ chat_messages = sa.Table(
     # The search index refers to messages by a number that must survive VACUUM; an implicit rowid does not.
     sa.Column("row_id", sa.Integer().with_variant(sa.BigInteger(), "postgresql"), primary_key=True),
     sa.Column("id", KEY, nullable=False),
-    _of_session(),
+    _session_id(),
     sa.Column("seq", sa.Integer, nullable=False),
     sa.Column("turn", sa.Integer, nullable=False),
     sa.Column("round", sa.Integer, nullable=False),
@@ -125,14 +147,17 @@ chat_messages = sa.Table(
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.UniqueConstraint("id", name="uq_chat_messages_id"),
     sa.UniqueConstraint("session_id", "seq", name="uq_chat_messages_seq"),
-    _partial_index("ix_chat_messages_conversation", "session_id", "seq", where=CONVERSATION),
-    _partial_index("ix_chat_messages_summaries", "session_id", "agent_id", "seq", where=SUMMARIES),
+    _partial_index("ix_chat_messages_conversation", "session_id", "seq", where=IS_CONVERSATION),
+    _partial_index("ix_chat_messages_summaries", "session_id", "agent_id", "seq", where=IS_SUMMARY),
 )
+
+MESSAGE_COLUMNS = tuple(column for column in chat_messages.c if column.name != "row_id")
+"""The fields of a MessageRecord."""
 
 turns = sa.Table(
     "turns",
     metadata,
-    _of_session(primary_key=True),
+    _session_id(primary_key=True),
     sa.Column("turn", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("status", sa.Text, nullable=False),
     sa.Column("question_seq", sa.Integer, nullable=False),
@@ -146,59 +171,59 @@ turns = sa.Table(
 answers = sa.Table(
     "answers",
     metadata,
-    *_step(),
+    *_agent_action(),
     sa.Column("number", sa.Integer, nullable=False),
-    _of_message(),
+    _message_key(),
     sa.Index("ix_answers_turn", "session_id", "turn"),
 )
 
 ballots = sa.Table(
     "ballots",
     metadata,
-    *_step(),
+    *_agent_action(),
     sa.Column("choice", sa.Text, nullable=False),
     sa.Column("void", sa.Boolean, nullable=False),
-    _of_message(),
+    _message_key(),
     sa.Index("ix_ballots_turn", "session_id", "turn"),
 )
 
 session_state = sa.Table(
     "session_state",
     metadata,
-    _of_session(primary_key=True),
-    sa.Column("params_json", sa.JSON, nullable=False),
-    sa.Column("waiting_for_param", sa.Text),
-    sa.Column("last_intent_id", sa.Text),
-    sa.Column("plan_exec_json", sa.JSON),
-    sa.Column("last_result", sa.JSON),
+    _session_id(primary_key=True),
+    sa.Column("params_json", CleanJson, nullable=False),
+    sa.Column("waiting_for_param", CleanText),
+    sa.Column("last_intent_id", CleanText),
+    sa.Column("plan_exec_json", CleanJson),
+    sa.Column("last_result", CleanJson),
     sa.Column("updated_at", UtcDateTime, nullable=False),
 )
 
-# One row per session that a turn is run of: `expires_at` is for whoever waits for an owner that was killed.
+# One row per session whose turn is running. `expires_at` lets another process take over from one that was killed.
 leases = sa.Table(
     "leases",
     metadata,
-    _of_session(primary_key=True),
-    sa.Column("owner", sa.Text, nullable=False),
+    _session_id(primary_key=True),
+    sa.Column("owner", CleanText, nullable=False),
     sa.Column("expires_at", UtcDateTime, nullable=False),
 )
 
-# What the questions became that were asked under a name; rows come from the log alone.
+# The seq of each question that was asked under a request name.
 requests = sa.Table(
     "requests",
     metadata,
-    _of_session(primary_key=True),
+    _session_id(primary_key=True),
     sa.Column("name", KEY, primary_key=True),
     sa.Column("seq", sa.Integer, nullable=False),
     sqlite_with_rowid=False,
 )
 
-# Many small rows, one at least per message: no number of their own, and only what is still to do is in the index.
-# agent_id is "" for the user. Nothing that was said stands here.
+# The queue of what is to be recorded as memories: about one row per message, so without a number of its own, and with
+# an index of pending rows only. agent_id is "" for the user. No text of a message is here.
 recordings = sa.Table(
     "recordings",
     metadata,
-    _of_session(primary_key=True),
+    _session_id(primary_key=True),
     _seq(),
     sa.Column("kind", KEY, primary_key=True),
     sa.Column("agent_id", KEY, primary_key=True),
@@ -207,46 +232,43 @@ recordings = sa.Table(
     sa.Column("since", sa.Integer),
     sa.Column("status", sa.Text, nullable=False, server_default="pending"),
     sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("reason", sa.Text),
+    sa.Column("reason", CleanText),
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Column("next_attempt_at", UtcDateTime),
     sa.Column("forgotten", sa.JSON(none_as_null=True)),
     sa.CheckConstraint("kind IN ('episode', 'complete', 'extract')", name="ck_recordings_kind"),
     sa.CheckConstraint("status IN ('pending', 'done', 'failed', 'forgotten')", name="ck_recordings_status"),
-    _partial_index("ix_recordings_pending", "kind", "created_at", "session_id", "seq", where=PENDING),
+    _partial_index("ix_recordings_pending", "kind", "created_at", "session_id", "seq", where=IS_PENDING),
     sqlite_with_rowid=False,
 )
 
 events = sa.Table(
     "events",
     metadata,
-    _of_session(primary_key=True),
+    _session_id(primary_key=True),
     _seq(),
     sa.Column("turn", sa.Integer, nullable=False),
     sa.Column("type", sa.Text, nullable=False),
     sa.Column("payload", sa.Text, nullable=False),
     sa.Column("at", UtcDateTime, nullable=False),
-    _partial_index("ix_events_turn", "session_id", "turn", "seq", where=WITHOUT_DELTAS),
+    _partial_index("ix_events_turn", "session_id", "turn", "seq", where=IS_NO_DELTA),
 )
 
-# The index holds no second copy of the text (external content); the triggers keep it whole also when a deleted
-# session takes its messages along, since SQLite fires them for cascades. New messages wait for
-# `sqlite_search.catch_up`, many together: to index each turn alone costs more than all else that is stored of it.
-# Those that wait are the newest, and have no row in message_search_docsize.
-_INDEXED = "EXISTS (SELECT 1 FROM message_search_docsize WHERE id = old.row_id)"
+# The index holds no second copy of the text (external content). Triggers keep it complete, also when a deleted session
+# takes its messages along: SQLite fires them for cascades.
+_ADD = "INSERT INTO message_search(rowid, content) VALUES (new.row_id, new.content);"
+_REMOVE = "INSERT INTO message_search(message_search, rowid, content) VALUES ('delete', old.row_id, old.content);"
 SEARCH = (
     "CREATE VIRTUAL TABLE message_search USING fts5("
     "content, content='chat_messages', content_rowid='row_id', tokenize='unicode61 remove_diacritics 2')",
-    f"CREATE TRIGGER message_search_delete AFTER DELETE ON chat_messages WHEN {_INDEXED} BEGIN "
-    "INSERT INTO message_search(message_search, rowid, content) VALUES ('delete', old.row_id, old.content); END",
-    f"CREATE TRIGGER message_search_update AFTER UPDATE OF content ON chat_messages WHEN {_INDEXED} BEGIN "
-    "INSERT INTO message_search(message_search, rowid, content) VALUES ('delete', old.row_id, old.content); "
-    "INSERT INTO message_search(rowid, content) VALUES (new.row_id, new.content); END",
+    f"CREATE TRIGGER message_search_insert AFTER INSERT ON chat_messages BEGIN {_ADD} END",
+    f"CREATE TRIGGER message_search_delete AFTER DELETE ON chat_messages BEGIN {_REMOVE} END",
+    f"CREATE TRIGGER message_search_update AFTER UPDATE OF content ON chat_messages BEGIN {_REMOVE} {_ADD} END",
 )
 for _statement in SEARCH:
     event.listen(chat_messages, "after_create", sa.DDL(_statement).execute_if(dialect="sqlite"))
 
-# PostgreSQL's counterpart, filled by `postgres.py`.
+# PostgreSQL's full-text index, filled by `postgres.py`.
 message_search = sa.Table(
     "message_search",
     sa.MetaData(),

@@ -1,56 +1,84 @@
-"""What is peculiar to SQLite: its files, its settings, its search, its errors."""
+"""What is peculiar to SQLite: connections and their settings, full-text search, deletion from the disk."""
 
 import asyncio
+import json
+import re
 import sqlite3
-from dataclasses import replace
-from datetime import datetime, timedelta
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from shutil import disk_usage
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.dialects.sqlite import Insert, insert
 
-from massmem.errors import InputError, StoreVersionError
-from massmem.events import now
-from massmem.home import make_file, make_folder, make_home
-from massmem.store.base import StoreInfo
-from massmem.store.dialect import Dialect
-from massmem.store.prepared import run
-from massmem.store.schema import REVISIONS, UtcDateTime, metadata
-from massmem.store.sql import WRITES, SqlStore
-from massmem.store.sqlite_file import BUSY_TIMEOUT, revision, store_error, upgrade
-from massmem.store.sqlite_search import behind, catch_up, index, search
+from massmem.config.home import make_file, make_folder, make_home
+from massmem.core.errors import InputError, StoreError, StoreVersionError
+from massmem.core.events import now
+from massmem.core.messages import clean_text
+from massmem.store.ports import StoreInfo
+from massmem.store.schema import REVISIONS, UtcDateTime, chat_messages, metadata
+from massmem.store.sql import SqlSessionStore
+from massmem.store.sql.database import Database, Engines, Row
+from massmem.store.sqlite_file import BUSY_TIMEOUT, migrate_file, read_revision, to_store_error
+from massmem.store.tokenizer import MAX_QUERY_WORDS
 
 SETTINGS = ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON")
 """PRAGMAs of every connection; the journal mode (WAL) is kept in the file."""
 
 _READERS = 2
-_MERGED_AT_ONCE = 2_000
-"""Pages of the search index that one transaction writes anew; others write between two of them."""
 
-_WRITTEN_ANEW = 2**30
-"""Bytes of the largest database that is written anew when a session is deleted: it takes 20 s, others wait for 30."""
+_GROUP_COMMIT = 64
+"""Changes of one process that are committed together."""
+
+_MAX_RANKED = 5_000
+"""Messages that a search ranks, at most: rarer words come first until they match so many together."""
+
+_MAX_NEWEST = 1_000
+"""Messages with the rarest word that are read for a query of nothing but common ones; some may be reasoning."""
+
+_MERGE_PAGES = 2_000
+"""Pages of the search index that one transaction rewrites; other processes write between two of them."""
+
+_MAX_VACUUM = 2**30
+"""Bytes of the largest database that is rewritten when a session is deleted: it takes 20 s, others wait for 30."""
+
+# FTS5's bm25() reads every row that matches any word of the query: 3 s among a million messages when `the` is one of
+# them. So the rarer words of a query choose what is ranked, and a query of nothing but common words is not ranked. The
+# count of matches stops where a word is too common to matter; then its length tells how rare it is.
+_BEST = """
+WITH counted AS MATERIALIZED (
+    SELECT word.value AS term, (
+        SELECT count(*) FROM (SELECT 1 FROM message_search WHERE message_search MATCH word.value LIMIT :ranked + 1)
+    ) AS messages
+    FROM json_each(:words) AS word
+), ordered AS MATERIALIZED (
+    SELECT term, row_number() OVER rarest AS place, sum(messages) OVER rarest AS together
+    FROM counted WHERE messages > 0 WINDOW rarest AS (ORDER BY messages, length(term) DESC, term)
+), chosen AS MATERIALIZED (
+    SELECT (SELECT group_concat(term, ' OR ') FROM ordered WHERE together <= :ranked) AS rare,
+           (SELECT term FROM ordered WHERE place = 1 AND together > :ranked) AS common
+)
+SELECT rowid AS row_id, bm25(message_search) AS score
+FROM message_search WHERE message_search MATCH coalesce((SELECT rare FROM chosen), '""')
+UNION ALL
+SELECT row_id, -row_id AS score FROM (
+    SELECT rowid AS row_id FROM message_search
+    WHERE message_search MATCH coalesce((SELECT common FROM chosen), '""') ORDER BY rowid DESC LIMIT :newest
+)
+"""
 
 
-async def open_sqlite(url: str, home: Path) -> SqlStore:
-    """Open, and when needed make or migrate, the database file. Raises as `massmem.store.open_store`."""
-    path = path_of(url)
-    await asyncio.to_thread(_make_ready, path, home)
-    engine = sa.create_engine(
-        sa.URL.create("sqlite", database=str(path)),
-        # Transactions are begun by _begin below and by nobody else.
-        connect_args={"timeout": BUSY_TIMEOUT, "isolation_level": None, "check_same_thread": False},
-        pool_size=1 + _READERS,
-        max_overflow=0,
-        pool_use_lifo=True,
-        pool_reset_on_return=None,
-    )
-    event.listen(engine, "connect", _configure)
-    event.listen(engine, "begin", _begin)
-    store = SqlStore(engine, dialect(path), StoreInfo("sqlite"))
+async def open_sqlite(url: str, home: Path) -> SqlSessionStore:
+    """Open, and when needed create or migrate, the database file. Raises as `massmem.store.open_store`."""
+    path = parse_path(url)
+    await asyncio.to_thread(_prepare_file, path, home)
+    engines = Engines(_create_engine(path, 1), 1, _create_engine(path, _READERS), _READERS, _GROUP_COMMIT)
+    event.listen(engines.write, "begin", _begin_immediate)
+    store = SqlSessionStore(Database(engines, SqliteDialect(path)), StoreInfo("sqlite"))
     try:
         # Connects now, so that what is wrong with the file shows here and the first question does not wait for it.
         await store.list_sessions(limit=1)
@@ -60,26 +88,24 @@ async def open_sqlite(url: str, home: Path) -> SqlStore:
     return store
 
 
-async def open_in_memory(info: StoreInfo) -> SqlStore:
-    """A store that ends with this process; nothing of it reaches a disk."""
+async def open_in_memory(info: StoreInfo) -> SqlSessionStore:
+    """Open a store that ends with this process; nothing of it reaches a disk."""
+    # The database lives as long as its one connection.
     engine = sa.create_engine(
         "sqlite://",
         connect_args={"isolation_level": None, "check_same_thread": False},
-        # The database lives as long as its one connection.
+        poolclass=sa.QueuePool,
         pool_size=1,
         max_overflow=0,
-        poolclass=sa.QueuePool,
-        pool_reset_on_return=None,
     )
     event.listen(engine, "connect", _configure)
-    event.listen(engine, "begin", _begin)
+    event.listen(engine, "begin", _begin_immediate)
     await asyncio.to_thread(metadata.create_all, engine)
-    in_memory = replace(dialect(Path("the memory of this process")), readers=0, erase=_nothing_to_erase)
-    return SqlStore(engine, in_memory, info)
+    return SqlSessionStore(Database(Engines(engine, 1, engine, 0), SqliteDialect(None)), info)
 
 
-def path_of(url: str) -> Path:
-    """The file that `sqlite:///relative`, `sqlite:////absolute` or `sqlite:///~/in-home` names.
+def parse_path(url: str) -> Path:
+    """Return the file that `sqlite:///relative`, `sqlite:////absolute` or `sqlite:///~/in-home` names.
 
     Raises:
         InputError: the URL names no file.
@@ -93,113 +119,126 @@ def path_of(url: str) -> Path:
         raise InputError(f"store.url {url!r}: {e}", "write the whole path, as in sqlite:////var/lib/massmem.db") from e
 
 
-def dialect(path: Path) -> Dialect:
-    """path: the database file, for error messages."""
-    return Dialect(
-        writers=1,
-        readers=_READERS,
-        reading={},
-        insert=insert,
-        moment=partial(sa.bindparam, type_=UtcDateTime),
-        ahead=_ahead,
-        lock=_lock,
-        index=index,
-        behind=behind,
-        catch_up=catch_up,
-        search=search,
-        erase=partial(_erase, path=path),
-        is_duplicate=_is_duplicate,
-        is_missing_parent=_is_missing_parent,
-        is_conflict=_is_conflict,
-        error=partial(store_error, path=path),
-    )
+@dataclass(frozen=True, slots=True)
+class SqliteDialect:
+    path: Path | None
+    """The database file; None: it is in memory."""
+
+    def insert(self, table: sa.Table) -> Insert:
+        return insert(table)
+
+    def time_from_now(self, seconds: float) -> sa.ColumnElement[Any]:
+        # A file has no clock but that of the machine.
+        return sa.literal(now() + timedelta(seconds=seconds), UtcDateTime)
+
+    def lock_session(self, connection: sa.Connection, session_id: str) -> None:
+        """Nothing to do: a transaction that writes holds the lock of the whole file."""
+
+    def index_messages(self, connection: sa.Connection, rows: Sequence[Row]) -> None:
+        """Nothing to do: a trigger of the table does it."""
+
+    def build_search(
+        self, columns: sa.Select[*tuple[Any, ...]], query: str, session_ids: Sequence[str] | None, limit: int
+    ) -> sa.Select[*tuple[Any, ...]] | None:
+        # Each word is quoted: what FTS5 would read as an operator is a word like any other.
+        words = [f'"{word}"' for word in dict.fromkeys(re.findall(r"\w+", clean_text(query)))][:MAX_QUERY_WORDS]
+        if not words:
+            return None
+        # SQLite's word for no limit is -1: all of a session's own messages may be older than the newest of the store.
+        newest = _MAX_NEWEST if session_ids is None else -1
+        best = sa.text(_BEST).bindparams(words=json.dumps(words), ranked=_MAX_RANKED, newest=newest)
+        hits = best.columns(sa.column("row_id", sa.Integer), sa.column("score", sa.Float)).subquery()
+        search = (
+            columns.join_from(hits, chat_messages, hits.c.row_id == chat_messages.c.row_id)
+            .where(chat_messages.c.kind.in_(("user", "assistant", "tool_call", "tool_result")))
+            .order_by(hits.c.score, chat_messages.c.row_id)
+            .limit(limit)
+        )
+        return search if session_ids is None else search.where(chat_messages.c.session_id.in_(session_ids))
+
+    def erase(self, read: sa.Engine) -> bool:
+        """Rewrite the file: deleted rows are overwritten (secure_delete), but not the places that SQLite had moved them
+        from. Their words are in the search index until its parts are merged, and all of it is in the write-ahead log
+        until that is emptied.
+        """
+        if self.path is None:
+            return True
+        with read.connect() as connection:
+            _merge_search_index(connection)
+            rewrite = _can_rewrite(connection, self.path)
+            if rewrite:
+                connection.exec_driver_sql("VACUUM")
+            busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one()
+        return rewrite and not busy
+
+    def is_duplicate(self, error: BaseException | None) -> bool:
+        code = getattr(error, "sqlite_errorcode", None)
+        return code in (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
+
+    def is_missing_parent(self, error: BaseException | None) -> bool:
+        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY
+
+    def is_conflict(self, error: BaseException | None) -> bool:
+        return False
+
+    def to_store_error(self, error: BaseException | None) -> StoreError:
+        return to_store_error(error, self.path or Path("the memory of this process"))
 
 
-def _make_ready(path: Path, home: Path) -> None:
+def _prepare_file(path: Path, home: Path) -> None:
+    """Create the file when it is missing, and bring its schema up to date."""
     make_home(home)
     make_folder(path.parent)
     make_file(path)
-    found = revision(path)
-    if found == REVISIONS[-1]:
+    revision = read_revision(path)
+    if revision == REVISIONS[-1]:
         return
-    if found is not None and found not in REVISIONS:
+    if revision is not None and revision not in REVISIONS:
         raise StoreVersionError(
-            f"{path} was written by a newer massmem (schema {found!r}, this program knows up to {REVISIONS[-1]!r})",
+            f"{path} was written by a newer massmem (schema {revision!r}, this program knows up to {REVISIONS[-1]!r})",
             "update massmem, or set store.url to another file",
         )
-    upgrade(path)
+    migrate_file(path)
+
+
+def _create_engine(path: Path, connections: int) -> sa.Engine:
+    engine = sa.create_engine(
+        sa.URL.create("sqlite", database=str(path)),
+        # Python's module begins no transactions by itself: reads need none, and writes begin as _begin_immediate says.
+        connect_args={"timeout": BUSY_TIMEOUT, "isolation_level": None, "check_same_thread": False},
+        pool_size=connections,
+        max_overflow=0,
+    )
+    event.listen(engine, "connect", _configure)
+    return engine
 
 
 def _configure(connection: Any, _record: Any) -> None:
-    cursor = connection.cursor()
     for setting in SETTINGS:
-        cursor.execute(f"PRAGMA {setting}")
-    cursor.close()
+        connection.execute(f"PRAGMA {setting}")
 
 
-def _begin(connection: sa.Connection) -> None:
+def _begin_immediate(connection: sa.Connection) -> None:
     # A writer takes the lock at once: a transaction that starts as a reader cannot wait for it later.
-    if connection.get_execution_options().get(WRITES):
-        begin = "BEGIN IMMEDIATE"
-        run(connection, begin, lambda cursor: cursor.execute(begin))
-
-
-def _lock(_connection: sa.Connection, _session_id: str) -> None:
-    """Whoever writes holds the lock of the whole file."""
-
-
-def _is_conflict(_error: BaseException | None) -> bool:
-    return False
-
-
-def _ahead(seconds: float) -> datetime:
-    # A file has no clock but that of the machine.
-    return now() + timedelta(seconds=seconds)
-
-
-def _erase(engine: sa.Engine, path: Path) -> bool:
-    """Rows are overwritten as they are deleted (secure_delete), but not wherever SQLite had moved them before: the
-    file is written anew. Their words stay in the search index until its parts are merged, and all of it in the
-    write-ahead log until that is emptied.
-    """
-    with engine.connect() as connection:
-        _merge_search_index(connection)
-        anew = _has_room(connection, path)
-        if anew:
-            connection.exec_driver_sql("VACUUM")
-        busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one()
-    return anew and not busy
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _merge_search_index(connection: sa.Connection) -> None:
     merge = "INSERT INTO message_search(message_search, rank) VALUES ('merge', {})"
-    pages, before = -_MERGED_AT_ONCE, 0
+    pages, before = -_MERGE_PAGES, 0
     while True:
         connection.exec_driver_sql(merge.format(pages))
         changes = connection.exec_driver_sql("SELECT total_changes()").scalar_one()
         if pages > 0 and changes - before < 2:  # as SQLite's documentation tells when all is merged
             return
-        pages, before = _MERGED_AT_ONCE, changes
+        pages, before = _MERGE_PAGES, changes
 
 
-def _has_room(connection: sa.Connection, path: Path) -> bool:
-    """Whether the file can be written anew, before others that wait for it give up."""
+def _can_rewrite(connection: sa.Connection, path: Path) -> bool:
+    """Return whether there is room to rewrite the file, and time before others that wait for it give up."""
     pages, free, size = [
         connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
         for name in ("page_count", "freelist_count", "page_size")
     ]
     needed = (pages - free) * size
-    return needed <= _WRITTEN_ANEW and disk_usage(path).free > 2 * needed
-
-
-def _nothing_to_erase(_engine: sa.Engine) -> bool:
-    return True
-
-
-def _is_missing_parent(error: BaseException | None) -> bool:
-    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY
-
-
-def _is_duplicate(error: BaseException | None) -> bool:
-    code = getattr(error, "sqlite_errorcode", None)
-    return code in (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
+    return needed <= _MAX_VACUUM and disk_usage(path).free > 2 * needed

@@ -7,8 +7,8 @@ import sqlalchemy as sa
 from filelock import FileLock, Timeout
 from sqlalchemy import exc
 
-from massmem.errors import StoreDamagedError, StoreError
-from massmem.home import make_file, unwritable
+from massmem.config.home import explain_write_error, make_file
+from massmem.core.errors import StoreDamagedError, StoreError
 from massmem.store.schema import REVISIONS
 
 BUSY_TIMEOUT = 30.0
@@ -60,8 +60,8 @@ _PROBLEMS: dict[int, tuple[type[StoreError], str, str]] = {
 }
 
 
-def store_error(error: BaseException | None, path: Path) -> StoreError:
-    """The error to show for one of sqlite3's."""
+def to_store_error(error: BaseException | None, path: Path) -> StoreError:
+    """Return the error to show for one of sqlite3."""
     code = getattr(error, "sqlite_errorcode", None)
     kind, message, hint = _PROBLEMS.get(
         -1 if code is None else code & 0xFF, (StoreError, "{path} cannot be used: {reason}", "run the command again")
@@ -69,8 +69,8 @@ def store_error(error: BaseException | None, path: Path) -> StoreError:
     return kind(message.format(path=path, reason=error), hint)
 
 
-def revision(path: Path) -> str | None:
-    """The schema revision of the database, None when there is nothing in it yet. The file is not changed.
+def read_revision(path: Path) -> str | None:
+    """Return the schema revision of the database, None for an empty one. The file is not changed.
 
     Raises:
         StoreDamagedError: not a database, or one of another program.
@@ -78,17 +78,17 @@ def revision(path: Path) -> str | None:
     """
     try:
         try:
-            return _revision(path, "ro")
+            return _query_revision(path, "ro")
         except sqlite3.OperationalError as e:
             if e.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
                 raise
             # A writer was killed and its journal has to be rolled back, which a read-only connection may not.
-            return _revision(path, "rw")
+            return _query_revision(path, "rw")
     except sqlite3.Error as e:
-        raise store_error(e, path) from e
+        raise to_store_error(e, path) from e
 
 
-def _revision(path: Path, mode: str) -> str | None:
+def _query_revision(path: Path, mode: str) -> str | None:
     connection = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=BUSY_TIMEOUT)
     try:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -118,66 +118,59 @@ def back_up(path: Path, copy: Path) -> None:
     try:
         source.backup(target)
     except sqlite3.Error as e:
-        raise store_error(e, copy) from e
+        raise to_store_error(e, copy) from e
     finally:
         target.close()
         source.close()
 
 
-def upgrade(path: Path, scripts: Path | None = None, head: str = REVISIONS[-1]) -> None:
+def migrate_file(path: Path, scripts: Path | None = None, head: str = REVISIONS[-1]) -> None:
     """Apply every migration that the database at `path` lacks, all in one transaction.
 
     Safe to call from several processes at once, and again after a kill. A database that holds data is copied to
-    `PATH.bak-REVISION` first; the copy is removed once the new schema is in place, so that what a user deletes
-    later does not live on in it, and stays when the migration fails. scripts: None for those of this release.
+    `PATH.bak-REVISION` first. The copy is removed once the new schema is in place, so that what a user deletes later
+    does not live on in it; it stays when the migration fails. scripts: None for those of this release.
 
     Raises:
         StoreError: it did not succeed; the database is as it was.
     """
     try:
         with FileLock(f"{path}.lock", timeout=LOCK_TIMEOUT, mode=0o600):
-            found = revision(path)
-            if found != head:
-                _upgrade(path, scripts, found)
+            revision = read_revision(path)
+            if revision != head:
+                _back_up_and_migrate(path, scripts, revision)
     except Timeout as e:
         raise StoreError(
             f"another process has been updating {path} for more than {LOCK_TIMEOUT:.0f} s",
             "run the same command again when it has ended",
         ) from e
     except OSError as e:
-        raise unwritable(path.parent, e) from e
+        raise explain_write_error(path.parent, e) from e
 
 
-def _upgrade(path: Path, scripts: Path | None, found: str | None) -> None:
-    backup = path.with_name(f"{path.name}.bak-{found}") if found else None
+def _back_up_and_migrate(path: Path, scripts: Path | None, revision: str | None) -> None:
+    backup = path.with_name(f"{path.name}.bak-{revision}") if revision else None
     if backup:
         back_up(path, backup)
     try:
         _migrate(path, scripts)
-    except StoreError as e:
-        raise _failed(e, backup) from e
-    except exc.DBAPIError as e:
-        raise _failed(store_error(e.orig, path), backup) from e
-    except sqlite3.Error as e:
-        raise _failed(store_error(e, path), backup) from e
+    except (StoreError, exc.DBAPIError, sqlite3.Error) as e:
+        error = e if isinstance(e, StoreError) else to_store_error(getattr(e, "orig", e), path)
+        copy = f"; a copy from before is {backup}" if backup else ""
+        raise type(error)(f"updating the database failed: {error.message}", error.hint + copy) from e
     if backup:
         backup.unlink()
 
 
-def _failed(error: StoreError, backup: Path | None) -> StoreError:
-    kept = f"; a copy from before is {backup}" if backup else ""
-    return type(error)(f"updating the database failed: {error.message}", error.hint + kept)
-
-
 def _migrate(path: Path, scripts: Path | None) -> None:
-    from massmem.store import migrate  # Alembic takes 0.35 s to import and is needed once per release
+    from massmem.store.migrations import run_migrations  # Alembic takes 0.35 s to import and is needed once a release
 
     engine = sa.create_engine("sqlite://", creator=lambda: _connect(path), poolclass=sa.NullPool)
     try:
         with engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
             connection.exec_driver_sql("BEGIN IMMEDIATE")
-            migrate.upgrade(connection, scripts or migrate.SCRIPTS)
+            run_migrations(connection, scripts)
             _check_references(connection, path)
             connection.commit()
     finally:

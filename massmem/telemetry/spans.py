@@ -11,7 +11,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from massmem.config.models import AgentConfig
-from massmem.events import (
+from massmem.core.errors import InputError
+from massmem.core.events import (
     AgentFailed,
     AgentStarted,
     AnswerSubmitted,
@@ -21,7 +22,7 @@ from massmem.events import (
     TurnCompleted,
     TurnFailed,
 )
-from massmem.messages import Usage
+from massmem.core.messages import Usage
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -112,6 +113,30 @@ class TurnTrace:
             span.set_attribute("error.type", event.error)
         _use(span, event.usage)
         span.end()
+
+
+@contextmanager
+def open_tracer(agents: Mapping[str, AgentConfig], *, enabled: bool) -> Generator[Tracer]:
+    """Spans are sent in the background, where the usual OTEL_EXPORTER_OTLP_* variables say; the last ones at the end.
+
+    Raises InputError when the extra `otel` is not installed.
+    """
+    if not enabled:
+        yield Tracer(agents)
+        return
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as e:
+        raise InputError(f"telemetry.otel needs the package {e.name}", "pip install 'massmem[otel]'") from e
+    provider = TracerProvider(resource=Resource.create({"service.name": "massmem"}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    try:
+        yield Tracer(agents, provider.get_tracer("massmem"))
+    finally:
+        provider.shutdown()
 
 
 def hashed(name: str) -> str:

@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from massmem.errors import MassmemError
-from massmem.events import Event, TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting, now
-from massmem.home import make_file, make_folder
-from massmem.redact import redact_values
+from massmem.config.home import make_file, make_folder
+from massmem.core.errors import MassmemError
+from massmem.core.events import Event, TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting, now
+from massmem.core.redact import redact_values
 from massmem.telemetry.spans import hashed
 
 SCHEMA_VERSION = 1
@@ -35,7 +35,7 @@ class Stages:
         self._keys = tuple(keys)
 
     @property
-    def wanted(self) -> bool:
+    def enabled(self) -> bool:
         return self._path is not None
 
     def write(self, stage: Stage, session_id: str, turn: int, payload: Mapping[str, Any]) -> None:

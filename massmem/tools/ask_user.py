@@ -5,10 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from massmem.config.models import PARAM_NAME, ParamConfig
-from massmem.messages import ToolSpec, clean_text
-from massmem.params import Value
-from massmem.replies import Reply
+from massmem.config.models import PARAM_NAME
+from massmem.core.messages import (
+    Reply,
+    ToolSpec,
+    clean_text,
+)
+from massmem.core.params import ParamSpec, Value
 
 NAME = "ask_user"
 
@@ -41,7 +44,7 @@ class Asking:
     params: what is configured. free: also anything else. given_up: the user was asked for it in this turn, in vain.
     """
 
-    params: Mapping[str, ParamConfig] = field(default_factory=dict[str, ParamConfig])
+    params: Mapping[str, ParamSpec] = field(default_factory=dict[str, ParamSpec])
     free: bool = False
     known: Mapping[str, Value] = field(default_factory=dict[str, Value], repr=False)
     given_up: frozenset[str] = frozenset()

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from massmem.messages import clean_text
-from massmem.render.printable import printable
+from massmem.core.display import make_printable
+from massmem.core.messages import clean_text
 
 if TYPE_CHECKING:
     from mcp.types import ContentBlock
@@ -31,7 +31,7 @@ class ToolResult:
 
 def plain(text: str) -> str:
     """The text without escape sequences and lone surrogates, no longer than the log keeps."""
-    kept = clean_text(printable(text[:LONGEST]))
+    kept = clean_text(make_printable(text[:LONGEST]))
     left_out = len(text) - LONGEST
     return kept if left_out <= 0 else f"{kept}\n[{left_out:,} more characters were not kept]"
 

@@ -19,10 +19,10 @@ from mcp_types import CONNECTION_CLOSED
 from pydantic import SecretStr
 
 from massmem.config.models import McpServerConfig
-from massmem.errors import ToolServerError
-from massmem.messages import ToolSpec
-from massmem.redact import redact
-from massmem.render.printable import one_line
+from massmem.core.display import one_line
+from massmem.core.errors import ToolServerError
+from massmem.core.messages import ToolSpec
+from massmem.core.redact import redact
 from massmem.tools.content import ToolResult, plain, text_of
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from massmem.config.models import AgentConfig, AgentSpec, McpServerConfig
-from massmem.errors import InputError, ToolServerError
-from massmem.messages import ToolSpec
+from massmem.core.errors import InputError, ToolServerError
+from massmem.core.messages import ToolSpec
 from massmem.tools.content import ToolResult
 
 if TYPE_CHECKING:

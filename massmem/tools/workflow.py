@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from massmem.messages import ToolSpec
-from massmem.replies import Reply
+from massmem.core.messages import (
+    Reply,
+    ToolSpec,
+)
 from massmem.tools.ask_user import NAME as ASK_USER
 from massmem.tools.ask_user import AskError, Asking, AskUser, ask_schema, ask_tool, request_of
 

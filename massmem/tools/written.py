@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from massmem.messages import ToolCall, ToolSpec
+from massmem.core.messages import ToolCall, ToolSpec
 
 ANSWER = "answer_now"
 """Instead of a tool."""

@@ -1,16 +1,15 @@
-"""One agent: what it is sent in each step of a turn, and what its reply means."""
+"""One agent in one turn: what it is asked in each step, and what its reply means."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from massmem import prompts
 from massmem.config.models import AgentConfig
-from massmem.errors import NotAnActionError
-from massmem.events import AgentStarted, AnswerSubmitted, BallotCast, ParamRequested, ToolCalled, ToolReturned
-from massmem.messages import Candidate, ChatMessage, ToolCall, clean_text
+from massmem.core import prompts
+from massmem.core.errors import NotAnActionError
+from massmem.core.events import AgentStarted, AnswerSubmitted, BallotCast, ParamRequested, ToolCalled, ToolReturned
+from massmem.core.messages import Candidate, ChatMessage, Purpose, Reply, Usage, clean_text
 from massmem.providers.base import ChatProvider
-from massmem.replies import Reply
 from massmem.tools.ask_user import NAME as ASK_USER
 from massmem.tools.ask_user import AskError, Asking, AskUser, ask_tool, read_request
 from massmem.tools.workflow import (
@@ -24,276 +23,278 @@ from massmem.tools.workflow import (
     workflow_tools,
 )
 from massmem.tools.written import call_schemas, decision_schema, described
-from massmem.turn.context import Context, Task
-from massmem.turn.sender import Progress, Sender, Spent
-from massmem.turn.tool_loop import Hand, ToolLoop
+from massmem.turn.compressor import Compressor
+from massmem.turn.prompt_builder import Prompt
+from massmem.turn.request import Progress, RequestSender, Step, StepCost
+from massmem.turn.stream import Checkpoint
+from massmem.turn.tool_loop import AgentTools, ToolLoop
 
-ToolEvent = ToolCalled | ToolReturned
+Work = AgentStarted | Progress | ToolCalled | ToolReturned | Checkpoint
+"""What a step yields before its result."""
 
-_REPAIR_EXCERPT = 2_000
-_FIRST_ROUNDS = 2
+Result = AnswerSubmitted | BallotCast | ParamRequested
+"""What a step of a round results in."""
+
+_MAX_QUOTED = 2_000
+"""Characters of a reply that could not be used, which the model is shown again."""
+
+_ROUNDS_WITHOUT_RECALL = 2
+"""Every later round follows a restart: an agent's memories of its earlier rounds are recalled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presentation:
+    """The final answer, as the winner wrote it."""
+
+    text: str
+    reasoning: str
+    usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
 class _Unusable:
-    """A reply that is no action. problem: for the log; told: to the agent, for its one repair."""
+    """A reply that is no action."""
 
     problem: str
-    told: str
+    """What is wrong, for the log."""
+    repair: str
+    """What the agent is told, which may try once more."""
 
 
 class Agent:
-    """A configured model that answers, votes and presents, for one turn.
+    """A configured model that answers, votes and presents; one step at a time.
 
-    Every step is an async generator: progress events, then the result as its last item. Raises ProviderError.
+    Each step is an async generator: it yields its work, and its result as the last item. It raises ProviderError, and
+    NotAnActionError when the reply is no action, also after one repair.
     """
 
     def __init__(
         self,
         config: AgentConfig,
         provider: ChatProvider,
-        context: Context,
+        prompt: Prompt,
+        compressor: Compressor,
         asking: Asking | None = None,
-        hand: Hand | None = None,
+        tools: AgentTools | None = None,
     ) -> None:
-        """asking None: the user is not asked, and has given nothing. hand None: there are no tools."""
+        """prompt: what the agent is sent in every step. asking None: the user is not asked, and has given no values."""
         self.id = config.id
-        self._provider = provider
-        self._context = context
-        self._sender = Sender(config, provider, context)
+        self._native = provider.abilities.tools
+        self._prompt = prompt
+        self._step: Step | None = None
+        self._compressor = compressor
+        self._sender = RequestSender(config, provider, compressor)
         self._asking = asking or Asking()
-        self._hand = hand or Hand()
+        self._tools = tools or AgentTools()
 
-    @property
-    def _native(self) -> bool:
-        return self._provider.native_tools
-
-    async def answer(
-        self, question: str, round_: int, spent: Spent
-    ) -> AsyncGenerator[Progress | ToolEvent | AnswerSubmitted | ParamRequested, None]:
-        """Answer the question alone, with tools, or ask the user for what is missing; one repair is allowed for that.
+    async def answer(self, question: str, round_: int, cost: StepCost) -> AsyncGenerator[Work | Result, None]:
+        """Answer the question alone, with tools, or ask the user for what is missing.
 
         The number of an answer is left 0 for the coordinator.
         """
         yield AgentStarted(agent_id=self.id, round=round_, step="answer")
-        await self._context.begin(question)
-        tools, repair = self._tools(round_, spent), tuple[ChatMessage, ...]()
-        async for event in tools.settle():
-            yield event
-        while True:
-            reply, deciding = Reply(), self._decides(tools)
-            task = self._decision(question, tools) if deciding else self._answer(question, tools, repair)
-            async with aclosing(self._sender.send(task, round_, reply, spent)) as progress:
-                async for event in progress:
-                    yield event
-            if calls := self._calls(tools, reply, ASK_USER):
-                async with aclosing(tools.run(calls, reply, spent)) as used:
-                    async for event in used:
-                        yield event
-                continue
-            if deciding:
-                tools.close()
-                continue
-            request = self._request_in(reply)
-            if not isinstance(request, _Unusable):
-                break
-            if repair:
-                raise NotAnActionError(f"{self.id} asked the user in vain: {request.problem}", partial=reply.text)
-            repair = self._repair(reply, request.told)
-        if request is None:
-            yield self._answered(round_, _not_empty(reply), reply, spent)
-        else:
-            yield self._asked(round_, request, reply, spent)
+        step = await self._start("answer", question, round_, cost)
+        async with aclosing(self._act(step, self._ask_for_answer, self._read_answer, (ASK_USER,))) as items:
+            async for item in items:
+                yield item
 
-    async def act(
-        self, question: str, round_: int, candidates: Sequence[Candidate], spent: Spent, *, final: bool
-    ) -> AsyncGenerator[Progress | ToolEvent | AnswerSubmitted | BallotCast | ParamRequested, None]:
-        """Vote for one of the candidates, or, unless `final`, submit a better answer or ask the user; one repair.
-
-        Tools may be used before.
-        """
+    async def vote(
+        self, question: str, round_: int, candidates: Sequence[Candidate], cost: StepCost, *, final: bool
+    ) -> AsyncGenerator[Work | Result, None]:
+        """Vote for one of the candidates, or, unless `final`, submit a better answer or ask the user."""
         yield AgentStarted(agent_id=self.id, round=round_, step="vote")
-        # In each round after a restart, which is every round from the third on, to bring back what it wrote before.
-        await self._context.begin(question, again=round_ > _FIRST_ROUNDS)
-        labels = [c.label for c in candidates]
-        tools, repair = self._tools(round_, spent), tuple[ChatMessage, ...]()
-        async for event in tools.settle():
-            yield event
-        while True:
-            reply = Reply()
-            task = self._action(question, candidates, (tools, repair), final=final)
-            async with aclosing(self._sender.send(task, round_, reply, spent)) as progress:
-                async for event in progress:
-                    yield event
-            if calls := self._calls(tools, reply, *ACTIONS):
-                async with aclosing(tools.run(calls, reply, spent)) as used:
-                    async for event in used:
-                        yield event
-                continue
-            action = self._action_in(reply, labels, final=final)
-            if not isinstance(action, _Unusable):
-                break
-            if repair:
-                raise NotAnActionError(f"{self.id} did not act: {action.problem}", partial=reply.text)
-            repair = self._repair(reply, action.told)
-        yield self._acted(round_, action, candidates, reply, spent)
+        step = await self._start("vote", question, round_, cost, candidates)
+
+        def ask_for_vote(prompt: Prompt, tools: ToolLoop) -> Prompt:
+            return self._ask_for_vote(prompt, tools, final=final)
+
+        def read_vote(reply: Reply) -> Action | _Unusable:
+            return self._read_vote(reply, candidates, final=final)
+
+        async with aclosing(self._act(step, ask_for_vote, read_vote, ACTIONS)) as items:
+            async for item in items:
+                yield item
 
     async def present(
-        self, question: str, round_: int, candidates: Sequence[Candidate], reply: Reply, spent: Spent
-    ) -> AsyncGenerator[Progress, None]:
-        """Write the final answer from all candidates, of which one is this agent's own; `reply` holds it afterwards."""
+        self, question: str, round_: int, candidates: Sequence[Candidate], cost: StepCost
+    ) -> AsyncGenerator[Work | Presentation, None]:
+        """Write the final answer from all candidates, of which one is this agent's own."""
         yield AgentStarted(agent_id=self.id, round=round_, step="present")
-        await self._context.begin(question)
-        own = next(c.label for c in candidates if c.agent_id == self.id)
-        told = self._told(question)
-        task = Task("present", question, lambda shown: prompts.present_prompt(told, shown, own), tuple(candidates))
-        async with aclosing(self._sender.send(task, round_, reply, spent)) as progress:
+        step = await self._start("present", question, round_, cost, candidates)
+        own = next(candidate.label for candidate in candidates if candidate.agent_id == self.id)
+        text = self._add_param_values(question)
+        step.prompt = step.prompt.with_message(lambda shown: prompts.build_present_prompt(text, shown, own))
+        async with aclosing(self._sender.send(step)) as progress:
             async for event in progress:
                 yield event
-        _not_empty(reply)
+        yield Presentation(_require_text(step.reply), step.reply.reasoning, cost.usage)
 
-    def _told(self, question: str) -> str:
-        """The question with what the user has said since."""
-        return prompts.with_given(question, self._asking.known, sorted(self._asking.given_up))
+    async def _start(
+        self, purpose: Purpose, question: str, round_: int, cost: StepCost, candidates: Sequence[Candidate] = ()
+    ) -> Step:
+        """Begin a step with the prompt that the last one left.
 
-    def _tools(self, round_: int, spent: Spent) -> ToolLoop:
-        tools = ToolLoop(self.id, self._hand, round_, self._context, native=self._native)
-        tools.begin(spent)
-        return tools
+        Memories are recalled once, because a prompt that stays the same is read from the provider's cache, and again
+        after a restart, to bring back what the agent wrote in earlier rounds.
+        """
+        last = self._prompt if self._step is None else self._step.prompt
+        prompt = last.next_step(purpose, question, candidates)
+        if self._step is None or (purpose == "vote" and round_ > _ROUNDS_WITHOUT_RECALL):
+            prompt = await self._compressor.recall(prompt)
+        self._step = Step(round_, prompt, cost)
+        return self._step
 
-    def _calls(self, tools: ToolLoop, reply: Reply, *actions: str) -> list[ToolCall]:
-        """The calls of tools in a reply; none when it acts as well, which ends the step."""
-        calls = tools.calls_in(reply)
-        return [] if any(call.name in actions for call in calls) else calls
+    async def _act(
+        self,
+        step: Step,
+        build: Callable[[Prompt, ToolLoop], Prompt],
+        read: Callable[[Reply], Action | _Unusable],
+        actions: Sequence[str],
+    ) -> AsyncGenerator[Work | Result, None]:
+        """Send requests and run the tools that the replies call, until a reply is an action; allow one repair.
 
-    def _decides(self, tools: ToolLoop) -> bool:
-        """A model without tool calls says first, in a request of its own, whether it needs one."""
-        return not self._native and bool(tools.specs)
+        actions: names of tools that end the step.
+        """
+        count = self._compressor.meter.buffer.cost_of_text
+        tools = ToolLoop(self._tools, step, native=self._native, count=count)
+        async for item in tools.settle():
+            yield item
+        repaired = False
+        while True:
+            work = tools.take_messages(self._compressor.meter.window)
+            step.prompt = build(step.prompt.add_work(work), tools)
+            if repaired:
+                step.prompt = replace(step.prompt, note="")  # it is about what tools gave back
+            decides = self._must_decide(step, tools)
+            async with aclosing(self._sender.send(step)) as progress:
+                async for event in progress:
+                    yield event
+            calls = tools.find_calls(step.reply)
+            if calls and not any(call.name in actions for call in calls):
+                async with aclosing(tools.run(calls)) as items:
+                    async for item in items:
+                        yield item
+                continue
+            if decides:
+                tools.close()
+                continue
+            action = read(step.reply)
+            if not isinstance(action, _Unusable):
+                break
+            if repaired:
+                raise NotAnActionError(f"{self.id} did not act: {action.problem}", partial=step.reply.text)
+            step.prompt, repaired = step.prompt.add_work(_build_repair(step.reply, action.repair)), True
+        yield self._to_event(action, step)
 
-    def _decision(self, question: str, tools: ToolLoop) -> Task:
-        told = prompts.tools_prompt(described(tools.specs), self._told(question))
-        extra = _ending(tools.messages, prompts.enough_prompt(question))
-        return Task("answer", question, lambda _: told, extra=extra, schema=decision_schema(tools.specs))
+    def _must_decide(self, step: Step, tools: ToolLoop) -> bool:
+        """A model without tool calls says in a request of its own whether it needs a tool to answer."""
+        return step.prompt.purpose == "answer" and not self._native and bool(tools.specs)
 
-    def _answer(self, question: str, tools: ToolLoop, repair: Sequence[ChatMessage]) -> Task:
-        native, asking, extra = self._native, self._asking, tools.messages
-        ask = asking.described if asking.offered else None
-        told = prompts.answer_prompt(self._told(question), tools=native, ask=ask)
-        if not native:
-            extra = _ending(extra, prompts.after_tools(question))
-        offered = (ask_tool(asking),) if native and asking.offered else ()
-        # Where earlier messages call tools these are named to the last; they are closed when they are used up.
-        named = tools.specs or (tools.all if native and tools.used else ())
-        return Task(
-            "answer",
-            question,
-            lambda _: told,
-            extra=(*extra, *repair),
-            tools=(*offered, *named) if native else (),
-            optional=True,
-            closed=not offered and not tools.specs and bool(named),
+    def _ask_for_answer(self, prompt: Prompt, tools: ToolLoop) -> Prompt:
+        question, asking = prompt.question, self._asking
+        text = self._add_param_values(question)
+        if not self._native:
+            if tools.specs:
+                choice = prompts.build_tool_choice_prompt(described(tools.specs), text)
+                note, schema = prompts.build_enough_prompt(question), decision_schema(tools.specs)
+                return replace(prompt.with_message(lambda _: choice, note), schema=schema)
+            ask = asking.described if asking.offered else None
+            answer = prompts.build_answer_prompt(text, tools=False, ask=ask)
+            note = prompts.build_answer_from_tools_prompt(question)
+            return replace(prompt.with_message(lambda _: answer, note), schema=None)
+        answer = prompts.build_answer_prompt(text, tools=True)
+        ask_tools = (ask_tool(asking),) if asking.offered else ()
+        return replace(
+            prompt.with_message(lambda _: answer),
+            tools=(*ask_tools, *tools.named_specs),
+            tool_choice="none" if tools.named_specs and not tools.specs and not ask_tools else "auto",
         )
 
-    def _request_in(self, reply: Reply) -> AskUser | _Unusable | None:
-        """What the reply asks of the user; None: it is an answer."""
-        if not self._asking.offered:
-            return None
-        try:
-            request = read_request(reply, self._asking)
-        except AskError as e:
-            return _Unusable(str(e), prompts.ask_again_prompt(str(e)))
-        return request and self._unless_known(request)
-
-    def _action_in(self, reply: Reply, labels: Sequence[str], *, final: bool) -> Action | _Unusable:
-        try:
-            asking = self._asking if self._asking.offered else None
-            action = read_action(reply, labels, final=final, asking=asking)
-        except ActionError as e:
-            return _Unusable(str(e), prompts.repair_prompt(str(e), tools=self._native))
-        return self._unless_known(action) if isinstance(action, AskUser) else action
-
-    def _unless_known(self, request: AskUser) -> AskUser | _Unusable:
-        """Nobody is asked twice: an agent that missed a value in its prompt is given it."""
-        name, known = request.param, self._asking.known
-        if name not in known:
-            return request
-        return _Unusable(f"{name} is known", prompts.known_prompt(name, known[name]))
-
-    def _action(
-        self,
-        question: str,
-        candidates: Sequence[Candidate],
-        so_far: tuple[ToolLoop, Sequence[ChatMessage]],
-        *,
-        final: bool,
-    ) -> Task:
-        native, told = self._native, self._told(question)
-        tools, repair = so_far
-        labels = [c.label for c in candidates]
+    def _ask_for_vote(self, prompt: Prompt, tools: ToolLoop, *, final: bool) -> Prompt:
+        native, text = self._native, self._add_param_values(prompt.question)
+        labels = [candidate.label for candidate in prompt.candidates]
         asking = self._asking if self._asking.offered and not final else None
         ask = asking and asking.described
         check = described(tools.specs) if tools.specs and not native else ""
-        return Task(
-            "vote",
-            question,
-            lambda shown: prompts.vote_prompt(told, shown, final=final, tools=native, ask=ask, check=check),
-            tuple(candidates),
-            (*tools.messages, *repair),
-            (*workflow_tools(labels, final=final, asking=asking), *tools.specs) if native else (),
-            None if native else workflow_schema(labels, final=final, asking=asking, calls=call_schemas(tools.specs)),
+        prompt = prompt.with_message(
+            lambda shown: prompts.build_vote_prompt(text, shown, final=final, tools=native, ask=ask, check=check)
         )
+        if native:
+            return replace(prompt, tools=(*workflow_tools(labels, final=final, asking=asking), *tools.specs))
+        calls = call_schemas(tools.specs)
+        return replace(prompt, schema=workflow_schema(labels, final=final, asking=asking, calls=calls))
 
-    def _repair(self, reply: Reply, text: str) -> tuple[ChatMessage, ...]:
-        """The reply that could not be used, and what the agent is told about it. A tool call needs its result."""
-        said = reply.text[:_REPAIR_EXCERPT]
-        if not reply.tool_calls:
-            return (ChatMessage("assistant", said or "(nothing)"), ChatMessage("user", text))
-        calls = tuple(reply.tool_calls)
-        results = (ChatMessage("tool", text, tool_call_id=call.id) for call in calls)
-        return (ChatMessage("assistant", said, tool_calls=calls), *results)
+    def _read_answer(self, reply: Reply) -> Action | _Unusable:
+        try:
+            request = read_request(reply, self._asking) if self._asking.offered else None
+        except AskError as e:
+            return _Unusable(str(e), prompts.build_ask_repair_prompt(str(e)))
+        return NewAnswer(_require_text(reply)) if request is None else self._unless_known(request)
 
-    def _acted(
-        self, round_: int, action: Action, candidates: Sequence[Candidate], reply: Reply, spent: Spent
-    ) -> AnswerSubmitted | BallotCast | ParamRequested:
+    def _read_vote(self, reply: Reply, candidates: Sequence[Candidate], *, final: bool) -> Action | _Unusable:
+        labels = [candidate.label for candidate in candidates]
+        asking = self._asking if self._asking.offered else None
+        try:
+            action = read_action(reply, labels, final=final, asking=asking)
+        except ActionError as e:
+            return _Unusable(str(e), prompts.build_repair_prompt(str(e), tools=self._native))
         match action:
             case AskUser():
-                return self._asked(round_, action, reply, spent)
+                return self._unless_known(action)
+            case Vote(choice, reason):
+                agent = next(candidate.agent_id for candidate in candidates if candidate.label == choice)
+                return Vote(agent, reason)
+            case NewAnswer():
+                return action
+
+    def _unless_known(self, request: AskUser) -> AskUser | _Unusable:
+        """The user is never asked twice: an agent that missed a value in its prompt is told it."""
+        name, known = request.param, self._asking.known
+        if name not in known:
+            return request
+        return _Unusable(f"{name} is known", prompts.build_known_value_prompt(name, known[name]))
+
+    def _add_param_values(self, question: str) -> str:
+        """Return the question with the values that the user has given."""
+        return prompts.add_param_values(question, self._asking.known, sorted(self._asking.given_up))
+
+    def _to_event(self, action: Action, step: Step) -> Result:
+        round_, reasoning, usage = step.round, step.reply.reasoning, step.cost.usage
+        match action:
             case NewAnswer(content):
-                return self._answered(round_, clean_text(content), reply, spent)
+                return AnswerSubmitted(
+                    agent_id=self.id,
+                    round=round_,
+                    number=0,
+                    content=clean_text(content),
+                    reasoning=reasoning,
+                    usage=usage,
+                )
             case Vote(choice, reason):
                 return BallotCast(
                     agent_id=self.id,
                     round=round_,
-                    choice=next(c.agent_id for c in candidates if c.label == choice),
+                    choice=choice,
                     reason=clean_text(reason),
-                    reasoning=reply.reasoning,
-                    usage=spent.usage,
+                    reasoning=reasoning,
+                    usage=usage,
+                )
+            case AskUser(param, prompt):
+                return ParamRequested(
+                    agent_id=self.id, round=round_, param=param, prompt=prompt, reasoning=reasoning, usage=usage
                 )
 
-    def _asked(self, round_: int, request: AskUser, reply: Reply, spent: Spent) -> ParamRequested:
-        return ParamRequested(
-            agent_id=self.id,
-            round=round_,
-            param=request.param,
-            prompt=request.prompt,
-            reasoning=reply.reasoning,
-            usage=spent.usage,
-        )
 
-    def _answered(self, round_: int, content: str, reply: Reply, spent: Spent) -> AnswerSubmitted:
-        return AnswerSubmitted(
-            agent_id=self.id, round=round_, number=0, content=content, reasoning=reply.reasoning, usage=spent.usage
-        )
+def _build_repair(reply: Reply, text: str) -> tuple[ChatMessage, ...]:
+    """Return the reply that could not be used, and what the agent is told about it. A tool call needs its result."""
+    quoted, calls = reply.text[:_MAX_QUOTED], tuple(reply.tool_calls)
+    if not calls:
+        return (ChatMessage("assistant", quoted or "(nothing)"), ChatMessage("user", text))
+    results = (ChatMessage("tool", text, tool_call_id=call.id) for call in calls)
+    return (ChatMessage("assistant", quoted, tool_calls=calls), *results)
 
 
-def _ending(messages: tuple[ChatMessage, ...], text: str) -> tuple[ChatMessage, ...]:
-    """The messages, if there are any, with a text below the last of them."""
-    if not messages:
-        return ()
-    return (*messages[:-1], replace(messages[-1], content=f"{messages[-1].content}\n\n{text}"))
-
-
-def _not_empty(reply: Reply) -> str:
+def _require_text(reply: Reply) -> str:
     text = reply.text.strip()
     if not text:
         raise NotAnActionError(

@@ -1,11 +1,12 @@
-"""What a turn may spend: a request is weighed before it is sent, and its reply while it streams.
+"""What a turn may spend: each request is checked before it is sent, and its reply while it streams.
 
-The rule, by which fifty agents do not overrun a limit by fifty requests: a request is sent only when what was used,
-what open requests are expected to use, and its own prompt and expected reply fit into the limit together. A reply is
-expected to be as long as those of this turn so far (500 tokens before the first), or max_tokens of the backend when
-that is less. The first request that does not fit ends the turn: those that run may finish. When their replies are
-longer than expected, and the limit is passed while they stream, they are cut off. The first request of all needs room
-for its prompt only.
+A request is sent only when three things fit into the limit together: what the turn has used, what the requests under
+way are expected to use, and its own prompt and expected reply. So fifty agents do not overrun a limit by fifty
+requests. A reply is expected to be as long as those of this turn so far (500 tokens before the first), or max_tokens of
+the backend when that is less. The first request of all needs room for its prompt only.
+
+The first request that does not fit ends the turn: requests under way may finish. When their replies are longer than
+expected, and the limit is passed while they stream, they are cut off.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -14,123 +15,149 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from massmem.config.models import AgentConfig, CoordinationConfig
-from massmem.errors import LimitReached
+from massmem.core.errors import LimitReached
+from massmem.core.messages import (
+    ChatRequest,
+    Chunk,
+    FinishChunk,
+    ReasoningChunk,
+    RetryChunk,
+    TextChunk,
+    ToolCallChunk,
+    Usage,
+)
 from massmem.memory.tokens import counter_for, estimate_tokens
-from massmem.messages import ChatRequest, Usage
 from massmem.providers.base import ChatProvider
-from massmem.providers.costs import Price
-from massmem.replies import Chunk, FinishChunk, ReasoningChunk, RetryChunk, TextChunk, ToolCallChunk
+from massmem.providers.pricing import Price
 
-Spending = Literal["cost", "tokens"]
+SpendingLimit = Literal["cost", "tokens"]
 
-_USUAL_REPLY = 500
-_HINTS: Mapping[Spending, str] = {
+_FIRST_REPLY = 500
+"""Tokens of a reply that are expected before the first reply of a turn."""
+
+_HINTS: Mapping[SpendingLimit, str] = {
     "cost": "raise --max-cost or coordination.max_cost",
     "tokens": "raise --max-tokens or coordination.max_tokens",
 }
 
 
 @dataclass(slots=True, eq=False)
-class _Open:
-    """A request under way. prompt, expected, said: tokens. rate: dollars for a token of the reply."""
+class _OpenRequest:
+    """A request under way."""
 
     price: Price
-    prompt: int
-    expected: int
-    rate: float
+    prompt_tokens: int
+    expected_tokens: int
+    """Of the reply."""
+    token_cost: float
+    """Dollars for a token of the reply."""
     prompt_cost: float
-    said: int = 0
-    requests: int = 1
+    reply_tokens: int = 0
+    attempts: int = 1
     text: list[str] = field(default_factory=list[str])
+    """The reply so far."""
 
-    def tokens(self, least: int) -> int:
-        """With a reply of `least` tokens, at least."""
-        return self.prompt * self.requests + max(self.said, least)
+    def count_tokens(self, min_reply: int) -> int:
+        """Return the tokens of the request with a reply of at least so many tokens."""
+        return self.prompt_tokens * self.attempts + max(self.reply_tokens, min_reply)
 
-    def cost(self, least: int) -> float:
-        return self.prompt_cost * self.requests + self.rate * max(self.said, least)
+    def compute_cost(self, min_reply: int) -> float:
+        return self.prompt_cost * self.attempts + self.token_cost * max(self.reply_tokens, min_reply)
 
-    @property
-    def usage(self) -> Usage:
-        return self.price.priced(Usage(self.prompt * self.requests, self.said, requests=self.requests, reported=False))
+    def estimate_usage(self) -> Usage:
+        prompt = self.prompt_tokens * self.attempts
+        return self.price.add_cost(Usage(prompt, self.reply_tokens, requests=self.attempts, reported=False))
+
+    def add(self, chunk: Chunk) -> None:
+        """Take in a piece of the reply."""
+        match chunk:
+            case TextChunk(text):
+                self.text.append(text)
+                self.reply_tokens += estimate_tokens(text)
+            case ReasoningChunk(text):
+                self.reply_tokens += estimate_tokens(text)
+            case ToolCallChunk(call):
+                self.reply_tokens += estimate_tokens(call.arguments)
+            case RetryChunk(attempt=attempt):
+                # The reply that is void now is paid for as well.
+                self.attempts += attempt > 0
+                self.text.clear()
+            case FinishChunk():
+                pass
 
 
 class Budget:
-    """The limits of one turn, and what it has used of them; without limits it only knows prices.
+    """The spending limits of one turn, and what it has used of them."""
 
-    reached: the limit for which no further request is sent. exhausted: it is passed, whatever runs is to be cut off.
-    """
-
-    def __init__(self, settings: CoordinationConfig | None = None, prices: Mapping[str, Price] | None = None) -> None:
-        """prices: by the agents' ids."""
-        self.reached: Spending | None = None
+    def __init__(self, settings: CoordinationConfig | None = None) -> None:
+        self.reached: SpendingLimit | None = None
+        """The limit for which no further request is sent."""
         self.exhausted = False
-        self._prices = prices or {}
+        """The limit is passed: whatever runs is to be cut off."""
         self._max_cost = None if settings is None else settings.max_cost
         self._max_tokens = None if settings is None else settings.max_tokens
         self._used = Usage()
-        self._replies = (0, 0)
-        self._open: list[_Open] = []
+        self._replies = 0
+        self._reply_tokens = 0
+        self._open: list[_OpenRequest] = []
 
     def begin(self, used: Usage) -> None:
-        """The turn goes on, and has used this before."""
+        """Go on with a turn that has used this before."""
         self._used += used
 
-    def priced(self, agent_id: str, usage: Usage) -> Usage:
-        """The same tokens with their cost, when that is not in it and the agent's price is known."""
-        price = self._prices.get(agent_id)
-        return usage if price is None or usage.cost is not None else price.priced(usage)
-
-    def metered(self, agent: AgentConfig, provider: ChatProvider) -> ChatProvider:
-        """The agent's model, weighed; `provider` itself when there is no limit."""
+    def limit(self, agent: AgentConfig, provider: ChatProvider) -> ChatProvider:
+        """Return the agent's model with its requests checked; the model itself when there is no limit."""
         if self._max_cost is None and self._max_tokens is None:
             return provider
-        return _Metered(self, agent, provider, self._prices.get(agent.id, Price()))
+        return _LimitedProvider(self, agent, provider)
 
-    def enter(self, price: Price, prompt: int, most: int | None) -> _Open:
-        """A request is about to be sent. Raises LimitReached: it does not fit, or an earlier one did not."""
-        number, tokens = self._replies
-        expected = round(tokens / number) if number else _USUAL_REPLY
-        prompt_cost = float(price.cost(Usage(prompt)) or 0)
-        rate = (float(price.cost(Usage(prompt, 1_000)) or 0) - prompt_cost) / 1_000
-        request = _Open(price, prompt, expected if most is None else min(expected, most), rate, prompt_cost)
+    def open_request(self, price: Price, prompt_tokens: int, max_reply: int | None) -> _OpenRequest:
+        """Admit a request. Raises LimitReached: it does not fit, or an earlier one did not."""
+        expected = round(self._reply_tokens / self._replies) if self._replies else _FIRST_REPLY
+        if max_reply is not None:
+            expected = min(expected, max_reply)
         if not self._open and not self._used.requests:
-            request.expected = 0
+            expected = 0
+        prompt_cost = float(price.cost(Usage(prompt_tokens)) or 0)
+        token_cost = (float(price.cost(Usage(prompt_tokens, 1_000)) or 0) - prompt_cost) / 1_000
+        request = _OpenRequest(price, prompt_tokens, expected, token_cost, prompt_cost)
         self._open.append(request)
-        self.reached = self.reached or self._passed(expected=True)
+        self.reached = self.reached or self._find_passed_limit(expected=True)
         if self.reached is not None:
             self._open.remove(request)
             raise self._error("")
         return request
 
-    def check(self, request: _Open) -> None:
-        """The reply of `request` has grown. Raises LimitReached: no more of it is wanted."""
-        passed = None if self.exhausted else self._passed(expected=False)
+    def check(self, request: _OpenRequest) -> None:
+        """Check a reply that has grown. Raises LimitReached: the reply is to be cut off."""
+        passed = None if self.exhausted else self._find_passed_limit(expected=False)
         if passed is not None:
             self.reached, self.exhausted = passed, True
         if self.exhausted:
             raise self._error("".join(request.text))
 
-    def leave(self, request: _Open, usage: Usage | None) -> None:
-        """The request has ended, or was cut off. usage: what the provider says of it."""
+    def close_request(self, request: _OpenRequest, usage: Usage | None) -> None:
+        """Count a request that has ended, or was cut off. usage: what the provider reported, None for nothing."""
         self._open.remove(request)
-        self._used += request.usage if usage is None else request.price.priced(usage)
+        self._used += request.estimate_usage() if usage is None else usage
         if usage is not None:
-            self._replies = (self._replies[0] + 1, self._replies[1] + usage.completion)
+            self._replies += 1
+            self._reply_tokens += usage.completion
 
-    def failure(self) -> tuple[str, str]:
-        """What to say, and what to do, of the limit that is reached."""
+    def explain_limit(self) -> tuple[str, str]:
+        """Return a message about the limit that is reached, and a hint."""
         error = self._error("")
         return error.message, error.hint
 
-    def _passed(self, *, expected: bool) -> Spending | None:
-        """The limit that is passed when open requests are replied to as `expected`, or are cut off now."""
-        opened = [(request, request.expected if expected else 0) for request in self._open]
+    def _find_passed_limit(self, *, expected: bool) -> SpendingLimit | None:
+        """Return the limit that is passed. expected: with the expected replies; else when all are cut off now."""
+        requests = [(request, request.expected_tokens if expected else 0) for request in self._open]
         if self._max_cost is not None:
-            cost = (self._used.cost or 0.0) + sum(request.cost(least) for request, least in opened)
+            cost = (self._used.cost or 0.0) + sum(request.compute_cost(reply) for request, reply in requests)
             if cost > self._max_cost:
                 return "cost"
-        tokens = self._used.prompt + self._used.completion + sum(request.tokens(least) for request, least in opened)
+        tokens = self._used.prompt + self._used.completion
+        tokens += sum(request.count_tokens(reply) for request, reply in requests)
         return "tokens" if self._max_tokens is not None and tokens > self._max_tokens else None
 
     def _error(self, partial: str) -> LimitReached:
@@ -139,61 +166,42 @@ class Budget:
         return LimitReached(f"the limit of {limit} for a turn is reached", _HINTS[reached], partial=partial)
 
 
-class _Metered:
-    """A model whose requests a budget weighs."""
+class _LimitedProvider:
+    """A model whose requests a budget checks."""
 
-    def __init__(self, budget: Budget, agent: AgentConfig, provider: ChatProvider, price: Price) -> None:
+    def __init__(self, budget: Budget, agent: AgentConfig, provider: ChatProvider) -> None:
+        self.abilities = provider.abilities
+        self.price = provider.price
         self._budget = budget
         self._provider = provider
-        self._price = price
         self._count: Callable[[str], int] = counter_for(agent.backend)
-        self._most = agent.backend.max_tokens
-
-    @property
-    def native_tools(self) -> bool:
-        return self._provider.native_tools
+        self._max_reply = agent.backend.max_tokens
 
     async def count_prompt(self, request: ChatRequest) -> int | None:
         return await self._provider.count_prompt(request)
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
-        """As the provider does. Raises LimitReached, besides."""
-        opened = self._budget.enter(self._price, self._prompt(request), request.max_tokens or self._most)
+        """Stream a reply as the provider does. Raises LimitReached, besides."""
+        max_reply = request.max_tokens or self._max_reply
+        entry = self._budget.open_request(self.price, self._count_prompt(request), max_reply)
         usage: Usage | None = None
         try:
             async with aclosing(self._provider.stream(request)) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, FinishChunk) and (chunk.usage.prompt or chunk.usage.completion):
                         usage = chunk.usage
-                    _note(opened, chunk)
+                    entry.add(chunk)
                     yield chunk
                     if usage is None:
-                        self._budget.check(opened)
+                        self._budget.check(entry)
         finally:
-            self._budget.leave(opened, usage)
+            self._budget.close_request(entry, usage)
 
-    def _prompt(self, request: ChatRequest) -> int:
-        said = sum(self._count(message.content) for message in request.messages)
+    def _count_prompt(self, request: ChatRequest) -> int:
+        messages = sum(self._count(message.content) for message in request.messages)
         tools = sum(self._count(f"{tool.name} {tool.description} {dict(tool.parameters)}") for tool in request.tools)
-        return said + tools
-
-
-def _note(opened: _Open, chunk: Chunk) -> None:
-    match chunk:
-        case TextChunk(text):
-            opened.text.append(text)
-            opened.said += estimate_tokens(text)
-        case ReasoningChunk(text):
-            opened.said += estimate_tokens(text)
-        case ToolCallChunk(call):
-            opened.said += estimate_tokens(call.arguments)
-        case RetryChunk(attempt=attempt):
-            # What was said before is paid for as well.
-            opened.requests += attempt > 0
-            opened.text.clear()
-        case FinishChunk():
-            pass
+        return messages + tools
 
 
 if TYPE_CHECKING:
-    _CONFORMS: type[ChatProvider] = _Metered
+    _CONFORMS: type[ChatProvider] = _LimitedProvider

@@ -1,238 +1,227 @@
-"""The tools that an agent uses in one step: which calls its replies hold, running them, and what its model is told.
+"""The tools that an agent uses in one step: the calls in its replies, running them, and what its model is told.
 
-Calls and results are events. Each is in the log before the loop goes on, so a step that was cut off goes on from there:
-no tool is called again whose result is in the log, nor one of which nobody knows how its call ended.
+Calls and results are events. A call is in the log before its tool runs, and its result before the model is told of it.
+So a step that was cut off goes on from there: no tool is called again whose result is in the log, nor one of which
+nobody knows how its call ended.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from massmem import prompts
-from massmem.events import Event, ToolCalled, ToolReturned
-from massmem.messages import ChatMessage, ToolCall, ToolSpec, clean_text
-from massmem.replies import Reply
+from massmem.core import prompts
+from massmem.core.events import Event, ToolCalled, ToolReturned
+from massmem.core.messages import ChatMessage, Reply, ToolCall, ToolSpec, clean_text
 from massmem.tools.content import ToolResult, excerpt
 from massmem.tools.toolbox import Toolbox
 from massmem.tools.written import read_call, written_call
-from massmem.turn.context import Context
-from massmem.turn.sender import Spent
+from massmem.turn.request import Step
+from massmem.turn.stream import Checkpoint
 
-MOST_AT_ONCE = 16
+MAX_CALLS = 16
 """Calls of one reply that are run."""
 
-_MOST_UNUSABLE = 2
-"""Replies in a row of which no call could be run: then the agent goes on without tools."""
+_MAX_UNUSABLE = 2
+"""Replies in a row without a usable call, after which the agent goes on without tools."""
 
-_LONGEST_ARGUMENTS, _SHOWN = 200_000, 500
-"""Characters that are kept, and of unusable ones those that the model is shown again."""
+_MAX_ARGUMENTS, _MAX_BAD_ARGUMENTS = 200_000, 500
+"""Characters of arguments that the log keeps, and of unusable ones that the model is shown again."""
+
+_MAX_NAME = 200
+"""Characters of a tool's name that the log keeps."""
+
+_RESULTS_SHARE = 4
+"""One in so many tokens of the window may go to the results of one reply's calls."""
 
 _CUT_OFF = "massmem was stopped while this call ran: it is not known whether the tool has done its work"
 
 
-class Kept:
-    """Which calls and results are in the log."""
-
-    def __init__(self) -> None:
-        self._events: dict[tuple[str, str, str], asyncio.Event] = {}
-
-    def confirm(self, events: Iterable[Event]) -> None:
-        """These have been stored."""
-        for event in events:
-            if isinstance(event, ToolCalled | ToolReturned):
-                self._of(event).set()
-
-    async def wait(self, event: ToolCalled | ToolReturned) -> None:
-        await self._of(event).wait()
-
-    def _of(self, event: ToolCalled | ToolReturned) -> asyncio.Event:
-        return self._events.setdefault((event.type, event.agent_id, event.call_id), asyncio.Event())
-
-
 @dataclass(frozen=True, slots=True)
-class Hand:
-    """What an agent may use in a turn. past: the turn's events so far, as the log has them. kept None: nobody stores.
+class AgentTools:
+    """What an agent may use in a turn."""
 
-    most: replies with calls in a step. recorded: results are remembered as messages of their own.
-    """
-
-    box: Toolbox = field(default_factory=Toolbox)
-    past: Sequence[Event] = ()
-    kept: Kept | None = None
-    most: int = 0
+    toolbox: Toolbox = field(default_factory=Toolbox)
+    events: Sequence[Event] = ()
+    """The turn's events so far, as the log has them."""
+    max_rounds: int = 0
+    """Most replies with calls in one step."""
     recorded: bool = False
+    """Results are remembered as messages of their own."""
 
 
 @dataclass(slots=True)
 class _Batch:
-    """The calls of one reply, with what has come back, by the ids of the calls."""
+    """The calls of one reply, and their results by the ids of the calls."""
 
     calls: list[ToolCalled]
     results: dict[str, ToolReturned] = field(default_factory=dict[str, ToolReturned])
 
 
 class ToolLoop:
-    """One step of one agent. native: its model takes tool calls, else it writes them as JSON."""
+    """The tool calls of one step."""
 
-    def __init__(self, agent_id: str, hand: Hand, round_: int, context: Context, *, native: bool) -> None:
-        self._id = agent_id
-        self._hand = hand
-        self._round = round_
-        self._context = context
+    def __init__(self, tools: AgentTools, step: Step, *, native: bool, count: Callable[[str], int]) -> None:
+        """native: the model takes tool calls; else it writes them as JSON. count: tokens of a text.
+
+        What the step has cost before it was cut off is added to its cost.
+        """
+        self._id = step.prompt.agent_id
+        self._tools = tools
+        self._step = step
         self._native = native
-        self._batches = _batches(agent_id, round_, hand.past)
+        self._count = count
+        self._batches = _read_batches(self._id, step.round, tools.events)
+        self._shown = 0
         self._unusable = 0
         self._closed = False
+        if self._batches:
+            step.cost.usage += self._batches[-1].calls[0].usage
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What may be called next; empty when the agent has to act now."""
-        used_up = len(self._batches) >= self._hand.most or self._unusable >= _MOST_UNUSABLE
-        return () if self._closed or used_up else self._hand.box.specs
+        """The tools that may be called next; empty when the agent has to act now."""
+        used_up = len(self._batches) >= self._tools.max_rounds or self._unusable >= _MAX_UNUSABLE
+        return () if self._closed or used_up else self._tools.toolbox.specs
 
     @property
-    def used(self) -> bool:
-        """The messages hold calls."""
-        return bool(self._batches)
-
-    @property
-    def all(self) -> tuple[ToolSpec, ...]:
-        """Every tool of the agent, for requests that must name what earlier messages call."""
-        return self._hand.box.specs
-
-    @property
-    def messages(self) -> tuple[ChatMessage, ...]:
-        """The calls so far with their results."""
-        return tuple(message for batch in self._batches for message in self._told(batch))
+    def named_specs(self) -> tuple[ToolSpec, ...]:
+        """The tools that a request has to name: those that may be called, or those that earlier messages call."""
+        return self.specs or (self._tools.toolbox.specs if self._batches else ())
 
     def close(self) -> None:
-        """No further calls in this step."""
+        """Allow no further calls in this step."""
         self._closed = True
 
-    def begin(self, spent: Spent) -> None:
-        """Take over what the step has cost before it was cut off."""
-        if self._batches:
-            spent.usage += self._batches[-1].calls[0].usage
+    def take_messages(self, max_tokens: int) -> list[ChatMessage]:
+        """Return the calls and results since the last time, as the model is told of them.
 
-    def calls_in(self, reply: Reply) -> list[ToolCall]:
-        """The calls of a reply that is no action of the workflow."""
+        max_tokens: of the model's window.
+        """
+        new, self._shown = self._batches[self._shown :], len(self._batches)
+        return [message for batch in new for message in self._messages(batch, max_tokens // _RESULTS_SHARE)]
+
+    def find_calls(self, reply: Reply) -> list[ToolCall]:
+        """Return the tool calls in a reply that is no action of the workflow."""
         if not self.specs:
             return []
         if self._native:
             return reply.tool_calls
         call = read_call(reply.text, frozenset(spec.name for spec in self.specs))
-        # Small models ask for the same thing again and again; what they asked for is there.
-        known = {(made.name, made.arguments) for batch in self._batches for made in batch.calls}
-        return [] if call is None or (call.name, call.arguments) in known else [call]
+        # Small models ask for the same thing again and again, although they have the result.
+        earlier = {(call.name, call.arguments) for batch in self._batches for call in batch.calls}
+        return [] if call is None or (call.name, call.arguments) in earlier else [call]
 
-    async def settle(self) -> AsyncGenerator[ToolReturned, None]:
-        """A result for each call that was cut off by the end of an earlier run."""
-        for batch in self._batches:
-            for call in batch.calls:
-                if call.call_id not in batch.results:
-                    yield self._returned(batch, call, ToolResult(_CUT_OFF, failed=True))
+    async def settle(self) -> AsyncGenerator[ToolReturned | Checkpoint, None]:
+        """Yield a result for each call that was cut off by the end of an earlier run."""
+        cut_off = [
+            (batch, call) for batch in self._batches for call in batch.calls if call.call_id not in batch.results
+        ]
+        for batch, call in cut_off:
+            yield self._return(batch, call, ToolResult(_CUT_OFF, failed=True))
+        if cut_off:
+            results_stored = Checkpoint()
+            yield results_stored
+            await results_stored.wait()
 
-    async def run(
-        self, calls: Sequence[ToolCall], reply: Reply, spent: Spent
-    ) -> AsyncGenerator[ToolCalled | ToolReturned, None]:
-        """Run the calls of one reply at once; results come in the order in which they end."""
-        batch = _Batch([self._called(i, call, reply, spent) for i, call in enumerate(calls[:MOST_AT_ONCE])])
+    async def run(self, calls: Sequence[ToolCall]) -> AsyncGenerator[ToolCalled | ToolReturned | Checkpoint, None]:
+        """Run the calls of the step's reply at once; results come in the order in which they end."""
+        batch = _Batch([self._call_event(i, call) for i, call in enumerate(calls[:MAX_CALLS])])
         self._batches.append(batch)
         for call in batch.calls:
             yield call
-        for call in batch.calls:
-            await self._wait(call)
+        calls_stored = Checkpoint()
+        yield calls_stored
+        await calls_stored.wait()
         running = {asyncio.create_task(self._call(call)): call for call in batch.calls}
         try:
             while running:
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
-                    returned = self._returned(batch, running.pop(task), task.result())
-                    yield returned
-                    await self._wait(returned)
+                    yield self._return(batch, running.pop(task), task.result())
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-        self._unusable = 0 if any(map(self._usable, batch.calls)) else self._unusable + 1
+        results_stored = Checkpoint()
+        yield results_stored
+        await results_stored.wait()
+        self._unusable = 0 if any(map(self._is_usable, batch.calls)) else self._unusable + 1
 
-    def _usable(self, call: ToolCalled) -> bool:
-        return call.name in self._hand.box.tools and _arguments(call.arguments) is not None
+    def _is_usable(self, call: ToolCalled) -> bool:
+        return call.name in self._tools.toolbox.tools and _parse_arguments(call.arguments) is not None
 
-    def _called(self, index: int, call: ToolCall, reply: Reply, spent: Spent) -> ToolCalled:
-        number, first = len(self._batches) + 1, index == 0
+    def _call_event(self, index: int, call: ToolCall) -> ToolCalled:
+        number, is_first, reply = len(self._batches) + 1, index == 0, self._step.reply
         return ToolCalled(
             agent_id=self._id,
-            round=self._round,
-            call_id=f"call_r{self._round}b{number}n{index + 1}",
+            round=self._step.round,
+            call_id=f"call_r{self._step.round}b{number}n{index + 1}",
             batch=number,
-            name=clean_text(call.name)[:200],
-            arguments=clean_text(call.arguments)[:_LONGEST_ARGUMENTS] or "{}",
-            text=reply.text if first and self._native else "",
-            reasoning=reply.reasoning if first else "",
-            usage=spent.usage,
+            name=clean_text(call.name)[:_MAX_NAME],
+            arguments=clean_text(call.arguments)[:_MAX_ARGUMENTS] or "{}",
+            text=reply.text if is_first and self._native else "",
+            reasoning=reply.reasoning if is_first else "",
+            usage=self._step.cost.usage,
         )
 
     async def _call(self, call: ToolCalled) -> ToolResult:
-        arguments = _arguments(call.arguments)
+        arguments = _parse_arguments(call.arguments)
         if arguments is None:
             return ToolResult("the arguments are not one JSON object; call the tool again with valid ones", failed=True)
-        return await self._hand.box.call(call.name, arguments)
+        return await self._tools.toolbox.call(call.name, arguments)
 
-    def _returned(self, batch: _Batch, call: ToolCalled, result: ToolResult) -> ToolReturned:
+    def _return(self, batch: _Batch, call: ToolCalled, result: ToolResult) -> ToolReturned:
         returned = batch.results[call.call_id] = ToolReturned(
             agent_id=self._id,
-            round=self._round,
+            round=self._step.round,
             name=call.name,
             content=result.text,
             call_id=call.call_id,
             failed=result.failed,
-            recorded=self._hand.recorded,
+            recorded=self._tools.recorded,
         )
         return returned
 
-    async def _wait(self, event: ToolCalled | ToolReturned) -> None:
-        if self._hand.kept is not None:
-            await self._hand.kept.wait(event)
-
-    def _told(self, batch: _Batch) -> list[ChatMessage]:
-        calls = [ToolCall(call.call_id, call.name, _sendable(call.arguments)) for call in batch.calls]
-        results = [self._result(batch, call) for call in batch.calls if call.call_id in batch.results]
+    def _messages(self, batch: _Batch, max_tokens: int) -> list[ChatMessage]:
+        """max_tokens: of all results of the batch."""
+        calls = [ToolCall(call.call_id, call.name, _sendable_arguments(call.arguments)) for call in batch.calls]
+        share = max_tokens // len(batch.calls)
+        results = [self._result(batch, call, share) for call in batch.calls if call.call_id in batch.results]
         if self._native:
-            said = ChatMessage("assistant", batch.calls[0].text, tool_calls=tuple(calls))
+            message = ChatMessage("assistant", batch.calls[0].text, tool_calls=tuple(calls))
             pairs = zip(calls, results, strict=True)
-            return [said, *(ChatMessage("tool", text, tool_call_id=call.id) for call, text in pairs)]
+            return [message, *(ChatMessage("tool", text, tool_call_id=call.id) for call, text in pairs)]
         written = "\n".join(map(written_call, calls))
         return [ChatMessage("assistant", written), ChatMessage("user", "\n".join(results))]
 
-    def _result(self, batch: _Batch, call: ToolCalled) -> str:
-        """As much of the result as the model has room for; the log has all of it."""
-        returned, most = batch.results[call.call_id], self._context.most_results // len(batch.calls)
-        text = excerpt(returned.content, min(most, self._hand.box.most_tokens(call.name)), self._context.cost_of_text)
-        return prompts.tool_result(text, failed=returned.failed)
+    def _result(self, batch: _Batch, call: ToolCalled, max_tokens: int) -> str:
+        """Return as much of the result as the model has room for; the log has all of it."""
+        returned = batch.results[call.call_id]
+        most = min(max_tokens, self._tools.toolbox.most_tokens(call.name))
+        return prompts.frame_tool_result(excerpt(returned.content, most, self._count), failed=returned.failed)
 
 
-def _batches(agent_id: str, round_: int, past: Iterable[Event]) -> list[_Batch]:
-    """What the log holds of the step."""
-    found: dict[int, _Batch] = {}
+def _read_batches(agent_id: str, round_: int, events: Iterable[Event]) -> list[_Batch]:
+    """Return the calls of an agent's step that the log holds, with their results."""
+    batches: dict[int, _Batch] = {}
     batch_of: dict[str, _Batch] = {}
-    for event in past:
+    for event in events:
         match event:
             case ToolCalled(agent_id=agent, round=number) if (agent, number) == (agent_id, round_):
-                batch = found.setdefault(event.batch, _Batch([]))
+                batch = batches.setdefault(event.batch, _Batch([]))
                 batch.calls.append(event)
                 batch_of[event.call_id] = batch
             case ToolReturned(agent_id=agent, call_id=call_id) if agent == agent_id and call_id in batch_of:
                 batch_of[call_id].results[call_id] = event
             case _:
                 pass
-    return [found[number] for number in sorted(found)]
+    return [batches[number] for number in sorted(batches)]
 
 
-def _arguments(text: str) -> dict[str, Any] | None:
-    """Models that call a tool without arguments also write nothing."""
+def _parse_arguments(text: str) -> dict[str, Any] | None:
+    """Models that call a tool without arguments may write nothing at all."""
     try:
         data = json.loads(text or "{}")
     except (ValueError, RecursionError):
@@ -240,6 +229,8 @@ def _arguments(text: str) -> dict[str, Any] | None:
     return cast("dict[str, Any]", data) if isinstance(data, dict) else None
 
 
-def _sendable(arguments: str) -> str:
+def _sendable_arguments(arguments: str) -> str:
     """Servers read the arguments of earlier calls again, and refuse the whole request over a bad one."""
-    return json.dumps({"unusable": arguments[:_SHOWN]}) if _arguments(arguments) is None else arguments
+    if _parse_arguments(arguments) is None:
+        return json.dumps({"unusable": arguments[:_MAX_BAD_ARGUMENTS]})
+    return arguments

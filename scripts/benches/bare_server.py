@@ -1,4 +1,4 @@
-"""What the service is measured against: FastAPI, PyJWT and SQLite with nothing around them.
+"""What the service is compared with: FastAPI, PyJWT and SQLite with nothing around them.
 
 python -m scripts.benches.bare_server DATABASE PORT SECRET
 """
@@ -12,12 +12,12 @@ import uvicorn
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
 
-MESSAGES = "CREATE TABLE messages (id INTEGER PRIMARY KEY, session, role, content, agent, confidence, at)"
+MESSAGES = "CREATE TABLE messages (id INTEGER PRIMARY KEY, session, role, content, agent, confidence, created_at)"
 INDEX = "CREATE INDEX of_session ON messages (session, id)"
 
 
-def opened(path: str) -> sqlite3.Connection:
-    """As durable as massmem's own store: a commit is on the disk when it returns."""
+def open_database(path: str) -> sqlite3.Connection:
+    """Open it as durable as massmem's own store: a commit is on the disk when it returns."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
@@ -25,9 +25,9 @@ def opened(path: str) -> sqlite3.Connection:
 
 
 def create_app(path: str, secret: str) -> FastAPI:
-    app, database = FastAPI(), opened(path)
+    app, database = FastAPI(), open_database(path)
 
-    async def user(request: Request) -> str:
+    async def authenticate(request: Request) -> str:
         try:
             token = request.headers["authorization"].removeprefix("Bearer ")
             return jwt.decode(token, secret, algorithms=["HS256"], options={"require": ["exp", "sub"]})["sub"]
@@ -35,18 +35,19 @@ def create_app(path: str, secret: str) -> FastAPI:
             raise HTTPException(401) from e
 
     @app.get("/api/v1/chat/history/{session_id}")
-    async def history(session_id: str, sub: Annotated[str, Depends(user)], limit: int = 50) -> JSONResponse:
+    async def history(session_id: str, sub: Annotated[str, Depends(authenticate)], limit: int = 50) -> JSONResponse:
         rows = database.execute(
-            "SELECT role, content, confidence, agent, at FROM messages WHERE session = ? ORDER BY id DESC LIMIT ?",
+            "SELECT role, content, confidence, agent, created_at FROM messages WHERE session = ?"
+            " ORDER BY id DESC LIMIT ?",
             (f"{sub}.{session_id}", limit),
         ).fetchall()
-        messages = [_message(row) for row in reversed(rows)]
+        messages = [_make_message(row) for row in reversed(rows)]
         return JSONResponse({"session_id": session_id, "messages": messages, "count": len(messages)})
 
     @app.post("/append")
-    async def append(body: dict[str, Any], sub: Annotated[str, Depends(user)]) -> JSONResponse:
+    async def append(body: dict[str, Any], sub: Annotated[str, Depends(authenticate)]) -> JSONResponse:
         database.execute(
-            "INSERT INTO messages (session, role, content, at) VALUES (?, 'user', ?, datetime())",
+            "INSERT INTO messages (session, role, content, created_at) VALUES (?, 'user', ?, datetime())",
             (f"{sub}.{body['session_id']}", body["message"]),
         )
         return JSONResponse({"success": True})
@@ -54,10 +55,10 @@ def create_app(path: str, secret: str) -> FastAPI:
     return app
 
 
-def _message(row: tuple[Any, ...]) -> dict[str, Any]:
-    role, content, confidence, agent, at = row
-    found = {"role": role, "content": content, "confidence": confidence, "agent": agent, "timestamp": at}
-    return {name: value for name, value in found.items() if value is not None}
+def _make_message(row: tuple[Any, ...]) -> dict[str, Any]:
+    role, content, confidence, agent, created_at = row
+    fields = {"role": role, "content": content, "confidence": confidence, "agent": agent, "timestamp": created_at}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from massmem.config.load import resolve_agents
 from massmem.config.models import CompressionConfig
 from massmem.memory.tokens import count_tokens
 from massmem.providers import Providers
+from massmem.session.history import History
 from massmem.session.recall import SessionMemory
-from massmem.session.views import Place, Views
 from massmem.session.windows import Windows
 from scripts.benches import teams
 from scripts.benches.context_adapter import Massmem
@@ -170,16 +170,16 @@ async def _building(home: Path, messages: int) -> float:
     providers = Providers()
     chat = {agent.id: await providers.open(agent.backend) for agent in agents}
     async with filled(home / str(messages), messages) as store:
-        last = await store.last_turn(ID)
+        last = await store.get_last_turn(ID)
         windows = Windows(agents)
-        views = Views(store, SessionMemory(config.memory, home, store, agents), agents, windows)
-        place = Place(ID, (last.turn if last else 0) + 1, "What was decided?")
-        await views.contexts(place, chat)
+        history = History(store, SessionMemory(config.memory, home, store, agents), agents, windows)
+        turn, question = (last.turn if last else 0) + 1, "What was decided?"
+        await history.build_contexts(ID, turn, question, chat)
         spent: list[float] = []
         for _ in range(RUNS):
             start = time.process_time()
-            await views.contexts(place, chat)
+            await history.build_contexts(ID, turn, question, chat)
             spent.append(1000 * (time.process_time() - start))
-        await views.close()
+        await history.close()
         await windows.close()
     return median(spent)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from massmem.config.models import TeamConfig
-from massmem.events import TurnCompleted, TurnFailed
+from massmem.core.events import TurnCompleted, TurnFailed
 from massmem.session.session import Session
 
 AGENT = "agent"

@@ -19,7 +19,7 @@ BENCHES: dict[str, str] = {
     "offline": "startup and turns while outbound HTTPS hangs, and who is contacted at all",
     "session": "appending to a session of 100,000 messages, and going on with it",
     "context": "what is left of conversations that overflow, prompts that stay flat, and building views",
-    "server": "the HTTP service against a bare FastAPI with PyJWT and SQLite: histories, questions, streams",
+    "server": "the HTTP service beside a bare FastAPI with PyJWT and SQLite: histories, questions, streams",
     "memory": "searching and recording memories, who sees what, and with --data how much is recalled",
     "store": "commits of 8 processes against bare sqlite3, a store of 1,000,000 messages, histories in each store",
 }

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from massmem.config.models import EmbeddingConfig, MemoryConfig, PersistentMemoryConfig
 from massmem.memory import open_memory
-from massmem.memory.persistent import Episode, Memory, Scope, Wanted
+from massmem.memory.persistent import Episode, Memory, RecallOptions, Scope
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class Team(_Opened):
 
     def context(self, agent: str, turn: int, query: str) -> str:
         """With room for everything that may be seen: what is asked is who sees what, not what comes first."""
-        return self._run(self._memory.recall(query, Scope(_SESSION, agent, turn), Wanted(_ALL))).text
+        return self._run(self._memory.recall(query, Scope(_SESSION, agent, turn), RecallOptions(_ALL))).text
 
 
 class Adapter(_Opened):
@@ -90,7 +90,7 @@ class Adapter(_Opened):
     def __init__(self, workdir: Path, embedding: EmbeddingConfig | None = None) -> None:
         super().__init__(workdir, embedding)
         self._positions: dict[str, int] = {}
-        self._scope = Scope("session_now", ASKER, 1, everywhere=True)
+        self._scope = Scope("session_now", ASKER, 1, all_sessions=True)
 
     def add(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Messages in time order, each with id, session, turn, agent, ts and text."""
@@ -98,7 +98,7 @@ class Adapter(_Opened):
 
     def search(self, query: str, k: int) -> list[Hit]:
         """The k best messages; the text of each is what of it would be shown."""
-        found = self._run(self._memory.recall(query, self._scope, Wanted(k * _ROOMY, k))).memories
+        found = self._run(self._memory.recall(query, self._scope, RecallOptions(k * _ROOMY, k))).memories
         passages: dict[tuple[str, ...], list[Memory]] = {}
         for memory in found:
             passages.setdefault(memory.message_ids, []).append(memory)
@@ -106,7 +106,7 @@ class Adapter(_Opened):
 
     def context(self, query: str, budget: int) -> tuple[str, set[str]]:
         """What massmem shows a model within a budget of tokens, and the ids of the messages in it."""
-        found = self._run(self._memory.recall(query, self._scope, Wanted(budget, self._retrieval.limit)))
+        found = self._run(self._memory.recall(query, self._scope, RecallOptions(budget, self._retrieval.limit)))
         return found.text, set(_ids(found.memories))
 
     def _episode(self, message: Mapping[str, Any]) -> Episode:

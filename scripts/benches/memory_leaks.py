@@ -16,7 +16,7 @@ from typing import Protocol
 from massmem.config.models import MemoryConfig, PersistentMemoryConfig
 from massmem.memory import open_memory
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.persistent import Episode, Scope, Wanted
+from massmem.memory.persistent import Episode, RecallOptions, Scope
 
 AGENTS = ("a1", "a2", "a3")
 TURNS = 10
@@ -27,7 +27,7 @@ NOBODY = 5
 TOPICS = ("billing", "search", "login", "export", "import", "backup", "quota", "theme", "locale", "audit")
 SESSION = "s"
 _START = datetime(2026, 1, 1, tzinfo=UTC)
-_ROOM = Wanted(4_000)
+_ROOM = RecallOptions(4_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from statistics import median
 from massmem.config.models import MemoryConfig
 from massmem.memory import open_memory
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.persistent import USER, Episode, Scope, Wanted
+from massmem.memory.persistent import USER, Episode, RecallOptions, Scope
 from massmem.memory.tokens import count_tokens
 from scripts.benches.sentences import query, sentences
 
@@ -29,7 +29,7 @@ PER_TURN = 10
 BATCH = 128
 SINGLE = 100
 SEARCHES = 200
-BUDGET = Wanted(1000)
+BUDGET = RecallOptions(1000)
 LIBRARIES = ("massmem.memory.indexed", "massmem.memory.index.embedded", "massmem.memory.embedders.wordllama")
 """Loaded once in a process, whatever it opens."""
 
@@ -86,7 +86,7 @@ async def opened(folder: Path, count: int) -> dict[str, float]:
     memory = await open_memory(MemoryConfig(), folder, {})
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     start = time.perf_counter()
-    await memory.recall(query(Random(1), pool), Scope("session_0", "agent_a", 1, everywhere=True), BUDGET)
+    await memory.recall(query(Random(1), pool), Scope("session_0", "agent_a", 1, all_sessions=True), BUDGET)
     first = 1000 * (time.perf_counter() - start)
     new = await searches(memory, pool)
     again = await searches(memory, pool)
@@ -106,7 +106,7 @@ async def opened(folder: Path, count: int) -> dict[str, float]:
 async def searches(memory: IndexedMemory, pool: Sequence[str]) -> dict[str, float]:
     """CPU of a search among all sessions by an agent: its own memories, the user's, and those of winners."""
     random = Random(3)
-    scope = Scope("session_0", "agent_a", PER_SESSION // PER_TURN, everywhere=True)
+    scope = Scope("session_0", "agent_a", PER_SESSION // PER_TURN, all_sessions=True)
     spent: list[float] = []
     for _ in range(SEARCHES):
         asked = query(random, pool)

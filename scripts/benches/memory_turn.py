@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from massmem.config.models import TeamConfig
-from massmem.events import AgentDelta, Notice
+from massmem.core.events import AgentDelta, Notice
 from massmem.session.session import Session
 from scripts.benches import teams
 from scripts.benches.process import BenchError

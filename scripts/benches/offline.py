@@ -1,4 +1,4 @@
-"""Start-up and turns while outbound HTTPS hangs: no slower, and nobody is contacted who was not configured."""
+"""Start-up and turns while outbound HTTPS hangs: as fast as usual, and only configured hosts are contacted."""
 
 import subprocess
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ LATENCY = 0.2
 AGENTS = 3
 RUNS = 5
 
-MOST_TIMES = 1.1
+MAX_RATIO = 1.1
 
-# Python's own hook sees every connection and every name that is looked up, before it happens.
-_TOLD = """
+# An audit hook sees every connection and every name look-up before it happens.
+_HOOK = """
 import sys
-def tell(event, args):
+def report(event, args):
     if event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname"):
         address = args[0 if event != "socket.connect" else 1]
         print("contacted", address[0] if isinstance(address, tuple) else address, file=sys.stderr)
-sys.addaudithook(tell)
+sys.addaudithook(report)
 from massmem.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -40,7 +40,7 @@ def run() -> list[Row]:
         fill_registry(home, SESSIONS)
         commands = _commands(home, server)
         rows = [row for name, argv in commands.items() for row in _compare(name, argv, home, hole)]
-        contacted = [_contacted(argv, home, hole) for argv in commands.values()]
+        contacted = [_find_hosts(argv, home, hole) for argv in commands.values()]
     if "127.0.0.1" not in contacted[-1]:
         raise BenchError("the hook did not see the configured endpoint either, so it proves nothing")
     foreign = sorted({host for hosts in contacted for host in hosts if host != "127.0.0.1"})
@@ -63,19 +63,19 @@ def _commands(home: Path, server: Stub) -> dict[str, tuple[str, ...]]:
 
 
 def _compare(name: str, argv: Sequence[str], home: Path, hole: Blackhole) -> list[Row]:
-    """Three in turn: as it is, with the hanging proxy, and as it is again, which shows what chance alone does."""
+    """Measure without, with and again without the hanging proxy; the two without it show the noise."""
     env = environment(home)
-    usual, hung = (Command((MASSMEM, *argv), each, home) for each in (env, env | hole.environment))
+    usual, hung = (Command((MASSMEM, *argv), variables, home) for variables in (env, env | hole.environment))
     first, hanging, second = (walls(samples) for samples in in_turn([usual, hung, usual], RUNS))
     around = [(before + after) / 2 for before, after in zip(first, second, strict=True)]
     slower, noise = ratio(hanging, around), ratio(second, first)
     note = f"{slower.spread}; noise: without / without {noise.middle:.2f}, {noise.spread}"
-    return [at_most(f"{name}: with a hanging proxy / without", slower.middle, "x", MOST_TIMES, note)]
+    return [at_most(f"{name}: with a hanging proxy / without", slower.middle, "x", MAX_RATIO, note)]
 
 
-def _contacted(argv: Sequence[str], home: Path, hole: Blackhole) -> list[str]:
-    """Every host that the command connects to or looks up."""
-    command = [PYTHON, "-c", _TOLD, *argv]
+def _find_hosts(argv: Sequence[str], home: Path, hole: Blackhole) -> list[str]:
+    """Return every host that the command connects to or looks up."""
+    command = [PYTHON, "-c", _HOOK, *argv]
     env = environment(home, **hole.environment)
     done = subprocess.run(command, env=env, cwd=home, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode != 0:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from massmem.config.models import TeamConfig
-from massmem.events import Event, TurnCompleted
+from massmem.core.events import Event, TurnCompleted
 from massmem.session.session import Session
 from scripts.benches.process import BenchError
 from scripts.benches.stalls import Stalls, watched

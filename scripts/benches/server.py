@@ -1,4 +1,4 @@
-"""The HTTP service against a bare FastAPI with PyJWT and SQLite: histories, questions, streams, memory."""
+"""The HTTP service beside a bare FastAPI with PyJWT and SQLite: histories, questions, streams, memory."""
 
 import asyncio
 import json
@@ -10,22 +10,24 @@ from collections import Counter
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import psutil
 import yaml
+from pydantic import TypeAdapter
 
-from massmem.config.service import JwtConfig
-from massmem.events import TurnCompleted, TurnStarted
-from massmem.messages import Usage
-from massmem.records import SessionRecord
+from massmem.config.models import JwtConfig
+from massmem.core.events import TurnCompleted, TurnStarted, now
+from massmem.core.messages import Usage
+from massmem.core.records import SessionRecord
 from massmem.server.auth import Tokens
-from massmem.session.new_session import owner_hash
+from massmem.server.conversations import stored_session_id
 from massmem.store import open_store
 from scripts.benches import bare_server
-from scripts.benches.load import Load, loaded, request, streamed
+from scripts.benches.load import Load, MakeRequest, make_request, read_stream, run_load
 from scripts.benches.process import BenchError, environment, workspace
-from scripts.benches.rows import ROOT, Row, at_least, at_most, exactly, ratio, reported
+from scripts.benches.rows import ROOT, Row, at_most, exactly, ratio, reported
 
 SECRET = "the-bench-signs-with-this-0123456789abcdef"
 MESSAGES, CHARACTERS = 50, 400
@@ -33,9 +35,7 @@ CONNECTIONS = 16
 SECONDS = 4.0
 ROUNDS = 3
 STREAMS = 200
-
-LEAST_HISTORY, MOST_P99, LEAST_CHAT = 0.6, 2.0, 0.4
-MOST_GROWTH = 50
+MAX_GROWTH = 50
 
 _TOKENS = Tokens(JwtConfig.model_validate({"secret": SECRET}))
 _HISTORY = "/api/v1/chat/history/read"
@@ -44,9 +44,9 @@ _ANSWER = "x" * CHARACTERS
 
 def run() -> list[Row]:
     with workspace() as home:
-        asyncio.run(_fill(home))
-        with _ours(home) as ours, _bare(home) as bare:
-            return asyncio.run(_measured(ours, bare))
+        asyncio.run(_fill_stores(home))
+        with _start_massmem(home) as massmem, _start_bare(home) as bare:
+            return asyncio.run(_measure(massmem, bare))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,164 +59,161 @@ class _Server:
         return psutil.Process(self.process.pid).memory_info().rss / 1e6
 
 
-async def _measured(ours: _Server, bare: _Server) -> list[Row]:
+async def _measure(massmem: _Server, bare: _Server) -> list[Row]:
     statuses: Counter[int] = Counter()
-    read = request("GET", _HISTORY, _token(0))
-    for server in (ours, bare):
-        await _load(server, lambda _c, _n: read, statuses, 1.0)
-    same = await _same_bytes(ours, bare, read)
-    await _load(ours, _chat, statuses, 1.0)
-    before = ours.megabytes
-    read_pairs: list[tuple[Load, Load]] = []
-    for _ in range(ROUNDS):
-        pair = [await _load(s, lambda _c, _n: read, statuses) for s in (ours, bare)]
-        read_pairs.append((pair[0], pair[1]))
-    chats = [(await _load(ours, _chat, statuses), await _load(bare, _append, statuses)) for _ in range(ROUNDS)]
-    ended = await _streams(ours, statuses)
-    growth = ours.megabytes - before
-    failed = sum(count for status, count in statuses.items() if status >= 500)
+    request = make_request("GET", _HISTORY, _make_token(0))
+
+    def read(_connection: int, _number: int) -> bytes:
+        return request
+
+    for server in (massmem, bare):
+        await _run_load(server, read, statuses, 1.0)
+    is_same = await _read_json(massmem, request) == await _read_json(bare, request)
+    await _run_load(massmem, _make_question, statuses, 1.0)
+    before = massmem.megabytes
+    reads = [(await _run_load(massmem, read, statuses), await _run_load(bare, read, statuses)) for _ in range(ROUNDS)]
+    questions = [
+        (await _run_load(massmem, _make_question, statuses), await _run_load(bare, _make_append, statuses))
+        for _ in range(ROUNDS)
+    ]
+    answered = await _count_answered_streams(massmem, statuses)
+    growth = massmem.megabytes - before
+    failures = sum(count for status, count in statuses.items() if status >= 500)
     return [
-        exactly("both return the same history", float(same), "", 1),
-        *_rows(f"history of {MESSAGES} messages", read_pairs, LEAST_HISTORY),
-        *_rows("a question, of one scripted agent", chats, LEAST_CHAT, against="a durable append"),
-        exactly(f"of {STREAMS} event streams at the same time end with an answer", ended, "", STREAMS),
-        exactly("answers with 5xx", failed, "", 0, f"of {statuses.total():,}"),
-        at_most("resident memory grew over the run by", growth, "MB", MOST_GROWTH, f"to {ours.megabytes:.0f} MB"),
+        exactly("both return the same history", float(is_same), "", 1),
+        *_compare(f"history of {MESSAGES} messages", reads, "bare FastAPI"),
+        *_compare("a question, of one scripted agent", questions, "a durable append"),
+        exactly(f"of {STREAMS} event streams at the same time end with an answer", answered, "", STREAMS),
+        exactly("answers with 5xx", failures, "", 0, f"of {statuses.total():,}"),
+        at_most("resident memory grew over the run by", growth, "MB", MAX_GROWTH, f"to {massmem.megabytes:.0f} MB"),
     ]
 
 
-def _rows(what: str, pairs: list[tuple[Load, Load]], least: float, against: str = "bare") -> list[Row]:
-    rates = ratio([a.rate for a, _ in pairs], [b.rate for _, b in pairs])
-    slowest = ratio([a.percentile(0.99) for a, _ in pairs], [b.percentile(0.99) for _, b in pairs])
-    note = f"{_middle([a.rate for a, _ in pairs])} against {_middle([b.rate for _, b in pairs])} requests/s"
-    rows = [at_least(f"{what}: rate against {against}", rates.middle, "x", least, f"{note}; {rates.spread}")]
-    note = f"{_ms(pairs, 0)} against {_ms(pairs, 1)} ms; {slowest.spread}"
-    if against == "bare":
-        return [*rows, at_most(f"{what}: p99 against {against}", slowest.middle, "x", MOST_P99, note)]
-    return [*rows, reported(f"{what}: p99 against {against}", slowest.middle, "x", note)]
+def _compare(what: str, pairs: list[tuple[Load, Load]], other: str) -> list[Row]:
+    rates = ratio([load.rate for load, _ in pairs], [load.rate for _, load in pairs])
+    slowest = ratio([load.percentile(0.99) for load, _ in pairs], [load.percentile(0.99) for _, load in pairs])
+    rate, other_rate = (_median([pair[which].rate for pair in pairs]) for which in (0, 1))
+    p99, other_p99 = (_median([pair[which].percentile(0.99) * 1000 for pair in pairs]) for which in (0, 1))
+    return [
+        reported(f"{what}: rate", rate, "/s", f"{rates.middle:.2f} x of {other}, {other_rate:,.0f}; {rates.spread}"),
+        reported(f"{what}: p99", p99, "ms", f"{slowest.middle:.2f} x of {other}, {other_p99:,.0f}; {slowest.spread}"),
+    ]
 
 
-def _middle(values: list[float]) -> str:
-    return f"{sorted(values)[len(values) // 2]:,.0f}"
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
 
 
-def _ms(pairs: list[tuple[Load, Load]], which: int) -> str:
-    return _middle([pair[which].percentile(0.99) * 1000 for pair in pairs])
+async def _run_load(server: _Server, make: MakeRequest, statuses: Counter[int], seconds: float = SECONDS) -> Load:
+    load = await run_load(server.port, make, connections=CONNECTIONS, seconds=seconds)
+    statuses.update(load.statuses)
+    if set(load.statuses) != {200}:
+        raise BenchError(f"statuses were {dict(load.statuses)}: {load.sample[:200]!r}")
+    return load
 
 
-async def _load(server: _Server, make: object, statuses: Counter[int], seconds: float = SECONDS) -> Load:
-    found = await loaded(server.port, make, connections=CONNECTIONS, seconds=seconds)  # type: ignore[arg-type]
-    statuses.update(found.statuses)
-    if set(found.statuses) != {200}:
-        raise BenchError(f"answers were {dict(found.statuses)}: {found.sample[:200]!r}")
-    return found
+async def _read_json(server: _Server, request: bytes) -> object:
+    _, data = await read_stream(server.port, request)
+    return json.loads(data.partition(b"\r\n\r\n")[2])
 
 
-async def _same_bytes(ours: _Server, bare: _Server, read: bytes) -> bool:
-    found = [await streamed(server.port, read) for server in (ours, bare)]
-    bodies = [json.loads(data.partition(b"\r\n\r\n")[2]) for _, data in found]
-    return bodies[0] == bodies[1]
+def _make_token(user: int) -> str:
+    return _TOKENS.create(f"user{user}", 3600)
 
 
-def _token(user: int) -> str:
-    return _TOKENS.make(f"user{user}", 3600)
+_ASKERS = [_make_token(number) for number in range(CONNECTIONS)]
 
 
-_ASKING = [_token(number) for number in range(CONNECTIONS)]
+def _make_question(connection: int, number: int) -> bytes:
+    return make_request("POST", "/api/v1/chat", _ASKERS[connection], _make_body(number))
 
 
-def _chat(connection: int, number: int) -> bytes:
-    body = json.dumps({"message": f"Question {number}?", "session_id": f"chat-{number // 20}"}).encode()
-    return request("POST", "/api/v1/chat", _ASKING[connection], body)
+def _make_append(connection: int, number: int) -> bytes:
+    return make_request("POST", "/append", _ASKERS[connection], _make_body(number))
 
 
-def _append(connection: int, number: int) -> bytes:
-    body = json.dumps({"message": f"Question {number}?", "session_id": f"chat-{number // 20}"}).encode()
-    return request("POST", "/append", _ASKING[connection], body)
+def _make_body(number: int) -> bytes:
+    return json.dumps({"message": f"Question {number}?", "session_id": f"chat-{number // 20}"}).encode()
 
 
-async def _streams(server: _Server, statuses: Counter[int]) -> int:
-    """How many of the streams that were open at the same time have ended as they should."""
+async def _count_answered_streams(server: _Server, statuses: Counter[int]) -> int:
+    """Open all streams at the same time; return how many end with an answer."""
 
-    async def one(number: int) -> bytes:
+    async def stream(number: int) -> bytes:
         body = json.dumps({"message": "Why?", "session_id": f"stream-{number}", "team": "slow"}).encode()
-        sent = request("POST", "/api/v1/chat/stream", _token(1000 + number), body)
-        status, data = await streamed(server.port, sent)
+        request = make_request("POST", "/api/v1/chat/stream", _make_token(1000 + number), body)
+        status, data = await read_stream(server.port, request)
         statuses[status] += 1
         return data
 
-    found = await asyncio.gather(*(one(number) for number in range(STREAMS)))
-    return sum(b"event: turn_completed" in data for data in found)
+    streams = await asyncio.gather(*(stream(number) for number in range(STREAMS)))
+    return sum(b"event: turn_completed" in data for data in streams)
 
 
-async def _fill(home: Path) -> None:
-    """The same conversation for both."""
+async def _fill_stores(home: Path) -> None:
+    """Store the same conversation for both servers."""
     store = await open_store(f"sqlite:///{home / '.massmem' / 'massmem.db'}", home / ".massmem")
-    moment = TurnStarted(session_id="", turn=1, question="", agents=("ann",), seed=1).at
-    name = f"{owner_hash('user0')}.read"
-    await store.create_session(SessionRecord(session_id=name, user_id="user0", created_at=moment, updated_at=moment))
+    created = now()
+    session_id = stored_session_id("user0", "read")
+    await store.create_session(
+        SessionRecord(session_id=session_id, user_id="user0", created_at=created, updated_at=created)
+    )
     for turn in range(1, MESSAGES // 2 + 1):
-        begun = TurnStarted(session_id=name, turn=turn, question=_ANSWER, agents=("ann",), seed=turn)
-        ended = TurnCompleted(winner="ann", answer=_ANSWER, presented=True, usage=Usage())
-        await store.append(name, turn, [begun, ended])
+        start = TurnStarted(session_id=session_id, turn=turn, question=_ANSWER, agents=("ann",), seed=turn)
+        end = TurnCompleted(winner="ann", answer=_ANSWER, presented=True, usage=Usage())
+        await store.append(session_id, turn, [start, end])
+    iso = TypeAdapter(datetime)
     rows = [
-        ("user0.read", m.role, m.content, m.agent_id, None, _iso(m.created_at))
-        for m in reversed(await store.conversation(name, None, MESSAGES))
+        ("user0.read", m.role, m.content, m.agent_id, None, iso.dump_python(m.created_at, mode="json"))
+        for m in reversed(await store.read_conversation(session_id, None, MESSAGES))
     ]
     await store.close()
-    with closing(bare_server.opened(str(home / "bare.db"))) as bare:
+    with closing(bare_server.open_database(str(home / "bare.db"))) as bare:
         bare.execute(bare_server.MESSAGES)
         bare.execute(bare_server.INDEX)
-        bare.executemany(
-            "INSERT INTO messages (session, role, content, agent, confidence, at) VALUES (?, ?, ?, ?, ?, ?)", rows
-        )
-
-
-def _iso(moment: object) -> str:
-    from massmem.server.schemas import HistoryMessage
-
-    return json.loads(HistoryMessage(role="user", content="", timestamp=moment).model_dump_json())["timestamp"]  # type: ignore[arg-type]
+        columns = "session, role, content, agent, confidence, created_at"
+        bare.executemany(f"INSERT INTO messages ({columns}) VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 
 @contextmanager
-def _ours(home: Path) -> Generator[_Server]:
-    port = _free_port()
-    says = {"latency": 0, "chunk_delay": 0, "answer": [_ANSWER]}
+def _start_massmem(home: Path) -> Generator[_Server]:
+    port = _find_free_port()
+    script = {"latency": 0, "chunk_delay": 0, "answer": [_ANSWER]}
     limits = {"requests": 10_000_000, "turns": 1_000, "streams_per_user": 1_000}
     server = {"port": port, "jwt": {"secret": SECRET}, "limits": limits, "teams": {"slow": str(home / "slow.yaml")}}
-    (home / "team.yaml").write_text(yaml.safe_dump({"agents": [_agent(says)], "server": server}))
-    (home / "slow.yaml").write_text(yaml.safe_dump({"agents": [_agent(says | {"latency": 2.0})]}))
+    (home / "team.yaml").write_text(yaml.safe_dump({"agents": [_make_agent(script)], "server": server}))
+    (home / "slow.yaml").write_text(yaml.safe_dump({"agents": [_make_agent(script | {"latency": 2.0})]}))
     command = [sys.executable, "-m", "massmem", "serve", "--config", str(home / "team.yaml")]
-    with _running(command, port, home) as server_:
-        yield server_
+    with _start(command, port, home) as process:
+        yield process
 
 
-def _agent(script: dict[str, object]) -> dict[str, object]:
+def _make_agent(script: dict[str, object]) -> dict[str, object]:
     return {"id": "ann", "backend": {"type": "scripted", "script": script}}
 
 
 @contextmanager
-def _bare(home: Path) -> Generator[_Server]:
-    port = _free_port()
+def _start_bare(home: Path) -> Generator[_Server]:
+    port = _find_free_port()
     command = [sys.executable, "-m", "scripts.benches.bare_server", str(home / "bare.db"), str(port), SECRET]
-    with _running(command, port, home) as server:
+    with _start(command, port, home) as server:
         yield server
 
 
 @contextmanager
-def _running(command: list[str], port: int, home: Path) -> Generator[_Server]:
+def _start(command: list[str], port: int, home: Path) -> Generator[_Server]:
     log = home / f"server-{port}.log"
     with log.open("wb") as stderr:
         process = subprocess.Popen(command, env=environment(home), cwd=ROOT, stderr=stderr)
     try:
-        _wait(process, port, log)
+        _wait_until_listening(process, port, log)
         yield _Server(port, process)
     finally:
         process.terminate()
         process.wait()
 
 
-def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _wait_until_listening(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     for _ in range(600):
         if process.poll() is not None:
             break
@@ -229,7 +226,7 @@ def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     raise BenchError(f"a server did not start: {log.read_text()[-500:]}")
 
 
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
+def _find_free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

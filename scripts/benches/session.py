@@ -8,7 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from statistics import median
 
-from massmem.events import (
+from massmem.core.events import (
     AgentStarted,
     AnswerSubmitted,
     BallotCast,
@@ -19,11 +19,11 @@ from massmem.events import (
     WinnerDecided,
     now,
 )
-from massmem.messages import Usage
-from massmem.records import SessionRecord
+from massmem.core.messages import Usage
+from massmem.core.records import SessionRecord
 from massmem.session.session import Session
 from massmem.store import open_store
-from massmem.store.base import SessionStore
+from massmem.store.ports import SessionStore
 from scripts.benches import teams
 from scripts.benches.played import QUESTION
 from scripts.benches.process import MASSMEM, Command, environment, in_turn, workspace
@@ -143,7 +143,7 @@ async def _first_event(home: Path) -> Row:
         times: list[float] = []
         for _ in range(RESUMES):
             start = time.perf_counter()
-            await store.conversation(ID, None, 256)
+            await store.read_conversation(ID, None, 256)
             times.append(time.perf_counter() - start)
     finally:
         await store.close()

@@ -10,10 +10,10 @@ from pathlib import Path
 from shutil import disk_usage
 from statistics import median, quantiles
 
-from massmem.events import now
-from massmem.records import SessionFilter, SessionRecord
+from massmem.core.events import now
+from massmem.core.records import SessionFilter, SessionRecord
 from massmem.store import open_store
-from massmem.store.base import SessionStore
+from massmem.store.ports import SessionStore
 from scripts.benches.process import MASSMEM, PYTHON, BenchError, Command, environment, in_turn, workspace
 from scripts.benches.rows import ROOT, Row, at_least, at_most, exactly, missing, ratio, reported
 from scripts.benches.session import COUNCIL, ID, turn_events
@@ -198,7 +198,7 @@ async def _read(url: str, folder: Path) -> list[float]:
         times: list[float] = []
         for _ in range(READS + 1):
             start = time.perf_counter()
-            said = await store.conversation(ID, None, HISTORY)
+            said = await store.read_conversation(ID, None, HISTORY)
             times.append(1000 * (time.perf_counter() - start))
             if len(said) != HISTORY:
                 raise BenchError(f"{HISTORY} messages were asked for, {len(said)} came")

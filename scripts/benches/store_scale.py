@@ -19,7 +19,7 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from massmem.events import (
+from massmem.core.events import (
     AnswerSubmitted,
     BallotCast,
     Event,
@@ -28,11 +28,11 @@ from massmem.events import (
     TurnStarted,
     WinnerDecided,
 )
-from massmem.messages import Usage
-from massmem.records import LogEntry, SessionCopy, SessionFilter, SessionRecord, SessionState
+from massmem.core.messages import Usage
+from massmem.core.records import LogEntry, SessionCopy, SessionFilter, SessionRecord, SessionState
 from massmem.session.session import Session
 from massmem.store import open_store
-from massmem.store.base import SessionStore
+from massmem.store.ports import SessionStore
 from scripts.benches import teams
 from scripts.benches.played import QUESTION
 from scripts.benches.sentences import query, sentences
@@ -163,7 +163,7 @@ async def use(folder: Path, count: int) -> dict[str, float]:
     spent: list[float] = []
     for _ in range(SEARCHES):
         asked, cpu = query(random, pool), time.process_time()
-        searches.append(await _timed(lambda asked=asked: store.search_text(asked, None, PAGE)))
+        searches.append(await _timed(lambda asked=asked: store.search_messages(asked, None, PAGE)))
         spent.append(1000 * (time.process_time() - cpu))
     last = int(0.99 * SEARCHES)
     costs |= {"search_ms": median(searches), "search_p99_ms": sorted(searches)[last]}
@@ -178,11 +178,11 @@ async def use(folder: Path, count: int) -> dict[str, float]:
 async def _page(store: SessionStore) -> None:
     """What `massmem sessions list` reads."""
     await store.find_sessions(SessionFilter(), PAGE)
-    await store.session_counts(SessionFilter())
+    await store.count_sessions(SessionFilter())
 
 
 async def _messages(store: SessionStore) -> int:
-    return (await store.session_counts(SessionFilter())).messages
+    return (await store.count_sessions(SessionFilter())).messages
 
 
 async def _resume(folder: Path, name: str) -> None:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from massmem.errors import SessionExistsError, StoreError
-from massmem.events import Event, now
-from massmem.records import SessionRecord
+from massmem.core.errors import SessionExistsError, StoreError
+from massmem.core.events import Event, now
+from massmem.core.records import SessionRecord
 from massmem.store import open_store
-from massmem.store.base import SessionStore
+from massmem.store.ports import SessionStore
 from scripts.benches.process import PYTHON, BenchError, environment
 from scripts.benches.rows import ROOT
 from scripts.benches.session import TEAM, turn_events

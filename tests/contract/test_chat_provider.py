@@ -12,12 +12,19 @@ from typing import Any, Protocol
 
 import pytest
 
-from massmem import errors
-from massmem.config.models import BackendConfig, ParamConfig
-from massmem.messages import ChatMessage, ChatRequest
+from massmem.config.models import BackendConfig
+from massmem.core import errors
+from massmem.core.messages import (
+    ChatMessage,
+    ChatRequest,
+    FinishChunk,
+    RetryChunk,
+    TextChunk,
+    ToolCallChunk,
+)
+from massmem.core.params import ParamSpec
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
-from massmem.replies import FinishChunk, RetryChunk, TextChunk, ToolCallChunk
 from massmem.tools.ask_user import Asking, AskUser, ask_tool, read_request
 from massmem.tools.workflow import Vote, read_action, workflow_schema, workflow_tools
 from tests.support.provider_stub import (
@@ -140,7 +147,7 @@ async def test_reasoning_is_kept_apart_from_text(harness: Harness) -> None:
 
 async def test_a_tool_call_comes_whole_and_before_the_finish(harness: Harness) -> None:
     provider = await harness.open([Say(calls=[("vote", VOTE)])])
-    assert provider.native_tools
+    assert provider.abilities.tools
     request = ChatRequest(ASK, "vote", "a", tools=workflow_tools(["A", "B"], final=True))
     chunks = await collect(provider, request)
     calls = [c.call for c in chunks if isinstance(c, ToolCallChunk)]
@@ -155,8 +162,8 @@ async def test_tools_that_are_optional_may_be_used_or_not(harness: Harness, used
     arguments = {"param": "order_id", "prompt": "Which order?"}
     said = Say(calls=[("ask_user", json.dumps(arguments))]) if used else Say(["Par", "is."])
     provider = await harness.open([said])
-    asking = Asking({"order_id": ParamConfig()})
-    reply = await ask(provider, ChatRequest(ASK, "answer", "a", tools=(ask_tool(asking),), optional=True))
+    asking = Asking({"order_id": ParamSpec()})
+    reply = await ask(provider, ChatRequest(ASK, "answer", "a", tools=(ask_tool(asking),), tool_choice="auto"))
     assert read_request(reply, asking) == (AskUser(**arguments) if used else None)
     assert reply.text == ("" if used else "Paris.")
 
@@ -164,7 +171,7 @@ async def test_tools_that_are_optional_may_be_used_or_not(harness: Harness, used
 async def test_a_schema_gives_json_text(harness: Harness) -> None:
     text = '{"reason": "right", "action": "vote", "choice": "B"}'
     provider = await harness.open([Say([text])], tools=False)
-    assert not provider.native_tools
+    assert not provider.abilities.tools
     request = ChatRequest(ASK, "vote", "a", schema=workflow_schema(["A", "B"], final=True))
     reply = await ask(provider, request)
     assert read_action(reply, ["A", "B"], final=True) == Vote("B", "right")

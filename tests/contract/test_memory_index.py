@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from massmem.errors import InputError, MemoryUnavailable
+from massmem.core.errors import InputError, MemoryUnavailable
+from massmem.memory.access import may_see
 from massmem.memory.index.embedded import EmbeddedIndex
 from massmem.memory.index.server import ServerIndex
 from massmem.memory.index.visible import Visible
-from massmem.memory.memories import Memory, Selection
-from massmem.memory.persistent import Scope
+from massmem.memory.persistent import Memory, Scope, Selection
 from tests.support.points import EVERYWHERE, START, point
 from tests.support.qdrant_stub import QdrantStub
 
@@ -234,8 +234,8 @@ stored_points = st.lists(
     min_size=1, max_size=12,
 )  # fmt: skip
 scopes = st.builds(
-    Scope, st.sampled_from(SESSIONS), st.sampled_from(("me", "a")), st.integers(1, 5), everywhere=st.booleans(),
-    named=st.sampled_from((None, "g", "s1")),
+    Scope, st.sampled_from(SESSIONS), st.sampled_from(("me", "a")), st.integers(1, 5), all_sessions=st.booleans(),
+    group=st.sampled_from((None, "g", "s1")),
 )  # fmt: skip
 
 
@@ -249,7 +249,7 @@ def test_one_condition_says_exactly_what_the_rule_says(
     allowed = {
         p.id
         for p in points
-        if scope.allows(
+        if may_see(scope,
             Memory(str(p.id), "episode", p.payload["run_id"], p.payload["turn"], p.payload["agent_id"], "", (), START,
                    group=p.payload["group"]),
             won=p.payload["won"],

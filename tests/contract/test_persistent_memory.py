@@ -11,13 +11,12 @@ from uuid import uuid4
 import pytest
 
 from massmem.config.models import EmbeddingConfig, MemoryConfig, PersistentMemoryConfig, QdrantConfig
-from massmem.errors import InputError, MemoryUnavailable
+from massmem.core.errors import InputError, MemoryUnavailable
 from massmem.memory import open_memory
-from massmem.memory.memories import Selection, Wanted
-from massmem.memory.persistent import PersistentMemory
+from massmem.memory.persistent import PersistentMemory, RecallOptions, Selection
 from tests.support.memories import asks, fact, indexed, letters, said
 
-ROOM = Wanted(1000)
+ROOM = RecallOptions(1000)
 
 
 async def _server(home: Path) -> PersistentMemory:
@@ -107,13 +106,13 @@ async def test_other_sessions_are_seen_only_where_the_scope_says_so(memory: Pers
     await memory.record([said("Kites in the group.", session=grouped, group=f"g{s}")])
 
     async def seen(**more: object) -> set[str]:
-        found = await memory.recall("kites", asks("a", 5, s, **more), Wanted(100_000))
+        found = await memory.recall("kites", asks("a", 5, s, **more), RecallOptions(100_000))
         return {m.session_id for m in found.memories if m.session_id.startswith(s)}
 
     assert await seen() == {s}
-    assert await seen(named=f"g{s}") == {s, grouped}
-    assert await seen(named="unknown") == {s}
-    assert await seen(everywhere=True) == {s, other, grouped}
+    assert await seen(group=f"g{s}") == {s, grouped}
+    assert await seen(group="unknown") == {s}
+    assert await seen(all_sessions=True) == {s, other, grouped}
 
 
 async def test_the_turn_under_way_is_seen_by_who_is_in_it(memory: PersistentMemory, s: str):
@@ -126,14 +125,14 @@ async def test_the_turn_under_way_is_seen_by_who_is_in_it(memory: PersistentMemo
 
 async def test_what_is_shown_anyway_is_left_out(memory: PersistentMemory, s: str):
     await memory.record([said(f"Kites, number {i}.", i, session=s) for i in range(3)])
-    found = await memory.recall("kites", asks(session=s), Wanted(1000, without=frozenset({f"{s}-0", f"{s}-2"})))
+    found = await memory.recall("kites", asks(session=s), RecallOptions(1000, exclude=frozenset({f"{s}-0", f"{s}-2"})))
     assert [m.message_ids for m in found.memories] == [(f"{s}-1",)]
 
 
 @pytest.mark.parametrize(("tokens", "limit"), [(30, None), (100, None), (1000, 3), (0, None), (1000, 0)])
 async def test_the_budget_holds(memory: PersistentMemory, s: str, tokens: int, limit: int | None):
     await memory.record([said(f"Kites number {i} fly high.", i, session=s) for i in range(40)])
-    found = await memory.recall("kites", asks(session=s), Wanted(tokens, limit))
+    found = await memory.recall("kites", asks(session=s), RecallOptions(tokens, limit))
     assert found.tokens <= tokens
     assert limit is None or len({m.message_ids for m in found.memories}) <= limit
     assert bool(found.memories) is (tokens > 0 and limit != 0)
@@ -170,7 +169,7 @@ async def test_what_is_forgotten_is_gone(memory: PersistentMemory, s: str, selec
 
 async def test_one_memory_can_be_forgotten_by_its_id(memory: PersistentMemory, s: str):
     await memory.record([said(f"Kites {i}.", i, session=s) for i in range(3)])
-    (found,) = (await memory.recall("kites", asks(session=s), Wanted(1000, 1))).memories
+    (found,) = (await memory.recall("kites", asks(session=s), RecallOptions(1000, 1))).memories
     assert await memory.forget(Selection(ids=(found.id,))) == 1
     assert found.id not in {m.id for m in await memory.list(Selection(session_id=s))}
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from massmem.errors import SessionBusyError, SessionExistsError, StoreError
-from massmem.events import AgentDelta, Event, now
-from massmem.memory.memories import USER, Selection
-from massmem.messages import clean_text
-from massmem.records import MessageRecord, RecordingRecord, SessionRecord, SessionState
+from massmem.core.errors import SessionBusyError, SessionExistsError, StoreError
+from massmem.core.events import AgentDelta, Event, now
+from massmem.core.messages import clean_text
+from massmem.core.records import MessageRecord, RecordingJob, SessionRecord, SessionState
+from massmem.memory.persistent import USER, Selection
 from massmem.store import open_store
-from massmem.store.base import SessionStore
+from massmem.store.ports import SessionStore
 from tests.support.sample_turn import START, answer, ballot, begin, event, other_ends, whole_turn
 from tests.support.stores import NewPlace
 
@@ -51,7 +51,7 @@ def done(at: float = 5, text: str = "So it is.") -> Event:
 
 async def everything(store: SessionStore, name: str = "session_a", page: int = 1000) -> list[MessageRecord]:
     found: list[MessageRecord] = []
-    while page_of := await store.messages(name, after=found[-1].seq if found else 0, limit=page):
+    while page_of := await store.read_messages(name, after=found[-1].seq if found else 0, limit=page):
         found += page_of
     return found
 
@@ -88,8 +88,8 @@ async def test_events_come_back_in_order_without_deltas(store: SessionStore) -> 
     assert len(seqs) == len(log)
     kept = [e for e in log if not isinstance(e, AgentDelta)]
     assert len(kept) < len(log)
-    assert await store.turn_events("session_a", 1) == kept
-    assert await store.turn_events("session_a", 2) == []
+    assert await store.read_turn_events("session_a", 1) == kept
+    assert await store.read_turn_events("session_a", 2) == []
 
 
 async def test_nothing_is_appended_for_an_unknown_session(store: SessionStore) -> None:
@@ -103,7 +103,7 @@ async def test_nothing_is_appended_for_an_unknown_session(store: SessionStore) -
 async def test_a_whole_turn_in_the_tables(store: SessionStore) -> None:
     await store.create_session(session())
     await store.append("session_a", 1, whole_turn())
-    turn = await store.last_turn("session_a")
+    turn = await store.get_last_turn("session_a")
     assert turn is not None
     assert (turn.turn, turn.status, turn.winner, turn.seed) == (1, "completed", "ann", 7)
     assert turn.question == "Why is the sky blue?"
@@ -147,7 +147,7 @@ async def test_conversation_pages_are_whole_and_newest_first(store: SessionStore
         await store.append("session_a", turn, [*batch, done(text=f"a{turn}")])
     pages: list[str] = []
     before: int | None = None
-    while page := await store.conversation("session_a", before, 3):
+    while page := await store.read_conversation("session_a", before, 3):
         assert len(page) <= 3
         pages += [m.content for m in page]
         before = page[-1].seq
@@ -184,7 +184,7 @@ async def test_what_an_agent_said_before_it_failed_is_kept(store: SessionStore) 
 )
 async def test_an_unfinished_turn_can_be_resumed_or_given_up(store: SessionStore, last: Event, status: str) -> None:
     async def turn_and_session() -> tuple[str | None, str | None]:
-        turn, record = await store.last_turn("session_a"), await store.get_session("session_a")
+        turn, record = await store.get_last_turn("session_a"), await store.get_session("session_a")
         return turn and turn.status, record and record.status
 
     await store.create_session(session())
@@ -196,7 +196,7 @@ async def test_an_unfinished_turn_can_be_resumed_or_given_up(store: SessionStore
     assert await turn_and_session() == ("running", "active")
     await store.append("session_a", 1, [last])
     await store.abandon_turn("session_a", 1)
-    turn = await store.last_turn("session_a")
+    turn = await store.get_last_turn("session_a")
     assert turn is not None
     assert turn.status == "abandoned"
     assert turn.answer is None
@@ -207,17 +207,17 @@ async def test_a_completed_turn_is_not_given_up(store: SessionStore) -> None:
     await store.create_session(session())
     await store.append("session_a", 1, [begin("ann"), done()])
     await store.abandon_turn("session_a", 1)
-    turn = await store.last_turn("session_a")
+    turn = await store.get_last_turn("session_a")
     assert turn is not None
     assert turn.status == "completed"
 
 
 async def test_last_turn_is_the_last(store: SessionStore) -> None:
     await store.create_session(session())
-    assert await store.last_turn("session_a") is None
+    assert await store.get_last_turn("session_a") is None
     for number in (1, 2, 10):
         await store.append("session_a", number, [begin("ann", question=f"q{number}")])
-    turn = await store.last_turn("session_a")
+    turn = await store.get_last_turn("session_a")
     assert turn is not None
     assert (turn.turn, turn.question, turn.answer) == (10, "q10", None)
 
@@ -229,7 +229,7 @@ async def test_a_turn_is_begun_once(store: SessionStore) -> None:
     with pytest.raises(SessionBusyError):
         await store.append("session_a", 1, [begin("ann", question="again")])
     assert (await everything(store), await store.get_session("session_a")) == before
-    assert len(await store.turn_events("session_a", 1)) == 1
+    assert len(await store.read_turn_events("session_a", 1)) == 1
 
 
 async def test_sessions_do_not_see_each_other(store: SessionStore) -> None:
@@ -238,7 +238,7 @@ async def test_sessions_do_not_see_each_other(store: SessionStore) -> None:
         await store.append(name, 1, [begin("ann", question=f"of {name}"), done(text=f"for {name}")])
     for name in ("a", "b"):
         assert {m.content for m in await everything(store, name)} == {f"of {name}", f"for {name}"}
-        assert [m.content for m in await store.conversation(name, None, 9)] == [f"for {name}", f"of {name}"]
+        assert [m.content for m in await store.read_conversation(name, None, 9)] == [f"for {name}", f"of {name}"]
 
 
 ODD = [
@@ -260,7 +260,7 @@ async def test_odd_text_is_kept_or_replaced_and_never_breaks_a_session(store: Se
     await store.create_session(session().model_copy(update={"description": text}))
     await store.append("session_a", 1, [begin("ann", question=text), answer(1, "ann", text), done(text=text)])
     assert [m.content for m in await everything(store)] == [clean_text(text)] * 3
-    stored = await store.turn_events("session_a", 1)
+    stored = await store.read_turn_events("session_a", 1)
     assert [e.type for e in stored] == ["turn_started", "answer_submitted", "turn_completed"]
     assert await store.get_session(text) is None
 
@@ -284,18 +284,22 @@ async def test_a_cancelled_append_is_whole_or_absent_and_the_store_goes_on(store
         await asyncio.gather(task, return_exceptions=True)
     await store.append("session_a", 99, [begin("ann")])
     for turn in range(1, 13):
-        assert len(await store.turn_events("session_a", turn)) in (0, 3)
-    assert len(await store.turn_events("session_a", 99)) == 1
+        assert len(await store.read_turn_events("session_a", turn)) in (0, 3)
+    assert len(await store.read_turn_events("session_a", 99)) == 1
 
 
 async def test_it_is_all_there_after_reopening(opener: Opener) -> None:
     first = await opener()
     await first.create_session(session())
     await first.append("session_a", 1, whole_turn())
-    before = [await everything(first), await first.last_turn("session_a"), await first.turn_events("session_a", 1)]
+    before = [
+        await everything(first),
+        await first.get_last_turn("session_a"),
+        await first.read_turn_events("session_a", 1),
+    ]
     second = await opener()
     assert [
-        await everything(second), await second.last_turn("session_a"), await second.turn_events("session_a", 1)
+        await everything(second), await second.get_last_turn("session_a"), await second.read_turn_events("session_a", 1)
     ] == before  # fmt: skip
     await first.close()
     await second.append("session_a", 2, [begin("ann")])
@@ -305,15 +309,15 @@ async def test_it_is_all_there_after_reopening(opener: Opener) -> None:
 KINDS = ("episode", "complete", "extract")
 
 
-async def queue(store: SessionStore, name: str | None = None) -> list[RecordingRecord]:
-    return [row for kind in KINDS for row in await store.due_recordings(kind, 1000, name)]
+async def queue(store: SessionStore, name: str | None = None) -> list[RecordingJob]:
+    return [row for kind in KINDS for row in await store.list_due_recordings(kind, 1000, name)]
 
 
 async def test_a_turn_queues_what_is_to_be_remembered(store: SessionStore) -> None:
     await store.create_session(session())
     await store.append("session_a", 1, whole_turn())
     said = {m.id: m for m in await everything(store)}
-    episodes = await store.due_recordings("episode", 100)
+    episodes = await store.list_due_recordings("episode", 100)
     assert [(e.agent_id, said[e.message_id].kind) for e in episodes] == [
         (None, "user"),
         ("ann", "assistant"),
@@ -326,11 +330,11 @@ async def test_a_turn_queues_what_is_to_be_remembered(store: SessionStore) -> No
     ]
     assert [e.position for e in episodes] == list(range(8))
     assert {(e.status, e.attempts, e.turn) for e in episodes} == {("pending", 0, 1)}
-    (complete,) = await store.due_recordings("complete", 100)
+    (complete,) = await store.list_due_recordings("complete", 100)
     assert (complete.turn, complete.agent_id) == (1, "ann")
-    extracts = await store.due_recordings("extract", 100)
+    extracts = await store.list_due_recordings("extract", 100)
     assert {(e.agent_id, e.seq) for e in extracts} == {("ann", complete.seq), ("bob", complete.seq)}
-    assert await store.due_recordings("episode", 3) == episodes[:3]
+    assert await store.list_due_recordings("episode", 3) == episodes[:3]
 
 
 async def test_short_remarks_and_repeated_answers_are_not_queued(store: SessionStore) -> None:
@@ -339,50 +343,50 @@ async def test_short_remarks_and_repeated_answers_are_not_queued(store: SessionS
     thought = answer(1, "ann", "A whole long answer.").model_copy(update={"reasoning": "long reasoning, hidden"})
     voted = ballot(2, "ann", "ann", reason="short")
     await store.append("session_a", 1, [begin("ann", question="  why?   \n"), thought, voted, shown_as_it_is])
-    episodes = await store.due_recordings("episode", 100)
-    messages = await store.messages_by_id([e.message_id for e in episodes])
+    episodes = await store.list_due_recordings("episode", 100)
+    messages = await store.get_messages([e.message_id for e in episodes])
     assert [m.content for m in messages] == ["A whole long answer."]
     assert [m.final for m in messages] == [False]
     await store.append("session_a", 2, [begin("ann", at=30, question="A long question?")])
-    assert [e.position for e in await store.due_recordings("episode", 100)] == [0, 1]
+    assert [e.position for e in await store.list_due_recordings("episode", 100)] == [0, 1]
 
 
 async def test_a_turn_that_stops_and_goes_on_is_extracted_once(store: SessionStore) -> None:
     stopped, resumed = event(9, "turn_interrupted", by="user"), other_ends()[0]
     await store.create_session(session())
     await store.append("session_a", 1, [begin("ann", "bob"), answer(1, "ann", "The first answer."), stopped])
-    (first,) = await store.due_recordings("extract", 9)
+    (first,) = await store.list_due_recordings("extract", 9)
     await store.append("session_a", 1, [resumed, stopped, resumed, answer(10, "bob", "The second answer."), done(20)])
-    _, *later = await store.due_recordings("extract", 9)
+    _, *later = await store.list_due_recordings("extract", 9)
     assert (first.agent_id, first.since) == ("ann", 0)
     assert [(row.agent_id, row.since) for row in later] == [("ann", first.seq), ("bob", first.seq)]
     assert len({row.seq for row in later}) == 1
-    assert (await store.turn_messages("session_a", 1))[0].content == "Why is the sky blue?"
+    assert (await store.read_turn_messages("session_a", 1))[0].content == "Why is the sky blue?"
 
 
 async def test_rows_are_done_retried_or_given_up(store: SessionStore) -> None:
     await store.create_session(session())
     await store.append("session_a", 1, whole_turn())
-    rows = await store.due_recordings("episode", 100)
+    rows = await store.list_due_recordings("episode", 100)
     await store.finish_recordings(rows[:3])
     await store.fail_recording(rows[3], "the model is away", START)
     await store.fail_recording(rows[4], "later", now() + timedelta(hours=1))
     await store.fail_recording(rows[5], "never \x00 again", None)
-    due = await store.due_recordings("episode", 100)
+    due = await store.list_due_recordings("episode", 100)
     assert [row.seq for row in due] == [row.seq for row in (rows[3], *rows[6:])]
     assert (due[0].attempts, due[0].reason) == (1, "the model is away")
-    counts = await store.recording_counts("session_a")
+    counts = await store.count_recordings("session_a")
     assert (counts.done, counts.failed) == (3, 1)
     assert counts.pending == len(await queue(store)) + 1
     assert counts.reason in ("the model is away", "later", "never \ufffd again")
-    assert (await store.recording_counts("session_b")).pending == 0
-    assert await store.requeue("session_b", done=True) == 0
-    assert await store.requeue("session_a", done=False) == counts.pending + 1
-    again = await store.due_recordings("episode", 100)
+    assert (await store.count_recordings("session_b")).pending == 0
+    assert await store.requeue_recordings("session_b", done=True) == 0
+    assert await store.requeue_recordings("session_a", done=False) == counts.pending + 1
+    again = await store.list_due_recordings("episode", 100)
     assert [row.seq for row in again] == [row.seq for row in rows[3:]]
     assert {(row.attempts, row.reason, row.next_attempt_at) for row in again} == {(0, None, None)}
-    await store.requeue(done=True)
-    assert await store.due_recordings("episode", 100) == rows
+    await store.requeue_recordings(done=True)
+    assert await store.list_due_recordings("episode", 100) == rows
 
 
 async def test_what_is_forgotten_is_never_recorded_again(store: SessionStore) -> None:
@@ -394,7 +398,7 @@ async def test_what_is_forgotten_is_never_recorded_again(store: SessionStore) ->
     await store.forget_recordings(Selection(session_id="a", agent_id="bob"))
     await store.finish_recordings(bob)  # by a worker that had taken them before
     assert await queue(store, "a") == [row for row in before if row.agent_id != "bob"]
-    await store.requeue("a", done=True)
+    await store.requeue_recordings("a", done=True)
     assert await queue(store, "a") == [row for row in before if row.agent_id != "bob"]
     question = before[0]
     await store.forget_recordings(Selection(), [question.message_id])
@@ -411,36 +415,36 @@ async def test_what_is_forgotten_is_never_recorded_again(store: SessionStore) ->
 async def test_a_row_is_claimed_by_one_alone(store: SessionStore) -> None:
     await store.create_session(session())
     await store.append("session_a", 1, whole_turn())
-    ann, bob = await store.due_recordings("extract", 9)
+    ann, bob = await store.list_due_recordings("extract", 9)
     later = now() + timedelta(minutes=5)
     assert [await store.claim_recording(ann, later) for _ in range(3)] == [True, False, False]
-    assert await store.due_recordings("extract", 9) == [bob]
+    assert await store.list_due_recordings("extract", 9) == [bob]
     assert sum(await asyncio.gather(*(store.claim_recording(bob, later) for _ in range(8)))) == 1
     await store.release_recording(ann)
-    assert await store.due_recordings("extract", 9) == [ann]
+    assert await store.list_due_recordings("extract", 9) == [ann]
     # Whoever claimed it has died, and the time is over.
     assert await store.claim_recording(ann, now() - timedelta(seconds=1))
-    assert [row.seq for row in await store.due_recordings("extract", 9)] == [ann.seq]
+    assert [row.seq for row in await store.list_due_recordings("extract", 9)] == [ann.seq]
     await store.forget_recordings(Selection(session_id="session_a", agent_id="ann"))
     assert not await store.claim_recording(ann, later)
     await store.finish_recordings([bob])
-    assert await store.due_recordings("extract", 9) == []
-    assert (await store.recording_counts()).done == 1
+    assert await store.list_due_recordings("extract", 9) == []
+    assert (await store.count_recordings()).done == 1
 
 
 async def test_what_a_memory_that_does_not_last_has_recorded_waits_for_one_that_does(store: SessionStore) -> None:
     await store.create_session(session())
     await store.append("session_a", 1, whole_turn())
-    rows = await store.due_recordings("episode", 3)
+    rows = await store.list_due_recordings("episode", 3)
     await store.finish_recordings(rows[:2], "for one run only", lasting=False)
-    assert rows[0] not in await store.due_recordings("episode", 99)
-    counts = await store.recording_counts()
+    assert rows[0] not in await store.list_due_recordings("episode", 99)
+    counts = await store.count_recordings()
     assert (counts.done, counts.pending, counts.reason) == (0, 11, "for one run only")
     await store.fail_recording(rows[2], "later", now() + timedelta(hours=1))
-    assert await store.release_held() == 2
-    assert (await store.due_recordings("episode", 99))[:2] == rows[:2]
-    assert rows[2].seq not in [row.seq for row in await store.due_recordings("episode", 99)]
-    assert await store.release_held() == 0
+    assert await store.release_held_recordings() == 2
+    assert (await store.list_due_recordings("episode", 99))[:2] == rows[:2]
+    assert rows[2].seq not in [row.seq for row in await store.list_due_recordings("episode", 99)]
+    assert await store.release_held_recordings() == 0
 
 
 async def test_one_fact_is_forgotten_and_its_turn_is_still_read(store: SessionStore) -> None:
@@ -451,9 +455,9 @@ async def test_one_fact_is_forgotten_and_its_turn_is_still_read(store: SessionSt
     await store.forget_fact("session_a", "ann", said[:2], (7, 2**32 - 1))
     for _ in range(2):
         await store.forget_fact("session_a", "ann", said[:1], (8,))
-    await store.finish_recordings(await store.due_recordings("extract", 99))
-    await store.requeue(done=True)
-    found = {(row.agent_id, row.turn): row.forgotten for row in await store.due_recordings("extract", 99)}
+    await store.finish_recordings(await store.list_due_recordings("extract", 99))
+    await store.requeue_recordings(done=True)
+    found = {(row.agent_id, row.turn): row.forgotten for row in await store.list_due_recordings("extract", 99)}
     assert found == {("ann", 1): ((7, 2**32 - 1), (8,)), ("bob", 1): (), ("ann", 2): ()}
     await store.forget_fact("session_a", "ann", [], (9,))
     await store.forget_fact("session_a", "ann", ["unknown"], (9,))
@@ -468,9 +472,9 @@ async def test_what_a_final_answer_repeats(store: SessionStore) -> None:
     said = await everything(store)
     ids = {(m.turn, m.agent_id, m.final): m.id for m in said}
     finals = [m.id for m in said if m.final or m.kind == "user"]
-    assert await store.repeated(finals) == [ids[1, "ann", False]]
-    assert await store.repeated([ids[1, "bob", False], ids[2, "ann", True]]) == []
-    assert await store.repeated([]) == []
+    assert await store.find_repeated_answers(finals) == [ids[1, "ann", False]]
+    assert await store.find_repeated_answers([ids[1, "bob", False], ids[2, "ann", True]]) == []
+    assert await store.find_repeated_answers([]) == []
 
 
 async def test_winners_and_groups(store: SessionStore) -> None:
@@ -478,8 +482,8 @@ async def test_winners_and_groups(store: SessionStore) -> None:
     await store.create_session(session("b"))
     await store.append("a", 1, whole_turn())
     await store.append("a", 2, [begin("ann")])
-    assert await store.winners(["a", "b", "c"]) == {("a", 1): "ann"}
-    assert await store.winners([]) == {}
+    assert await store.get_winners(["a", "b", "c"]) == {("a", 1): "ann"}
+    assert await store.get_winners([]) == {}
     await store.set_memory_group("b", "other\ud800")
     found = [await store.get_session(name) for name in ("a", "b")]
     assert [s and s.memory_group for s in found] == ["project", "other\ufffd"]
@@ -489,10 +493,10 @@ async def test_what_is_to_be_recorded_comes_with_what_its_session_says_of_it(sto
     await store.create_session(session("a").model_copy(update={"memory_group": "project"}))
     await store.create_session(session("b"))
     await store.append("a", 1, whole_turn())
-    await store.append("a", 2, [begin("ann")], SessionState(params={"order_id": "A-17"}))
+    await store.append("a", 2, [begin("ann")], state=SessionState(params={"order_id": "A-17"}))
     await store.append("b", 1, [begin("ann")])
     said = [*await everything(store, "a"), *await everything(store, "b")]
-    found = await store.messages_to_record([m.id for m in reversed(said)])
+    found = await store.get_messages_to_record([m.id for m in reversed(said)])
     assert [each.message for each in found if each.message.session_id == "a"] == said[:-1]
     assert [each.message for each in found if each.message.session_id == "b"] == said[-1:]
     assert {(each.message.session_id, each.message.turn, each.winner, each.group, *each.params) for each in found} == {
@@ -501,7 +505,7 @@ async def test_what_is_to_be_recorded_comes_with_what_its_session_says_of_it(sto
         ("b", 1, None, ""),
     }
     assert "A-17" not in repr(found)
-    assert await store.messages_to_record([]) == await store.messages_to_record(["unknown"]) == []
+    assert await store.get_messages_to_record([]) == await store.get_messages_to_record(["unknown"]) == []
 
 
 async def test_messages_are_found_by_their_words(store: SessionStore) -> None:
@@ -510,15 +514,15 @@ async def test_messages_are_found_by_their_words(store: SessionStore) -> None:
     thought = answer(1, "ann", "Rust ownership").model_copy(update={"reasoning": "hidden lifetimes"})
     await store.append("a", 1, [begin("ann", question="What is ownership in Rust?"), thought, done(text="Borrowing.")])
     await store.append("b", 1, [begin("ann", question="Café ownership, by law")])
-    assert [m.content for m in await store.search_text("rust ownership")][:2] == [
+    assert [m.content for m in await store.search_messages("rust ownership")][:2] == [
         "Rust ownership",
         "What is ownership in Rust?",
     ]
-    assert [m.content for m in await store.search_text("OWNERSHIP", ["b"])] == ["Café ownership, by law"]
-    assert [m.content for m in await store.search_text("cafe")] == ["Café ownership, by law"]
-    assert len(await store.search_text("ownership", limit=1)) == 1
+    assert [m.content for m in await store.search_messages("OWNERSHIP", ["b"])] == ["Café ownership, by law"]
+    assert [m.content for m in await store.search_messages("cafe")] == ["Café ownership, by law"]
+    assert len(await store.search_messages("ownership", limit=1)) == 1
     for nothing in ("lifetimes", "", "?!", "missing", "ownership -rust"):
-        found = await store.search_text(nothing, ["c"] if nothing.startswith("own") else None)
+        found = await store.search_messages(nothing, ["c"] if nothing.startswith("own") else None)
         assert found == [], nothing
 
 
@@ -528,7 +532,7 @@ async def test_messages_are_found_by_their_words(store: SessionStore) -> None:
 async def test_any_query_is_words(store: SessionStore, query: str) -> None:
     await store.create_session(session())
     await store.append("session_a", 1, [begin("ann")])
-    assert isinstance(await store.search_text(query), list)
+    assert isinstance(await store.search_messages(query), list)
 
 
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -544,7 +548,7 @@ def test_the_tables_do_not_depend_on_how_events_are_batched(
             await store.append("session_a", 1, log[start:end])
         seen = (
             await everything(store),
-            await store.last_turn("session_a"),
+            await store.get_last_turn("session_a"),
             await store.get_session("session_a"),
             await queue(store),
         )

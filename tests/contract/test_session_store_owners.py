@@ -1,8 +1,8 @@
 """What every SessionStore promises when many users share it: whose sessions are found, and what was asked before."""
 
-from massmem.events import TurnInterrupted, TurnResumed, UserReplied
-from massmem.records import SessionFilter
-from massmem.store.base import SessionStore
+from massmem.core.events import TurnInterrupted, TurnResumed, UserReplied
+from massmem.core.records import SessionFilter
+from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, opener, session, store
 from tests.support.sample_turn import begin
 
@@ -24,21 +24,21 @@ async def test_sessions_are_found_by_their_owner(store: SessionStore) -> None:
     assert await ids(store, owner="bob") == ["b"]
     for nobody in ("", "%", "*", "alic_", "carol", "' OR 1=1 --", "\x00", "\ud800"):
         assert await ids(store, owner=nobody) == []
-    assert (await store.session_counts(SessionFilter(owner="alice"))).sessions == 2
+    assert (await store.count_sessions(SessionFilter(owner="alice"))).sessions == 2
     assert len(await ids(store)) == 5
 
 
 async def test_messages_of_a_conversation_are_counted(store: SessionStore) -> None:
-    assert await store.count_said(SessionFilter()) == 0
+    assert await store.count_messages(SessionFilter()) == 0
     await owned(store, "a", "alice")
     await owned(store, "b", "bob")
     await store.append("a", 1, [begin("ann"), done(1)])
     await store.append("a", 2, [begin("ann", at=2)])
     await store.append("b", 1, [begin("ann"), done(1)])
-    assert await store.count_said(SessionFilter()) == 5
-    assert await store.count_said(SessionFilter(owner="alice")) == 3
-    assert await store.count_said(SessionFilter(owner="carol")) == 0
-    assert [each.said for each in await store.find_sessions(SessionFilter(owner="alice"))] == [3]
+    assert await store.count_messages(SessionFilter()) == 5
+    assert await store.count_messages(SessionFilter(owner="alice")) == 3
+    assert await store.count_messages(SessionFilter(owner="carol")) == 0
+    assert [listed.conversation_length for listed in await store.find_sessions(SessionFilter(owner="alice"))] == [3]
 
 
 async def test_turns_that_may_have_been_cut_off(store: SessionStore) -> None:
@@ -53,35 +53,15 @@ async def test_turns_that_may_have_been_cut_off(store: SessionStore) -> None:
 async def test_what_was_asked_under_a_name(store: SessionStore) -> None:
     await owned(store, "a", "alice")
     await owned(store, "b", "alice")
-    assert await store.asked("a", "r1") is None
+    assert await store.find_request("a", "r1") is None
     await store.append("a", 1, [begin("ann").model_copy(update={"request": "r1"})])
     await store.append("a", 1, [TurnResumed(session_id="a", turn=1, question="q", agents=("ann",), request="r2")])
     await store.append("a", 1, [UserReplied(param="p", text="x", request="r3"), done(1)])
     await store.append("a", 2, [begin("ann", at=2)])
-    assert [await store.asked("a", name) for name in ("r1", "r2", "r3", "", "r")] == [1, 2, 3, None, None]
-    assert await store.asked("b", "r1") is None
-    assert await store.asked("no such", "r1") is None
+    assert [await store.find_request("a", name) for name in ("r1", "r2", "r3", "", "r")] == [1, 2, 3, None, None]
+    assert await store.find_request("b", "r1") is None
+    assert await store.find_request("no such", "r1") is None
     while await store.delete_session("a", 100) is not None:
         pass
     await owned(store, "a", "alice")
-    assert await store.asked("a", "r1") is None
-
-
-async def test_a_conversation_is_shown_to_its_owner(store: SessionStore) -> None:
-    await owned(store, "a", "alice")
-    await owned(store, "nobody's", None)
-    await store.append("a", 1, [begin("ann"), done(1)])
-    await store.append("a", 2, [begin("ann", at=2)])
-    await store.append("nobody's", 1, [begin("ann"), done(1)])
-    whole = await store.conversation("a", None, 10)
-    assert [tuple(each) for each in await store.said("a", "alice", None, 10)] == [
-        (m.seq, m.kind, m.content, m.agent_id, m.confidence, m.created_at) for m in whole
-    ]
-    assert len(whole) == 3
-    assert [m.seq for m in await store.said("a", "alice", whole[0].seq, 1)] == [whole[1].seq]
-    for other in ("bob", "Alice", "alic_", "%", "", "\ud800", "alice\x00"):
-        assert await store.said("a", other, None, 10) == []
-        assert await store.said("nobody's", other, None, 10) == []
-    assert await store.said("b", "alice", None, 10) == []
-    assert await store.delete_session("a", 0) is not None
-    assert await store.said("a", "alice", None, 10) == []
+    assert await store.find_request("a", "r1") is None

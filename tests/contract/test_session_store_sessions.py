@@ -4,12 +4,18 @@ from datetime import timedelta
 
 import pytest
 
-from massmem.errors import InputError, StoreError, UnknownSessionError
-from massmem.events import MessageAdded, ToolReturned
-from massmem.memory.memories import Selection
-from massmem.records import SessionFilter
-from massmem.store.base import SessionStore
-from massmem.store.reading import exchanges, existing_session, find_session, newest_session, one_exchange
+from massmem.core.errors import InputError, StoreError, UnknownSessionError
+from massmem.core.events import MessageAdded, ToolReturned
+from massmem.core.records import SessionFilter
+from massmem.memory.persistent import Selection
+from massmem.store.lookup import (
+    find_session,
+    get_newest_session,
+    read_transcript,
+    read_turn_transcript,
+    require_session,
+)
+from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, everything, opener, queue, session, store
 from tests.support.sample_turn import START, answer, begin, other_ends, whole_turn
 
@@ -62,12 +68,12 @@ async def test_filters(three: SessionStore) -> None:
 
 
 async def test_counts(three: SessionStore) -> None:
-    counts = await three.session_counts(SessionFilter())
+    counts = await three.count_sessions(SessionFilter())
     assert (counts.sessions, counts.active, counts.messages) == (3, 3, 7)
     assert counts.by_status == {"active": 1, "completed": 2}
-    one = await three.session_counts(SessionFilter(text="lisbon"))
+    one = await three.count_sessions(SessionFilter(text="lisbon"))
     assert (one.sessions, one.messages) == (1, 3)
-    none = await three.session_counts(SessionFilter(text="nothing"))
+    none = await three.count_sessions(SessionFilter(text="nothing"))
     assert (none.sessions, none.active, none.messages, none.by_status) == (0, 0, 0, {})
 
 
@@ -111,7 +117,7 @@ async def test_sessions_are_found_by_id_name_and_beginning(three: SessionStore) 
     with pytest.raises(UnknownSessionError) as unknown:
         await find("Trip to Lisbom")
     assert f"did you mean {TRIP}?" in unknown.value.hint
-    assert (await newest_session(three)).session_id == TRIP
+    assert (await get_newest_session(three)).session_id == TRIP
 
 
 async def test_an_exact_name_goes_before_the_beginning_of_an_id(three: SessionStore) -> None:
@@ -123,43 +129,46 @@ async def test_an_exact_name_goes_before_the_beginning_of_an_id(three: SessionSt
 
 async def test_no_session_to_go_on_with(store: SessionStore) -> None:
     with pytest.raises(UnknownSessionError, match="no session yet"):
-        await newest_session(store)
+        await get_newest_session(store)
 
 
 async def test_turns_in_pages(store: SessionStore) -> None:
     for turn in (1, 2, 3):
         await said(store, "session_a", f"q{turn}", turn=turn)
     await store.append("session_a", 4, [begin("ann", question="q4")])
-    assert [(t.turn, t.question, t.answer) for t in await store.turns("session_a")] == [
+    assert [(t.turn, t.question, t.answer) for t in await store.list_turns("session_a")] == [
         (1, "q1", "On q1"), (2, "q2", "On q2"), (3, "q3", "On q3"), (4, "q4", None)
     ]  # fmt: skip
-    assert [t.turn for t in await store.turns("session_a", after=1, limit=2)] == [2, 3]
-    assert await store.turns("session_b") == []
+    assert [t.turn for t in await store.list_turns("session_a", after=1, limit=2)] == [2, 3]
+    assert await store.list_turns("session_b") == []
 
 
 async def test_a_session_is_read_turn_by_turn(store: SessionStore) -> None:
     await store.create_session(session())
     await store.append("session_a", 1, whole_turn())
     await store.append("session_a", 2, [begin("ann", at=10, question="And sunsets?"), *other_ends()[2:]])
-    first, second = [each async for each in exchanges(store, "session_a")]
+    first, second = [each async for each in read_transcript(store, "session_a")]
     assert first.votes == {"ann": 2}
     assert [b.stands for b in first.ballots] == [False, True, True]
     assert first.final is not None
     assert (second.record.status, second.final, len(second.messages)) == ("interrupted", None, 1)
-    assert await one_exchange(store, "session_a", 1) == first
+    assert await read_turn_transcript(store, "session_a", 1) == first
     with pytest.raises(InputError, match="no turn 3"):
-        await one_exchange(store, "session_a", 3)
-    assert [each async for each in exchanges(store, "session_b")] == []
+        await read_turn_transcript(store, "session_a", 3)
+    assert [each async for each in read_transcript(store, "session_b")] == []
 
 
 async def test_what_was_added_before_the_first_turn_is_turn_zero(store: SessionStore) -> None:
     await store.create_session(session())
     added = MessageAdded(role="user", text="Where is the pump?")
     await store.append("session_a", 0, [added, ToolReturned(agent_id="ann", round=0, name="find", content="Hall H-4.")])
-    (only,) = [each async for each in exchanges(store, "session_a")]
+    (only,) = [each async for each in read_transcript(store, "session_a")]
     assert [m.content for m in only.messages] == ["Where is the pump?", "Hall H-4."]
     await store.append("session_a", 1, whole_turn())
-    assert [(each.added, each.record.turn) async for each in exchanges(store, "session_a")] == [(True, 0), (False, 1)]
+    assert [(each.is_between_turns, each.record.turn) async for each in read_transcript(store, "session_a")] == [
+        (True, 0),
+        (False, 1),
+    ]
 
 
 async def test_a_deleted_session_is_gone_and_the_others_are_not(three: SessionStore) -> None:
@@ -167,14 +176,14 @@ async def test_a_deleted_session_is_gone_and_the_others_are_not(three: SessionSt
     assert await three.delete_session(TRIP, 1000) is None
     assert await three.get_session(TRIP) is None
     assert await everything(three, TRIP) == []
-    assert await three.turns(TRIP) == []
-    assert await three.turn_events(TRIP, 1) == []
+    assert await three.list_turns(TRIP) == []
+    assert await three.read_turn_events(TRIP, 1) == []
     assert await queue(three, TRIP) == []
-    assert await three.search_text("Lisbon rains") == []
+    assert await three.search_messages("Lisbon rains") == []
     assert await ids(three) == [SKY, KAFKA]
     assert (await everything(three, KAFKA), await queue(three, KAFKA)) == before
-    assert await three.erase() is True
-    assert [m.session_id for m in await three.search_text("Kafka")] == [KAFKA, KAFKA]
+    assert await three.erase_deleted() is True
+    assert [m.session_id for m in await three.search_messages("Kafka")] == [KAFKA, KAFKA]
     with pytest.raises(StoreError, match="deleted"):
         await three.append(TRIP, 3, [begin("ann", at=50)])
     assert await three.delete_session(TRIP, 1000) is None
@@ -197,16 +206,16 @@ async def test_a_session_is_deleted_in_parts_and_says_so_meanwhile(store: Sessio
         with pytest.raises(UnknownSessionError, match="being deleted"):
             await find_session(store, "session_a")
         with pytest.raises(UnknownSessionError, match="being deleted"):
-            await existing_session(store, "session_a")
+            await require_session(store, "session_a")
         with pytest.raises(UnknownSessionError):
-            await newest_session(store)
+            await get_newest_session(store)
         with pytest.raises(StoreError):
             await store.rename_session("session_a", "again")
     assert seen == sorted(seen, reverse=True)
     assert len(seen) == 3
     assert await store.get_session("session_a") is None
     with pytest.raises(UnknownSessionError, match="was deleted"):
-        await existing_session(store, "session_a")
+        await require_session(store, "session_a")
 
 
 async def test_answers_ballots_and_leases_go_with_their_session(store: SessionStore) -> None:
@@ -218,6 +227,6 @@ async def test_answers_ballots_and_leases_go_with_their_session(store: SessionSt
         pass
     await store.create_session(session())
     assert await store.acquire_lease("session_a", "you", 60)
-    assert (await store.recording_counts("session_a")).done == 0
+    assert (await store.count_recordings("session_a")).done == 0
     await store.append("session_a", 1, [begin("ann"), answer(1, "ann", "A fresh start."), done()])
-    assert await store.winners(["session_a"]) == {("session_a", 1): "ann"}
+    assert await store.get_winners(["session_a"]) == {("session_a", 1): "ann"}

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from massmem.errors import StoreError
-from massmem.events import Event
-from massmem.messages import clean_text
-from massmem.records import LogEntry, SessionState
+from massmem.core.errors import StoreError
+from massmem.core.events import Event
+from massmem.core.messages import clean_text
+from massmem.core.records import LogEntry, SessionState
 from massmem.store import open_store
-from massmem.store.base import SessionStore
+from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import Opener, done, everything, queue, session
 from tests.support.sample_turn import SECRET, START, answer, begin, event, other_ends, waiting_turn, whole_turn
 from tests.support.stores import NewPlace
@@ -50,17 +50,17 @@ STATE = SessionState(
 async def test_a_state_comes_back_as_it_was_saved(opener: Opener) -> None:
     store = await opener()
     await store.create_session(session())
-    assert await store.state("session_a") == SessionState()
-    assert await store.state("session_b") == SessionState()
+    assert await store.load_state("session_a") == SessionState()
+    assert await store.load_state("session_b") == SessionState()
     await store.save_state("session_a", STATE)
     await store.close()
     again = await opener()
-    found = await again.state("session_a")
+    found = await again.load_state("session_a")
     assert found.updated_at is not None
     assert found.params == STATE.params | {"odd": clean_text("nul \x00 and \ud800")}
     assert found == STATE.model_copy(update={"params": found.params, "updated_at": found.updated_at})
     await again.save_state("session_a", SessionState(params={"order_id": "O-1"}))
-    second = await again.state("session_a")
+    second = await again.load_state("session_a")
     assert second.model_dump(exclude={"updated_at"}) == SessionState(params={"order_id": "O-1"}).model_dump(
         exclude={"updated_at"}
     )
@@ -82,7 +82,7 @@ async def test_a_lease_has_one_owner(store: SessionStore) -> None:
     assert await store.acquire_lease("a", "one", 60)
     assert await store.acquire_lease("a", "one", 60)
     assert not await store.acquire_lease("a", "two", 60)
-    assert await store.lease_owner("a") == "one"
+    assert await store.get_lease_owner("a") == "one"
     assert await store.acquire_lease("b", "two", 60)
     assert await store.renew_lease("a", "one", 60)
     assert not await store.renew_lease("a", "two", 60)
@@ -144,7 +144,7 @@ async def lived_in(store: SessionStore) -> None:
     await store.abandon_turn("session_a", 2)
     await store.append("session_a", 3, [begin("ann", at=40, question="And the third question?"), done(45)])
     await store.append("session_a", 3, [event(46, "notice", message="after the end")])
-    rows = await store.due_recordings("episode", 100)
+    rows = await store.list_due_recordings("episode", 100)
     await store.finish_recordings(rows[:2])
     await store.fail_recording(rows[2], "the model is away", START)
     await store.fail_recording(rows[3], "never", None)
@@ -154,17 +154,17 @@ async def lived_in(store: SessionStore) -> None:
 
 async def seen(store: SessionStore) -> list[object]:
     """All that can be read of the session."""
-    turns: list[list[Event]] = [await store.turn_events("session_a", turn) for turn in (1, 2, 3)]
+    turns: list[list[Event]] = [await store.read_turn_events("session_a", turn) for turn in (1, 2, 3)]
     return [
         await store.get_session("session_a"),
         await everything(store),
-        await store.turns("session_a"),
+        await store.list_turns("session_a"),
         turns,
-        await store.state("session_a"),
+        await store.load_state("session_a"),
         await queue(store, "session_a"),
-        await store.recording_counts("session_a"),
-        await store.winners(["session_a"]),
-        [m.content for m in await store.search_text("question")],
+        await store.count_recordings("session_a"),
+        await store.get_winners(["session_a"]),
+        [m.content for m in await store.search_messages("question")],
         await store.export_session("session_a"),
         [page async for page in pages(store)],
     ]
@@ -195,7 +195,7 @@ async def test_the_log_is_exported_with_deltas_in_pages(store: SessionStore) -> 
     assert [entry.seq for entry in whole] == sorted({entry.seq for entry in whole})
     assert "agent_delta" in "".join(entry.payload for entry in whole)
     exported = [row for entry in whole for row in entry.recordings]
-    counts = await store.recording_counts("session_a")
+    counts = await store.count_recordings("session_a")
     assert len(exported) == counts.pending + counts.done + counts.failed
     assert all(row.seq == entry.seq for entry in whole for row in entry.recordings)
 
@@ -243,24 +243,24 @@ async def test_how_long_an_answer_took_is_kept(store: SessionStore) -> None:
 async def test_a_state_is_stored_with_the_events_that_it_follows_from(opener: Opener) -> None:
     store = await opener()
     await store.create_session(session())
-    await store.append("session_a", 1, [begin("ann")], STATE)
+    await store.append("session_a", 1, [begin("ann")], state=STATE)
     with pytest.raises(StoreError):
-        await store.append("session_b", 1, [begin("ann")], STATE)
+        await store.append("session_b", 1, [begin("ann")], state=STATE)
     await store.close()
     again = await opener()
-    assert (await again.state("session_a")).params["order_id"] == "O-12345"
-    assert (await again.state("session_a")).updated_at is not None
+    assert (await again.load_state("session_a")).params["order_id"] == "O-12345"
+    assert (await again.load_state("session_a")).updated_at is not None
     await again.append("session_a", 1, [answer(1, "ann", "A")])
-    assert (await again.state("session_a")).waiting_for_param == "street", "events alone leave it as it is"
+    assert (await again.load_state("session_a")).waiting_for_param == "street", "events alone leave it as it is"
     await again.close()
 
 
 async def test_a_batch_that_is_refused_leaves_the_state_as_it_was(store: SessionStore) -> None:
     await store.create_session(session())
-    await store.append("session_a", 1, [begin("ann")], SessionState(params={"a": 1}))
+    await store.append("session_a", 1, [begin("ann")], state=SessionState(params={"a": 1}))
     with pytest.raises(StoreError):
-        await store.append("session_a", 1, [begin("ann")], STATE)
-    assert (await store.state("session_a")).params == {"a": 1}
+        await store.append("session_a", 1, [begin("ann")], state=STATE)
+    assert (await store.load_state("session_a")).params == {"a": 1}
 
 
 async def test_a_turn_that_waits_is_unfinished_and_in_the_conversation(store: SessionStore) -> None:
@@ -268,13 +268,13 @@ async def test_a_turn_that_waits_is_unfinished_and_in_the_conversation(store: Se
     events = waiting_turn()
     given_up = next(i for i, each in enumerate(events) if each.type == "param_cleared")
     await store.append("session_a", 1, events[:given_up])
-    turn = await store.last_turn("session_a")
+    turn = await store.get_last_turn("session_a")
     assert turn is not None and turn.status == "waiting"
-    said = [m.content for m in reversed(await store.conversation("session_a", None, 10))]
+    said = [m.content for m in reversed(await store.read_conversation("session_a", None, 10))]
     assert said == ["Why is the sky blue?", "What is the order_id?", SECRET, "What is the zip?"]
     found = await store.get_session("session_a")
     assert found is not None and found.status == "waiting"
     await store.append("session_a", 1, events[given_up : given_up + 2])
-    turn = await store.last_turn("session_a")
+    turn = await store.get_last_turn("session_a")
     assert turn is not None and turn.status == "abandoned"
     assert await queue(store, "session_a") is not None

@@ -2,9 +2,9 @@
 
 import pytest
 
-from massmem.events import Event, HistoryCleared, NoteAdded, TurnUndone
-from massmem.records import SessionState
-from massmem.store.base import SessionStore
+from massmem.core.events import Event, HistoryCleared, NoteAdded, TurnUndone
+from massmem.core.records import SessionState
+from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, opener, queue, session, store
 from tests.support.sample_turn import answer, begin, compressed
 
@@ -28,63 +28,63 @@ async def two(store: SessionStore) -> SessionStore:
 
 
 async def shown(store: SessionStore) -> list[str]:
-    return [message.content for message in await store.conversation(ID, None, 50)]
+    return [message.content for message in await store.read_conversation(ID, None, 50)]
 
 
 async def test_an_undone_turn_is_in_the_log_and_nowhere_else(two: SessionStore) -> None:
-    assert {m.turn for m in await two.search_text("windmill lighthouse")} == {1, 2}
+    assert {m.turn for m in await two.search_messages("windmill lighthouse")} == {1, 2}
     await two.append(ID, 2, [TurnUndone(session_id=ID, turn=2)])
     assert await shown(two) == ["The lighthouse is there.", "Where is the lighthouse?"]
-    assert {m.turn for m in await two.search_text("windmill lighthouse")} == {1}
-    assert await two.search_text("windmill", [ID]) == []
-    assert await two.winners([ID]) == {(ID, 1): "ann"}
-    last = await two.last_turn(ID)
+    assert {m.turn for m in await two.search_messages("windmill lighthouse")} == {1}
+    assert await two.search_messages("windmill", [ID]) == []
+    assert await two.get_winners([ID]) == {(ID, 1): "ann"}
+    last = await two.get_last_turn(ID)
     assert last is not None
     assert (last.turn, last.status, last.answer) == (2, "undone", "The windmill is there.")
-    assert "The windmill is there." in [m.content for m in await two.messages(ID)]
-    assert [type(e).__name__ for e in await two.turn_events(ID, 2)][-1] == "TurnUndone"
+    assert "The windmill is there." in [m.content for m in await two.read_messages(ID)]
+    assert [type(e).__name__ for e in await two.read_turn_events(ID, 2)][-1] == "TurnUndone"
 
 
 async def test_undone_matches_leave_room_for_others(two: SessionStore) -> None:
     question = "Where is the windmill lighthouse windmill lighthouse?"
     await two.append(ID, 3, [begin("ann", question=question), done(6, "windmill lighthouse windmill")])
     await two.append(ID, 3, [TurnUndone(session_id=ID, turn=3)])
-    assert len(await two.search_text("windmill lighthouse", [ID], 2)) == 2
+    assert len(await two.search_messages("windmill lighthouse", [ID], 2)) == 2
 
 
 async def test_a_summary_of_an_undone_turn_gives_way_to_the_one_before(two: SessionStore) -> None:
-    found = await two.latest_summary(ID, "ann")
+    found = await two.get_latest_summary(ID, "ann")
     assert found is not None
     assert found.content == "of the windmill"
     await two.append(ID, 2, [TurnUndone(session_id=ID, turn=2)])
-    found = await two.latest_summary(ID, "ann")
+    found = await two.get_latest_summary(ID, "ann")
     assert found is not None
     assert found.content == "of the lighthouse"
     await two.append(ID, 1, [TurnUndone(session_id=ID, turn=1)])
-    assert await two.latest_summary(ID, "ann") is None
+    assert await two.get_latest_summary(ID, "ann") is None
     assert await shown(two) == []
 
 
 async def test_the_state_can_be_set_back_with_the_turn(two: SessionStore) -> None:
-    await two.append(ID, 2, [TurnUndone(session_id=ID, turn=2)], SessionState(params={"order": 7}))
-    assert (await two.state(ID)).params == {"order": 7}
+    await two.append(ID, 2, [TurnUndone(session_id=ID, turn=2)], state=SessionState(params={"order": 7}))
+    assert (await two.load_state(ID)).params == {"order": 7}
 
 
 async def test_a_cleared_history_is_a_summary_for_everybody(two: SessionStore) -> None:
-    assert await two.latest_summary(ID, "") is None
+    assert await two.get_latest_summary(ID, "") is None
     (seq,) = await two.append(ID, 0, [HistoryCleared()])
-    found = await two.latest_summary(ID, "")
+    found = await two.get_latest_summary(ID, "")
     assert found is not None
     assert (found.seq, found.metadata) == (seq, {"cleared": True, "until": seq})
     assert len(await shown(two)) == 4, "what is shown after it is for the reader to decide"
     await two.append(ID, 2, [TurnUndone(session_id=ID, turn=2)])
-    assert await two.latest_summary(ID, "") == found
+    assert await two.get_latest_summary(ID, "") == found
 
 
 async def test_a_note_is_what_the_user_said_and_is_queued(store: SessionStore) -> None:
     await store.create_session(session(ID))
     await store.append(ID, 0, [NoteAdded(text="Use tabs.")])
-    (note,) = await store.messages(ID)
+    (note,) = await store.read_messages(ID)
     assert (note.kind, note.agent_id, note.turn, note.metadata) == ("user", None, 0, {"note": True})
     assert [(r.kind, r.agent_id, r.turn, r.position) for r in await queue(store)] == [("episode", None, 0, 0)]
-    assert [m.content for m in await store.search_text("tabs")] == ["Use tabs."]
+    assert [m.content for m in await store.search_messages("tabs")] == ["Use tabs."]

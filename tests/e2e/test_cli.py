@@ -1,4 +1,4 @@
-"""The command line as its users meet it: real processes, real files, scripted models."""
+"""Questions on the command line, with real files and scripted models; processes where only a process will do."""
 
 import json
 import os
@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from massmem.cli.main import main
-from massmem.cli.question import MAX_CHARACTERS
-from massmem.events import EVENT
-from tests.support.cli import massmem, script, start, write_team
+from massmem.cli.run import MAX_CHARACTERS
+from massmem.core.events import EVENT
+from tests.support.cli import call_massmem, massmem, script, start, write_team
 
 SESSION = re.compile(r"session_\d{8}_\d{6}(?:_[0-9a-f]{4})?")
 
@@ -26,21 +26,21 @@ def team(tmp_path: Path) -> str:
 
 
 def session_in(stderr: bytes) -> str:
-    found = SESSION.search(stderr.decode())
-    assert found, stderr
-    return found.group()
+    match = SESSION.search(stderr.decode())
+    assert match, stderr
+    return match.group()
 
 
 @pytest.fixture
 def asked(team: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """A session with one question answered; in this process, for starting one takes a second."""
+    """A session with one answered question."""
     assert main(["--config", team, "Why is the sky blue?"]) == 0
     return session_in(capsys.readouterr().err.encode())
 
 
-def test_stdout_is_the_answer_and_stderr_the_rest(tmp_path: Path):
+def test_answer_goes_to_stdout_and_progress_to_stderr(tmp_path: Path):
     team = write_team(tmp_path, script("one"), script("two"), script("three"), coordination={"presentation": "as_is"})
-    ran = massmem("--config", team, "Why?")
+    ran = call_massmem("--config", team, "Why?")
     assert ran.returncode == 0
     assert ran.stdout in {b"one\n", b"two\n", b"three\n"}
     err = ran.stderr.decode()
@@ -51,27 +51,27 @@ def test_stdout_is_the_answer_and_stderr_the_rest(tmp_path: Path):
     assert last == f'{session}: massmem --session-id {session} --config {team} "next question"'
 
 
-def test_the_session_goes_on(team: str, asked: str):
-    ran = massmem("--session-id", asked, "--config", team, "Second question", "--output", "json")
+def test_session_continues(team: str, asked: str):
+    ran = call_massmem("--session-id", asked, "--config", team, "Second question", "--output", "json")
     result = json.loads(ran.stdout)
     assert (result["session_id"], result["turn"], result["question"]) == (asked, 2, "Second question")
 
 
-def test_quiet_says_nothing(team: str):
-    ran = massmem("--config", team, "--quiet", "Why?")
+def test_quiet_writes_nothing_to_stderr(team: str):
+    ran = call_massmem("--config", team, "--quiet", "Why?")
     assert (ran.returncode, ran.stderr) == (0, b"")
     assert ran.stdout
 
 
-def test_jsonl_is_the_stream_of_events(team: str):
-    ran = massmem("--config", team, "--output", "jsonl", "Why?")
+def test_jsonl_output(team: str):
+    ran = call_massmem("--config", team, "--output", "jsonl", "Why?")
     events = [EVENT.validate_json(line) for line in ran.stdout.splitlines()]
     assert (events[0].type, events[-1].type) == ("turn_started", "turn_completed")
     assert ran.returncode == 0
 
 
-def test_json_is_one_object(team: str):
-    ran = massmem("--config", team, "--json", "Why?")
+def test_json_output_is_one_object(team: str):
+    ran = call_massmem("--config", team, "--json", "Why?")
     result = json.loads(ran.stdout)
     assert set(result) >= {
         "schema_version", "status", "session_id", "turn", "question", "answer", "winner", "votes", "rounds", "agents",
@@ -82,12 +82,12 @@ def test_json_is_one_object(team: str):
     assert result["usage"]["requests"] == sum(a["usage"]["requests"] for a in result["agents"]) == 7
 
 
-def test_an_agent_that_fails_is_said_everywhere_and_counts_with_strict(tmp_path: Path):
+def test_failed_agent_is_reported_and_fails_with_strict(tmp_path: Path):
     team = write_team(tmp_path, script("fine"), script("fine too"), {"answer": [{"error": "auth"}]})
-    ran = massmem("--config", team, "--quiet", "Why?")
+    ran = call_massmem("--config", team, "--quiet", "Why?")
     assert ran.returncode == 0
     assert b"c failed" in ran.stderr
-    strict = massmem("--config", team, "--strict", "--json", "Why?")
+    strict = call_massmem("--config", team, "--strict", "--json", "Why?")
     assert strict.returncode == 1
     result = json.loads(strict.stdout)
     assert (result["status"], result["errors"][0]["agent"]) == ("completed", "c")
@@ -95,73 +95,73 @@ def test_an_agent_that_fails_is_said_everywhere_and_counts_with_strict(tmp_path:
 
 
 @pytest.mark.parametrize(("error", "code"), [("auth", 2), ("unavailable", 3), ("refused", 1)])
-def test_a_turn_that_fails_is_kept_and_can_be_tried_again(error: str, code: int, tmp_path: Path):
+def test_failed_turn_can_be_tried_again(error: str, code: int, tmp_path: Path):
     broken = {"answer": [{"error": error}]}
     agents: list[dict[str, Any]] = [{"id": "a", "backend": {"type": "scripted", "max_retries": 0, "script": broken}}]
     path = tmp_path / "broken.yaml"
     path.write_text(json.dumps({"agents": agents}))
-    ran = massmem("--config", str(path), "--json", "Why?")
+    ran = call_massmem("--config", str(path), "--json", "Why?")
     result = json.loads(ran.stdout)
     assert (ran.returncode, result["status"], result["answer"]) == (code, "failed", None)
     assert b"massmem: no agent could answer" in ran.stderr
     assert b"try again with: massmem --session-id" in ran.stderr
     repaired = write_team(tmp_path, script("now it works"))
-    again = massmem("--session-id", result["session_id"], "--config", repaired)
+    again = call_massmem("--session-id", result["session_id"], "--config", repaired)
     assert (again.returncode, again.stdout) == (0, b"now it works\n")
 
 
-def test_a_time_limit_ends_with_what_there_is(tmp_path: Path):
+def test_time_limit_ends_with_the_answer_so_far(tmp_path: Path):
     team = write_team(tmp_path, script("quick"), script("slow", latency=60))
-    ran = massmem("--config", team, "--timeout", "1", "Why?")
+    ran = call_massmem("--config", team, "--timeout", "1", "Why?")
     assert (ran.returncode, ran.stdout) == (4, b"quick\n")
-    assert b"time is up" in ran.stderr
+    assert b"time limit reached" in ran.stderr
 
 
-def test_a_time_limit_without_any_answer(tmp_path: Path):
-    ran = massmem("--config", write_team(tmp_path, script(latency=60)), "--timeout", "0.5", "--json", "Why?")
+def test_time_limit_without_an_answer(tmp_path: Path):
+    ran = call_massmem("--config", write_team(tmp_path, script(latency=60)), "--timeout", "0.5", "--json", "Why?")
     assert (ran.returncode, json.loads(ran.stdout)["status"]) == (4, "limit")
 
 
-def test_debug_writes_a_private_log(team: str, tmp_path: Path):
-    ran = massmem("--config", team, "--debug", "Why?", cwd=tmp_path)
+def test_debug_log_is_private(team: str, tmp_path: Path):
+    ran = call_massmem("--config", team, "--debug", "Why?", cwd=tmp_path)
     (log,) = (tmp_path / ".massmem" / "massmem_logs").glob("log_*/massmem.log")
     assert str(log) in ran.stderr.decode()
     assert "turn_completed" in log.read_text()
     assert log.stat().st_mode & 0o077 == 0
 
 
-def test_a_dotenv_beside_the_user_is_read(tmp_path: Path):
+def test_dotenv_of_the_working_directory_is_read(tmp_path: Path):
     team = write_team(tmp_path, script("${MASSMEM_TEST_ANSWER}"))
     (tmp_path / ".env").write_text("MASSMEM_TEST_ANSWER=from dotenv\n")
-    assert massmem("--config", team, "Why?", cwd=tmp_path).stdout == b"from dotenv\n"
+    assert call_massmem("--config", team, "Why?", cwd=tmp_path).stdout == b"from dotenv\n"
 
 
-def test_a_question_that_is_a_commands_name(team: str):
-    result = json.loads(massmem("ask", "models", "--config", team, "--json").stdout)
+def test_question_that_is_a_command_name(team: str):
+    result = json.loads(call_massmem("ask", "models", "--config", team, "--json").stdout)
     assert result["question"] == "models"
 
 
-def test_loaded_sessions_are_listed(team: str, asked: str):
-    ran = massmem("--list-sessions")
+def test_session_is_listed(team: str, asked: str):
+    ran = call_massmem("--list-sessions")
     assert f"Session ID: {asked}\n  Status:  completed\n".encode() in ran.stdout
     assert f"  Config:  {team}\n".encode() in ran.stdout
 
 
-# Where the question comes from
+# The source of the question
 
 
 @pytest.mark.parametrize("arguments", [(), ("-",)])
-def test_a_pipe_is_the_question(arguments: tuple[str, ...], team: str):
-    result = json.loads(massmem("--config", team, "--json", *arguments, stdin=b"Why,\nreally?\n").stdout)
+def test_piped_question(arguments: tuple[str, ...], team: str):
+    result = json.loads(call_massmem("--config", team, "--json", *arguments, stdin=b"Why,\nreally?\n").stdout)
     assert result["question"] == "Why,\nreally?"
 
 
-def test_bytes_that_are_no_text_are_replaced(team: str):
-    result = json.loads(massmem("--config", team, "--json", stdin=b"Why \xff\xed\xa0\x80 \x00?").stdout)
+def test_invalid_utf8_is_replaced(team: str):
+    result = json.loads(call_massmem("--config", team, "--json", stdin=b"Why \xff\xed\xa0\x80 \x00?").stdout)
     assert re.fullmatch(r"Why �+ �\?", result["question"])
 
 
-def test_a_lone_surrogate_in_an_argument_is_replaced(team: str):
+def test_lone_surrogate_in_an_argument_is_replaced(team: str):
     ran = subprocess.run(
         [sys.executable, "-m", "massmem", "--config", team, "--json", b"Why \xff?"], capture_output=True, check=False
     )
@@ -169,38 +169,38 @@ def test_a_lone_surrogate_in_an_argument_is_replaced(team: str):
 
 
 @pytest.mark.parametrize("question", ["", "   ", "\n\t"])
-def test_an_empty_question_is_refused(question: str, team: str, capsys: pytest.CaptureFixture[str]):
+def test_empty_question_is_refused(question: str, team: str, capsys: pytest.CaptureFixture[str]):
     assert main(["--config", team, question]) == 2
     out, err = capsys.readouterr()
     assert (out, "the question is empty" in err) == ("", True)
 
 
-@pytest.mark.parametrize("stdin", [None, b"", b" \n"])
-def test_no_question_and_nothing_in_the_pipe(stdin: bytes | None, team: str):
-    ran = massmem("--config", team, stdin=stdin)
+@pytest.mark.parametrize("stdin", [b"", b" \n"])
+def test_no_question_and_an_empty_pipe(stdin: bytes, team: str):
+    ran = call_massmem("--config", team, stdin=stdin)
     assert ran.returncode == 2
     assert b'there is no question\n  ask like this: massmem "your question"' in ran.stderr
 
 
-def test_ten_megabytes_are_refused_with_the_limit(team: str):
+def test_question_of_ten_megabytes_is_refused(team: str):
     began = time.monotonic()
-    ran = massmem("--config", team, stdin=b"x" * 10_000_000)
+    ran = call_massmem("--config", team, stdin=b"x" * 10_000_000)
     assert ran.returncode == 2
-    assert f"more than {MAX_CHARACTERS:,} characters" in ran.stderr.decode()
+    assert f"longer than {MAX_CHARACTERS:,} characters" in ran.stderr.decode()
     assert time.monotonic() - began < 20
 
 
-def test_the_longest_question_is_taken(team: str):
-    result = json.loads(massmem("--config", team, "--json", stdin=("é" * MAX_CHARACTERS).encode()).stdout)
+def test_longest_question_is_answered(team: str):
+    result = json.loads(call_massmem("--config", team, "--json", stdin=("é" * MAX_CHARACTERS).encode()).stdout)
     assert (result["status"], len(result["question"])) == ("completed", MAX_CHARACTERS)
 
 
-# What cannot be
+# Refused
 
 
-def test_an_unknown_session_is_5_and_names_near_ones(team: str, asked: str):
+def test_unknown_session_is_exit_5_and_names_similar_ones(team: str, asked: str):
     near = asked[:-1] + ("0" if asked[-1] != "0" else "1")
-    ran = massmem("--config", team, "--session-id", near, "--json", "Next?")
+    ran = call_massmem("--config", team, "--session-id", near, "--json", "Next?")
     assert ran.returncode == 5
     error = json.loads(ran.stdout)
     assert (error["status"], error["exit_code"]) == ("error", 5)
@@ -210,7 +210,7 @@ def test_an_unknown_session_is_5_and_names_near_ones(team: str, asked: str):
 @pytest.mark.parametrize(
     "bad", ["../../etc/passwd", "a/../b", "a\nb", "a\0b", "x" * 4096, "a․․b", "．．", "", "-x", ".hidden", "\ud800"]
 )
-def test_impossible_session_ids_are_refused_before_anything_is_written(
+def test_invalid_session_id_is_refused_before_anything_is_written(
     bad: str, team: str, home: Path, capsys: pytest.CaptureFixture[str]
 ):
     assert main(["--config", team, f"--session-id={bad}", "Next?"]) == 2
@@ -218,63 +218,61 @@ def test_impossible_session_ids_are_refused_before_anything_is_written(
     assert not (home / ".massmem").exists()
 
 
-def test_a_session_without_unfinished_turn_needs_a_question(team: str, asked: str):
-    ran = massmem("--config", team, "--session-id", asked)
+def test_session_without_unfinished_turn_needs_a_question(team: str, asked: str):
+    ran = call_massmem("--config", team, "--session-id", asked)
     assert ran.returncode == 2
     assert b"has no unfinished turn" in ran.stderr
 
 
-def test_a_missing_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_missing_configuration_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["--config", str(tmp_path / "none.yaml"), "Why?"]) == 2
     assert "none.yaml" in capsys.readouterr().err
 
 
-def test_a_missing_key_names_the_variable_at_once(tmp_path: Path):
+def test_missing_key_names_the_variable(tmp_path: Path):
     path = tmp_path / "openai.yaml"
     path.write_text("agents: [{id: a, backend: {type: openai, model: gpt-5-mini}}]")
     began = time.monotonic()
-    ran = massmem("--config", str(path), "Why?")
+    ran = call_massmem("--config", str(path), "Why?")
     assert time.monotonic() - began < 20  # a second on an idle machine; the bench measures it
     assert ran.returncode == 2
     assert b"OPENAI_API_KEY" in ran.stderr
     assert b"Traceback" not in ran.stderr
 
 
-def test_a_home_that_cannot_be_written(team: str):
-    ran = massmem("--config", team, "Why?", env=os.environ | {"HOME": "/proc"})
+def test_unwritable_home(team: str):
+    ran = call_massmem("--config", team, "Why?", env=os.environ | {"HOME": "/proc"})
     assert (ran.returncode, b"Traceback" in ran.stderr) == (2, False)
     assert b"/proc/.massmem cannot be written" in ran.stderr
 
 
-def test_a_home_that_is_a_file(team: str, home: Path, capsys: pytest.CaptureFixture[str]):
+def test_home_that_is_a_file(team: str, home: Path, capsys: pytest.CaptureFixture[str]):
     (home / ".massmem").write_text("in the way")
     assert main(["--config", team, "Why?"]) == 2
     assert f"{home / '.massmem'} cannot be written" in capsys.readouterr().err
 
 
-# Being stopped
+# Signals
 
 
-def stopped(team: str, signum: signal.Signals, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+def run_and_signal(team: str, signum: signal.Signals, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
     """Run until the first answer is in, then send the signal."""
     process = start("--config", team, "--output", "jsonl", *arguments, "Why?")
     assert process.stdout is not None
-    seen = b""
+    output = b""
     for line in process.stdout:
-        seen += line
+        output += line
         if b'"answer_submitted"' in line:
             break
     process.send_signal(signum)
     out, err = process.communicate(timeout=20)
-    return subprocess.CompletedProcess([], process.returncode, seen + out, err)
+    return subprocess.CompletedProcess([], process.returncode, output + out, err)
 
 
 @pytest.mark.parametrize(("signum", "code", "by"), [(signal.SIGINT, 130, "user"), (signal.SIGTERM, 143, "signal")])
-def test_a_signal_stops_the_turn_and_the_next_run_finishes_it(
-    signum: signal.Signals, code: int, by: str, tmp_path: Path
-):
+def test_signal_stops_the_turn_and_the_next_run_finishes_it(signum: signal.Signals, code: int, by: str, tmp_path: Path):
     team = write_team(tmp_path, script("quick"), script("slow", latency=30))
-    ran = stopped(team, signum)
+    ran = run_and_signal(team, signum)
     assert ran.returncode == code
     last = json.loads(ran.stdout.splitlines()[-1])
     assert (last["type"], last["by"]) == ("turn_interrupted", by)
@@ -285,21 +283,21 @@ def test_a_signal_stops_the_turn_and_the_next_run_finishes_it(
     again = massmem("--session-id", session, "--config", faster, "--json")
     result = json.loads(again.stdout)
     assert (again.returncode, result["status"], result["turn"], result["question"]) == (0, "completed", 1, "Why?")
-    assert result["agents"][0]["answers"] == [], "what was answered is not asked for again"
+    assert result["agents"][0]["answers"] == [], "a submitted answer is not requested again"
 
 
-def test_a_killed_turn_is_finished_before_the_next_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_killed_turn_is_finished_before_the_next_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     team = write_team(tmp_path, script("quick"), script("slow", latency=30))
-    ran = stopped(team, signal.SIGKILL)
+    ran = run_and_signal(team, signal.SIGKILL)
     session = json.loads(ran.stdout.splitlines()[0])["session_id"]
     faster = write_team(tmp_path, script("quick"), script("slow"))
     assert main(["--session-id", session, "--config", faster, "Next?"]) == 0
     out, err = capsys.readouterr()
     assert out.count("\n") == 1
-    assert "the earlier question, 'Why?', is answered:" in err
+    assert "answer to the earlier question 'Why?':" in err
 
 
-def test_a_reader_that_goes_away_stops_the_turn_quietly(tmp_path: Path):
+def test_closed_pipe_stops_the_turn_quietly(tmp_path: Path):
     team = write_team(tmp_path, script("quick"), script("slow", latency=1))
     process = start("--config", team, "--output", "jsonl", "Why?")
     assert process.stdout is not None

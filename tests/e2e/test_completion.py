@@ -11,7 +11,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from massmem.registry import Entry, Registry
+from massmem.session.registry import Entry, Registry
 from tests.support.cli import massmem
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")]

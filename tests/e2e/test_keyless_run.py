@@ -1,4 +1,4 @@
-"""The first run of all: no configuration, no key, no model. One message, at once, and nothing happens."""
+"""The first run: no configuration, no key, no model. One message, at once, and nothing is created."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from massmem.cli.main import main
-from tests.support.cli import COMMAND, massmem, script, write_team
+from tests.support.cli import COMMAND, call_massmem, script, write_team
 
 CPU_SECONDS = 1.0
 
@@ -19,29 +19,29 @@ def no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path / "models"))
 
 
-def test_what_why_and_which_command(home: Path):
-    ran = massmem("hi")
+def test_message_names_the_cause_and_every_way_out(home: Path):
+    ran = call_massmem("hi")
     assert (ran.returncode, ran.stdout) == (2, b"")
-    what, *ways = ran.stderr.decode().splitlines()
-    assert what == (
-        f"massmem: nothing is set up that could answer: there is no {home}/.massmem/config.yaml, no API key in the "
+    message, *steps = ran.stderr.decode().splitlines()
+    assert message == (
+        f"massmem: no model is set up: there is no {home}/.massmem/config.yaml, no API key in the "
         "environment, and no model on this machine"
     )
-    assert [line.split("  ")[2].strip() for line in ways[1:]] == [
+    assert [line.split("  ")[2].strip() for line in steps[1:]] == [
         "massmem init", "export OPENAI_API_KEY=...", "massmem models fetch", "massmem --config @examples/scripted hi"
     ]  # fmt: skip
     assert list(home.iterdir()) == []
 
 
-def test_for_programs():
-    ran = massmem("--json", "hi")
-    said = json.loads(ran.stdout)
-    assert (ran.returncode, said["status"], said["exit_code"]) == (2, "error", 2)
-    assert "massmem init" in said["fix"]
+def test_json_error():
+    ran = call_massmem("--json", "hi")
+    error = json.loads(ran.stdout)
+    assert (ran.returncode, error["status"], error["exit_code"]) == (2, "error", 2)
+    assert "massmem init" in error["fix"]
 
 
-def test_it_takes_less_than_a_second_of_the_processor():
-    """Of one process, whatever else the machine does; and it never waits for a server or for somebody to answer."""
+def test_takes_less_than_a_second_of_processor_time():
+    """Processor time does not depend on the load of the machine."""
     process = subprocess.Popen(
         [*COMMAND, "hi"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -51,20 +51,20 @@ def test_it_takes_less_than_a_second_of_the_processor():
     assert used.ru_utime + used.ru_stime < CPU_SECONDS
 
 
-def test_nothing_heavy_is_loaded_for_it():
+def test_no_heavy_package_is_imported():
     code = "import sys; from massmem.cli.main import main; main(['hi']); print(*sys.modules, file=sys.stderr)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
     loaded = set(ran.stderr.splitlines()[-1].split())
-    assert "massmem.cli.first_run" in loaded
+    assert "massmem.cli.setup" in loaded
     assert loaded & {"sqlalchemy", "openai", "anthropic", "httpx2", "qdrant_edge", "numpy", "rich", "tiktoken"} == set()
 
 
 @pytest.mark.parametrize("command", [["sessions", "list"], ["memory", "list"], ["--list-sessions"], ["paths"]])
-def test_commands_that_need_no_model_work(command: list[str], capsys: pytest.CaptureFixture[str]):
+def test_commands_without_a_model_work(command: list[str], capsys: pytest.CaptureFixture[str]):
     assert main(command) == 0
 
 
-def test_a_key_a_file_or_a_named_team_is_enough_to_go_on(
+def test_key_or_configuration_is_enough(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     team = write_team(tmp_path, script("one"))
@@ -77,4 +77,4 @@ def test_a_key_a_file_or_a_named_team_is_enough_to_go_on(
     (home / ".massmem" / "config.yaml").unlink()
     monkeypatch.setenv("OPENAI_API_KEY", "a key with spaces")
     assert main(["hi"]) == 2
-    assert "nothing is set up" not in capsys.readouterr().err
+    assert "no model is set up" not in capsys.readouterr().err

@@ -1,8 +1,7 @@
-"""Programs written for older interfaces run as they are: Python with requests, JavaScript with axios, curl."""
+"""Clients written for older interfaces run unchanged: Python with requests, JavaScript with axios, curl."""
 
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.support.service import Service, agent, team
+from tests.support.service import Client, Service, make_agent, make_config
 
 SESSION = "user-123-support-chat"
 
@@ -103,20 +102,20 @@ async function getStats() {{
 }}
 
 (async () => {{
-  const found = [await getConversation('{session}'), await listSessions(), await getStats(),
-                 await clearConversation('{session}')];
-  try {{ await getConversation('{session}'); }} catch (e) {{ found.push(e.response.data); }}
-  console.log(JSON.stringify(found));
+  const results = [await getConversation('{session}'), await listSessions(), await getStats(),
+                   await clearConversation('{session}')];
+  try {{ await getConversation('{session}'); }} catch (e) {{ results.push(e.response.data); }}
+  console.log(JSON.stringify(results));
 }})();
 """
 
-# Where axios is not installed (NODE_PATH): no test loads anything from the net.
+# Stands in for axios where that is not installed: no test loads anything from the network.
 AXIOS = """
-// What the client uses of axios, over the fetch of Node: an answer that is no success is thrown.
+// What the client uses of axios, over the fetch of Node: a response that is not a success is thrown.
 const send = (method) => async (url, { headers }) => {
-  const answer = await fetch(url, { method, headers });
-  const response = { status: answer.status, data: await answer.json() };
-  if (!answer.ok) throw Object.assign(new Error(`status ${answer.status}`), { response });
+  const result = await fetch(url, { method, headers });
+  const response = { status: result.status, data: await result.json() };
+  if (!result.ok) throw Object.assign(new Error(`status ${result.status}`), { response });
   return response;
 };
 module.exports = { get: send('GET'), delete: send('DELETE') };
@@ -125,13 +124,14 @@ module.exports = { get: send('GET'), delete: send('DELETE') };
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    started = Service(tmp_path_factory.mktemp("clients"), team(agent("ann", "Hi! How can I help you today?"))).start()
-    yield started
-    started.stop()
+    config = make_config(make_agent("ann", "Hi! How can I help you today?"))
+    service = Service(tmp_path_factory.mktemp("clients"), config).start()
+    yield service
+    service.stop()
 
 
-def check(found: list[dict[str, object]]) -> None:
-    conversation, sessions, stats, cleared, gone = found
+def check_results(results: list[dict[str, object]]) -> None:
+    conversation, sessions, stats, cleared, deleted = results
     data = conversation["data"]
     assert isinstance(data, dict)
     assert conversation["success"] is True
@@ -142,28 +142,29 @@ def check(found: list[dict[str, object]]) -> None:
     ]  # fmt: skip
     assert all(set(m) == {"role", "content", "timestamp"} and m["timestamp"] > 1.7e12 for m in data["messages"])
     assert sessions == {"success": True, "data": [SESSION]}
-    numbers = stats["data"]
-    assert isinstance(numbers, dict)
-    assert {"activeConversations", "totalMessages", "averageMessagesPerConversation", "usingRedis"} <= set(numbers)
-    assert (numbers["activeConversations"], numbers["totalMessages"]) == (1, 2)
+    figures = stats["data"]
+    assert isinstance(figures, dict)
+    assert {"activeConversations", "totalMessages", "averageMessagesPerConversation", "usingRedis"} <= set(figures)
+    assert (figures["activeConversations"], figures["totalMessages"]) == (1, 2)
     assert cleared == {"success": True, "message": f"Conversation {SESSION} cleared"}
-    assert gone == {"success": False, "error": "Session not found"}
+    assert deleted == {"success": False, "error": "Session not found"}
 
 
-def prepared(service: Service, user: str) -> dict[str, str]:
-    client = service.as_(user)
+def ask_first_question(service: Service, user: str) -> dict[str, str]:
+    """Return what the texts of the clients need."""
+    client = service.client(user)
     assert client.chat("Hello!", SESSION).status_code == 200
     return {"url": service.url, "token": client.token, "session": SESSION}
 
 
-def test_python(service: Service, tmp_path: Path) -> None:
+def test_python_client(service: Service, tmp_path: Path) -> None:
     program = tmp_path / "client.py"
-    program.write_text(PYTHON.format(**prepared(service, "python")))
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=True)
-    check(json.loads(done.stdout))
+    program.write_text(PYTHON.format(**ask_first_question(service, "python")))
+    run = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=True)
+    check_results(json.loads(run.stdout))
 
 
-def test_javascript(service: Service, tmp_path: Path) -> None:
+def test_javascript_client(service: Service, tmp_path: Path) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no Node on this machine")
@@ -173,18 +174,18 @@ def test_javascript(service: Service, tmp_path: Path) -> None:
         (tmp_path / "axios" / "index.js").write_text(AXIOS)
         environment = os.environ | {"NODE_PATH": str(tmp_path)}
     program = tmp_path / "client.js"
-    program.write_text(JAVASCRIPT.format(**prepared(service, "javascript")))
-    done = subprocess.run([node, program], capture_output=True, text=True, timeout=60, check=True, env=environment)
-    check(json.loads(done.stdout))
+    program.write_text(JAVASCRIPT.format(**ask_first_question(service, "javascript")))
+    run = subprocess.run([node, program], capture_output=True, text=True, timeout=60, check=True, env=environment)
+    check_results(json.loads(run.stdout))
 
 
-def test_curl(service: Service) -> None:
+def test_curl_client(service: Service) -> None:
     if shutil.which("curl") is None:
         pytest.skip("there is no curl on this machine")
-    values = prepared(service, "curl")
+    values = ask_first_question(service, "curl")
     head = f'curl -s -H "Authorization: Bearer {values["token"]}"'
     base = f"{service.url}/api/ai-memory"
-    found: list[dict[str, object]] = []
+    results: list[dict[str, object]] = []
     for command in (
         f"{head} \\\n  {base}/conversations/{SESSION}",
         f"{head} \\\n  {base}/conversations",
@@ -192,16 +193,16 @@ def test_curl(service: Service) -> None:
         f'curl -s -X DELETE \\\n  -H "Authorization: Bearer {values["token"]}" \\\n  {base}/conversations/{SESSION}',
         f"{head} \\\n  {base}/conversations/{SESSION}",
     ):
-        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=True)
-        found.append(json.loads(done.stdout))
-    check(found)
+        run = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=True)
+        results.append(json.loads(run.stdout))
+    check_results(results)
 
 
-def test_chat_and_history(service: Service) -> None:
-    headers = {"Authorization": f"Bearer {service.as_('chat').token}"}
+def test_shapes_of_chat_and_history(service: Service) -> None:
+    headers = {"Authorization": f"Bearer {service.client('chat').token}"}
     body = {"message": "How long does it take?", "session_id": "session-123", "user_id": "user-456"}
-    answer = requests.post(f"{service.url}/api/v1/chat", json=body, headers=headers, timeout=60)
-    assert answer.status_code == 200
+    response = requests.post(f"{service.url}/api/v1/chat", json=body, headers=headers, timeout=60)
+    assert response.status_code == 200
     history = requests.get(
         f"{service.url}/api/v1/chat/history/session-123?limit=50", headers=headers, timeout=60
     ).json()
@@ -213,16 +214,15 @@ def test_chat_and_history(service: Service) -> None:
     assert {"role", "content", "timestamp"} <= set(assistant)
 
 
-def test_conversations(service: Service) -> None:
-    """An id as browsers draw it."""
-    headers = {"Authorization": f"Bearer {service.as_('browser').token}"}
+def test_shapes_of_conversations_with_an_id_drawn_by_a_browser(service: Service) -> None:
+    headers = {"Authorization": f"Bearer {service.client('browser').token}"}
     session_id = "session_1705750200123_k7m9p3x2q"
     body = {"query": "How do I validate webhook signatures?", "session_id": session_id}
     response = requests.post(f"{service.url}/api/multi-agent/query", json=body, headers=headers, timeout=60).json()
     assert (response["content"], response.get("agent_name")) == ("Hi! How can I help you today?", "ann")
-    found = requests.get(f"{service.url}/api/conversation/{session_id}", headers=headers, timeout=60).json()
-    assert set(found) == {"success", "session_id", "messages", "agents_used", "created_at", "message_count"}
-    assert [set(m) for m in found["messages"]] == [
+    conversation = requests.get(f"{service.url}/api/conversation/{session_id}", headers=headers, timeout=60).json()
+    assert set(conversation) == {"success", "session_id", "messages", "agents_used", "created_at", "message_count"}
+    assert [set(m) for m in conversation["messages"]] == [
         {"role", "content", "timestamp"}, {"role", "content", "timestamp", "agent", "citations"},
     ]  # fmt: skip
     page = requests.get(f"{service.url}/api/conversations?limit=50&offset=0", headers=headers, timeout=60).json()
@@ -233,12 +233,10 @@ def test_conversations(service: Service) -> None:
     assert page["sessions"][0]["query"] == "How do I validate webhook signatures?"
 
 
-def test_tokens_come_from_the_command_line(service: Service) -> None:
-    command = [sys.executable, "-m", "massmem", "token", "create", "--sub", "alice", "--ttl", "1h", "--config"]
-    environment = os.environ | {"HOME": str(service.home)}
-    made = subprocess.run(
-        [*command, str(service.file)], capture_output=True, text=True, timeout=60, check=True, env=environment
-    ).stdout.strip()
-    shell = f"curl -s -H {shlex.quote(f'Authorization: Bearer {made}')} {service.url}/api/ai-memory/conversations"
-    done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, timeout=60, check=True)
-    assert json.loads(done.stdout) == {"success": True, "data": []}
+def test_token_of_the_command_line_is_accepted(service: Service) -> None:
+    command = [sys.executable, "-m", "massmem", "token", "create", "--sub", "alice", "--ttl", "1h"]
+    run = subprocess.run(
+        [*command, "--config", str(service.config_file)],
+        capture_output=True, text=True, timeout=60, check=True, env=os.environ | {"HOME": str(service.home)},
+    )  # fmt: skip
+    assert Client(service.url, run.stdout.strip()).list_sessions() == []

@@ -1,4 +1,4 @@
-"""The service keeps to its own description, whatever it is sent: schemathesis, with every request on a real process."""
+"""The service keeps to its OpenAPI description, whatever it is sent: schemathesis against a real process."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.service import Service, agent, team
+from tests.support.service import Service, make_agent, make_config
 
 pytestmark = pytest.mark.slow
 
@@ -21,18 +21,18 @@ CHECKS = (
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     limits = {"requests": 10_000_000, "turns_per_user": 100}
-    config = team(agent("ann", "So it is."), server={"limits": limits}, memory={"enabled": False})
-    started = Service(tmp_path_factory.mktemp("schema"), config).start()
-    yield started
-    assert started.stop() == 0
-    assert [line for line in started.lines() if line["level"] == "error"] == []
+    config = make_config(make_agent("ann", "So it is."), server={"limits": limits}, memory={"enabled": False})
+    service = Service(tmp_path_factory.mktemp("schema"), config).start()
+    yield service
+    assert service.stop() == 0
+    assert [line for line in service.read_log() if line["level"] == "error"] == []
 
 
 @pytest.mark.parametrize("examples", [3, pytest.param(650, marks=pytest.mark.full)])
 @pytest.mark.parametrize("token", ["with", "without"])
-def test_every_answer_is_as_described(service: Service, tmp_path: Path, token: str, examples: int) -> None:
+def test_every_response_is_as_described(service: Service, tmp_path: Path, token: str, examples: int) -> None:
     document = tmp_path / "openapi.json"
-    client = service.as_("fuzz", "admin")
+    client = service.client("fuzz", "admin")
     document.write_text(client.get("/openapi.json").text)
     command = [
         str(Path(sys.executable).with_name("schemathesis")), "run", str(document), "--url", service.url,
@@ -41,13 +41,13 @@ def test_every_answer_is_as_described(service: Service, tmp_path: Path, token: s
     ]  # fmt: skip
     if token == "with":
         command += ["--header", f"Authorization: Bearer {client.token}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3_000, check=False, cwd=tmp_path)
-    print(done.stdout[-3_000:])
-    assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-2_000:]
-    sent = re.search(r"(\d+) generated, (\d+) passed", done.stdout)
-    links = re.search(r"API Links: +(\d+) covered", done.stdout)
-    assert sent is not None, done.stdout[-2_000:]
-    assert sent[1] == sent[2]
-    assert int(sent[1]) >= 8 * examples  # some routes take nothing that could be varied
-    print(f"{token} token: {sent[0]}, {'' if links is None else links[0]}")
+    run = subprocess.run(command, capture_output=True, text=True, timeout=3_000, check=False, cwd=tmp_path)
+    print(run.stdout[-3_000:])
+    assert run.returncode == 0, run.stdout[-6_000:] + run.stderr[-2_000:]
+    cases = re.search(r"(\d+) generated, (\d+) passed", run.stdout)
+    links = re.search(r"API Links: +(\d+) covered", run.stdout)
+    assert cases is not None, run.stdout[-2_000:]
+    assert cases[1] == cases[2]
+    assert int(cases[1]) >= 8 * examples  # some routes take nothing that could be varied
+    print(f"{token} token: {cases[0]}, {'' if links is None else links[0]}")
     assert token == "without" or (links is not None and int(links[1]) >= 3)

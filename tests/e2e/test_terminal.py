@@ -62,7 +62,7 @@ def test_the_live_view_comes_and_goes_and_the_answer_stays(team: str):
 def test_a_frame_is_never_taller_than_the_terminal(tmp_path: Path):
     team = write_team(tmp_path, *(script(f"answer {i}", 0.4) for i in range(20)))
     child = terminal("--config", team, "Why?", width=60, height=8)
-    child.expect("more: ")
+    child.expect("more agents: ")
     text, code = ending(child)
     assert code == 0
     ups = [int(rows) for rows in re.findall(r"\x1b\[(\d+)A", text)]

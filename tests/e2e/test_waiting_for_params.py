@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from massmem.cli.main import main
-from massmem.events import EVENT, Event, ParamRequested
+from massmem.core.events import EVENT, Event, ParamRequested
 from tests.support.cli import massmem, script, start, write_team
 
 pytestmark = pytest.mark.slow
@@ -93,7 +93,7 @@ def test_the_prompt_is_on_stdout_and_the_reply_goes_on_with_the_turn(
     assert state(home) == ({}, "order_id")
     code, out, err = run("--session-id", session.group(), "--config", config, f"It's {SECRET}.")
     assert (code, out) == (0, f"Order {SECRET} is on its way.\n")
-    assert "order_id is given" in err and "round 1, answers: a\n" in err
+    assert "order_id received" in err and "round 1, answers: a\n" in err
     assert state(home) == ({"order_id": SECRET}, None)
     answers = [e.agent_id for e in logged(home) if e.type == "answer_submitted"]  # pyright: ignore[reportAttributeAccessIssue]
     assert answers == ["b", "a"], "b's answer is not asked for again"
@@ -136,7 +136,7 @@ def test_it_is_asked_again_and_then_given_up(tmp_path: Path, home: Path, run: Ca
     assert "For example: O-12345." in prompts[1]
     code, out, err = run("--session-id", session, "--config", config, "I don't know.")
     assert (code, out) == (0, "I cannot tell without it.\n")
-    assert "order_id is not given; the agents go on without it" in err
+    assert "order_id not received; the agents go on without it" in err
     assert state(home) == ({}, None)
 
 
@@ -147,7 +147,7 @@ def test_the_user_may_give_the_question_up(word: str, tmp_path: Path, home: Path
     assert run("--session-id", session, "--config", config, "12345")[:2] == (6, "What is your order number?\n")
     code, out, err = run("--session-id", session, "--config", config, word)
     assert (code, out) == (0, "")
-    assert "is given up" in err
+    assert "Cancelled." in err
     assert state(home) == ({"zip": "12345"} if word == "cancel" else {}, None)
     ran = massmem("--session-id", session, "--config", config)
     assert (ran.returncode, b"no unfinished turn" in ran.stderr) == (2, True)
@@ -160,7 +160,7 @@ def test_another_question_gives_the_first_one_up(tmp_path: Path, home: Path, run
     code, out, err = run("--session-id", session, "--config", config, "--json", "What is the weather like?")
     found = json.loads(out)
     assert (code, found["turn"], found["question"]) == (6, 2, "What is the weather like?")
-    assert "the earlier question is given up: you asked something else" in err
+    assert "has no answer. Replaced by your new question." in err
     questions = [e.question for e in logged(home) if e.type == "turn_started"]  # pyright: ignore[reportAttributeAccessIssue]
     assert questions == ["Where is my order?", "What is the weather like?"]
     assert [e for e in logged(home) if e.type == "user_replied"] == []
@@ -171,7 +171,7 @@ def test_after_its_time_the_message_is_a_question(tmp_path: Path, run: Callable[
     session = waiting_session(run, config)
     code, out, err = run("--session-id", session, "--config", config, "--json", SECRET)
     assert (code, json.loads(out)["turn"]) == (6, 2)
-    assert "nobody replied in time" in err
+    assert "no reply in time" in err
     assert massmem("--session-id", session, "--config", config).returncode == 4
 
 

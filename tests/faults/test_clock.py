@@ -3,7 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 
-from massmem.events import now
+from massmem.core.events import now
 from massmem.store import open_store
 from tests.contract.test_session_store import done, session
 from tests.support.sample_turn import begin
@@ -24,10 +24,10 @@ async def test_the_turn_counter_orders_and_not_the_clock(new_place: NewPlace, tm
             sent.append(text)
     await store.close()
     store = await open_store(url, tmp_path)
-    said = [m.content for m in reversed(await store.conversation("session_a", None, 100))]
-    logged = [m.content for m in await store.messages("session_a")]
-    turns = [t.turn for t in await store.turns("session_a")]
-    last = await store.last_turn("session_a")
+    said = [m.content for m in reversed(await store.read_conversation("session_a", None, 100))]
+    logged = [m.content for m in await store.read_messages("session_a")]
+    turns = [t.turn for t in await store.list_turns("session_a")]
+    last = await store.get_last_turn("session_a")
     await store.close()
     lost = len(set(sent) - set(said))
     ghosts = len(said) - len(set(said) & set(sent))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.events import EVENT, ContextCompressed, Event, TurnCompleted, TurnStarted
+from massmem.core.events import EVENT, ContextCompressed, Event, TurnCompleted, TurnStarted
 from massmem.store import open_store
 from scripts.benches.refusing import Refusing
 from tests.contract.test_session_store import done, session

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from massmem.errors import InputError, StoreDamagedError
+from massmem.core.errors import InputError, StoreDamagedError
 from massmem.store import open_store
-from massmem.store.recovery import recover
+from massmem.store.recover import recover
 from tests.contract.test_session_store import done, session
 from tests.support.cli import massmem
 from tests.support.sample_turn import answer, begin

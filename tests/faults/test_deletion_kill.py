@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from massmem.cli.main import main
-from massmem.memory.memories import Selection
-from massmem.records import SessionFilter
-from massmem.session.deletion import begun
+from massmem.core.records import SessionFilter
+from massmem.memory.persistent import Selection
+from massmem.session.delete import list_begun_deletions
 from massmem.store import open_store
 from tests.contract.test_session_store import done, everything, session
 from tests.support.cli import massmem
@@ -104,7 +104,7 @@ async def _state(user: Path) -> str:
         if len(await everything(store, KEPT)) != 6:
             return "lost"
         if record is None:
-            return "lie" if messages else "traces" if begun(user) else "gone"
+            return "lie" if messages else "traces" if list_begun_deletions(user) else "gone"
         if record.status == "deleting":
             listed = await store.find_sessions(SessionFilter(status="deleting"))
             return "marked" if [each.session.session_id for each in listed] == [LOST] else "lie"

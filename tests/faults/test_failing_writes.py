@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.events import EVENT, Event, TurnCompleted, TurnStarted
+from massmem.core.events import EVENT, Event, TurnCompleted, TurnStarted
 from tests.support.cli import COMMAND, massmem, script, write_team
 from tests.support.small_disk import mounted
 from tests.support.verdict import check

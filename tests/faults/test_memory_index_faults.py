@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from massmem.errors import MemoryUnavailable
+from massmem.core.errors import MemoryUnavailable
 from massmem.memory.index.embedded import EmbeddedIndex
 from massmem.memory.index.shard import ROOM
-from massmem.memory.memories import Selection
+from massmem.memory.persistent import Selection
 from tests.support.index_writer import AT_ONCE, DIMS, crowded, found_in, store_points, use
 from tests.support.small_disk import mounted
 from tests.support.store_writer import finish, judged, kill_at_work, noted, start

@@ -141,14 +141,14 @@ async def filled(url: str, home: Path) -> None:
         for turn in range(2, 2 + number % 7):
             batch = [begin("ann", question=f"Question {turn}"), answer(1, "ann", f"An answer {turn}"), done(5)]
             await store.append(name, turn, batch)
-    await store.finish_recordings(await store.due_recordings("episode", 100))
+    await store.finish_recordings(await store.list_due_recordings("episode", 100))
     await store.close()
 
 
 async def whole(url: str, home: Path) -> dict[str, tuple[object, ...]]:
     store = await open_store(url, home)
     found = {
-        s.session_id: (s, await store.messages(s.session_id), await store.export_log(s.session_id))
+        s.session_id: (s, await store.read_messages(s.session_id), await store.export_log(s.session_id))
         for s in await store.list_sessions()
     }
     await store.close()

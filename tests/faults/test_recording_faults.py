@@ -11,15 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from massmem.errors import MemoryUnavailable, SessionExistsError
+from massmem.core.errors import MemoryUnavailable, SessionExistsError
+from massmem.core.records import SessionRecord, is_worth_recording
 from massmem.memory.index.embedded import EmbeddedIndex
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.memories import Selection
-from massmem.memory.recording.recorded import worth_recording
-from massmem.memory.recording.worker import Recorder
-from massmem.records import SessionRecord
+from massmem.memory.persistent import Selection
+from massmem.recording.worker import Recorder
 from massmem.store import open_store
-from massmem.store.base import SessionStore
+from massmem.store.ports import SessionStore
 from tests.support.sample_turn import answer, begin
 from tests.support.store_writer import Notes, finish, judged, noted, start
 from tests.support.verdict import check
@@ -68,14 +67,14 @@ async def checked(database: Path, acknowledged: list[str], in_flight: int) -> No
     """The next run records what is left; then every message has one memory, in its place, and nothing else has."""
     store = await open_store(f"sqlite:///{database}", database.parent)
     memory = await asyncio.to_thread(open_memory, database.parent)
-    before = (await store.recording_counts()).pending
+    before = (await store.count_recordings()).pending
     counts = await Recorder(store, memory).drain()
     assert counts.unavailable == ""
     found = await memory.list(Selection(), 1_000_000)
     said = await messages(store)
     counts = judged(acknowledged, [f"{m.session_id}:{m.text}" for m in found], in_flight + len(SESSIONS))
     counts["ghost"] += sum(n - 1 for n in Counter(m.message_ids for m in found).values())
-    queue = await store.recording_counts()
+    queue = await store.count_recordings()
     counts["lie"] = queue.pending + queue.failed + len({m.message_ids for m in found} ^ said)
     what = f"record, {in_flight} kills, {len(acknowledged)} acknowledged"
     check(f"{what}, {before} recorded by the next run, {len(found)} memories", counts)
@@ -88,8 +87,8 @@ SESSIONS = ("s0", "s1", "s2")
 
 
 async def messages(store: SessionStore) -> set[tuple[str, ...]]:
-    said = [m for s in await store.list_sessions() for m in await store.messages(s.session_id, limit=1_000_000)]
-    return {(m.id,) for m in said if worth_recording(m.content)}
+    said = [m for s in await store.list_sessions() for m in await store.read_messages(s.session_id, limit=1_000_000)]
+    return {(m.id,) for m in said if is_worth_recording(m.content)}
 
 
 async def killed(database: Path, notes: Path, kills: int) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from massmem.errors import HomeError, StoreError
-from massmem.registry import Entry, Registry, RegistryDamaged
+from massmem.core.errors import HomeError, StoreError
+from massmem.session.registry import Entry, Registry, RegistryDamaged
 from tests.support.small_disk import mounted
 from tests.support.store_writer import finish, judged, kill_at_work, noted, register, start
 from tests.support.verdict import check

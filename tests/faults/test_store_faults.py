@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.errors import HomeError, StoreError
+from massmem.core.errors import HomeError, StoreError
 from massmem.store import open_store
 from massmem.store.schema import REVISIONS
 from tests.contract.test_session_store import session

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.events import EVENT, Event, ToolCalled, ToolReturned, TurnCompleted
+from massmem.core.events import EVENT, Event, ToolCalled, ToolReturned, TurnCompleted
 from tests.faults.test_waiting_kill import logged
 from tests.support.cli import massmem, start
 from tests.support.tools import calls, running, server, team_data

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.events import EVENT, AnswerSubmitted, BallotCast, Event, TurnCompleted
+from massmem.core.events import EVENT, AnswerSubmitted, BallotCast, Event, TurnCompleted
 from tests.support.council_server import CouncilServer, council_server
 from tests.support.verdict import check
 
@@ -78,7 +78,7 @@ def one_kill(folder: Path, council: CouncilServer, lines: int) -> Counter[str]:
     counts["lie"] = sum(EVENT.validate_json(line) not in before for line in whole_lines)
     if not before:
         return counts
-    council.asked.clear()
+    council.requests.clear()
     session_id = json.loads(before[0].model_dump_json())["session_id"]
     finished = any(isinstance(e, TurnCompleted) for e in before)
     result = subprocess.run(
@@ -91,7 +91,7 @@ def one_kill(folder: Path, council: CouncilServer, lines: int) -> Counter[str]:
     counts["leak"] = sum(other != session_id for other in sessions(home))
     if not finished:
         wanted = {(a, step) for a, step, _ in done(before)}
-        asked = [(a.agent, a.step) for a in council.asked]
+        asked = [(a.agent, a.step) for a in council.requests]
         counts["asked again"] = sum(step in wanted for step in asked)
         counts["ghost"] = len([e for e in after if isinstance(e, TurnCompleted)]) - 1
         counts["resumed"] = 1

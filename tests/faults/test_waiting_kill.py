@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from massmem.events import EVENT, AnswerSubmitted, BallotCast, Event, ParamProvided, ParamRequested, TurnCompleted
-from massmem.waiting import waiting_of
+from massmem.core.events import EVENT, AnswerSubmitted, BallotCast, Event, ParamProvided, ParamRequested, TurnCompleted
+from massmem.core.waiting import read_waiting
 from tests.support.cli import massmem, start, write_team
 from tests.support.verdict import check
 
@@ -68,7 +68,7 @@ def check_state(home: Path, counts: Counter[str]) -> None:
     params, waiting_for = saved(home) if events else ({}, None)
     given = any(isinstance(event, ParamProvided) for event in events)
     waits = waiting_for is not None
-    counts["wrong state"] += int((params == {"order_id": SECRET}) != given or (waits and not waiting_of(events).open))
+    counts["wrong state"] += int((params == {"order_id": SECRET}) != given or (waits and not read_waiting(events).open))
 
 
 def one(home: Path, config: str) -> Counter[str]:
@@ -86,7 +86,7 @@ def one(home: Path, config: str) -> Counter[str]:
     counts["lost"] += sum(event not in middle for event in before)
     done = any(isinstance(event, TurnCompleted) for event in middle)
     while not done:
-        waits = waiting_of(logged(home)).open
+        waits = read_waiting(logged(home)).open
         ran = massmem("--config", config, "--session-id", session, *([SECRET] if waits else []))
         counts["unanswered"] += int(ran.returncode not in (0, 6))
         done = ran.returncode != 6

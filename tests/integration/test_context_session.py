@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from massmem.config.models import TeamConfig
-from massmem.errors import InputError, MissingModelError
-from massmem.events import ContextCompressed, Event, TurnCompleted
+from massmem.core.errors import InputError, MissingModelError
+from massmem.core.events import ContextCompressed, Event, TurnCompleted
+from massmem.providers.weights import require_weights
 from massmem.session.session import Session
-from massmem.weights import require
 from scripts.benches.refusing import Refusing
 from tests.support.sessions import collect
 from tests.support.turns import only
@@ -134,7 +134,7 @@ async def test_a_question_larger_than_the_window_says_so(tmp_path: Path):
 @pytest.mark.full
 async def test_thirty_turns_with_the_embedded_model_in_a_small_window(tmp_path: Path):
     try:
-        require("")
+        require_weights("")
     except MissingModelError as e:
         pytest.skip(f"{e.message}; {e.hint}")
     backend = {"type": "local", "context_window": 1_024, "max_tokens": 60, "temperature": 0}

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from massmem.weights import DEFAULT, models_folder, state
+from massmem.providers.weights import DEFAULT, models_folder, read_state
 from tests.support.cli import massmem
 from tests.support.loopback import skip_beside_model_servers
 
@@ -34,7 +34,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     """The embedded model behind llama.cpp's own HTTP server, at a free port; massmem has no model of its own here."""
     pytest.importorskip("xllamacpp")
     path = models_folder() / DEFAULT.file
-    if state(path, DEFAULT.sha256) != "verified":
+    if read_state(path, DEFAULT.sha256) != "verified":
         pytest.skip(f"{path} is not there")
     skip_beside_model_servers()
     process = subprocess.Popen(

@@ -8,11 +8,15 @@ import pytest
 import pytest_asyncio
 
 from massmem.config.models import BackendConfig
-from massmem.errors import ContextOverflow, MissingModelError
-from massmem.messages import ChatMessage, ChatRequest
-from massmem.providers.local import LocalProvider, LocalRuntimes
-from massmem.replies import FinishChunk, TextChunk
-from massmem.weights import require
+from massmem.core.errors import ContextOverflow, MissingModelError
+from massmem.core.messages import (
+    ChatMessage,
+    ChatRequest,
+    FinishChunk,
+    TextChunk,
+)
+from massmem.providers.local import LocalFactory, LocalProvider
+from massmem.providers.weights import require_weights
 from tests.support.replies import ask
 
 pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
@@ -32,10 +36,10 @@ SCHEMA = {
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def provider() -> AsyncIterator[LocalProvider]:
     try:
-        require("")
+        require_weights("")
     except MissingModelError as e:
         pytest.skip(f"{e.message}; {e.hint}")
-    runtimes = LocalRuntimes()
+    runtimes = LocalFactory()
     yield runtimes.open(BackendConfig(type="local", temperature=0))
     await runtimes.close()
 

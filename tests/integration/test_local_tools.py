@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from massmem.config.models import TeamConfig
-from massmem.errors import MissingModelError
-from massmem.events import ToolCalled, ToolReturned, TurnCompleted
-from massmem.weights import require
+from massmem.core.errors import MissingModelError
+from massmem.core.events import ToolCalled, ToolReturned, TurnCompleted
+from massmem.providers.weights import require_weights
 from tests.support.sessions import ask
 from tests.support.tools import server
 from tests.support.turns import check_order, only
@@ -35,7 +35,7 @@ def team(tools: dict[str, Any]) -> TeamConfig:
 @pytest.fixture(autouse=True)
 def weights() -> None:
     try:
-        require("")
+        require_weights("")
     except MissingModelError as e:
         pytest.skip(f"{e.message}; {e.hint}")
 

@@ -13,7 +13,7 @@ import pytest
 from massmem.cli.main import main
 from massmem.config.models import MemoryConfig
 from massmem.memory import open_memory
-from massmem.memory.memories import Fact
+from massmem.memory.persistent import Fact
 from massmem.store import open_store
 from tests.contract.test_session_store import everything, session
 from tests.support.extraction_stub import extraction_server
@@ -100,7 +100,7 @@ def test_search_shows_what_the_agent_may_see(memory: Command) -> None:
     assert len(texts) <= 2
     assert all("Rayleigh" in text for text in texts)
     out, err = memory("search", "quasar")
-    assert (out, err) == ("", "massmem: nothing is remembered that matches\n")
+    assert (out, err) == ("", "massmem: no memory matches\n")
 
 
 def test_list_by_session_agent_and_turn(memory: Command) -> None:
@@ -149,9 +149,7 @@ def test_show_says_where_a_fact_came_from(fact: str, memory: Command) -> None:
 
 def test_forget_one_fact_for_good(fact: str, memory: Command, home: Path) -> None:
     (point,) = memory.ids("--facts").values()
-    assert memory("forget", point, "--yes")[1] == (
-        "massmem: forgotten: 1; the log of the session still holds what was said\n"
-    )
+    assert memory("forget", point, "--yes")[1] == ("massmem: forgotten: 1; the log of the session keeps its messages\n")
     assert memory.ids("--facts") == {}
     assert len(memory.ids()) == SAID
     assert holds(home / ".massmem" / "memory", fact) == []
@@ -291,7 +289,7 @@ def test_what_is_kept_can_be_looked_at_and_forgotten_when_nothing_is_kept_any_mo
 
 
 def test_nothing_is_forgotten_by_mistake(memory: Command) -> None:
-    assert "nothing was named" in memory("forget", "--yes", code=2)[1]
+    assert "no memory was named" in memory("forget", "--yes", code=2)[1]
     assert "add --yes" in memory("forget", "--agent", "ann", code=2)[1]
     assert "cannot be a session id" in memory("forget", "--session-id", "../x", "--yes", code=2)[1]
     assert len(memory.ids()) == SAID
@@ -301,7 +299,7 @@ def test_nothing_is_forgotten_by_mistake(memory: Command) -> None:
 def test_on_a_terminal_it_asks(memory: Command, reply: str, left: int) -> None:
     line = ["-m", "massmem", "memory", "forget", "--agent", "user", "--config", "team.yaml"]
     child = pexpect.spawn(sys.executable, line, encoding="utf-8", timeout=20)
-    child.expect_exact("Memories to be forgotten for good: 1. Go on? [y/N]: ")
+    child.expect_exact("Memories to forget for good: 1. Continue? [y/N]: ")
     child.sendline(reply)
     child.expect(pexpect.EOF)
     child.close()

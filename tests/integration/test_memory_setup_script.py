@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.memory.memories import Selection
+from massmem.memory.persistent import Selection
 from tests.support.memories import indexed
 
 pytestmark = pytest.mark.slow

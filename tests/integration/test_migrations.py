@@ -1,29 +1,33 @@
 """Migrations: the same schema as schema.py, safe among processes, under a kill, and before a newer file."""
 
+import json
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from pydantic import BaseModel
 
-from massmem.errors import StoreDamagedError, StoreError, StoreVersionError
-from massmem.events import Event
-from massmem.home import make_file
-from massmem.store import migrate, open_store, postgres_server, sqlite_file
-from massmem.store.changes import Insert, SetTurn
-from massmem.store.postgres_server import address
-from massmem.store.projection import numbers_taken, project
+from massmem.config.home import make_file
+from massmem.core.errors import StoreDamagedError, StoreError, StoreVersionError
+from massmem.core.events import Event
+from massmem.store import migrations, open_store, sqlite_file
+from massmem.store.ports import SessionStore
+from massmem.store.postgres import migrate_database, parse_url
+from massmem.store.projection import InsertRow, UpdateTurn, count_seqs, project
 from massmem.store.schema import REVISIONS, message_search, metadata
-from tests.contract.test_session_store import session
+from tests.contract.test_session_store import KINDS, session
 from tests.support.postgres_server import PostgresServer
 from tests.support.sample_turn import answer, begin, event, whole_turn
 from tests.support.store_writer import start
@@ -63,7 +67,7 @@ async def filled(database: Path) -> Path:
 
 def later_release(tmp_path: Path, then: str = "") -> Path:
     scripts = tmp_path / "scripts 100%"
-    shutil.copytree(migrate.SCRIPTS, scripts)
+    shutil.copytree(migrations.SCRIPTS, scripts)
     (scripts / "versions" / "9999_later.py").write_text(LATER.format(then=then))
     return scripts
 
@@ -97,7 +101,7 @@ async def test_the_migrations_make_the_schema(filled: Path, tmp_path: Path) -> N
 
 
 def test_the_program_knows_exactly_the_released_revisions() -> None:
-    scripts = ScriptDirectory(str(migrate.SCRIPTS))
+    scripts = ScriptDirectory(str(migrations.SCRIPTS))
     assert [script.revision for script in reversed(list(scripts.walk_revisions()))] == list(REVISIONS)
     assert scripts.get_heads() == [REVISIONS[-1]]
 
@@ -141,8 +145,8 @@ def test_alembic_is_not_loaded_when_there_is_nothing_to_do(home: Path) -> None:
 
 
 async def test_an_upgrade_keeps_the_data_and_removes_its_backup(filled: Path, tmp_path: Path) -> None:
-    sqlite_file.upgrade(filled, later_release(tmp_path), "later")
-    assert sqlite_file.revision(filled) == "later"
+    sqlite_file.migrate_file(filled, later_release(tmp_path), "later")
+    assert sqlite_file.read_revision(filled) == "later"
     assert backups(filled) == []
     with closing(sqlite3.connect(filled)) as connection:
         assert connection.execute("SELECT session_id, message_count, pinned FROM chat_sessions").fetchall() == [
@@ -152,7 +156,7 @@ async def test_an_upgrade_keeps_the_data_and_removes_its_backup(filled: Path, tm
 
 def first_release(tmp_path: Path) -> Path:
     scripts = tmp_path / "first"
-    shutil.copytree(migrate.SCRIPTS, scripts)
+    shutil.copytree(migrations.SCRIPTS, scripts)
     for later in sorted((scripts / "versions").glob("*.py"))[1:]:
         later.unlink()
     return scripts
@@ -163,7 +167,7 @@ def old(database: Path, tmp_path: Path) -> Path:
     """A database of the first release: a turn that is done, one that its user stopped, and one under way."""
     database.parent.mkdir()
     make_file(database)
-    sqlite_file.upgrade(database, first_release(tmp_path), "0001")
+    sqlite_file.migrate_file(database, first_release(tmp_path), "0001")
     engine = sa.create_engine(f"sqlite:///{database}")
     tables = sa.MetaData()
     tables.reflect(engine, only=["chat_sessions", "chat_messages", "turns", "answers", "ballots"])
@@ -173,12 +177,12 @@ def old(database: Path, tmp_path: Path) -> Path:
         connection.execute(tables.tables["chat_sessions"].insert(), row)
         for turn, events in enumerate((whole_turn(), stopped_turn(), [begin("ann", question="Still running?")]), 1):
             for happened in events:
-                seq += numbers_taken(happened)
+                seq += count_seqs(happened)
                 for operation in project("session_a", turn, seq, happened):
                     match operation:
-                        case Insert(table, values) if table != "recordings":
+                        case InsertRow(table, values) if table != "recordings":
                             connection.execute(tables.tables[table].insert(), values)
-                        case SetTurn(values):
+                        case UpdateTurn(values):
                             of_turn = tables.tables["turns"].c.turn == turn
                             connection.execute(tables.tables["turns"].update().where(of_turn).values(values))
                         case _:
@@ -197,46 +201,106 @@ def stopped_turn() -> list[Event]:
 
 async def test_a_database_of_the_first_release_gets_its_queue(old: Path, tmp_path: Path) -> None:
     migrated = await open_store(f"sqlite:///{old}", old.parent)
-    assert sqlite_file.revision(old) == NOW
+    assert sqlite_file.read_revision(old) == NOW
     assert backups(old) == []
-    episodes = await migrated.due_recordings("episode", 100)
-    complete = await migrated.due_recordings("complete", 100)
-    counts = await migrated.recording_counts()
+    episodes = await migrated.list_due_recordings("episode", 100)
+    complete = await migrated.list_due_recordings("complete", 100)
+    counts = await migrated.count_recordings()
     await migrated.close()
     fresh = await open_store(f"sqlite:///{tmp_path / 'fresh.db'}", tmp_path)
     await fresh.create_session(session())
     for turn, events in enumerate((whole_turn(), stopped_turn(), [begin("ann", question="Still running?")]), 1):
         await fresh.append("session_a", turn, events)
-    assert [e.message_id for e in episodes] == [e.message_id for e in await fresh.due_recordings("episode", 100)]
+    assert [e.message_id for e in episodes] == [e.message_id for e in await fresh.list_due_recordings("episode", 100)]
     assert sorted(e.position or 0 for e in episodes) == list(range(len(episodes)))
     assert [(c.turn, c.agent_id) for c in complete] == [(1, "ann")]
     # Facts of what was said before are not extracted unasked, and are known for when they are asked for.
-    extracts = await fresh.due_recordings("extract", 100)
+    extracts = await fresh.list_due_recordings("extract", 100)
     assert counts.done == len(extracts) == 3
     await fresh.close()
+
+
+STORED = Path(__file__).with_name("stores")
+"""Databases that earlier releases wrote, each with what that release read from it.
+
+They hold a council of three agents whose last turn was undone, a session with params, one that waits for the user, one
+with an abandoned turn, notes and a cleared history, and one that was cut off within a turn; recordings in every status,
+a lease of a process that is gone, and messages that the search index did not hold yet.
+"""
+
+
+def dump(record: BaseModel) -> dict[str, Any]:
+    return record.model_dump(mode="json")
+
+
+async def read_session(store: SessionStore, name: str) -> dict[str, Any]:
+    """Everything that the store holds of a session, as JSON."""
+    session, copy = await store.get_session(name), await store.export_session(name)
+    assert session is not None and copy is not None
+    turns, log = await store.list_turns(name), await store.export_log(name)
+    numbers = [0, *(turn.turn for turn in turns)]
+    return {
+        "session": dump(session),
+        "messages": [dump(message) for message in await store.read_messages(name)],
+        "conversation": [message.seq for message in await store.read_conversation(name, None, 100)],
+        "turns": [dump(turn) for turn in turns],
+        "events": {str(turn): [dump(event) for event in await store.read_turn_events(name, turn)] for turn in numbers},
+        "log": [[entry.seq, entry.turn, len(entry.payload)] for entry in log],
+        "queue": [dump(row) for entry in log for row in entry.recordings],
+        "state": dump(await store.load_state(name)),
+        "due": {kind: [row.seq for row in await store.list_due_recordings(kind, 1000, name)] for kind in KINDS},
+        "counts": dump(await store.count_recordings(name)),
+        "lease_owner": await store.get_lease_owner(name),
+        "abandoned": list(copy.abandoned),
+    }
+
+
+async def read_store(store: SessionStore, searches: Iterable[str]) -> dict[str, Any]:
+    sessions = {
+        session.session_id: await read_session(store, session.session_id) for session in await store.list_sessions()
+    }
+    return sessions | {
+        "searches": {query: [message.id for message in await store.search_messages(query)] for query in searches}
+    }
+
+
+@pytest.mark.parametrize("schema", ["schema_0007"])
+async def test_database_of_an_earlier_release_reads_the_same(database: Path, schema: str) -> None:
+    expected = json.loads((STORED / f"{schema}.json").read_text(encoding="utf-8"))
+    database.parent.mkdir()
+    shutil.copyfile(STORED / f"{schema}.db", database)
+    for _ in range(2):
+        store = await open_store(f"sqlite:///{database}", database.parent)
+        assert await read_store(store, expected["searches"]) == expected
+        await store.close()
+    assert sqlite_file.read_revision(database) == NOW
+    store = await open_store(f"sqlite:///{database}", database.parent)
+    await store.append("session_a", 4, [begin("ann", question="Does it go on after the update?")])
+    assert [message.turn for message in await store.search_messages("update")] == [4]
+    await store.close()
 
 
 async def test_a_failed_upgrade_changes_nothing_and_names_the_backup(filled: Path, tmp_path: Path) -> None:
     scripts = later_release(tmp_path, then='op.execute("INSERT INTO nowhere VALUES (1)")')
     before = parts(filled)
     with pytest.raises(StoreError, match=r"no such table: nowhere") as caught:
-        sqlite_file.upgrade(filled, scripts, "later")
+        sqlite_file.migrate_file(filled, scripts, "later")
     assert str(filled.with_name(f"massmem.db.bak-{NOW}")) in caught.value.hint
-    assert (parts(filled), sqlite_file.revision(filled)) == (before, NOW)
-    assert sqlite_file.revision(filled.with_name(f"massmem.db.bak-{NOW}")) == NOW
+    assert (parts(filled), sqlite_file.read_revision(filled)) == (before, NOW)
+    assert sqlite_file.read_revision(filled.with_name(f"massmem.db.bak-{NOW}")) == NOW
     await (await open_store(f"sqlite:///{filled}", filled.parent)).close()
 
 
 async def test_an_upgrade_that_would_orphan_rows_is_undone(filled: Path, tmp_path: Path) -> None:
     scripts = later_release(tmp_path, then='op.execute("DELETE FROM chat_sessions")')
     with pytest.raises(StoreError, match="would lose what they belong to"):
-        sqlite_file.upgrade(filled, scripts, "later")
-    assert sqlite_file.revision(filled) == NOW
+        sqlite_file.migrate_file(filled, scripts, "later")
+    assert sqlite_file.read_revision(filled) == NOW
 
 
 def killed_upgrade(database: Path, scripts: Path, notes: Path) -> None:
     os.environ["UPGRADE_NOTES"] = str(notes)
-    sqlite_file.upgrade(database, scripts, "later")
+    sqlite_file.migrate_file(database, scripts, "later")
 
 
 async def test_a_kill_within_an_upgrade(filled: Path, tmp_path: Path) -> None:
@@ -248,11 +312,11 @@ async def test_a_kill_within_an_upgrade(filled: Path, tmp_path: Path) -> None:
         time.sleep(0.01)
     upgrading.kill()
     upgrading.join()
-    assert sqlite_file.revision(filled) == NOW
+    assert sqlite_file.read_revision(filled) == NOW
     assert backups(filled) == [f"massmem.db.bak-{NOW}"]
     (scripts / "versions" / "9999_later.py").write_text(LATER.format(then=""))
-    sqlite_file.upgrade(filled, scripts, "later")
-    assert sqlite_file.revision(filled) == "later"
+    sqlite_file.migrate_file(filled, scripts, "later")
+    assert sqlite_file.read_revision(filled) == "later"
     assert backups(filled) == []
 
 
@@ -267,9 +331,9 @@ def test_a_kill_within_the_first_migration(database: Path, tmp_path: Path) -> No
         time.sleep(0.01)
     upgrading.kill()
     upgrading.join()
-    assert sqlite_file.revision(database) is None
-    sqlite_file.upgrade(database)
-    assert sqlite_file.revision(database) == REVISIONS[-1]
+    assert sqlite_file.read_revision(database) is None
+    sqlite_file.migrate_file(database)
+    assert sqlite_file.read_revision(database) == REVISIONS[-1]
 
 
 # The same on PostgreSQL.
@@ -277,7 +341,7 @@ def test_a_kill_within_the_first_migration(database: Path, tmp_path: Path) -> No
 
 @pytest.fixture
 def url(postgres: PostgresServer) -> sa.URL:
-    return address(postgres.url(postgres.new_database()))
+    return parse_url(postgres.url(postgres.new_database()))
 
 
 def shape(url: sa.URL) -> dict[str, object]:
@@ -301,13 +365,13 @@ def shape(url: sa.URL) -> dict[str, object]:
 
 
 async def test_the_migrations_make_the_schema_on_postgres(url: sa.URL, postgres: PostgresServer) -> None:
-    postgres_server.upgrade(url)
+    migrate_database(url)
     engine = sa.create_engine(url)
     with engine.connect() as connection:
         options = {"include_name": lambda name, kind, _: kind != "table" or name in metadata.tables}
         assert compare_metadata(MigrationContext.configure(connection, opts=options), metadata) == []
     engine.dispose()
-    direct = address(postgres.url(postgres.new_database()))
+    direct = parse_url(postgres.url(postgres.new_database()))
     engine = sa.create_engine(direct)
     metadata.create_all(engine)
     message_search.create(engine)
@@ -317,7 +381,7 @@ async def test_the_migrations_make_the_schema_on_postgres(url: sa.URL, postgres:
 
 def killed_server_upgrade(url: str, scripts: Path, notes: Path) -> None:
     os.environ["UPGRADE_NOTES"] = str(notes)
-    postgres_server.upgrade(address(url), scripts, "later")
+    migrate_database(parse_url(url), scripts, "later")
 
 
 def test_a_kill_within_an_upgrade_on_postgres(url: sa.URL, tmp_path: Path, postgres: PostgresServer) -> None:
@@ -332,16 +396,16 @@ def test_a_kill_within_an_upgrade_on_postgres(url: sa.URL, tmp_path: Path, postg
     upgrading.kill()
     upgrading.join()
     (scripts / "versions" / "9999_later.py").write_text(LATER.format(then=""))
-    postgres_server.upgrade(url, scripts, "later")  # waits for the server to notice that the other one has gone
+    migrate_database(url, scripts, "later")  # waits for the server to notice that the other one has gone
     assert postgres.execute("SELECT version_num FROM alembic_version", url.database) == [("later",)]
     with pytest.raises(StoreVersionError):
-        postgres_server.upgrade(url)
+        migrate_database(url)
 
 
 def test_a_failed_upgrade_changes_nothing_on_postgres(url: sa.URL, tmp_path: Path) -> None:
-    postgres_server.upgrade(url)
+    migrate_database(url)
     before = shape(url)
     scripts = later_release(tmp_path, then='op.execute("INSERT INTO nowhere VALUES (1)")')
     with pytest.raises(StoreError, match=r"updating the database failed.*nowhere"):
-        postgres_server.upgrade(url, scripts, "later")
+        migrate_database(url, scripts, "later")
     assert shape(url) == before

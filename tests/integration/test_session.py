@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from massmem.config.models import TeamConfig
-from massmem.errors import InputError, MissingKeyError, SessionBusyError, UnknownSessionError
-from massmem.events import (
+from massmem.core.errors import InputError, MissingKeyError, SessionBusyError, UnknownSessionError
+from massmem.core.events import (
     EVENT,
     AgentDelta,
     AgentFailed,
@@ -24,7 +24,7 @@ from massmem.events import (
     TurnResumed,
     TurnStarted,
 )
-from massmem.registry import Registry
+from massmem.session.registry import Registry
 from massmem.session.session import Session
 from massmem.store import open_store
 from tests.support.sessions import ask, collect, team
@@ -198,7 +198,7 @@ async def test_a_turn_that_is_dropped_by_its_caller_is_marked_interrupted(folder
     await session.close()
     assert isinstance(stored(folder)[-1], TurnInterrupted)
     store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
-    turn = await store.last_turn(session.id)
+    turn = await store.get_last_turn(session.id)
     await store.close()
     assert turn is not None and turn.status == "interrupted"
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from massmem.cli.memory_actions import listed
-from massmem.cli.team import Prepared
+from massmem.cli.memory import list_memories
+from massmem.cli.setup import Setup
 from massmem.config.load import load_config
 from massmem.config.models import TeamConfig
-from massmem.errors import InputError, MemoryUnavailable
-from massmem.events import TurnCompleted, TurnInterrupted, TurnStarted, TurnWaiting
-from massmem.memory.memories import Selection
+from massmem.core.errors import InputError, MemoryUnavailable
+from massmem.core.events import TurnCompleted, TurnInterrupted, TurnStarted, TurnWaiting
+from massmem.memory.persistent import Selection
 from massmem.session.session import Session
 from tests.support.council_server import CouncilServer, council_server
 from tests.support.sessions import collect
@@ -59,14 +59,14 @@ async def told(session: Session, *questions: str) -> None:
 
 async def prompt(council: CouncilServer, session: Session, question: str) -> tuple[str, str]:
     """The system part and all the rest of what the agent is sent for this question."""
-    council.asked.clear()
+    council.requests.clear()
     await collect(session.ask(question))
-    first, *rest = council.asked[0].messages
+    first, *rest = council.requests[0].messages
     return first["content"], "\n".join(message["content"] for message in rest)
 
 
 async def remembered(config: TeamConfig, folder: Path) -> list[str]:
-    return [memory.text for memory in await listed(Prepared(config, folder), Selection(), 100)]
+    return [memory.text for memory in await list_memories(Setup(config, folder), Selection(), 100)]
 
 
 async def test_a_cleared_history_is_shown_to_nobody_not_even_to_another_process(
@@ -202,7 +202,7 @@ async def test_a_turn_that_the_user_stopped_is_not_taken_up_because_of_a_compact
         council.delay = 0
         assert await session.compact()
         await prompt(council, session, "What now?")
-        assert len(council.asked) == 1, "another question gives the stopped one up"
+        assert len(council.requests) == 1, "another question gives the stopped one up"
 
 
 def asking(*, memory: bool) -> TeamConfig:

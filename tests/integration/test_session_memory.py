@@ -7,7 +7,7 @@ from filelock import FileLock
 
 from massmem.config.load import load_config
 from massmem.config.models import TeamConfig
-from massmem.events import Event, Notice, TurnCompleted
+from massmem.core.events import Event, Notice, TurnCompleted
 from massmem.session.session import Session
 from massmem.store import open_store
 from tests.support.council_server import CouncilServer, council_server
@@ -27,7 +27,7 @@ def team(tmp_path: Path, council: CouncilServer, memory: str = "") -> TeamConfig
 def memories(council: CouncilServer) -> dict[str, str]:
     """What each agent's last system message quotes."""
     found: dict[str, str] = {}
-    for asked in council.asked:
+    for asked in council.requests:
         system = asked.messages[0]["content"]
         found[asked.agent] = system.partition("<memories>\n")[2].partition("\n</memories>")[0]
     return found
@@ -46,7 +46,7 @@ def folder(home: Path) -> Path:
 async def pending(folder: Path) -> int:
     store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
     try:
-        return (await store.recording_counts()).pending
+        return (await store.count_recordings()).pending
     finally:
         await store.close()
 
@@ -56,7 +56,7 @@ async def test_an_agent_recalls_its_own_words_and_the_winners_and_nobody_elses(t
         session_id, events = await ask(team(tmp_path, council), folder, FIRST)
         assert all(text == "" for text in memories(council).values()), "a first turn has nothing to remember"
         assert await pending(folder) == 0, "what was said was recorded before the program ended"
-        council.asked.clear()
+        council.requests.clear()
         await ask(team(tmp_path, council), folder, SECOND, session_id)
         shown = memories(council)
     won = winner(events)
@@ -70,10 +70,10 @@ async def test_an_agent_recalls_its_own_words_and_the_winners_and_nobody_elses(t
 async def test_a_new_session_sees_nothing_of_others_unless_it_is_told_to(tmp_path: Path, folder: Path):
     with council_server() as council:
         await ask(team(tmp_path, council), folder, FIRST)
-        council.asked.clear()
+        council.requests.clear()
         await ask(team(tmp_path, council), folder, SECOND)
         assert set(memories(council).values()) == {""}
-        council.asked.clear()
+        council.requests.clear()
         everywhere = "memory: {persistent_memory: {session_name: null}}\n"
         await ask(team(tmp_path, council, everywhere), folder, "Which answer about zebras and stripes?")
         assert all(f"You: answer of {a}" in text and FIRST in text for a, text in memories(council).items())
@@ -84,7 +84,7 @@ async def test_runs_that_name_a_session_share_its_memories(tmp_path: Path, folde
     with council_server() as council:
         await ask(team(tmp_path, council, named), folder, FIRST)
         await ask(team(tmp_path, council), folder, "Which answer is right about lions?")
-        council.asked.clear()
+        council.requests.clear()
         await ask(team(tmp_path, council, named), folder, SECOND)
         shown = memories(council)
     assert all(FIRST in text for text in shown.values())
@@ -95,7 +95,7 @@ async def test_memory_off_costs_nothing(tmp_path: Path, folder: Path):
     with council_server() as council:
         config = team(tmp_path, council, "memory: {persistent_memory: {enabled: false}}\n")
         session_id, _ = await ask(config, folder, FIRST)
-        council.asked.clear()
+        council.requests.clear()
         await ask(config, folder, SECOND, session_id)
         assert set(memories(council).values()) == {""}
     assert not (folder / "memory").exists()
@@ -107,7 +107,7 @@ async def test_while_another_process_holds_the_index_words_alone_are_searched_an
     with council_server() as council:
         session_id, events = await ask(team(tmp_path, council), folder, FIRST)
         (lock,) = (folder / "memory").rglob("lock")
-        council.asked.clear()
+        council.requests.clear()
         with FileLock(lock):
             session = await Session.open(team(tmp_path, council), home=folder, session_id=session_id)
             said = [e async for e in session.ask(SECOND)]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from massmem.records import SessionState
+from massmem.core.records import SessionState
 from massmem.store import open_store
-from massmem.store.base import SessionStore
-from massmem.store.moving import Moved, moved
+from massmem.store.move import MoveResult, move_sessions
+from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, session
 from tests.contract.test_session_store_state import lived_in, seen
 from tests.support.cli import massmem
@@ -45,9 +45,9 @@ def migrate(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return massmem("store", "migrate", *arguments, text=True)
 
 
-async def move(source: SessionStore, target: SessionStore) -> list[Moved]:
+async def move(source: SessionStore, target: SessionStore) -> list[MoveResult]:
     names = [s.session_id for s in await source.list_sessions()]
-    return [each async for each in moved(source, target, names)]
+    return [each async for each in move_sessions(source, target, names)]
 
 
 async def outcomes(source: SessionStore, target: SessionStore) -> dict[str, str]:
@@ -111,7 +111,7 @@ async def test_names_and_values_given_since_are_brought_over(source: SessionStor
 
 
 async def test_what_was_deleted_meanwhile_is_no_failure(source: SessionStore, target: SessionStore) -> None:
-    assert [each async for each in moved(source, target, ["session_x"])] == [Moved("session_x", "gone")]
+    assert [each async for each in move_sessions(source, target, ["session_x"])] == [MoveResult("session_x", "gone")]
 
 
 async def test_the_command(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from massmem.config.models import TeamConfig
-from massmem.errors import InputError, ToolServerError
-from massmem.events import AnswerSubmitted, BallotCast, Event, Notice, ToolCalled, ToolReturned, TurnCompleted
+from massmem.core.errors import InputError, ToolServerError
+from massmem.core.events import AnswerSubmitted, BallotCast, Event, Notice, ToolCalled, ToolReturned, TurnCompleted
 from massmem.session.session import Session
 from tests.support.sessions import ask, collect
 from tests.support.tools import calls, running, server, team

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from massmem.config.models import TeamConfig
-from massmem.events import BallotCast, Event, ToolCalled, ToolReturned, TurnCompleted
+from massmem.core.events import BallotCast, Event, ToolCalled, ToolReturned, TurnCompleted
 from tests.support.provider_stub import KEY, AnthropicWire, OpenAIWire, Recorded, Say, Stub, Wire, running_stub
 from tests.support.sessions import ask
 from tests.support.tools import calls, running, server

@@ -1,13 +1,12 @@
-"""Turns in which agents ask the user: what is sent, what pauses, and who acts again."""
+"""Turns in which agents ask the user: what is sent, when the turn waits, and who acts again."""
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from massmem.config.models import CoordinationConfig, ParamConfig
-from massmem.events import (
+from massmem.config.models import CoordinationConfig
+from massmem.core.events import (
     AgentFailed,
     AgentStarted,
     AnswerSubmitted,
@@ -23,33 +22,30 @@ from massmem.events import (
     UserReplied,
     WinnerDecided,
 )
-from massmem.messages import ChatRequest, Usage
+from massmem.core.params import ParamSpec
 from massmem.providers import Providers
-from massmem.providers.base import ChatProvider
-from massmem.replies import Chunk
 from massmem.tools.ask_user import Asking
 from massmem.turn.coordinator import Turn, run_turn
-from massmem.turn.sender import Spent
-from tests.support.turns import Scripts, agent_of, agents_of, check_order, config_of, only
+from tests.support.contexts import RequestKeeper, answer
+from tests.support.turns import Scripts, agent_of, agents_of, check_order, config_of, confirm_all, only
 
-PARAMS = {"order_id": ParamConfig(pattern=r"O-\d{5}", examples=("O-12345",)), "zip": ParamConfig()}
+PARAMS = {"order_id": ParamSpec(pattern=r"O-\d{5}", examples=("O-12345",)), "zip": ParamSpec()}
 ASKS = {"ask": "order_id", "ask_prompt": "Which order?", "text": "Order {order_id} is on its way."}
 VOTE_A = {"vote": "A", "reason": "r"}
 
 
-async def turn(
+async def play(
     scripts: Scripts,
     past: Sequence[Event] = (),
-    news: Sequence[Event] = (),
+    replies: Sequence[Event] = (),
     *,
     asking: Asking | None = None,
     tools: bool = True,
     **settings: Any,
 ) -> list[Event]:
     agents = await agents_of(scripts, tools=tools, asking=asking or Asking(PARAMS))
-    made = Turn("session_x", 1, "where is it?", 7, past, news, PARAMS)
-    async with aclosing(run_turn(made, agents, CoordinationConfig(**settings))) as events:
-        return [event async for event in events]
+    turn = Turn("session_x", 1, "where is it?", 7, past, replies, PARAMS)
+    return [event async for event in confirm_all(run_turn(turn, agents, CoordinationConfig(**settings)))]
 
 
 def provided(param: str = "order_id") -> list[Event]:
@@ -60,15 +56,15 @@ KNOWN = Asking(PARAMS, known={"order_id": "O-98765"})
 
 
 @pytest.mark.parametrize("tools", [True, False], ids=["tool calls", "text"])
-async def test_the_turn_pauses_after_the_round_and_only_who_asked_acts_again(tools: bool):
+async def test_turn_waits_after_the_round_and_only_the_asking_agents_act_again(tools: bool):
     scripts = {"ann": {"answer": ASKS}, "bob": {"answer": "bob's answer"}, "cyd": {"answer": ASKS}}
-    first = await turn(scripts, tools=tools)
+    first = await play(scripts, tools=tools)
     check_order(first)
     assert only(first, AnswerSubmitted)[0].content == "bob's answer", "the others finish their step"
     (asked,) = only(first, TurnWaiting)
     assert (asked.param, asked.prompt, asked.agents, asked.asked) == ("order_id", "Which order?", ("ann", "cyd"), 1)
     assert asked.usage.requests == 3
-    rest = await turn(scripts, first, provided(), asking=KNOWN, tools=tools)
+    rest = await play(scripts, first, provided(), asking=KNOWN, tools=tools)
     check_order(rest)
     assert [e.type for e in rest[:3]] == ["turn_resumed", "user_replied", "param_provided"]
     assert only(rest, RoundStarted)[0].agents == ("ann", "cyd")
@@ -78,140 +74,125 @@ async def test_the_turn_pauses_after_the_round_and_only_who_asked_acts_again(too
     assert rest[-1].usage.requests == 3 + 2 + 3 + 1, "asked, answered, voted, presented"
 
 
-async def test_a_turn_that_is_resumed_without_a_reply_asks_again_and_costs_nothing():
-    first = await turn({"ann": {"answer": ASKS}})
-    again = await turn({"ann": {"answer": {"error": "auth"}}}, first)
+async def test_turn_resumed_without_a_reply_asks_again_and_costs_nothing():
+    first = await play({"ann": {"answer": ASKS}})
+    again = await play({"ann": {"answer": {"error": "auth"}}}, first)
     assert [e.type for e in again] == ["turn_resumed", "turn_waiting"]
     assert isinstance(again[-1], TurnWaiting)
     assert (again[-1].asked, again[-1].shown) == (1, True)
 
 
-async def test_a_reply_without_the_value_leads_to_a_clearer_question():
-    past = await turn({"ann": {"answer": ASKS}})
+async def test_reply_without_the_value_leads_to_a_clearer_question():
+    past = await play({"ann": {"answer": ASKS}})
     for number in (2, 3):
-        past += await turn({"ann": {"answer": ASKS}}, past, [UserReplied(param="order_id", text="hm")])
+        past += await play({"ann": {"answer": ASKS}}, past, [UserReplied(param="order_id", text="hm")])
         assert isinstance(past[-1], TurnWaiting)
         assert (past[-1].asked, past[-1].shown) == (number, False)
     assert "For example: O-12345." in past[-1].prompt
 
 
-async def test_when_it_is_given_up_the_agent_is_told_and_goes_on():
+async def test_agent_goes_on_without_a_param_that_was_given_up():
     scripts = {"ann": {"answer": {"ask": "order_id", "text": "I cannot say."}}}
-    past = await turn(scripts)
-    news = [UserReplied(param="order_id", text="hm"), ParamCleared(param="order_id", why="gave_up")]
-    rest = await turn(scripts, past, news, asking=Asking(PARAMS, given_up=frozenset({"order_id"})))
+    past = await play(scripts)
+    replies = [UserReplied(param="order_id", text="hm"), ParamCleared(param="order_id", why="gave_up")]
+    rest = await play(scripts, past, replies, asking=Asking(PARAMS, given_up=frozenset({"order_id"})))
     assert isinstance(rest[-1], TurnCompleted)
     assert rest[-1].answer == "I cannot say."
 
 
-async def test_two_agents_ask_for_different_things_one_after_the_other_without_a_request_in_between():
+async def test_user_is_asked_for_two_params_without_a_request_in_between():
     scripts = {"ann": {"answer": ASKS}, "bob": {"answer": {"ask": "zip", "text": "zip {zip}"}}}
-    events = await turn(scripts)
+    events = await play(scripts)
     assert isinstance(events[-1], TurnWaiting)
     assert events[-1].param == "order_id"
-    events += await turn(scripts, events, provided(), asking=KNOWN)
+    events += await play(scripts, events, provided(), asking=KNOWN)
     assert [e.type for e in events[-4:]] == ["turn_resumed", "user_replied", "param_provided", "turn_waiting"]
     assert isinstance(events[-1], TurnWaiting)
     assert (events[-1].param, events[-1].agents) == ("zip", ("bob",))
     both = Asking(PARAMS, known={"order_id": "O-98765", "zip": "12345"})
-    rest = await turn(scripts, events, provided("zip"), asking=both)
+    rest = await play(scripts, events, provided("zip"), asking=both)
     assert only(rest, RoundStarted)[0].agents == ("ann", "bob")
     assert {a.content for a in only(rest, AnswerSubmitted)} == {"Order O-98765 is on its way.", "zip 12345"}
 
 
-async def test_the_user_may_be_asked_in_a_voting_round():
+async def test_agent_may_ask_in_a_voting_round():
     scripts = {
         "ann": {"answer": "one", "vote": [{"ask": "order_id", "ask_prompt": "Which?", "vote": "first"}]},
         "bob": {"answer": "two", "vote": VOTE_A},
     }
     for tools in (True, False):
-        first = await turn(scripts, tools=tools)
+        first = await play(scripts, tools=tools)
         check_order(first)
         assert only(first, ParamRequested)[0].round == 2
         assert [b.agent_id for b in only(first, BallotCast)] == ["bob"]
-        rest = await turn(scripts, first, provided(), asking=KNOWN, tools=tools)
+        rest = await play(scripts, first, provided(), asking=KNOWN, tools=tools)
         assert [b.agent_id for b in only(rest, BallotCast)] == ["ann"]
         assert only(rest, WinnerDecided)
 
 
-async def test_ballots_are_voided_once_the_round_is_whole():
+async def test_ballots_are_voided_once_the_round_is_complete():
     scripts = {
         "ann": {"answer": "one", "vote": [{"ask": "order_id", "new_answer": "better"}, VOTE_A]},
         "bob": {"answer": "two", "vote": [VOTE_A]},
     }
-    first = await turn(scripts)
+    first = await play(scripts)
     assert not only(first, BallotsVoided)
-    rest = await turn(scripts, first, provided(), asking=KNOWN)
+    rest = await play(scripts, first, provided(), asking=KNOWN)
     assert only(rest, BallotsVoided)[0].agents == ("bob",)
 
 
-async def test_nobody_asks_in_the_last_round():
+async def test_agent_cannot_ask_in_the_last_round():
     scripts = {"ann": {"vote": {"ask": "order_id", "vote": "first"}}, "bob": {"vote": VOTE_A}}
-    events = await turn(scripts, max_rounds=2)
+    events = await play(scripts, max_rounds=2)
     assert isinstance(events[-1], TurnCompleted)
 
 
-async def test_an_agent_that_failed_is_not_paid_again_because_another_one_asked():
+async def test_failed_agent_is_not_asked_again_when_the_user_replies():
     scripts = {"ann": {"answer": ASKS}, "bob": {"answer": {"error": "auth"}}}
-    first = await turn(scripts)
-    rest = await turn(scripts, first, provided(), asking=KNOWN)
+    first = await play(scripts)
+    rest = await play(scripts, first, provided(), asking=KNOWN)
     assert {e.agent_id for e in only(rest, AgentStarted)} == {"ann"}
     assert isinstance(rest[-1], TurnCompleted)
 
 
-async def test_a_value_that_is_known_is_handed_to_the_agent_that_asks_for_it():
+async def test_agent_that_asks_for_a_known_value_is_told_it():
     request = '{"action": "ask_user", "prompt": "Which?", "param": "order_id"}'
     scripts = {"ann": {"answer": [{"raw": request}, "thanks"]}}
-    events = await turn(scripts, asking=KNOWN, tools=False)
+    events = await play(scripts, asking=KNOWN, tools=False)
     assert isinstance(events[-1], TurnCompleted)
     assert (events[-1].answer, events[-1].usage.requests) == ("thanks", 2)
-    stubborn = await turn({"ann": {"answer": {"raw": request}}}, asking=KNOWN, tools=False)
+    stubborn = await play({"ann": {"answer": {"raw": request}}}, asking=KNOWN, tools=False)
     (failure,) = only(stubborn, AgentFailed)
     assert "order_id is known" in failure.message
     assert "O-98765" not in failure.model_dump_json(exclude={"partial"})
 
 
-async def test_a_request_that_cannot_be_used_is_repaired_once():
+async def test_unusable_request_is_repaired_once():
     scripts = {"ann": {"answer": [{"raw": '{"action": "ask_user", "param": "shoe"}'}, "without it"]}}
-    events = await turn(scripts, tools=False)
+    events = await play(scripts, tools=False)
     assert isinstance(events[-1], TurnCompleted)
     assert events[-1].answer == "without it"
 
 
-async def test_a_round_that_was_cut_off_is_finished_before_the_user_is_asked():
+async def test_round_that_was_cut_off_is_finished_before_the_user_is_asked():
     scripts = {"ann": {"answer": ASKS}, "bob": {"answer": "bob's"}}
-    whole = await turn(scripts)
+    whole = await play(scripts)
     cut = [e for e in whole[:-1] if not isinstance(e, AnswerSubmitted)]
-    rest = await turn(scripts, cut)
+    rest = await play(scripts, cut)
     assert {e.agent_id for e in only(rest, AgentStarted)} == {"bob"}
     assert isinstance(rest[-1], TurnWaiting)
 
 
-async def test_when_time_is_up_the_user_is_asked_all_the_same():
+async def test_user_is_asked_although_the_time_is_up():
     scripts = {"ann": {"answer": ASKS}, "bob": {"answer": {"text": "late", "delay": 30}}}
-    events = await turn(scripts, timeout=0.3)
+    events = await play(scripts, timeout=0.3)
     assert isinstance(events[-1], TurnWaiting)
 
 
-class Listening:
-    """A scripted model that keeps what it is sent."""
-
-    def __init__(self, provider: ChatProvider) -> None:
-        self.sent: list[ChatRequest] = []
-        self.native_tools = provider.native_tools
-        self.count_prompt = provider.count_prompt
-        self._provider = provider
-
-    def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
-        self.sent.append(request)
-        return self._provider.stream(request)
-
-
-async def test_a_team_without_params_is_sent_the_question_alone():
+async def test_agent_of_a_team_without_params_is_sent_the_question_alone():
     config = config_of("ann", {"answer": "because"})
-    model = Listening(await Providers().open(config.backend))
-    async with aclosing(agent_of(config, model).answer("why?", 1, Spent(Usage()))) as events:
-        assert [e async for e in events][-1].type == "answer_submitted"
-    (request,) = model.sent
+    provider = RequestKeeper(await Providers().open(config.backend))
+    assert (await answer(agent_of(config, provider), "why?"))[-1].type == "answer_submitted"
+    (request,) = provider.requests
     assert [message.content for message in request.messages if message.role == "user"] == ["why?"]
     assert (request.tools, request.schema) == ((), None)

@@ -1,10 +1,16 @@
-"""massmem as a real process, on teams whose models follow a script."""
+"""Runs massmem, as a process or in this one, on teams whose models follow a script."""
 
+import io
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import chdir, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+
+from massmem.cli.main import main
 
 COMMAND = [sys.executable, "-m", "massmem"]
 
@@ -12,29 +18,50 @@ COMMAND = [sys.executable, "-m", "massmem"]
 def massmem(
     *arguments: str, stdin: bytes | None = None, timeout: float = 30, **options: Any
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run to the end. stdin None: /dev/null. Environment and HOME are those of the test."""
-    given: dict[str, Any] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, timeout=timeout, check=False, **given, **options)
+    """Run a process to its end, with the environment and HOME of the test. stdin None: /dev/null."""
+    source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, timeout=timeout, check=False, **source, **options
+    )
+
+
+def call_massmem(
+    *arguments: str, stdin: bytes = b"", cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run massmem in this process, which saves the second that a process needs to start.
+
+    Not for tests of signals, kills and file modes, which only a process shows. stdin is a pipe.
+    """
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    folder = chdir(cwd) if cwd else nullcontext()
+    with folder, _own_environment(env), _stdin(stdin), redirect_stdout(out), redirect_stderr(err):
+        try:
+            code = main(arguments)
+        except SystemExit as e:  # how Typer answers a shell that completes
+            code = e.code
+    return subprocess.CompletedProcess(arguments, code, _written(out), _written(err))
 
 
 def start(*arguments: str, **options: Any) -> "subprocess.Popen[bytes]":
-    given = {
+    """Start a process in a session of its own, with pipes for stdout and stderr."""
+    defaults = {
         "stdin": subprocess.DEVNULL,
         "stdout": subprocess.PIPE,
         "stderr": subprocess.PIPE,
         "start_new_session": True,
     }
-    return subprocess.Popen([*COMMAND, *arguments], **(given | options))
+    return subprocess.Popen([*COMMAND, *arguments], **(defaults | options))
 
 
 def script(answer: str = "an answer", latency: float = 0.0, **more: Any) -> dict[str, Any]:
+    """Return the script of a model that answers and votes for the first candidate."""
     return {"latency": latency, "answer": answer, "vote": [{"vote": "A", "reason": "clear"}], **more}
 
 
 def write_team(folder: Path, *scripts: dict[str, Any], **sections: Any) -> str:
-    """A configuration with one agent (a, b, c, ...) per script; returns its path. JSON is YAML.
+    """Write a configuration with one agent (a, b, c, ...) per script; return its path. JSON is YAML.
 
-    Without the searchable memory, whose start is half of a short run, unless `memory` is given.
+    The searchable memory, whose start is half of a short run, is disabled unless `memory` is given.
     """
     agents = [
         {"id": chr(ord("a") + i), "backend": {"type": "scripted", "script": one}} for i, one in enumerate(scripts)
@@ -43,3 +70,33 @@ def write_team(folder: Path, *scripts: dict[str, Any], **sections: Any) -> str:
     memory = {"persistent_memory": {"enabled": False}}
     path.write_text(json.dumps({"agents": agents, "memory": memory, **sections}))
     return str(path)
+
+
+@contextmanager
+def _own_environment(env: Mapping[str, str] | None) -> Iterator[None]:
+    """Restore the variables at the end: massmem adds those of .env."""
+    before = dict(os.environ)
+    if env is not None:
+        os.environ.clear()
+        os.environ.update(env)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def _stdin(data: bytes) -> Iterator[None]:
+    before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(data))
+    try:
+        yield
+    finally:
+        sys.stdin = before
+
+
+def _written(stream: io.TextIOWrapper) -> bytes:
+    stream.flush()
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue()

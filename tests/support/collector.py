@@ -1,4 +1,4 @@
-"""A collector of spans (OTLP over HTTP) on loopback."""
+"""Offers `collector`: a server on loopback that collects spans (OTLP over HTTP)."""
 
 import threading
 from collections.abc import Iterator
@@ -6,24 +6,24 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 
 class Collector(HTTPServer):
-    """Takes what is exported, on a loopback port."""
+    """Keeps the bodies that it receives."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.bodies: list[bytes] = []
 
     def spans(self) -> list[Any]:
-        """Of all that came in."""
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
         return [
             span
             for body in self.bodies
-            for of_resource in ExportTraceServiceRequest.FromString(body).resource_spans
-            for of_scope in of_resource.scope_spans
-            for span in of_scope.spans
+            for resource in ExportTraceServiceRequest.FromString(body).resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
         ]
 
 
@@ -45,7 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     with Collector() as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         yield server
         server.shutdown()

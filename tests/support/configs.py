@@ -6,7 +6,7 @@ import pytest
 
 from massmem.config.load import load_config
 from massmem.config.models import TeamConfig
-from massmem.errors import ConfigError
+from massmem.core.errors import ConfigError
 
 SECRET = "hunter2hunter2"
 AGENT = "agents:\n  - id: a\n    backend: {type: scripted}\n"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-from massmem.downloads import Parts
+from massmem.providers.weights import Parts
 
 
 @dataclass

@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
-from massmem.errors import MemoryUnavailable
+from massmem.core.errors import MemoryUnavailable
 from massmem.memory.index.embedded import EmbeddedIndex
 from massmem.memory.index.visible import Point
-from massmem.memory.memories import Selection
+from massmem.memory.persistent import Selection
 from tests.support.points import EVERYWHERE, point
 from tests.support.store_writer import Notes
 

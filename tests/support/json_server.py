@@ -1,4 +1,4 @@
-"""A model server in a thread, for programs that have an event loop of their own."""
+"""Offers HTTP servers in a thread, for programs that have an event loop of their own: `serve_posts`, `json_server`."""
 
 import json
 import threading
@@ -6,18 +6,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+Respond = Callable[[bytes], tuple[int, str, bytes]]
+"""Takes the body of a POST; returns status, content type and body. Several threads call it at once."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing: tests kill clients in the middle of a request."""
+
 
 @contextmanager
-def json_server(answer: Callable[[], tuple[int, object]]) -> Iterator[str]:
-    """Its base URL. answer: called for every POST, also by several threads at once; gives the status and the body."""
+def serve_posts(respond: Respond) -> Iterator[str]:
+    """Give the base URL of a server that answers every POST as `respond` says."""
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            status, told = answer()
-            body = json.dumps(told).encode()
+            status, kind, body = respond(self.rfile.read(int(self.headers["content-length"])))
             self.send_response(status)
-            self.send_header("content-type", "application/json")
+            self.send_header("content-type", kind)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -25,7 +35,7 @@ def json_server(answer: Callable[[], tuple[int, object]]) -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = _Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
@@ -34,3 +44,15 @@ def json_server(answer: Callable[[], tuple[int, object]]) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def json_server(answer: Callable[[], tuple[int, object]]) -> Iterator[str]:
+    """Give the base URL of a server that answers every POST with the status and the JSON that `answer` returns."""
+
+    def respond(_: bytes) -> tuple[int, str, bytes]:
+        status, content = answer()
+        return status, "application/json", json.dumps(content).encode()
+
+    with serve_posts(respond) as url:
+        yield url

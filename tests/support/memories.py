@@ -8,8 +8,7 @@ from pathlib import Path
 from massmem.memory.embedders.embedder import Embedder
 from massmem.memory.index.embedded import EmbeddedIndex
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.memories import Episode, Fact
-from massmem.memory.persistent import Scope
+from massmem.memory.persistent import Episode, Fact, Scope
 
 START = datetime(2026, 5, 8, 9, 0, tzinfo=UTC)
 

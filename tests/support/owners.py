@@ -5,16 +5,16 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from massmem.session.process import Process
+from massmem.session.lease import ProcessLock
 from massmem.store import open_store
-from massmem.store.base import SessionStore
+from massmem.store.ports import SessionStore
 
 
 @contextmanager
 def taken(home: Path, session_id: str) -> Generator[None]:
     """home: massmem's folder, with the database in it. For tests that run no event loop."""
-    process = Process(home)
-    owner = process.enter()
+    process = ProcessLock(home)
+    owner = process.add_owner()
     _in_store(home, lambda store: store.acquire_lease(session_id, owner, 600))
     try:
         yield

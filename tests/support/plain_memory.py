@@ -10,9 +10,21 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from massmem.errors import InputError, MemoryUnavailable
-from massmem.memory.memories import Episode, Fact, Kind, Memory, MemoryStats, Recalled, Selection, Wanted
-from massmem.memory.persistent import PersistentMemory, Scope, Won
+from massmem.core.errors import InputError, MemoryUnavailable
+from massmem.memory.access import may_see
+from massmem.memory.persistent import (
+    CompletedTurn,
+    Episode,
+    Fact,
+    Kind,
+    Memory,
+    MemoryStats,
+    PersistentMemory,
+    RecallOptions,
+    RecallResult,
+    Scope,
+    Selection,
+)
 
 
 @dataclass
@@ -55,11 +67,11 @@ class PlainMemory:
             self._add("fact", f"{f.session_id}/{f.agent_id}/{f.text}", f, f.message_ids)
         return len(self.found) - before
 
-    async def complete_turns(self, won: Sequence[Won]) -> None:
+    async def complete_turns(self, turns: Sequence[CompletedTurn]) -> None:
         self._check()
-        if any(session_id in self.lost for session_id, _, _ in won):
+        if any(session_id in self.lost for session_id, _, _ in turns):
             raise self.error("the turn cannot be found")
-        for session_id, turn, winner in won:
+        for session_id, turn, winner in turns:
             self.won.add((session_id, turn, winner))
             self._keep(f"won {session_id} {turn} {winner}")
 
@@ -68,16 +80,16 @@ class PlainMemory:
         self.synced += 1
         self.unsynced.clear()
 
-    async def recall(self, query: str, scope: Scope, wanted: Wanted) -> Recalled:
+    async def recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
         self._check()
         hits = [
             m
             for m in self.found.values()
             if query.lower() in m.text.lower()
-            and scope.allows(m, won=(m.session_id, m.turn, m.agent_id) in self.won)
-            and not wanted.without & set(m.message_ids)
-        ][: wanted.limit]
-        return Recalled("\n".join(m.text for m in hits), tuple(hits), sum(len(m.text) // 4 for m in hits))
+            and may_see(scope, m, won=(m.session_id, m.turn, m.agent_id) in self.won)
+            and not options.exclude & set(m.message_ids)
+        ][: options.limit]
+        return RecallResult("\n".join(m.text for m in hits), tuple(hits), sum(len(m.text) // 4 for m in hits))
 
     async def list(self, selection: Selection, limit: int = 100, offset: int = 0) -> Sequence[Memory]:
         self._check()

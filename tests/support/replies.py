@@ -3,9 +3,12 @@
 from collections.abc import Iterable
 from contextlib import aclosing
 
-from massmem.messages import ChatRequest
+from massmem.core.messages import (
+    ChatRequest,
+    Chunk,
+    Reply,
+)
 from massmem.providers.base import ChatProvider
-from massmem.replies import Chunk, Reply
 
 
 async def collect(provider: ChatProvider, request: ChatRequest) -> list[Chunk]:

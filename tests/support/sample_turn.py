@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from massmem.events import EVENT, Event
-from massmem.messages import Usage
+from massmem.core.events import EVENT, Event
+from massmem.core.messages import Usage
 
 START = datetime(2025, 10, 28, 14, 30, tzinfo=UTC)
 USAGE = Usage(prompt=100, completion=20, cached=10, requests=1)

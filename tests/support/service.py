@@ -1,4 +1,4 @@
-"""Real server processes for tests: a team of scripted agents on a port of its own, and tokens for its users."""
+"""Offers real `massmem serve` processes: `start_service` for one test, `Service` for fixtures, `Client` for users."""
 
 import json
 import os
@@ -7,148 +7,192 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import requests
 import yaml
 
+from massmem.config.models import JwtConfig
+from tests.support.child_process import tie_to_parent
+
 SECRET = "tests-sign-with-this-0123456789-abcdef"
 
-Answer = requests.Response
+StartService = Callable[..., "Service"]
+"""Starts a `Service` with this configuration and these options; it is stopped at the end of the test."""
 
 
-def agent(name: str, says: str, **script: Any) -> dict[str, Any]:
-    """An agent that says so, and votes for whoever says it."""
-    said = {"latency": 0, "chunk_delay": 0, "answer": [says], "vote": [{"vote_for": says, "reason": "so it is"}]}
-    return {"id": name, "backend": {"type": "scripted", "script": {**said, "present": says, **script}}}
+def make_agent(name: str, text: str, **script: Any) -> dict[str, Any]:
+    """Return a scripted agent that answers with this text, and votes for whoever gives the same answer."""
+    vote = {"vote_for": text, "reason": "because"}
+    defaults = {"latency": 0, "chunk_delay": 0, "answer": [text], "vote": [vote], "present": text}
+    return {"id": name, "backend": {"type": "scripted", "script": {**defaults, **script}}}
 
 
-def team(*agents: dict[str, Any], **sections: Any) -> dict[str, Any]:
+def make_config(*agents: dict[str, Any], **sections: Any) -> dict[str, Any]:
+    """Return the configuration of a service; without agents, of one that answers "It is blue."."""
     server = {"jwt": {"secret": SECRET}, **sections.pop("server", {})}
-    return {"agents": list(agents or [agent("ann", "It is blue.")]), "server": server, **sections}
+    return {"agents": list(agents or [make_agent("ann", "It is blue.")]), "server": server, **sections}
 
 
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
+def make_token(user: str, seconds: int = 3600, scope: str = "") -> str:
+    from massmem.server.auth import Tokens
+
+    return Tokens(JwtConfig.model_validate({"secret": SECRET})).create(user, seconds, scope)
+
+
+def find_free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait until the condition holds; fail when it does not within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition does not hold"
+        time.sleep(0.02)
 
 
 class Service:
-    """One `massmem serve`, in a folder that others may share."""
+    """One `massmem serve` on a port of its own. Services in one folder share a home, and with it a store."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any], name: str = "team") -> None:
-        self.folder = folder
-        self.port = free_port()
+    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+        self.port = find_free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.file = folder / f"{name}.yaml"
-        self.log = folder / f"{name}-{self.port}.log"
-        self.file.write_text(yaml.safe_dump(dict(config)))
+        self.config_file = folder / f"team-{self.port}.yaml"
+        self.config_file.write_text(yaml.safe_dump(dict(config)))
+        self.log = folder / f"log-{self.port}"
         self.home = folder / "home"
         self.home.mkdir(exist_ok=True)
         self.process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
     def start(self, *options: str, wait: bool = True) -> "Service":
-        command = [sys.executable, "-m", "massmem", "serve", "--config", str(self.file), "--port", str(self.port)]
+        command = [sys.executable, "-m", "massmem", "serve"]
+        command += ["--config", str(self.config_file), "--port", str(self.port), *options]
+        environment = os.environ | {"HOME": str(self.home)}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*command, *options], env=os.environ | {"HOME": str(self.home)}, stderr=log, stdin=subprocess.DEVNULL
+                tie_to_parent(command), env=environment, stderr=log, stdin=subprocess.DEVNULL
             )
         if wait:
-            self.wait()
+            self.wait_until_ready()
         return self
 
-    def wait(self, seconds: float = 60) -> None:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+    def wait_until_ready(self) -> None:
+        def is_ready() -> bool:
             assert self.process is not None
             assert self.process.poll() is None, self.log.read_text()
-            try:
-                if requests.get(f"{self.url}/readyz", timeout=5).status_code == 200:
-                    return
-            except requests.ConnectionError:
-                pass
-            time.sleep(0.05)
-        raise AssertionError(f"not ready: {self.log.read_text()}")
+            return self.get_status("/readyz") == 200
+
+        wait_until(is_ready)
+
+    def get_status(self, path: str) -> int:
+        """Return the status of a GET request without a token; 0: nobody listens."""
+        try:
+            return requests.get(self.url + path, timeout=30).status_code
+        except requests.ConnectionError:
+            return 0
+
+    def wait_for_exit(self) -> int:
+        """Return the exit code of a process that ends by itself."""
+        assert self.process is not None
+        return self.process.wait(60)
 
     def kill(self) -> None:
-        """As a machine that loses its power: nothing is said, nothing is written."""
+        """End the process as a power cut would."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
-    def stop(self, seconds: float = 60) -> int:
-        """Returns the exit code."""
+    def terminate(self) -> None:
+        """Tell the process to end in good order."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> int:
+        """End the process in good order, unless it has ended. Return its exit code."""
         if self.process is None:
             return 0
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+            self.terminate()
         try:
-            return self.process.wait(seconds)
+            return self.process.wait(60)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.kill()
             raise
 
-    def lines(self) -> list[dict[str, Any]]:
-        """What the log says."""
+    def read_log(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
-    def as_(self, user: str, scope: str = "") -> "Client":
-        return Client(self.url, token(user, scope=scope))
+    def client(self, user: str, scope: str = "") -> "Client":
+        return Client(self.url, make_token(user, scope=scope))
 
 
 class Client:
-    """One user."""
+    """One user of a service."""
 
-    def __init__(self, url: str, token_: str) -> None:
+    def __init__(self, url: str, token: str) -> None:
         self.url = url
-        self.token = token_
+        self.token = token
         self._session = requests.Session()
-        self._session.headers["Authorization"] = f"Bearer {token_}"
+        self._session.headers["Authorization"] = f"Bearer {token}"
 
-    def get(self, path: str, **options: Any) -> Answer:
+    def get(self, path: str, **options: Any) -> requests.Response:
         return self._session.get(self.url + path, timeout=60, **options)
 
-    def delete(self, path: str, **options: Any) -> Answer:
+    def delete(self, path: str, **options: Any) -> requests.Response:
         return self._session.delete(self.url + path, timeout=60, **options)
 
-    def post(self, path: str, body: object, key: str | None = None, **options: Any) -> Answer:
+    def post(self, path: str, body: object, key: str | None = None, **options: Any) -> requests.Response:
+        """key: the Idempotency-Key."""
         headers = {**({} if key is None else {"Idempotency-Key": key}), **options.pop("headers", {})}
         return self._session.post(self.url + path, json=body, timeout=60, headers=headers, **options)
 
-    def chat(self, message: str, session_id: str | None = None, key: str | None = None) -> Answer:
+    def chat(self, message: str, session_id: str | None = None, key: str | None = None) -> requests.Response:
         body = {"message": message} | ({} if session_id is None else {"session_id": session_id})
         return self.post("/api/v1/chat", body, key)
 
-    def history(self, session_id: str) -> list[tuple[str, str]]:
-        found = self.get(f"/api/v1/chat/history/{session_id}?limit=1000")
-        return [(m["role"], m["content"]) for m in found.json().get("messages", [])]
+    def read_history(self, session_id: str) -> list[tuple[str, str]]:
+        """Return roles and contents; empty for an unknown session."""
+        history = self.get(f"/api/v1/chat/history/{session_id}?limit=1000").json()
+        return [(message["role"], message["content"]) for message in history.get("messages", [])]
+
+    def list_sessions(self) -> list[str]:
+        return self.get("/api/ai-memory/conversations").json()["data"]
 
 
-def token(user: str, seconds: int = 3600, scope: str = "") -> str:
-    from massmem.config.service import JwtConfig
-    from massmem.server.auth import Tokens
+def read_events(response: requests.Response) -> list[tuple[str, int, dict[str, Any]]]:
+    """Read a stream to its end; return the name, the number (0: none) and the data of each event."""
+    events: list[tuple[str, int, dict[str, Any]]] = []
+    fields: dict[str, str] = {}
+    for line in response.iter_lines(decode_unicode=True):
+        if line:
+            name, _, value = line.partition(": ")
+            fields[name] = value
+            continue
+        if "data" in fields:
+            events.append((fields["event"], int(fields.get("id", 0)), json.loads(fields["data"])))
+        fields = {}
+    return events
 
-    return Tokens(JwtConfig.model_validate({"secret": SECRET})).make(user, seconds, scope)
 
+@pytest.fixture
+def start_service(tmp_path: Path) -> Iterator[StartService]:
+    services: list[Service] = []
 
-def events(answer: Answer) -> list[tuple[str, int, dict[str, Any]]]:
-    """Of a stream, to its end: name, number (0: none), data."""
-    found: list[tuple[str, int, dict[str, Any]]] = []
-    name, number = "", 0
-    for line in answer.iter_lines(decode_unicode=True):
-        field, _, value = line.partition(": ")
-        match field:
-            case "event":
-                name = value
-            case "id":
-                number = int(value)
-            case "data":
-                found.append((name, number, json.loads(value)))
-                name, number = "", 0
-            case _:
-                pass
-    return found
+    def start(config: Mapping[str, Any], *options: str, wait: bool = True) -> Service:
+        services.append(Service(tmp_path, config))
+        return services[-1].start(*options, wait=wait)
+
+    yield start
+    for service in services:
+        service.stop()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from massmem.config.models import TeamConfig
-from massmem.events import Event
+from massmem.core.events import Event
 from massmem.session.session import Session
 from tests.support.turns import Scripts
 

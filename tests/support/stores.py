@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from massmem.store import postgres_server
+from massmem.store.postgres import migrate_database, parse_url
 from tests.support.postgres_server import PostgresServer, binary
-from tests.support.redis_server import RedisServer, redis_binary
+from tests.support.redis_server import RedisServer
 
 NewPlace = Callable[[], str]
 """Makes an empty place for a store and returns its URL."""
@@ -25,7 +25,7 @@ class _Databases:
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
         self._template = server.new_database()
-        postgres_server.upgrade(postgres_server.address(server.url(self._template)))
+        migrate_database(parse_url(server.url(self._template)))
         self._free: list[str] = []
         self._used: list[str] = []
 
@@ -56,17 +56,6 @@ def postgres() -> Iterator[PostgresServer]:
 @pytest.fixture(scope="session")
 def _databases(postgres: PostgresServer) -> _Databases:
     return _Databases(postgres)
-
-
-@pytest.fixture(scope="session")
-def redis_server() -> Iterator[RedisServer]:
-    if not redis_binary():
-        pytest.skip("there is no Redis on this machine: apt-get install redis-server")
-    server = RedisServer()
-    try:
-        yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture(params=KINDS)

@@ -1,11 +1,11 @@
-"""Runs turns of scripted agents, and checks the order of events that massmem.events states."""
+"""Runs turns of scripted agents, and checks the order of events that massmem.core.events states."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from massmem.config.models import AgentConfig, BackendConfig, CoordinationConfig, MemoryConfig
-from massmem.events import (
+from massmem.core.events import (
     AgentDelta,
     AgentFailed,
     AgentRetrying,
@@ -29,38 +29,55 @@ from massmem.memory.tokens import estimate_tokens
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
 from massmem.tools.ask_user import Asking
-from massmem.turn.agent import Agent
-from massmem.turn.context import Context
+from massmem.turn.agent import Agent, Presentation
+from massmem.turn.compressor import Compressor, Recall, TokenMeter
 from massmem.turn.coordinator import Turn, run_turn
-from massmem.turn.meter import Meter
+from massmem.turn.prompt_builder import Prompt
+from massmem.turn.stream import Checkpoint
 
 Scripts = Mapping[str, dict[str, Any]]
 
 
 def config_of(name: str, script: dict[str, Any], *, tools: bool = True) -> AgentConfig:
-    """A scripted agent that is never retried."""
+    """Return the configuration of a scripted agent that is never retried."""
     backend = BackendConfig(type="scripted", script=script, max_retries=0, tools=tools)
     return AgentConfig(id=name, backend=backend, system_message="", memory=MemoryConfig(), mcp_servers=())
 
 
-def agent_of(config: AgentConfig, provider: ChatProvider, asking: Asking | None = None) -> Agent:
-    """An agent without history and memory."""
-    return Agent(config, provider, Context(config, provider, Meter(128_000, Buffer(estimate_tokens))), asking)
+def agent_of(
+    config: AgentConfig, provider: ChatProvider, asking: Asking | None = None, recall: Recall | None = None
+) -> Agent:
+    """Return an agent without history."""
+    compressor = Compressor(config, provider, TokenMeter(128_000, Buffer(estimate_tokens)), recall)
+    return Agent(config, provider, Prompt(config.id, config.system_message), compressor, asking)
 
 
 async def agents_of(scripts: Scripts, *, tools: bool = True, asking: Asking | None = None) -> dict[str, Agent]:
-    """One scripted agent per entry."""
+    """Return one scripted agent per entry."""
     providers = Providers()
     configs = [config_of(name, script, tools=tools) for name, script in scripts.items()]
     return {c.id: agent_of(c, await providers.open(c.backend), asking) for c in configs}
 
 
 async def play(scripts: Scripts, past: Sequence[Event] = (), *, tools: bool = True, **settings: Any) -> list[Event]:
-    """All events of one turn, deltas included."""
-    agents = await agents_of(scripts, tools=tools)
+    """Run one turn of scripted agents; return its events, deltas included."""
+    return await run(await agents_of(scripts, tools=tools), past, **settings)
+
+
+async def run(agents: Mapping[str, Agent], past: Sequence[Event] = (), **settings: Any) -> list[Event]:
+    """Run one turn of these agents; return its events, deltas included."""
     turn = Turn("session_x", 1, "why?", 7, past)
-    async with aclosing(run_turn(turn, agents, CoordinationConfig(**settings))) as events:
-        return [event async for event in events]
+    return [event async for event in confirm_all(run_turn(turn, agents, CoordinationConfig(**settings)))]
+
+
+async def confirm_all(stream: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+    """Read a stream of events that nobody stores: its checkpoints are confirmed at once."""
+    async with aclosing(stream):
+        async for item in stream:
+            if isinstance(item, Checkpoint):
+                item.confirm()
+            elif not isinstance(item, Presentation):
+                yield item
 
 
 def only(events: Sequence[Event], kind: type) -> list[Any]:
@@ -68,7 +85,7 @@ def only(events: Sequence[Event], kind: type) -> list[Any]:
 
 
 def check_order(events: Sequence[Event]) -> None:
-    """Assert what the docstring of massmem.events promises of one uncut turn."""
+    """Assert what the docstring of massmem.core.events promises of one uncut turn."""
     steps = [e for e in events if not isinstance(e, Notice)]
     assert isinstance(steps[0], TurnStarted | TurnResumed)
     assert isinstance(steps[-1], TurnCompleted | TurnFailed | TurnWaiting)

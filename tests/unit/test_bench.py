@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.registry import Registry
+from massmem.session.registry import Registry
 from massmem.store import open_store
 from scripts.benches import main as bench
 from scripts.benches import session, teams
@@ -207,14 +207,14 @@ async def test_a_turn_over_http_is_the_same_turn(tmp_path: Path):
 
 async def test_a_filled_session_has_the_messages_it_claims(tmp_path: Path):
     async with session.filled(tmp_path, 100) as store:
-        messages = await store.messages(session.ID)
-        last = await store.last_turn(session.ID)
+        messages = await store.read_messages(session.ID)
+        last = await store.get_last_turn(session.ID)
     assert len(messages) == 100
     assert last is not None
     assert last.status == "completed"
     again = await open_store(f"sqlite:///{tmp_path / 'massmem.db'}", tmp_path)
     await again.append(session.ID, 99, session.turn_events(99, session.TEAM))
-    assert len(await again.messages(session.ID)) == 108
+    assert len(await again.read_messages(session.ID)) == 108
     await again.close()
 
 

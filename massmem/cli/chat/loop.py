@@ -1,4 +1,4 @@
-"""The conversation: a line is read, and is a command, a question, or the reply to one."""
+"""The conversation: reads a line, and runs it as a command, a question, or the reply to the agents' question."""
 
 import asyncio
 import errno
@@ -8,165 +8,209 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from massmem.cli.ask import Output
-from massmem.cli.chat.desk import Desk
-from massmem.cli.chat.interrupts import HUNG_UP, Interrupts
-from massmem.cli.chat.session_commands import show_last
-from massmem.cli.chat.simple_line import SimpleLine
-from massmem.cli.chat.table import COMMANDS, find
-from massmem.cli.chat.terminal import undisturbed
-from massmem.cli.chat.turn import run_turn
-from massmem.cli.plan import Plan
-from massmem.cli.report import tell_error
-from massmem.cli.showing import tell, usual_output
-from massmem.errors import MassmemError
-from massmem.events import TurnWaiting
+from massmem.cli.chat.commands import COMMANDS, find_command, show_last_turn
+from massmem.cli.chat.state import ChatState
+from massmem.cli.chat.terminal import PlainLineReader, hold_typed_input
+from massmem.cli.error_report import show_error
+from massmem.cli.run import Invocation, check_question
+from massmem.cli.signals import EXIT_HANG_UP, EXIT_INTERRUPTED, ChatInterrupts
+from massmem.cli.streams import notify, write_err
+from massmem.cli.turn_output import ABANDONED, TurnEvents, detect_output, show_turn, write_answer
+from massmem.core.display import make_printable
+from massmem.core.errors import MassmemError
+from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
+from massmem.core.ids import check_session_name
+from massmem.render.turn_view import TurnView
 from massmem.session.session import Session
 from massmem.session.team import Team
-from massmem.session_ids import check_session_name
 
 if TYPE_CHECKING:
-    from massmem.cli.chat.line import Line
+    from massmem.cli.chat.line_editor import LineEditor
 
-HISTORY = "history"
-"""The file in the home with the lines that were typed."""
-_REPLY = "reply> "
+HISTORY_FILE = "history"
+"""In massmem's home."""
+_REPLY_PROMPT = "reply> "
 
 
-def chat(plan: Plan) -> int:
-    """Talk until the user leaves; returns the exit code.
+def chat(invocation: Invocation) -> int:
+    """Run the conversation until the user leaves; return the exit code.
 
     Raises:
-        MassmemError: the conversation cannot begin.
+        MassmemError: the conversation cannot start.
     """
-    edited = usual_output() is Output.LIVE
-    interrupts = Interrupts()
+    can_edit = detect_output() is Output.LIVE
+    interrupts = ChatInterrupts()
     try:
-        with undisturbed() if edited else nullcontext():
-            return asyncio.run(_chat(plan, interrupts, edited=edited))
+        with hold_typed_input() if can_edit else nullcontext():
+            return asyncio.run(_chat(invocation, interrupts, can_edit=can_edit))
     except OSError as e:
         if e.errno != errno.EIO:
             raise
-        return interrupts.exit_code or HUNG_UP  # nobody is there to be told
+        return interrupts.exit_code or EXIT_HANG_UP  # the terminal is gone
 
 
-async def _chat(plan: Plan, interrupts: Interrupts, *, edited: bool) -> int:
-    with interrupts.handled():
-        chat_ = await interrupts.run(_opened(plan, interrupts, edited=edited))
-        if chat_ is None:
-            return interrupts.exit_code or 130
+async def _chat(invocation: Invocation, interrupts: ChatInterrupts, *, can_edit: bool) -> int:
+    with interrupts.watch():
+        opening = await interrupts.run(_open_session(invocation))
+        if opening is None:
+            return interrupts.exit_code or EXIT_INTERRUPTED
+        conversation = _Conversation(invocation, interrupts, *opening, can_edit=can_edit)
         try:
-            await chat_.run()
+            await conversation.run()
         finally:
-            await interrupts.run(chat_.desk.close(), last=True)
-        chat_.say_goodbye()
+            await interrupts.run(conversation.state.close(), after_quit=True)
+        conversation.say_goodbye()
     return interrupts.exit_code or 0
 
 
-async def _opened(plan: Plan, interrupts: Interrupts, *, edited: bool) -> "_Chat":
-    options = plan.options
-    wanted = options.session_id or (None if options.newest else plan.config.session_id)
-    if wanted is not None:
-        check_session_name(wanted)
-    debug = plan.debug_log.parent if plan.debug_log else None
-    fallback = wanted is None and not options.newest
-    team = await Team.open(plan.config, home=plan.home, debug=debug, fallback=fallback)
+async def _open_session(invocation: Invocation) -> tuple[Team, Session]:
+    options = invocation.options
+    name = options.session_id or (None if options.newest else invocation.config.session_id)
+    if name is not None:
+        check_session_name(name)
+    is_new = name is None and not options.newest
+    team = await Team.open(invocation.config, home=invocation.home, debug=invocation.debug_folder, fallback=is_new)
     try:
-        session = await Session.on(team, wanted, newest=options.newest)
+        session = await Session.on(team, name, newest=options.newest)
         await team.start()
     except BaseException:
         await team.close()
         raise
-    return _Chat(plan, interrupts, (team, session), edited=edited)
+    return team, session
 
 
-class _Chat:
-    def __init__(self, plan: Plan, interrupts: Interrupts, opened: tuple[Team, Session], *, edited: bool) -> None:
+class _Conversation:
+    def __init__(
+        self, invocation: Invocation, interrupts: ChatInterrupts, team: Team, session: Session, *, can_edit: bool
+    ) -> None:
         self._interrupts = interrupts
-        history = None if plan.options.no_store else plan.home / HISTORY
-        self._lines = self._edited_line(history) if edited else SimpleLine()
-        self.desk = Desk(plan, *opened, self._lines.ask)
-        self.desk.start_log(plan.debug_log)
+        history = None if invocation.options.no_store else invocation.home / HISTORY_FILE
+        self._reader = self._create_editor(history) if can_edit else PlainLineReader()
+        self.state = ChatState(invocation, team, session, self._reader.ask)
+        self.state.start_log(invocation.debug_log)
 
     async def run(self) -> None:
-        """Until the user leaves, or a signal ends it."""
+        """Return when the user leaves or a signal quits."""
         await self._greet()
-        while not self.desk.over and self._interrupts.exit_code is None:
+        while not self.state.is_over and self._interrupts.exit_code is None:
             try:
-                line = await self._interrupts.run(self._line(), self._cleared)
+                line = await self._interrupts.run(self._read_line(), self._clear_line)
             except EOFError:
                 return
             if line is not None and line.strip():
-                await self._obey(line)
+                await self._execute(line)
 
     def say_goodbye(self) -> None:
-        """How to go on later."""
-        session = self.desk.session
-        if not session.id or self.desk.plan.options.quiet:
+        """Tell how to continue the conversation later."""
+        state = self.state
+        if not state.session.id or state.invocation.options.quiet:
             return
-        if self.desk.plan.options.no_store:
-            tell("nothing of this conversation was kept")
-        elif session.lasting:
-            tell(f"go on with: {self.desk.plan.command(session.id)}")
+        if state.invocation.options.no_store:
+            write_err("this conversation was not stored")
+        elif state.session.lasting:
+            write_err(f"continue with: {state.invocation.resume_command(state.session.id)}")
         else:
-            tell("this conversation is gone now: it was held in memory, because the store was away")
+            write_err("this conversation was not stored, because the store was unavailable")
 
     async def _greet(self) -> None:
-        desk = self.desk
-        if not desk.plan.options.quiet:
-            if desk.debug_log is not None:
-                tell(f"debug log: {desk.debug_log}")
-            agents = ", ".join(agent.id for agent in desk.team.agents)
-            tell(f"massmem: {agents}. /help shows the commands, Ctrl-D quits.")
-        if not desk.session.resumed:
+        state = self.state
+        if not state.invocation.options.quiet:
+            if state.debug_log is not None:
+                write_err(f"debug log: {state.debug_log}")
+            agents = ", ".join(agent.id for agent in state.team.agents)
+            write_err(f"massmem: {agents}. /help shows the commands, Ctrl-D quits.")
+        if not state.session.resumed:
             return
-        await show_last(desk)
-        unfinished = desk.session.unfinished
+        await show_last_turn(state)
+        unfinished = state.session.unfinished
         if unfinished is not None and unfinished.status != "waiting":
-            desk.go_on = True
-            await self._obey("")
+            state.finish_next = True
+            await self._execute("")
 
-    async def _line(self) -> str:
-        return await (self._lines.ask(_REPLY) if await self._waits() else self._lines.read())
+    async def _read_line(self) -> str:
+        return await (self._reader.ask(_REPLY_PROMPT) if self._is_waiting() else self._reader.read())
 
-    async def _waits(self) -> bool:
-        """The last turn waits for what the user says next."""
-        if self.desk.board is not None:
-            return isinstance(self.desk.board.end, TurnWaiting)
-        unfinished = self.desk.session.unfinished
+    def _is_waiting(self) -> bool:
+        """Whether the last turn waits for a reply of the user."""
+        if self.state.last_turn is not None:
+            return isinstance(self.state.last_turn.outcome.end, TurnWaiting)
+        unfinished = self.state.session.unfinished
         return unfinished is not None and unfinished.status == "waiting"
 
-    async def _obey(self, line: str) -> None:
-        """Do what the line says; what goes wrong is told, and the conversation goes on."""
+    async def _execute(self, line: str) -> None:
+        """Run a command or ask a question; report an error and go on."""
         try:
             if line.startswith("/"):
-                await self._interrupts.run(self._command(line))
+                name, _, rest = line[1:].strip().partition(" ")
+                await self._interrupts.run(find_command(name).run(self.state, rest.strip()))
             elif line.strip():
-                await run_turn(self.desk, self._interrupts, line.strip())
-            if self.desk.go_on:
-                self.desk.go_on = False
-                await run_turn(self.desk, self._interrupts, None)
+                await self._run_turn(check_question(line.strip()))
+            if self.state.finish_next:
+                self.state.finish_next = False
+                await self._run_turn(None)
         except EOFError:
-            self.desk.over = True
+            self.state.is_over = True
         except MassmemError as e:
-            tell_error(e)
+            show_error(e)
 
-    async def _command(self, line: str) -> None:
-        name, _, rest = line[1:].strip().partition(" ")
-        await find(name).run(self.desk, rest.strip())
+    async def _run_turn(self, question: str | None) -> None:
+        """Ask the question, or finish the unfinished turn when it is None, and report the result.
 
-    def _cleared(self) -> bool:
-        self._lines.clear()
+        Raises:
+            MassmemError: the turn ended early; the conversation can go on.
+        """
+        session, invocation, view = self.state.session, self.state.invocation, TurnView()
+        events = TurnEvents(session, question, wait=True, wait_hint=" (Ctrl-C: do not wait)")
+        is_stopping = False
+
+        def stop() -> bool:
+            nonlocal is_stopping
+            if not events.started or is_stopping:
+                return False
+            is_stopping = True
+            session.stop("user")
+            return True
+
+        def stop_for_quit() -> bool:
+            session.stop("signal")
+            return events.started
+
+        shown = show_turn(events.stream(), view, invocation.output, quiet=invocation.options.quiet)
+        await self._interrupts.run(shown, stop, stop_for_quit)
+        self.state.last_turn = view
+        _report_end(view, quiet=invocation.options.quiet)
+
+    def _clear_line(self) -> bool:
+        self._reader.clear()
         return True
 
-    def _edited_line(self, history: Path | None) -> "Line":
-        from massmem.cli.chat.completion import Commands
-        from massmem.cli.chat.line import Line
-        from massmem.cli.chat.lines_kept import LinesKept, lines_of_this_run
+    def _create_editor(self, history: Path | None) -> "LineEditor":
+        from massmem.cli.chat.line_editor import CommandCompleter, LineEditor, open_history
 
         summaries = {command.name: command.summary for command in COMMANDS.values()}
-        kept = lines_of_this_run() if history is None else LinesKept(history)
-        return Line(kept, Commands(summaries, self._offers), self._interrupts.press)
+        completer = CommandCompleter(summaries, self._complete)
+        return LineEditor(open_history(history), completer, self._interrupts.press)
 
-    async def _offers(self, name: str, words: Sequence[str]) -> Sequence[str]:
+    async def _complete(self, name: str, words: Sequence[str]) -> Sequence[str]:
         command = COMMANDS.get(name)
-        return () if command is None else await command.complete(self.desk, words)
+        return () if command is None else await command.complete(self.state, words)
+
+
+def _report_end(view: TurnView, *, quiet: bool) -> None:
+    """Write the answer, or what the user is asked for, and how to continue."""
+    outcome = view.outcome
+    if (text := outcome.answer or outcome.prompt) is not None:
+        write_answer(text, quiet=quiet)
+    match outcome.end:
+        case TurnFailed() as end:
+            notify(end.message)
+            write_err(*([make_printable(end.hint)] if end.hint else []), "/continue tries again", indent="  ")
+        case None if not outcome.session_id:
+            write_err("The question was not asked.")
+        case TurnInterrupted() | None:
+            write_err("Stopped; the work of the agents so far is saved.")
+            write_err("/continue finishes this turn; another question ends it", indent="  ")
+        case TurnAbandoned() as end:
+            write_err(ABANDONED[end.why])
+        case TurnCompleted() | TurnWaiting():
+            pass

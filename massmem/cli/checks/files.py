@@ -1,4 +1,4 @@
-"""The files in massmem's home: who may read them, and which process holds their locks."""
+"""Checks of the files in massmem's home: who may read them, and which process holds their locks."""
 
 import os
 import stat
@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from massmem.cli.checks.finding import Finding, Situation, failed, ok, skipped
-from massmem.render.figures import plural
+from massmem.cli.checks.result import CheckResult, DoctorContext, failed, ok, skipped
+from massmem.render.text import pluralize
 
-_NAMED = 5
-_NO_SECRETS = {"models", "config.yaml", "config.schema.json"}
-"""What a user may have made by hand, or fetched; a key stands in none of them."""
+_MAX_PATHS = 5
+_PUBLIC = {"models", "config.yaml", "config.schema.json"}
+"""Files that the user may have created or downloaded; none of them contains a key."""
 
 _SYSTEM_LOCKS = Path("/proc/locks")
 
@@ -19,83 +19,79 @@ Inode = tuple[int, int]
 """Device and number of a file."""
 
 
-async def check_permissions(situation: Situation) -> Sequence[Finding]:
-    """Nobody but the owner may read what massmem keeps; its owner may write."""
-    home = situation.home
+async def check_permissions(context: DoctorContext) -> Sequence[CheckResult]:
+    """Check that the owner can write massmem's files and nobody else can read them."""
+    home = context.home
     if not home.exists():
-        return [ok(f"{home}: not made yet")]
+        return [ok(f"{home}: not created yet")]
     if os.name == "nt":
         return [skipped("permissions on Windows are inherited from your profile")]
     if not os.access(home, os.W_OK | os.X_OK):
-        return [failed(f"{home} cannot be written", f"make it yours: sudo chown -R $(id -un) '{home}'")]
-    shared = [path for path in _private(home) if _others_may(path)]
-    if shared:
+        return [failed(f"{home} is not writable", f"become its owner: sudo chown -R $(id -un) '{home}'")]
+    readable = [path for path in _private_paths(home) if _is_open_to_others(path)]
+    if readable:
         fix = f"chmod go-rwx '{home}' '{home}'/*"
-        return [failed(f"{home}: others may read of it", fix, *(str(path) for path in shared[:_NAMED]))]
-    return [ok(f"{home}: for you alone")]
+        return [failed(f"{home}: other users have access", fix, *(str(path) for path in readable[:_MAX_PATHS]))]
+    return [ok(f"{home}: private")]
 
 
-def _private(home: Path) -> Iterator[Path]:
-    """What is in a folder that only its owner may enter, nobody else reaches; but files get copied and moved."""
+def _private_paths(home: Path) -> Iterator[Path]:
+    """Yield the folder and what is directly in it: a private folder protects what is inside."""
     yield home
     for path in home.iterdir():
-        if not path.is_symlink() and path.name not in _NO_SECRETS:
+        if not path.is_symlink() and path.name not in _PUBLIC:
             yield path
 
 
-def _others_may(path: Path) -> bool:
+def _is_open_to_others(path: Path) -> bool:
     with suppress(OSError):
         return bool(stat.S_IMODE(path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO))
     return False
 
 
-async def check_locks(situation: Situation) -> Sequence[Finding]:
-    """Which processes hold what. None of it is wrong by itself: a lock goes with its process, whatever ends it."""
-    locks = [path for path in situation.home.rglob("*") if path.suffix == ".lock" or path.name == "lock"]
-    holders = _held()
+async def check_locks(context: DoctorContext) -> Sequence[CheckResult]:
+    """Report which processes hold locks. This never fails: a lock ends with its process."""
+    locks = [path for path in context.home.rglob("*") if path.suffix == ".lock" or path.name == "lock"]
+    holders = _read_lock_holders()
     if holders is None:
-        return [skipped("this system does not say who holds a lock")]
-    held = [(path, pid) for path in locks if (pid := holders.get(_inode(path))) is not None]
+        return [skipped("this system does not tell who holds a lock")]
+    held = [(path, pid) for path in locks if (pid := holders.get(_read_inode(path))) is not None]
     if not held:
-        return [ok(f"{plural(len(locks), 'lock')}, all of them free")]
-    lines = [f"{path.relative_to(situation.home)}: {_named(pid)}" for path, pid in held]
-    return [ok(f"{len(held)} of {plural(len(locks), 'lock')} held", *lines)]
+        return [ok(f"{pluralize(len(locks), 'lock')}, all free")]
+    lines = [f"{path.relative_to(context.home)}: {_describe_process(pid)}" for path, pid in held]
+    return [ok(f"{len(held)} of {pluralize(len(locks), 'lock')} held", *lines)]
 
 
-def holder(path: Path) -> int | None:
-    """The process that holds the lock of this file; None when it is free, or nobody can say."""
-    return (_held() or {}).get(_inode(path))
+def find_lock_holder(path: Path) -> int | None:
+    """Return the process that holds the lock of this file; None when it is free or the system does not tell."""
+    return (_read_lock_holders() or {}).get(_read_inode(path))
 
 
-def _held() -> Mapping[Inode, int] | None:
-    """Who holds which file; None where the system does not say."""
+def _read_lock_holders() -> Mapping[Inode, int] | None:
+    """Return the process that holds each locked file; None when the system does not tell."""
     try:
-        return _holders(_SYSTEM_LOCKS.read_text())
+        lines = _SYSTEM_LOCKS.read_text().splitlines()
     except OSError:
         return None
-
-
-def _holders(listed: str) -> Mapping[Inode, int]:
-    """From the lines of /proc/locks: `1: FLOCK  ADVISORY  WRITE 123 08:01:456 0 EOF`; `->` marks one that waits."""
-    found: dict[Inode, int] = {}
-    for line in listed.splitlines():
-        fields = line.split()
+    # `1: FLOCK  ADVISORY  WRITE 123 08:01:456 0 EOF`; `->` in the second column marks a process that waits.
+    holders: dict[Inode, int] = {}
+    for fields in map(str.split, lines):
         if len(fields) >= 6 and fields[1] == "FLOCK" and int(fields[4]) > 0:
             major, minor, number = fields[5].split(":")
-            found[os.makedev(int(major, 16), int(minor, 16)), int(number)] = int(fields[4])
-    return found
+            holders[os.makedev(int(major, 16), int(minor, 16)), int(number)] = int(fields[4])
+    return holders
 
 
-def _inode(path: Path) -> Inode:
+def _read_inode(path: Path) -> Inode:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return -1, -1
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
-def _named(pid: int) -> str:
-    """With the program's name, which says more than a number; never its arguments, which may be a question."""
+def _describe_process(pid: int) -> str:
+    """Return the process with the name of its program; its arguments may contain a question."""
     with suppress(OSError):
         return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text().strip()})"
     return f"process {pid}"

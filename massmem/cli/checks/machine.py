@@ -1,4 +1,4 @@
-"""The machine: Python, the packages that massmem needs, and room on the disk."""
+"""Checks of the machine: Python, the packages that massmem needs, and disk space."""
 
 import platform
 import re
@@ -7,92 +7,92 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 
 from massmem import __version__
-from massmem.cli.checks.finding import Finding, Situation, failed, ok
-from massmem.weights import models_folder
+from massmem.cli.checks.result import CheckResult, DoctorContext, failed, ok
+from massmem.cli.paths import measure_disk_usage
+from massmem.cli.progress import MB
+from massmem.providers.weights import models_folder
 
-ROOM = 200_000_000
-"""Bytes: an index alone needs 64 MB of room to write."""
+MIN_FREE = 200_000_000
+"""Bytes. An index alone needs 64 MB of free space to write."""
 
-MB = 1e6
-_OLDEST = (3, 11)
+_OLDEST_PYTHON = (3, 11)
 _REQUIREMENT = re.compile(
     r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*(?:\(?>=\s*([0-9.]+)[^;]*)?(?:;\s*extra == ['\"](\w+)['\"])?"
 )
 
 
-async def check_python(situation: Situation) -> Sequence[Finding]:
-    """The interpreter."""
+async def check_python(context: DoctorContext) -> Sequence[CheckResult]:
+    """Check the version of the interpreter."""
     text = f"massmem {__version__}, Python {platform.python_version()}, {platform.platform(terse=True)}"
-    if sys.version_info < _OLDEST:
+    if sys.version_info < _OLDEST_PYTHON:
         return [failed(text, "install Python 3.11 or newer")]
     return [ok(text, sys.executable)]
 
 
 @dataclass(frozen=True, slots=True)
-class Required:
-    """A package that massmem's own metadata name. least: the oldest version that will do. extra: "" for the core."""
+class Requirement:
+    """A package that massmem's metadata names."""
 
     name: str
-    least: str = ""
+    minimum: str = ""
+    """The oldest version that works."""
     extra: str = ""
+    """"" for the core."""
 
-    def problem(self) -> str:
-        """Why it will not do, "" when it will."""
+    def find_problem(self) -> str:
+        """Return why the installed package does not satisfy this, "" when it does."""
         try:
-            found = metadata.version(self.name)
+            version = metadata.version(self.name)
         except metadata.PackageNotFoundError:
             return f"{self.name} is not installed"
-        return f"{self.name} {found} is older than {self.least}" if _parts(found) < _parts(self.least) else ""
+        is_old = _parse_version(version) < _parse_version(self.minimum)
+        return f"{self.name} {version} is older than {self.minimum}" if is_old else ""
 
 
-def required() -> Iterator[Required]:
-    """The packages of the core and of each extra; none when massmem runs without being installed."""
+def read_requirements() -> Iterator[Requirement]:
+    """Yield the packages of the core and of each extra; none when massmem is not installed as a package."""
     try:
         lines = metadata.requires("massmem") or []
     except metadata.PackageNotFoundError:
         return
     for line in lines:
-        if found := _REQUIREMENT.match(line):
-            yield Required(found[1], found[2] or "", found[3] or "")
+        if match := _REQUIREMENT.match(line):
+            yield Requirement(match[1], match[2] or "", match[3] or "")
 
 
-async def check_packages(situation: Situation) -> Sequence[Finding]:
-    """The core must be whole; of the extras it is only said which are there."""
-    every = list(required())
-    if not every:
+async def check_packages(context: DoctorContext) -> Sequence[CheckResult]:
+    """Check that the core is complete; report which extras are installed."""
+    requirements = list(read_requirements())
+    if not requirements:
         return [failed("massmem is not installed as a package", "pip install massmem, or scripts/install in a clone")]
-    core = [problem for each in every if not each.extra and (problem := each.problem())]
-    details = [_extra(name, every) for name in dict.fromkeys(each.extra for each in every if each.extra)]
-    if core:
-        return [failed("; ".join(core), "install massmem again: pip install --upgrade massmem", *details)]
-    return [ok(f"all {sum(not each.extra for each in every)} packages of the core are there", *details)]
+    core = [requirement for requirement in requirements if not requirement.extra]
+    problems = [problem for requirement in core if (problem := requirement.find_problem())]
+    extras = dict.fromkeys(requirement.extra for requirement in requirements if requirement.extra)
+    details = [_describe_extra(extra, requirements) for extra in extras]
+    if problems:
+        return [failed("; ".join(problems), "install massmem again: pip install --upgrade massmem", *details)]
+    return [ok(f"all {len(core)} packages of the core are installed", *details)]
 
 
-def _extra(name: str, every: Sequence[Required]) -> str:
-    problems = [problem for each in every if each.extra == name and (problem := each.problem())]
-    return f"{name}: {'; '.join(problems)} (pip install 'massmem[{name}]')" if problems else f"{name}: installed"
+def _describe_extra(extra: str, requirements: Sequence[Requirement]) -> str:
+    problems = [problem for r in requirements if r.extra == extra and (problem := r.find_problem())]
+    return f"{extra}: {'; '.join(problems)} (pip install 'massmem[{extra}]')" if problems else f"{extra}: installed"
 
 
-def _parts(version: str) -> tuple[int, ...]:
+def _parse_version(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
 
 
-async def check_disk(situation: Situation) -> Sequence[Finding]:
-    """Room where massmem writes, and what it takes there."""
-    folder = next(path for path in (situation.home, *situation.home.parents) if path.exists())
+async def check_disk(context: DoctorContext) -> Sequence[CheckResult]:
+    """Check the free space where massmem writes; report what it uses there."""
+    home = context.home
+    folder = next(path for path in (home, *home.parents) if path.exists())
     free = shutil.disk_usage(folder).free
     text = f"{free / MB:,.0f} MB free in {folder}"
-    taken = (("sessions", [*situation.home.glob("massmem.db*")]), ("memories", [situation.home / "memory"]))
-    places = (*taken, ("models", [models_folder()]))
-    details = [f"{name}: {_size(paths) / MB:,.1f} MB" for name, paths in places]
-    if free < ROOM:
-        return [failed(f"only {text}", "free some space; nothing that was stored is lost by a full disk", *details)]
+    used = {"sessions": [*home.glob("massmem.db*")], "memories": [home / "memory"], "models": [models_folder()]}
+    details = [f"{name}: {measure_disk_usage(*paths) / MB:,.1f} MB" for name, paths in used.items()]
+    if free < MIN_FREE:
+        return [failed(f"only {text}", "free some space; a full disk does not lose stored data", *details)]
     return [ok(text, *details)]
-
-
-def _size(paths: Sequence[Path]) -> int:
-    files = (file for path in paths for file in (path.rglob("*") if path.is_dir() else [path]))
-    return sum(file.stat().st_blocks * 512 for file in files if file.is_file())

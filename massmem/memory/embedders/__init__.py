@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from massmem.config.models import EmbeddingConfig
-from massmem.errors import InputError
+from massmem.core.errors import InputError
 
 if TYPE_CHECKING:
     from massmem.memory.embedders.embedder import Embedder

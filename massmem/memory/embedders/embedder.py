@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from massmem.errors import EmbeddingError
+from massmem.core.errors import EmbeddingError
 
 log = logging.getLogger(__name__)
 

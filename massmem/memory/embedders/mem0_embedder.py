@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Any
 
 from massmem.config.models import EmbeddingConfig
-from massmem.errors import EmbeddingError, InputError, MassmemError, MissingKeyError
+from massmem.core.errors import EmbeddingError, InputError, MassmemError, MissingKeyError
+from massmem.core.redact import redact
 from massmem.memory.embedders.embedder import Embedder
 from massmem.memory.mem0_setup import prepare_mem0
-from massmem.redact import redact
 
 TIMEOUT, RETRIES = 30.0, 1
 """Seconds for one request, and how often it is repeated."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from massmem.errors import InputError
+from massmem.core.errors import InputError
 
 NAME, DIMS = "minilm", 384
 

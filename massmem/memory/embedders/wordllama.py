@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 
-from massmem.errors import InputError
+from massmem.core.errors import InputError
 
 NAME, DIMS = "wordllama", 256
 

@@ -5,12 +5,17 @@ from concurrent.futures import Future
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from massmem.errors import ContentRefused
+from massmem.core.errors import ContentRefused
+from massmem.core.messages import (
+    ChatMessage,
+    ChatRequest,
+    Purpose,
+    Reply,
+    TextChunk,
+)
 from massmem.memory.extraction.mem0_models import Answer, OpenModel
 from massmem.memory.extraction.prompts import SCHEMA
 from massmem.memory.extraction.replies import repeats
-from massmem.messages import ChatMessage, ChatRequest, Purpose
-from massmem.replies import Reply, TextChunk
 
 if TYPE_CHECKING:
     from massmem.providers.base import ChatProvider

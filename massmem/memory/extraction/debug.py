@@ -8,12 +8,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from massmem.home import make_folder, unwritable
+from massmem.config.home import explain_write_error, make_folder
+from massmem.core.redact import redact_values
 from massmem.memory.extraction.facts import normalised
 from massmem.memory.extraction.task import Origin, RecordedMessage
 from massmem.memory.index.point_ids import fact_id
-from massmem.memory.memories import Fact
-from massmem.redact import redact_values
+from massmem.memory.persistent import Fact
 
 _TOOL = re.compile(r"^\[Tool Call: ([^\]\n]{1,200})\]$", re.MULTILINE)
 
@@ -66,4 +66,4 @@ def _new_file(folder: Path, name: str) -> tuple[Path, int]:
         except FileExistsError:
             number += 1  # a second extraction within the second
         except OSError as e:
-            raise unwritable(path, e) from e
+            raise explain_write_error(path, e) from e

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from massmem.config.models import MemoryLlmConfig
-from massmem.errors import (
+from massmem.core.errors import (
     ContentRefused,
     ContextOverflow,
     InputError,
@@ -36,7 +36,7 @@ from massmem.memory.extraction.task import (
     to_fact,
 )
 from massmem.memory.mem0_setup import prepare_mem0
-from massmem.memory.memories import Fact
+from massmem.memory.persistent import Fact
 
 if TYPE_CHECKING:
     from massmem.memory.extraction.mem0_pipeline import Found, Reader

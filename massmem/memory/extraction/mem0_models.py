@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from typing import Any, cast
 
 from massmem.config.models import MemoryLlmConfig
-from massmem.errors import ContentRefused, InputError, MissingKeyError
-from massmem.replies import FinishReason
+from massmem.core.errors import ContentRefused, InputError, MissingKeyError
+from massmem.core.messages import FinishReason
 
 _NO_KEY = "none"
 """Sent to servers that need no key; the libraries refuse to send nothing."""

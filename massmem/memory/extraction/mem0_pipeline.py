@@ -20,7 +20,7 @@ from mem0.memory.storage import SQLiteManager  # pyright: ignore[reportMissingTy
 from mem0.utils import spacy_models  # pyright: ignore[reportMissingTypeStubs]
 
 from massmem.config.models import MemoryLlmConfig
-from massmem.errors import MalformedResponse, MassmemError
+from massmem.core.errors import MalformedResponse, MassmemError
 from massmem.memory.extraction.facts import clean_fact, is_knowledge, normalised
 from massmem.memory.extraction.mem0_failures import failure
 from massmem.memory.extraction.mem0_models import OpenModel

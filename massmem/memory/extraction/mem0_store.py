@@ -7,11 +7,10 @@ from typing import Any, NoReturn
 # mem0 has no type stubs.
 from mem0.vector_stores.base import VectorStoreBase  # pyright: ignore[reportMissingTypeStubs]
 
-from massmem.errors import MemoryUnavailable
+from massmem.core.errors import MemoryUnavailable
 from massmem.memory.extraction.task import Known, Origin
 from massmem.memory.index.visible import Visible
-from massmem.memory.memories import Selection
-from massmem.memory.persistent import Scope
+from massmem.memory.persistent import Scope, Selection
 
 _MOST_KNOWN = 500
 """Facts of an agent in a session among which those that bear on a conversation are looked for, newest first."""

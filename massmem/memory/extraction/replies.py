@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from massmem.errors import MalformedResponse
-from massmem.redact import redact
+from massmem.core.errors import MalformedResponse
+from massmem.core.redact import redact
 
 _LISTS = ("memory", "memories", "facts")
 _TEXTS = ("text", "memory", "fact", "content")

@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from massmem.config.models import MemoryLlmConfig
-from massmem.errors import InputError, MalformedResponse, ProviderTimeout
+from massmem.core.errors import InputError, MalformedResponse, ProviderTimeout
+from massmem.core.messages import clean_text
 from massmem.memory.detached import detached
 from massmem.memory.extraction.chat_model import chat_model
 from massmem.memory.extraction.facts import shortened
@@ -17,7 +18,6 @@ from massmem.memory.extraction.mem0_models import Answer, Bounds, OpenModel, ope
 from massmem.memory.extraction.opened_once import OpenedOnce
 from massmem.memory.extraction.prompts import SUMMARY_SYSTEM
 from massmem.memory.mem0_setup import prepare_mem0
-from massmem.messages import clean_text
 
 if TYPE_CHECKING:
     from massmem.providers.base import ChatProvider

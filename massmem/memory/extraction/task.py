@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from massmem.errors import MassmemError
+from massmem.core.errors import MassmemError
+from massmem.core.messages import Role, clean_text
 from massmem.memory.extraction.facts import normalised
 from massmem.memory.extraction.replies import Statement
-from massmem.memory.memories import Fact
-from massmem.messages import Role, clean_text
+from massmem.memory.persistent import Fact
 
 if TYPE_CHECKING:
     from massmem.memory.places import Index

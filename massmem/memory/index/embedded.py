@@ -1,15 +1,13 @@
 """The index in this process: qdrant-edge, one folder, one process at a time, any number of threads."""
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import qdrant_edge as edge
 
-from massmem.errors import InputError
+from massmem.core.errors import InputError
 from massmem.memory.index.payload import is_private
 from massmem.memory.index.shard import MEANING, WORDS, Shard
 from massmem.memory.index.visible import (
@@ -29,7 +27,7 @@ from massmem.memory.index.visible import (
     told,
     unseen,
 )
-from massmem.memory.memories import Selection
+from massmem.memory.persistent import Selection
 
 _WRITTEN = 32
 """Points in one write: no other thread of the process goes on meanwhile, for 4 ms."""
@@ -41,15 +39,6 @@ _FLUSH_EVERY = 10_000
 """Points between flushes: bounds what has to be read again after the process was killed."""
 
 _ALL = 1_000_000_000
-
-
-def folder_name(embedder: str, dims: int) -> str:
-    """Name of the folder for this embedder: vectors of another one, even of the same size, never mix with them."""
-    if not dims:
-        return "words"
-    plain = re.sub(r"[^A-Za-z0-9.]+", "-", embedder).strip("-.")[:60]
-    mark = "" if plain == embedder else f"-{sha256(embedder.encode()).hexdigest()[:8]}"
-    return f"{plain}{mark}-{dims}"
 
 
 class EmbeddedIndex:

@@ -9,7 +9,7 @@ from datetime import datetime
 from hashlib import md5
 from typing import Any
 
-from massmem.memory.memories import Episode, Fact, Kind, Memory
+from massmem.memory.persistent import Episode, Fact, Kind, Memory
 from massmem.memory.quoting import quoted
 from massmem.memory.ranking.text import has_time, is_question
 

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
-from massmem.errors import InputError, MemoryUnavailable
+from massmem.core.errors import InputError, MemoryUnavailable
+from massmem.core.redact import redact
 from massmem.memory.index.payload import is_private
 from massmem.memory.index.visible import (
     All,
@@ -31,8 +32,7 @@ from massmem.memory.index.visible import (
     told,
     unseen,
 )
-from massmem.memory.memories import Selection
-from massmem.redact import redact
+from massmem.memory.persistent import Selection
 
 log = logging.getLogger(__name__)
 

@@ -34,8 +34,8 @@ from qdrant_edge import (
     VectorStorageDatatype,
 )
 
-from massmem.errors import IndexDamaged, MassmemError, MemoryUnavailable
-from massmem.home import make_folder, make_private
+from massmem.config.home import make_folder, make_private
+from massmem.core.errors import IndexDamaged, MassmemError, MemoryUnavailable
 
 MEANING, WORDS = "meaning", "words"
 """Names of the dense and of the sparse vector."""

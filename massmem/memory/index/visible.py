@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-from massmem.memory.memories import USER, Selection
-from massmem.memory.persistent import Scope
+from massmem.memory.persistent import USER, Scope, Selection
 
 EVERYONE = "*"
 """In place of an agent's name, which cannot contain it."""
@@ -75,20 +74,20 @@ class Visible:
     agent_id: str
     session_id: str
     turn: int
-    everywhere: bool = False
+    all_sessions: bool = False
     group: str | None = None
 
     @classmethod
     def of(cls, scope: Scope) -> Self:
-        return cls(scope.agent_id, scope.session_id, scope.turn, scope.everywhere, scope.named)
+        return cls(scope.agent_id, scope.session_id, scope.turn, scope.all_sessions, scope.group)
 
     def condition(self, *more: Condition) -> All:
         """`Scope.allows` as one condition, and what else must hold."""
-        places: list[str | None] = [None] if self.everywhere else [self.session_id]
-        if self.group is not None and not self.everywhere:
+        places: list[str | None] = [None] if self.all_sessions else [self.session_id]
+        if self.group is not None and not self.all_sessions:
             places.append(_group(self.group))
         seen = OneOf("seen", tuple(_seen(who, place) for who in (self.agent_id, EVERYONE) for place in places))
-        own_session_only = not self.everywhere and self.group is None
+        own_session_only = not self.all_sessions and self.group is None
         here = () if own_session_only else (OneOf("run_id", (self.session_id,)),)
         later = All((*here, Span("turn", self.turn + 1, None)))
         of_others_now = All((*here, Span("turn", self.turn, self.turn)), (OneOf("agent_id", (self.agent_id,)),))

@@ -2,71 +2,62 @@
 
 from datetime import datetime
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 
-from massmem.server.caller import PROBLEMS, TURN_PROBLEMS, Authorized
-from massmem.server.schemas import (
-    Cleared,
-    Memory,
-    MemoryAnswer,
-    MemoryList,
-    MemoryMessage,
-    Stats,
-    StatsAnswer,
-    as_json,
-)
+from massmem.server.dependencies import Authorized
+from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
+from massmem.server.schemas import Cleared, Memory, MemoryAnswer, MemoryList, MemoryMessage, Stats, StatsAnswer
 
 router = APIRouter(prefix="/api/ai-memory", tags=["ai-memory"], responses=PROBLEMS)
 
 
-@router.get("/conversations/{session_id}", operation_id="memory", response_model=MemoryAnswer)
-async def memory(session_id: str, caller: Authorized) -> Response:
+@router.get("/conversations/{session_id}", operation_id="memory")
+async def memory(session_id: str, caller: Authorized) -> MemoryAnswer:
     """A conversation's messages."""
     conversations = caller.service.conversations
-    session = await conversations.session(caller.sub, session_id)
+    session = await conversations.find(caller.sub, session_id)
     messages = [
         MemoryMessage(
-            role="user" if m.kind == "user" else "assistant", content=m.content, timestamp=_milliseconds(m.at)
+            role="user" if message.kind == "user" else "assistant",
+            content=message.content,
+            timestamp=_to_milliseconds(message.created_at),
         )
-        for m in await conversations.newest(caller.sub, session_id)
+        for message in await conversations.read(session)
     ]
-    created, updated = _milliseconds(session.created_at), _milliseconds(session.updated_at)
-    data = Memory(sessionId=session_id, messages=messages, createdAt=created, updatedAt=updated)
-    return as_json(MemoryAnswer(data=data))
+    created, updated = _to_milliseconds(session.created_at), _to_milliseconds(session.updated_at)
+    return MemoryAnswer(data=Memory(sessionId=session_id, messages=messages, createdAt=created, updatedAt=updated))
 
 
-@router.get("/conversations", response_model=MemoryList)
-async def names(caller: Authorized) -> Response:
+@router.get("/conversations")
+async def session_ids(caller: Authorized) -> MemoryList:
     """The ids of the user's conversations, the last used first."""
-    return as_json(MemoryList(data=await caller.service.conversations.names(caller.sub)))
+    return MemoryList(data=await caller.service.conversations.list_ids(caller.sub))
 
 
-@router.delete(
-    "/conversations/{session_id}", operation_id="clear", responses={409: TURN_PROBLEMS[409]}, response_model=Cleared
-)
-async def clear(session_id: str, caller: Authorized) -> Response:
+@router.delete("/conversations/{session_id}", operation_id="clear", responses={409: TURN_PROBLEMS[409]})
+async def clear(session_id: str, caller: Authorized) -> Cleared:
     """Delete a conversation for good, with what is remembered of it."""
-    service = caller.service
-    await service.removal.remove(await service.conversations.session(caller.sub, session_id))
-    return as_json(Cleared(message=f"Conversation {session_id} cleared"))
+    conversations = caller.service.conversations
+    await conversations.delete(await conversations.find(caller.sub, session_id))
+    return Cleared(message=f"Conversation {session_id} cleared")
 
 
-@router.get("/stats", response_model=StatsAnswer)
-async def stats(caller: Authorized) -> Response:
-    """How much there is: of the user, and with the scope admin of all users."""
+@router.get("/stats")
+async def stats(caller: Authorized) -> StatsAnswer:
+    """How much the user has; with the scope admin, how much all users have."""
     service = caller.service
-    totals = await service.conversations.totals(None if caller.user.admin else caller.sub)
+    totals = await service.conversations.count(None if caller.user.is_admin else caller.sub)
     average = round(totals.messages / totals.conversations) if totals.conversations else 0
-    info = service.team.store.info
+    store = service.team.store.info
     data = Stats(
         activeConversations=totals.conversations,
         totalMessages=totals.messages,
         averageMessagesPerConversation=average,
-        usingRedis=info.kind == "redis",
-        durable=info.durable,
+        usingRedis=store.kind == "redis",
+        durable=store.durable,
     )
-    return as_json(StatsAnswer(data=data))
+    return StatsAnswer(data=data)
 
 
-def _milliseconds(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)
+def _to_milliseconds(time: datetime) -> int:
+    return int(time.timestamp() * 1000)

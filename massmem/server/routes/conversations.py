@@ -2,78 +2,75 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query
 
-from massmem.server.answers import outcome, query_answer
-from massmem.server.caller import ANSWERS, PROBLEMS, Authorized, RequestKey, request_name, session_for
-from massmem.server.conversations import agents_used, user_name
+from massmem.core.records import MessageRecord
+from massmem.server.answers import ANSWERS, make_query_answer, wait_for_outcome
+from massmem.server.conversations import list_agents, public_session_id
+from massmem.server.dependencies import Authorized, IdempotencyKey
+from massmem.server.errors import PROBLEMS
 from massmem.server.schemas import (
-    LARGEST_OFFSET,
-    MOST_LISTED,
+    MAX_LIST_LENGTH,
+    MAX_OFFSET,
     Conversation,
     ConversationList,
     ConversationMessage,
     ListedConversation,
     QueryAnswer,
     QueryRequest,
-    as_json,
 )
-from massmem.server.turns import Question
 
 router = APIRouter(prefix="/api", tags=["conversations"], responses=PROBLEMS)
 
 
-@router.get("/conversation/{session_id}", operation_id="conversation", response_model=Conversation)
-async def conversation(session_id: str, caller: Authorized) -> Response:
+@router.get("/conversation/{session_id}", operation_id="conversation", response_model_exclude_none=True)
+async def conversation(session_id: str, caller: Authorized) -> Conversation:
     """A conversation: questions and final answers."""
     conversations = caller.service.conversations
-    session = await conversations.session(caller.sub, session_id)
-    found = await conversations.newest(caller.sub, session_id)
-    messages = [
-        ConversationMessage(role="user", content=m.content, timestamp=m.at)
-        if m.kind == "user"
-        else ConversationMessage(
-            role="assistant", content=m.content, timestamp=m.at, agent=m.agent_id or None, citations=[]
-        )
-        for m in found
-    ]
-    return as_json(
-        Conversation(
-            session_id=session_id,
-            messages=messages,
-            agents_used=agents_used(found),
-            created_at=session.created_at,
-            message_count=len(messages),
-        )
+    session = await conversations.find(caller.sub, session_id)
+    messages = await conversations.read(session)
+    return Conversation(
+        session_id=session_id,
+        messages=[_show_message(message) for message in messages],
+        agents_used=list_agents(messages),
+        created_at=session.created_at,
+        message_count=len(messages),
     )
 
 
-@router.get("/conversations", response_model=ConversationList)
+@router.get("/conversations")
 async def conversations(
     caller: Authorized,
-    limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 50,
-    offset: Annotated[int, Query(ge=0, le=LARGEST_OFFSET)] = 0,
-) -> Response:
+    limit: Annotated[int, Query(ge=1, le=MAX_LIST_LENGTH)] = 50,
+    offset: Annotated[int, Query(ge=0, le=MAX_OFFSET)] = 0,
+) -> ConversationList:
     """The user's conversations, the last used first."""
-    page = await caller.service.conversations.page(caller.sub, limit, offset)
+    page = await caller.service.conversations.list_page(caller.sub, limit, offset)
     sessions = [
         ListedConversation(
-            session_id=user_name(each.session.session_id),
-            query=each.session.title,
-            created_at=each.session.created_at,
-            last_activity=each.session.updated_at,
-            message_count=each.said,
-            agents_used=page.agents[each.session.session_id],
+            session_id=public_session_id(listed.session.session_id),
+            query=listed.session.title,
+            created_at=listed.session.created_at,
+            last_activity=listed.session.updated_at,
+            message_count=listed.conversation_length,
+            agents_used=page.agents[listed.session.session_id],
         )
-        for each in page.sessions
+        for listed in page.sessions
     ]
-    return as_json(ConversationList(sessions=sessions, total_sessions=page.total, limit=limit, offset=offset))
+    return ConversationList(sessions=sessions, total_sessions=page.total, limit=limit, offset=offset)
 
 
-@router.post("/multi-agent/query", responses=ANSWERS, response_model=QueryAnswer)
-async def query(body: QueryRequest, caller: Authorized, key: RequestKey = None) -> Response:
-    """Ask the team, and wait for its answer. A session that is not there is made."""
-    session_id = session_for(caller, body.session_id, key)
-    question = Question(caller.sub, session_id, body.query, request_name(key), body.team)
-    found = await outcome(session_id, caller.service.turns.ask(question, live=False))
-    return as_json(query_answer(body.query, found, caller.service.warning), nulls=True)
+@router.post("/multi-agent/query", responses=ANSWERS)
+async def query(body: QueryRequest, caller: Authorized, key: IdempotencyKey = None) -> QueryAnswer:
+    """Ask the team, and wait for its answer. An unknown session is created."""
+    question = caller.make_question(body.query, body.session_id, body.team, key)
+    outcome = await wait_for_outcome(caller.service.turns.ask(question))
+    return make_query_answer(question.session_id, body.query, outcome, caller.service.warning)
+
+
+def _show_message(message: MessageRecord) -> ConversationMessage:
+    content, timestamp = message.content, message.created_at
+    if message.kind == "user":
+        return ConversationMessage(role="user", content=content, timestamp=timestamp)
+    agent = message.agent_id or None
+    return ConversationMessage(role="assistant", content=content, timestamp=timestamp, agent=agent, citations=[])

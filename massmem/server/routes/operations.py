@@ -1,43 +1,43 @@
-"""For whoever runs the service: is it alive, can it answer, how much does it do, what does it offer."""
+"""For whoever runs the service: health, readiness, metrics and the OpenAPI description."""
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-from massmem.errors import MassmemError
-from massmem.server.caller import PROBLEMS, Authorized, Scraper
+from massmem.core.errors import MassmemError
+from massmem.server.dependencies import Authorized, Scraper
+from massmem.server.errors import PROBLEMS
 from massmem.server.metrics import CONTENT_TYPE
-from massmem.server.schemas import Health, Readiness, as_json
+from massmem.server.schemas import Health, Readiness
 from massmem.server.service import Service
 
 router = APIRouter(tags=["operations"])
 
 _OK = "ok"
-_AWAY = "the store cannot be used"
+_NO_STORE = "the store cannot be used"
 
 
-@router.get("/healthz", response_model=Health)
-async def healthz() -> Response:
+@router.get("/healthz")
+async def healthz() -> Health:
     """The process is alive."""
-    return as_json(Health())
+    return Health()
 
 
-@router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
-async def readyz(request: Request) -> Response:
+@router.get("/readyz", responses={503: {"model": Readiness}})
+async def readyz(request: Request, response: Response) -> Readiness:
     """The process can answer: its store, its vectors and its models are there, and it is not about to end."""
     service: Service | None = getattr(request.app.state, "service", None)
-    checks = {"store": _AWAY} if service is None else await _checked(service)
-    # Without vectors memories are found by words: worse, but no reason to send users elsewhere.
-    ready = all(said == _OK for name, said in checks.items() if name != "vectors")
-    answer = as_json(Readiness(status="ready" if ready else "not ready", checks=checks))
-    answer.status_code = 200 if ready else 503
-    return answer
+    checks = {"store": _NO_STORE} if service is None else await _run_checks(service)
+    # Without vectors memories are searched by words: worse, but no reason to send users elsewhere.
+    ready = all(result == _OK for name, result in checks.items() if name != "vectors")
+    response.status_code = 200 if ready else 503
+    return Readiness(status="ready" if ready else "not ready", checks=checks)
 
 
 @router.get("/metrics", response_class=Response, responses={401: PROBLEMS[401]})
 async def metrics(service: Scraper) -> Response:
-    """Numbers for Prometheus; for tokens with the scope metrics or admin."""
-    service.metrics.queue(await service.team.store.recording_counts())
-    return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+    """Metrics for Prometheus; for tokens with the scope metrics or admin."""
+    service.metrics.set_recordings(await service.team.store.count_recordings())
+    return Response(service.metrics.export(), media_type=CONTENT_TYPE)
 
 
 @router.get("/openapi.json", include_in_schema=False)
@@ -46,18 +46,18 @@ async def openapi(request: Request, caller: Authorized) -> JSONResponse:
     return JSONResponse(request.app.openapi())
 
 
-async def _checked(service: Service) -> dict[str, str]:
+async def _run_checks(service: Service) -> dict[str, str]:
     return {
-        "store": await _store(service),
+        "store": await _check_store(service),
         "vectors": service.team.memory.trouble or _OK,
         "provider": _OK if service.team.chat else "no model is configured",
         "process": "about to end" if service.turns.stopping else _OK,
     }
 
 
-async def _store(service: Service) -> str:
+async def _check_store(service: Service) -> str:
     try:
         await service.team.store.get_session("readyz")
     except MassmemError:
-        return _AWAY
+        return _NO_STORE
     return _OK

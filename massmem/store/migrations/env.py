@@ -1,4 +1,4 @@
-"""Alembic's entry point. The caller has opened the connection and begun the transaction (see migrate.py)."""
+"""Alembic's entry point. The caller has opened the connection and begun the transaction, see `run_migrations`."""
 
 from alembic import context
 

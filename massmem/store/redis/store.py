@@ -1,26 +1,24 @@
-"""The session store on Redis: sessions that live for a time after their last use, and keep their newest messages.
+"""The session store on Redis: sessions that expire after their last use and keep their newest messages."""
 
-A session is its log, some counters and an index of its words; messages, turns and answers are read from the log by the
-projection that the other stores fill their tables with. Every change is one program that runs whole or not at all.
-"""
-
-from collections.abc import AsyncIterable, Sequence
-from contextlib import suppress
+import re
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Sequence
+from contextlib import aclosing, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import Any
 
-from massmem.errors import SessionBusyError, StoreError
-from massmem.events import Event, now
-from massmem.memory.memories import Selection
-from massmem.messages import clean_text
-from massmem.records import (
+from massmem.core.errors import SessionExistsError, StoreError
+from massmem.core.events import Event, now
+from massmem.core.messages import clean_text
+from massmem.core.records import (
     ListedSession,
     LogEntry,
     MessageRecord,
     MessageToRecord,
     RecordingCounts,
+    RecordingJob,
     RecordingKind,
-    RecordingRecord,
     SessionCopy,
     SessionCounts,
     SessionFilter,
@@ -28,328 +26,564 @@ from massmem.records import (
     SessionState,
     TurnRecord,
 )
-from massmem.store.base import Lease, Mark, Retention, Said, StoreInfo
-from massmem.store.redis import listing, queue, scripts
-from massmem.store.redis.append import appending, creating, keeping
-from massmem.store.redis.client import RedisClient
-from massmem.store.redis.importing import import_session, keeping_state, stored_form
-from massmem.store.redis.keys import Command, all_key, key
-from massmem.store.redis.log import Head, TurnRow
-from massmem.store.redis.persistence import rewritten, risks_of
-from massmem.store.redis.reading import Reading
-from massmem.store.redis.recordings import Recordings
-from massmem.store.redis.removal import delete_some, trim
-from massmem.store.redis.session import Made, Sessions, Snapshot
-from massmem.store.rows import missing, payload
+from massmem.memory.persistent import USER, Selection
+from massmem.store.log_format import build_log_page, clean_json, encode_event
+from massmem.store.ports import Retention, StoreInfo, lost_lease_error, unknown_session_error
+from massmem.store.redis.document import (
+    Document,
+    Keys,
+    Lease,
+    StoredEvent,
+    StoredSession,
+    StoredTurn,
+    is_conversation,
+    read_messages,
+)
+from massmem.store.redis.layout import upgrade_layout
+from massmem.store.redis.search import Match, find_matches, rank
+from massmem.store.redis.server import Server, read_warnings, rewrite_files
+from massmem.store.redis.sessions import HELD, IDS, USED, Sessions, due_key, microseconds
+from massmem.store.redis.trim import trim_session
+from massmem.store.tokenizer import split_query
 
-if TYPE_CHECKING:
-    from massmem.store.base import SessionStore
-
+_LOGS_AT_ONCE = 100
 _UNFINISHED = ("running", "failed", "interrupted", "waiting")
+_MESSAGE_ID = re.compile(r"([0-9a-f]{16})([0-9a-f]{16})")
+
+JobEdit = Callable[[RecordingJob], dict[str, Any] | None]
+"""Returns the fields of a job that get a new value; None: the job stays as it is."""
 
 
 async def open_redis(url: str, retention: Retention) -> "RedisStore":
     """Connect to the server. Raises as `massmem.store.open_store`; StoreUnavailable: there is no server."""
-    client = RedisClient(url)
+    server = Server(url)
     try:
-        await client.run("PING")
-        warnings = await risks_of(client)
+        await upgrade_layout(server)
+        return RedisStore(server, retention, await read_warnings(server))
     except BaseException:
-        await client.close()
+        await server.close()
         raise
-    return RedisStore(client, retention, warnings)
 
 
 class RedisStore:
-    """SessionStore on one database of one server. warnings: what the user should know of the server."""
+    """SessionStore on one database of one server."""
 
-    def __init__(self, client: RedisClient, retention: Retention, warnings: tuple[str, ...] = ()) -> None:
-        self._client = client
-        self._most = retention.messages
-        self._sessions = Sessions(client, -1 if retention.seconds is None else max(1, int(retention.seconds * 1000)))
-        self._reading = Reading(client)
-        self._recordings = Recordings(self._sessions)
+    def __init__(self, server: Server, retention: Retention, warnings: tuple[str, ...] = ()) -> None:
         self._info = StoreInfo("redis", once=warnings)
+        self._server = server
+        self._retention = retention
+        self._sessions = Sessions(server, None if retention.seconds is None else max(1, int(retention.seconds * 1000)))
 
     @property
     def info(self) -> StoreInfo:
         return self._info
 
-    async def create_session(self, session: SessionRecord) -> None:
-        head = Head(session=stored_form(session))
-        await self._sessions.create(head.session.session_id, creating(head))
+    async def close(self) -> None:
+        await self._server.close()
 
-    async def get_session(self, session_id: str) -> SessionRecord | None:
-        found = await self._sessions.read(clean_text(session_id))
-        return None if found is None else found.head.session
-
-    async def list_sessions(self, limit: int | None = None, offset: int = 0) -> list[SessionRecord]:
-        return await listing.created(self._sessions, limit, offset)
-
-    async def find_sessions(
-        self, wanted: SessionFilter, limit: int | None = None, offset: int = 0
-    ) -> list[ListedSession]:
-        return await listing.listed(self._sessions, wanted, limit, offset)
-
-    async def session_counts(self, wanted: SessionFilter) -> SessionCounts:
-        return await listing.counted(self._sessions, wanted)
-
-    async def count_said(self, wanted: SessionFilter) -> int:
-        return await listing.count_said(self._sessions, wanted)
-
-    async def asked(self, session_id: str, request: str) -> int | None:
-        return await self._reading.asked(clean_text(session_id), clean_text(request))
-
-    async def rename_session(self, session_id: str, title: str) -> None:
-        name = clean_text(session_id)
-
-        def make(snapshot: Snapshot) -> Made[None]:
-            if snapshot.head.session.status == "deleting":
-                raise missing(session_id)
-            return _with(snapshot.head, title=clean_text(title))
-
-        await self._sessions.change(name, (), make)
-
-    async def delete_session(self, session_id: str, limit: int) -> int | None:
-        return await delete_some(self._sessions, clean_text(session_id), limit)
-
-    async def erase(self) -> bool:
-        return await rewritten(self._client)
+    # SessionLog
 
     async def append(
-        self, session_id: str, turn: int, events: Sequence[Event], new: SessionState | None = None, leaving: str = ""
+        self,
+        session_id: str,
+        turn: int,
+        events: Sequence[Event],
+        *,
+        state: SessionState | None = None,
+        owner: str = "",
+        release_lease: bool = False,
     ) -> list[int]:
-        """As in the port. Raises also SessionBusyError: another process has begun this turn."""
-        if not events:
+        batch, owner = [encode_event(event) for event in events], clean_text(owner)
+
+        async def add(document: Document, _: Any) -> tuple[list[int], int]:
+            stored = document.stored
+            if owner and stored.lease is not None and stored.lease.owner != owner:
+                raise lost_lease_error(session_id)
+            if owner and release_lease:
+                stored.lease = None
+            if state is not None:
+                document.fields["state"] = _encode_state(state, now())
+            return document.add_events(turn, batch), stored.said
+
+        if not batch:
             return []
-        name, batch = clean_text(session_id), [payload(event) for event in events]
-        lease = clean_text(leaving), 0
+        seqs, said = await self._sessions.change(session_id, add, turns=[turn])
+        if said > self._retention.messages:
+            with suppress(StoreError):  # the events are stored; what is over the limit goes with the next ones
+                trim = partial(trim_session, retention=self._retention)
+                await self._sessions.change(session_id, trim, turns=None)
+        return seqs
 
-        def make(snapshot: Snapshot) -> Made[tuple[list[int], Head]]:
-            state = [] if new is None else [keeping_state(name, new.model_copy(update={"updated_at": now()}))]
-            return appending(snapshot, turn, batch, state, lease)
+    async def read_turn_events(self, session_id: str, turn: int) -> list[Event]:
+        return [stored_event.parse() for stored_event in await self._read_turn(session_id, turn)]
 
-        return await self._trimmed(*await self._sessions.change(name, [("HGET", key("turns", name), turn)], make))
+    async def get_last_turn(self, session_id: str) -> TurnRecord | None:
+        stored = await self._sessions.load(session_id)
+        turns = [] if stored is None else await self.list_turns(session_id, stored.turns - 1, 1)
+        return turns[0] if turns else None
 
-    async def mark(self, session_id: str) -> Mark | None:
-        found = await self._sessions.read(clean_text(session_id), [_state_of(clean_text(session_id))])
-        return None if found is None else _mark(found.head, found.more[0])
-
-    async def begin_turn(
-        self, session_id: str, turn: int, events: Sequence[Event], lease: Lease, known: Mark
-    ) -> list[int] | None:
-        name, batch = clean_text(session_id), [payload(event) for event in events]
-
-        def make(snapshot: Snapshot) -> Made[tuple[list[int], Head] | None]:
-            if _mark(snapshot.head, snapshot.more[1]) != known:
-                return Made((), None)
-            return appending(snapshot, turn, batch, (), (clean_text(lease.owner), int(lease.seconds * 1000)))
-
-        try:
-            made = await self._sessions.change(name, [("HGET", key("turns", name), turn), _state_of(name)], make)
-        except SessionBusyError:
-            return None
-        except StoreError:
-            if await self.mark(session_id) is not None:
-                raise
-            return None  # it is gone, or on its way
-        return None if made is None else await self._trimmed(*made)
-
-    async def _trimmed(self, numbers: list[int], head: Head) -> list[int]:
-        with suppress(StoreError):  # the events are stored; what is over the limit goes with the next ones
-            await trim(self._sessions, head, self._most)
-        return numbers
-
-    async def turn_events(self, session_id: str, turn: int) -> list[Event]:
-        return await self._reading.turn_events(clean_text(session_id), turn)
-
-    async def last_turn(self, session_id: str) -> TurnRecord | None:
-        found = await self._sessions.read(clean_text(session_id))
-        return None if found is None else await self._reading.last_turn(clean_text(session_id), found.head.turns)
-
-    async def turns(self, session_id: str, after: int = 0, limit: int = 100) -> list[TurnRecord]:
-        return await self._reading.turns(clean_text(session_id), after, limit)
+    async def list_turns(self, session_id: str, after: int = 0, limit: int = 100) -> list[TurnRecord]:
+        document = await self._sessions.load_document(session_id)
+        if document is None:
+            return []
+        turns = [item for item in document.turns.items() if item[0] > after and item[1].is_listed][:limit]
+        seqs = [seq for _, turn in turns for seq in (turn.question_seq, turn.answer_seq)]
+        logs = await self._server.run_all([("ZRANGEBYSCORE", document.keys.log, seq, seq) for seq in seqs])
+        texts = [[message.content for message in read_messages(session_id, members)] for members in logs]
+        return [
+            turn.to_record(session_id, number, "".join(question), answer[-1] if answer else None)
+            for (number, turn), question, answer in zip(turns, texts[::2], texts[1::2], strict=True)
+        ]
 
     async def abandon_turn(self, session_id: str, turn: int) -> None:
-        name = clean_text(session_id)
+        async def abandon(document: Document, _: Any) -> None:
+            stored_turn = document.turns.get(turn)
+            if stored_turn is not None and stored_turn.status in _UNFINISHED:
+                stored_turn.status = "abandoned"
 
-        def make(snapshot: Snapshot) -> Made[None]:
-            row = None if snapshot.more[0] is None else TurnRow.model_validate_json(snapshot.more[0])
-            if row is None or row.status not in _UNFINISHED:
-                return Made((), None)
-            row.status = "abandoned"
-            return Made([("HSET", key("turns", name), turn, row.model_dump_json())], None)
+        await self._sessions.change_if_present(session_id, abandon, turns=[turn])
 
-        if await self._sessions.read(name) is not None:
-            await self._sessions.change(name, [("HGET", key("turns", name), turn)], make)
+    async def find_request(self, session_id: str, request: str) -> int | None:
+        seq = await self._server.run("HGET", Keys(session_id).session, f"request:{clean_text(request)}")
+        return None if seq is None else int(seq)
 
-    async def conversation(self, session_id: str, before: int | None, limit: int) -> list[MessageRecord]:
-        return await self._reading.conversation(clean_text(session_id), before, limit)
+    async def read_conversation(self, session_id: str, before: int | None, limit: int) -> list[MessageRecord]:
+        keys, stored = Keys(session_id), await self._sessions.load(session_id)
+        undone = frozenset[int]() if stored is None else stored.undone
+        newest, conversation = "+inf" if before is None else f"({before}", list[MessageRecord]()
+        while len(conversation) < limit:
+            page = await self._server.run("ZREVRANGEBYSCORE", keys.log, newest, "-inf", "LIMIT", 0, 10 * limit)
+            messages = read_messages(keys.session_id, page)
+            conversation += [m for m in messages if is_conversation(m) and m.turn not in undone]
+            if len(page) < 10 * limit:
+                break
+            newest = f"({StoredEvent.unpack(page[-1]).seq}"
+        return conversation[:limit]
 
-    async def said(self, session_id: str, owner: str, before: int | None, limit: int) -> list[Said]:
-        session = await self.get_session(session_id)
-        if session is None or session.user_id != owner or session.status == "deleting":
-            return []
-        found = await self.conversation(session_id, before, limit)
-        return [Said(m.seq, m.kind, m.content, m.agent_id, m.confidence, m.created_at) for m in found]
+    async def get_latest_summary(self, session_id: str, agent_id: str) -> MessageRecord | None:
+        """A summary stays when it is trimmed: it stands for what was trimmed."""
+        document, agent = await self._sessions.load_document(session_id), clean_text(agent_id)
+        text = document and document.fields.get(f"summary:{agent}")
+        if document is None or text is None:
+            return None
+        newest, undone = MessageRecord.model_validate_json(text), document.stored.undone
+        log = await self._server.run("ZREVRANGE", document.keys.log, 0, -1) if newest.turn in undone else ()
+        older = (m for m in read_messages(session_id, log) if m.kind == "injection" and m.agent_id == agent)
+        return next((message for message in (newest, *older) if message.turn not in undone), None)
 
-    async def latest_summary(self, session_id: str, agent_id: str) -> MessageRecord | None:
-        """Also one that is trimmed: what it stands for is."""
-        return await self._reading.latest_summary(clean_text(session_id), agent_id)
+    async def read_messages(self, session_id: str, after: int = 0, limit: int = 1000) -> list[MessageRecord]:
+        keys, messages = Keys(session_id), list[MessageRecord]()
+        for member in await self._server.run("ZRANGEBYSCORE", keys.log, f"({after}", "+inf"):
+            messages += [m for m in read_messages(keys.session_id, [member]) if m.seq > after]
+            if len(messages) >= limit:
+                break
+        return messages[:limit]
 
-    async def messages(self, session_id: str, after: int = 0, limit: int = 1000) -> list[MessageRecord]:
-        return await self._reading.messages(clean_text(session_id), after, limit)
+    async def read_turn_messages(self, session_id: str, turn: int) -> list[MessageRecord]:
+        text = await self._server.run("HGET", Keys(session_id).session, f"turn:{turn}")
+        messages = [] if text is None else [aside.message for aside in StoredTurn.model_validate_json(text).aside]
+        for stored_event in await self._read_turn(session_id, turn):
+            messages += stored_event.messages(session_id)
+        return sorted(messages, key=lambda message: message.seq)
 
-    async def messages_by_id(self, ids: Sequence[str]) -> list[MessageRecord]:
-        return await self._reading.messages_by_id(ids)
+    async def get_messages(self, message_ids: Sequence[str]) -> list[MessageRecord]:
+        found: dict[str, MessageRecord] = {}
+        for session_id, seqs in (await self._locate(message_ids)).items():
+            document = await self._sessions.load_document(session_id)
+            if document is not None:
+                # The message of an event's reasoning stands one before it.
+                logs = await self._server.run_all([("ZRANGEBYSCORE", document.keys.log, seq, seq + 1) for seq in seqs])
+                messages = read_messages(session_id, {member for log in logs for member in log})
+                messages += [aside.message for turn in document.turns.values() for aside in turn.aside]
+                found |= {message.id: message for message in messages if message.seq in seqs}
+        return [found[message_id] for message_id in sorted(found)]
 
-    async def messages_to_record(self, ids: Sequence[str]) -> list[MessageToRecord]:
-        messages = await self.messages_by_id(ids)
-        names = sorted({message.session_id for message in messages})
-        heads = {name: await self._sessions.read(name) for name in names}
-        states = {name: await self.state(name) for name in names}
-        winners = await self.winners(names)
+    async def find_repeated_answers(self, message_ids: Sequence[str]) -> list[str]:
+        repeated: list[str] = []
+        for final in await self.get_messages(message_ids):
+            turn = await self.read_turn_messages(final.session_id, final.turn) if final.final else []
+            answers = (m for m in turn if m.kind == "assistant" and not m.final and "partial" not in m.metadata)
+            repeated += [answer.id for answer in answers if answer.content == final.content]
+        return repeated
+
+    async def search_messages(
+        self, query: str, session_ids: Sequence[str] | None = None, limit: int = 20
+    ) -> list[MessageRecord]:
+        terms = split_query(clean_text(query))
+        names = await self._server.run("ZRANGE", USED, 0, -1) if session_ids is None else session_ids
+        keys = [Keys(name) for name in dict.fromkeys(names)] if terms else []
+        matches, searched = list[Match](), 0
+        for start in range(0, len(keys), _LOGS_AT_ONCE):
+            part = keys[start : start + _LOGS_AT_ONCE]
+            logs = await self._server.run_all([("ZRANGE", each.log, 0, -1) for each in part])
+            sessions = await self._sessions.load_all(each.session_id for each in part)
+            for stored, log in zip(sessions, logs, strict=True):
+                if stored is not None:
+                    found = find_matches(stored.session.session_id, log, terms)
+                    matches += [match for match in found if match.message.turn not in stored.undone]
+                    searched += len(log)
+        return rank(matches, searched)[:limit]
+
+    async def get_winners(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
+        sessions = [stored for stored in await self._sessions.load_all(session_ids) if stored is not None]
+        return {(s.session.session_id, number): winner for s in sessions for number, winner in s.winners.items()}
+
+    async def load_state(self, session_id: str) -> SessionState:
+        text = await self._server.run("HGET", Keys(session_id).session, "state")
+        return SessionState() if text is None else SessionState.model_validate_json(text)
+
+    async def save_state(self, session_id: str, state: SessionState) -> None:
+        async def save(document: Document, _: Any) -> None:
+            document.fields["state"] = _encode_state(state, now())
+
+        await self._sessions.change(session_id, save)
+
+    # LeaseTable
+
+    async def acquire_lease(self, session_id: str, owner: str, seconds: float) -> bool:
+        async def acquire(document: Document, read: Any) -> bool:
+            lease, time = document.stored.lease, await _read_time(read)
+            if lease is not None and lease.owner != clean_text(owner) and lease.until > time:
+                return False
+            document.stored.lease = Lease(owner=clean_text(owner), until=time + int(seconds * 1000))
+            return True
+
+        return await self._sessions.change(session_id, acquire)
+
+    async def get_lease_owner(self, session_id: str) -> str | None:
+        stored = await self._sessions.load(session_id)
+        return stored.lease.owner if stored and stored.lease else None
+
+    async def renew_lease(self, session_id: str, owner: str, seconds: float) -> bool:
+        async def renew(document: Document, read: Any) -> bool:
+            lease = document.stored.lease
+            if lease is None or lease.owner != clean_text(owner):
+                return False
+            lease.until = await _read_time(read) + int(seconds * 1000)
+            return True
+
+        return await self._sessions.change_if_present(session_id, renew) or False
+
+    async def release_lease(self, session_id: str, owner: str) -> None:
+        async def release(document: Document, _: Any) -> None:
+            if document.stored.lease is not None and document.stored.lease.owner == clean_text(owner):
+                document.stored.lease = None
+
+        await self._sessions.change_if_present(session_id, release)
+
+    # RecordingQueue
+
+    async def list_due_recordings(
+        self, kind: RecordingKind, limit: int, session_id: str | None = None
+    ) -> list[RecordingJob]:
+        if session_id is None:
+            jobs = await self._read_due(kind, limit)
+        else:
+            document = await self._sessions.load_document(session_id)
+            jobs = [] if document is None else document.jobs()
+        due = [job for job in jobs if job.kind == kind and _is_due(job)]
+        return sorted(due, key=lambda job: (job.created_at, job.session_id, job.seq, job.agent_id or ""))[:limit]
+
+    async def get_messages_to_record(self, message_ids: Sequence[str]) -> list[MessageToRecord]:
+        messages = await self.get_messages(message_ids)
+        names = {message.session_id for message in messages}
+        sessions = {name: await self._sessions.load(name) for name in names}
+        states = {name: await self.load_state(name) for name in names}
         return [
             MessageToRecord(
                 message=message,
-                group=head.head.session.memory_group,
+                group=stored.session.memory_group,
                 params=states[message.session_id].params,
-                winner=winners.get((message.session_id, message.turn)),
+                winner=stored.winners.get(message.turn),
             )
             for message in messages
-            if (head := heads[message.session_id]) is not None
+            if (stored := sessions[message.session_id]) is not None
         ]
 
-    async def turn_messages(self, session_id: str, turn: int) -> list[MessageRecord]:
-        return [each.message for each in await self._reading.turn_said(clean_text(session_id), turn)]
+    async def claim_recording(self, recording: RecordingJob, until: datetime) -> bool:
+        return await self._edit_jobs([recording], lambda job: {"next_attempt_at": until} if _is_due(job) else None) == 1
 
-    async def repeated(self, message_ids: Sequence[str]) -> list[str]:
-        found: list[str] = []
-        for final in await self.messages_by_id(message_ids):
-            if final.final:
-                turn = await self._reading.turn_said(final.session_id, final.turn)
-                found += [each.message.id for each in turn if each.answer and each.message.content == final.content]
-        return found
-
-    async def search_text(
-        self, query: str, session_ids: Sequence[str] | None = None, limit: int = 20
-    ) -> list[MessageRecord]:
-        everywhere = ("ZRANGE", all_key("created"), 0, -1)
-        names: Sequence[str] = await self._client.run(*everywhere) if session_ids is None else session_ids
-        return await self._reading.search(clean_text(query), [clean_text(name) for name in names], limit)
-
-    async def winners(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
-        """Also of turns that were trimmed: what was recorded of them is still recalled by it."""
-        reads: list[Command] = [("HGETALL", key("turns", clean_text(session_id))) for session_id in session_ids]
-        return {
-            (session_id, int(turn)): row.winner
-            for session_id, turns in zip(session_ids, await self._client.many(reads), strict=True)
-            for turn, text in turns.items()
-            if (row := TurnRow.model_validate_json(text)).status == "completed" and row.winner is not None
-        }
-
-    async def set_memory_group(self, session_id: str, group: str) -> None:
-        name = clean_text(session_id)
-        if await self._sessions.read(name) is not None:
-            await self._sessions.change(name, (), lambda snapshot: _with(snapshot.head, memory_group=clean_text(group)))
-
-    async def due_recordings(
-        self, kind: RecordingKind, limit: int, session_id: str | None = None
-    ) -> list[RecordingRecord]:
-        return await self._recordings.due(kind, limit, session_id and clean_text(session_id))
-
-    async def claim_recording(self, recording: RecordingRecord, until: datetime) -> bool:
-        return await self._recordings.change([recording], queue.claiming(now(), until)) == 1
-
-    async def release_recording(self, recording: RecordingRecord) -> None:
-        await self._recordings.change([recording], queue.releasing)
+    async def release_recording(self, recording: RecordingJob) -> None:
+        await self._edit_jobs([recording], lambda job: {"next_attempt_at": None} if _is_pending(job) else None)
 
     async def finish_recordings(
-        self, recordings: Sequence[RecordingRecord], reason: str | None = None, *, lasting: bool = True
+        self, recordings: Sequence[RecordingJob], reason: str | None = None, *, lasting: bool = True
     ) -> None:
-        await self._recordings.change(recordings, queue.finishing(reason, lasting=lasting))
+        end = {"status": "done", "next_attempt_at": None} if lasting else {"next_attempt_at": HELD}
+        await self._edit_jobs(recordings, lambda job: {**end, "reason": reason} if _is_pending(job) else None)
 
-    async def release_held(self) -> int:
-        return await self._recordings.release_held()
+    async def release_held_recordings(self) -> int:
+        names = {member.partition("\0")[0] for member in await self._server.run("ZRANGE", due_key("held"), 0, -1)}
+        release = {"next_attempt_at": None, "reason": None}
+        return await self._edit_all_jobs(names, lambda job: release if job.next_attempt_at == HELD else None)
 
-    async def fail_recording(self, recording: RecordingRecord, reason: str, retry_at: datetime | None) -> None:
-        await self._recordings.change([recording], queue.failing(clean_text(reason), retry_at))
+    async def fail_recording(self, recording: RecordingJob, reason: str, retry_at: datetime | None) -> None:
+        status = "failed" if retry_at is None else "pending"
+        fields = {"status": status, "reason": clean_text(reason), "next_attempt_at": retry_at}
+        await self._edit_jobs(
+            [recording], lambda job: {**fields, "attempts": job.attempts + 1} if _is_pending(job) else None
+        )
 
-    async def recording_counts(self, session_id: str | None = None) -> RecordingCounts:
-        return await self._recordings.counts(session_id and clean_text(session_id))
+    async def count_recordings(self, session_id: str | None = None) -> RecordingCounts:
+        """The reason for all sessions is the one of the session that was used last."""
+        sessions = (
+            [await self._sessions.load(session_id)] if session_id else [s async for s in self._sessions.read_all()]
+        )
+        counts = [stored.jobs for stored in sessions if stored is not None]
+        return RecordingCounts(
+            pending=sum(count.pending for count in counts),
+            done=sum(count.done for count in counts),
+            failed=sum(count.failed for count in counts),
+            reason=next((count.reason for count in counts if count.reason is not None), None),
+        )
 
-    async def requeue(self, session_id: str | None = None, *, done: bool) -> int:
-        return await self._recordings.change_all(session_id and clean_text(session_id), queue.requeueing(done=done))
+    async def requeue_recordings(self, session_id: str | None = None, *, done: bool) -> int:
+        statuses = {"pending", "failed", "done"} if done else {"pending", "failed"}
+        again = {"status": "pending", "attempts": 0, "reason": None, "next_attempt_at": None}
+        names = await self._choose(session_id)
+        return await self._edit_all_jobs(names, lambda job: again if job.status in statuses else None)
 
     async def forget_fact(
         self, session_id: str, agent_id: str, message_ids: Sequence[str], words: Sequence[int]
     ) -> None:
-        turns = {message.turn for message in await self.messages_by_id(message_ids)}
-        await self._recordings.change_all(clean_text(session_id), queue.forgetting_fact(agent_id, turns, words))
+        turns = {message.turn for message in await self.get_messages(message_ids)}
+
+        def forget(job: RecordingJob) -> dict[str, Any] | None:
+            is_meant = job.kind == "extract" and (job.agent_id or "") == agent_id and job.turn in turns
+            return {"forgotten": tuple(dict.fromkeys((*job.forgotten, tuple(words))))} if is_meant else None
+
+        await self._edit_all_jobs([session_id], forget)
 
     async def forget_recordings(self, selection: Selection, message_ids: Sequence[str] = ()) -> None:
-        places = await self._reading.places(message_ids) if message_ids else None
-        await self._recordings.forget(selection, places)
+        seqs = await self._locate(message_ids)
+        kinds = {"fact": ("extract",), "episode": ("episode",), None: ("episode", "extract")}[selection.kind]
+        agent_id = None if selection.agent_id == USER else selection.agent_id
 
-    async def state(self, session_id: str) -> SessionState:
-        found = await self._client.run("HGET", key("session", clean_text(session_id)), "state")
-        return SessionState() if found is None else SessionState.model_validate_json(found)
+        def forget(job: RecordingJob) -> dict[str, Any] | None:
+            is_meant = (
+                job.kind in (("episode",) if message_ids else kinds)
+                and selection.session_id in (None, job.session_id)
+                and (selection.agent_id is None or job.agent_id == agent_id)
+                and selection.turn in (None, job.turn)
+                and (not message_ids or job.seq in seqs[job.session_id])
+            )
+            return {"status": "forgotten", "reason": None, "next_attempt_at": None} if is_meant else None
 
-    async def save_state(self, session_id: str, new: SessionState) -> None:
-        command = keeping_state(clean_text(session_id), new.model_copy(update={"updated_at": now()}))
-        await self._sessions.change(clean_text(session_id), (), lambda _: Made([command], None))
+        await self._edit_all_jobs(seqs if message_ids else await self._choose(selection.session_id), forget)
 
-    async def acquire_lease(self, session_id: str, owner: str, seconds: float) -> bool:
-        name, for_ = clean_text(session_id), int(seconds * 1000)
-        got = await self._client.program(scripts.ACQUIRE, name, clean_text(owner), for_, self._sessions.ttl)
-        if got == -1:
-            raise missing(session_id)
-        return got == 1
+    # SessionCatalogue
 
-    async def lease_owner(self, session_id: str) -> str | None:
-        return await self._client.run("HGET", key("lease", clean_text(session_id)), "owner")
+    async def create_session(self, session: SessionRecord) -> None:
+        new = StoredSession(session=_clean_session(session))
 
-    async def renew_lease(self, session_id: str, owner: str, seconds: float) -> bool:
-        name, for_ = clean_text(session_id), int(seconds * 1000)
-        return await self._client.program(scripts.RENEW, name, clean_text(owner), for_) == 1
+        async def create(document: Document, read: Any) -> None:
+            if document.is_present:
+                raise SessionExistsError(f"session {session.session_id!r} exists already")
 
-    async def release_lease(self, session_id: str, owner: str) -> None:
-        await self._client.program(scripts.RELEASE, clean_text(session_id), clean_text(owner))
+        await self._sessions.change(session.session_id, create, turns=None, new=new)
+
+    async def get_session(self, session_id: str) -> SessionRecord | None:
+        stored = await self._sessions.load(session_id)
+        return None if stored is None else stored.session
+
+    async def list_sessions(self, limit: int | None = None, offset: int = 0) -> list[SessionRecord]:
+        sessions = [s.session async for s in self._sessions.read_all() if s.session.status != "deleting"]
+        sessions.sort(key=lambda session: (session.created_at, session.session_id), reverse=True)
+        return sessions[offset : None if limit is None else offset + limit]
+
+    async def find_sessions(
+        self, wanted: SessionFilter, limit: int | None = None, offset: int = 0
+    ) -> list[ListedSession]:
+        found, end = list[StoredSession](), None if limit is None else offset + limit
+        async with aclosing(self._find(wanted)) as sessions:
+            async for stored in sessions:
+                if end is not None and len(found) >= end and stored.session.updated_at != found[-1].session.updated_at:
+                    break
+                found.append(stored)
+        found.sort(key=lambda s: (s.session.updated_at, s.session.created_at, s.session.session_id), reverse=True)
+        return [
+            ListedSession(
+                session=stored.session,
+                turns=stored.turns,
+                conversation_length=stored.said,
+                confidence=stored.confidence,
+                escalated=stored.escalated,
+            )
+            for stored in found[offset:end]
+        ]
+
+    async def count_sessions(self, wanted: SessionFilter) -> SessionCounts:
+        sessions = [stored.session async for stored in self._find(wanted)]
+        return SessionCounts(
+            sessions=len(sessions),
+            active=sum(session.active for session in sessions),
+            messages=sum(session.message_count for session in sessions),
+            by_status=dict(Counter(session.status for session in sessions)),
+        )
+
+    async def count_messages(self, wanted: SessionFilter) -> int:
+        return sum([stored.said async for stored in self._find(wanted)])
+
+    async def rename_session(self, session_id: str, title: str) -> None:
+        async def rename(document: Document, _: Any) -> None:
+            if document.stored.session.status == "deleting":
+                raise unknown_session_error(session_id)
+            document.stored.update(title=clean_text(title))
+
+        await self._sessions.change(session_id, rename)
+
+    async def set_memory_group(self, session_id: str, group: str) -> None:
+        async def set_group(document: Document, _: Any) -> None:
+            document.stored.update(memory_group=clean_text(group))
+
+        await self._sessions.change_if_present(session_id, set_group)
+
+    async def delete_session(self, session_id: str, limit: int) -> int | None:
+        async def delete(document: Document, read: Any) -> int | None:
+            stored, log = document.stored, await read.zrange(document.keys.log, 0, limit)
+            document.is_deleted = len(log) <= limit != 0
+            document.removed = log[:limit]
+            end = StoredEvent.unpack(document.removed[-1]).seq if document.removed else 0
+            for turn in document.turns.values():
+                turn.jobs, turn.aside = [job for job in turn.jobs if job.seq > end], []
+            left = stored.session.message_count - len(read_messages(document.keys.session_id, document.removed))
+            stored.update(status="deleting", title="", last_message="", description="", message_count=left)
+            return None if document.is_deleted else left
+
+        return await self._sessions.change_if_present(session_id, delete, turns=None)
+
+    async def erase_deleted(self) -> bool:
+        return await rewrite_files(self._server)
 
     async def export_session(self, session_id: str) -> SessionCopy | None:
-        name = clean_text(session_id)
-        found = await self._sessions.read(name)
-        if found is None:
+        document = await self._sessions.load_document(session_id)
+        if document is None:
             return None
-        abandoned = await self._reading.abandoned(name)
-        return SessionCopy(session=found.head.session, state=await self.state(name), abandoned=abandoned)
+        abandoned = [n for n, turn in document.turns.items() if turn.status == "abandoned" and not turn.is_trimmed]
+        state = await self.load_state(session_id)
+        return SessionCopy(session=document.stored.session, state=state, abandoned=tuple(abandoned))
 
     async def export_log(self, session_id: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
-        return await self._reading.export_log(clean_text(session_id), after, limit)
+        keys, bounds = Keys(session_id), (f"({after}", "+inf", "LIMIT", 0, limit)
+        log, deltas = await self._server.run_all([("ZRANGEBYSCORE", key, *bounds) for key in (keys.log, keys.deltas)])
+        page = sorted(map(StoredEvent.unpack, (*log, *deltas)), key=lambda stored_event: stored_event.seq)[:limit]
+        document, seqs = await self._sessions.load_document(session_id), {each.seq for each in page}
+        jobs = [] if document is None else [job for job in document.jobs() if job.seq in seqs]
+        jobs.sort(key=lambda job: (job.seq, job.kind, job.agent_id or ""))
+        return build_log_page([{"seq": each.seq, "turn": each.turn, "payload": each.json} for each in page], jobs)
 
     async def import_session(self, copy: SessionCopy, log: AsyncIterable[Sequence[LogEntry]]) -> None:
-        await import_session(self._sessions, copy, log)
+        """The session comes whole, also what is over the limit: that goes when the conversation goes on."""
+        session = _clean_session(copy.session)
+        pages = [entries async for entries in log]
 
-    async def close(self) -> None:
-        await self._sessions.close()
+        async def replace(document: Document, _: Any) -> None:
+            for entries in pages:
+                document.restore_events(entries)
+            for number in copy.abandoned:
+                document.turns[number].status = "abandoned"
+            if copy.state.updated_at is not None:
+                document.fields["state"] = _encode_state(copy.state, copy.state.updated_at)
+            document.stored.session = session
+
+        new = StoredSession(session=session.model_copy(update={"message_count": 0}))
+        await self._sessions.change(session.session_id, replace, turns=None, new=new)
+
+    # What several methods read and change
+
+    async def _read_turn(self, session_id: str, number: int) -> list[StoredEvent]:
+        log = map(StoredEvent.unpack, await self._server.run("ZRANGE", Keys(session_id).log, 0, -1))
+        return [stored_event for stored_event in log if stored_event.turn == number]
+
+    async def _locate(self, message_ids: Sequence[str]) -> dict[str, set[int]]:
+        """Return the seqs of the messages by session."""
+        places = [(match[1], int(match[2], 16)) for text in message_ids if (match := _MESSAGE_ID.fullmatch(text))]
+        names = await self._server.run_all([("HGET", IDS, prefix) for prefix, _ in places])
+        seqs: dict[str, set[int]] = {}
+        for name, (_, seq) in zip(names, places, strict=True):
+            if name is not None:
+                seqs.setdefault(name, set()).add(seq)
+        return seqs
+
+    async def _read_due(self, kind: RecordingKind, limit: int) -> list[RecordingJob]:
+        """Return the jobs of turns that have a due job of the kind, `limit` of these at least if there are as many."""
+        while True:
+            bounds = ("-inf", microseconds(now()), "LIMIT", 0, limit)
+            members = await self._server.run("ZRANGEBYSCORE", due_key(kind), *bounds)
+            names = [member.split("\0") for member in members]
+            texts = await self._server.run_all([("HGET", Keys(name).session, f"turn:{turn}") for name, turn in names])
+            expired = [member for member, text in zip(members, texts, strict=True) if text is None]
+            if not expired:
+                return [job for text in texts for job in StoredTurn.model_validate_json(text).jobs]
+            await self._server.run("ZREM", due_key(kind), *expired)
+
+    async def _edit_jobs(self, jobs: Sequence[RecordingJob], edit: JobEdit) -> int:
+        """Change these jobs as they are by now; return how many were changed."""
+        names = {(job.session_id, job.seq, job.kind, job.agent_id) for job in jobs}
+
+        def edit_named(job: RecordingJob) -> dict[str, Any] | None:
+            return edit(job) if (job.session_id, job.seq, job.kind, job.agent_id) in names else None
+
+        return await self._edit_all_jobs({job.session_id for job in jobs}, edit_named)
+
+    async def _edit_all_jobs(self, session_ids: Iterable[str], edit: JobEdit) -> int:
+        async def edit_jobs(document: Document, _: Any) -> int:
+            count = 0
+            for turn in document.turns.values():
+                edits = [edit(job) for job in turn.jobs]
+                pairs = zip(turn.jobs, edits, strict=True)
+                turn.jobs = [job if new is None else job.model_copy(update=new) for job, new in pairs]
+                count += sum(new is not None for new in edits)
+            return count
+
+        change = partial(self._sessions.change_if_present, edit=edit_jobs, turns=None, is_use=False)
+        return sum([await change(session_id) or 0 for session_id in session_ids])
+
+    async def _choose(self, session_id: str | None) -> list[str]:
+        """Return the one session, or all."""
+        if session_id is not None:
+            return [session_id]
+        return [stored.session.session_id async for stored in self._sessions.read_all()]
+
+    async def _find(self, wanted: SessionFilter) -> AsyncGenerator[StoredSession]:
+        oldest = "-inf" if wanted.since is None else str(microseconds(wanted.since))
+        before = "+inf" if wanted.before is None else f"({microseconds(wanted.before)}"
+        async with aclosing(self._sessions.read_all(oldest, before)) as sessions:
+            async for stored in sessions:
+                if _matches(stored.session, wanted):
+                    yield stored
 
 
-def _state_of(session_id: str) -> Command:
-    return "HGET", key("session", session_id), "state"
+def _matches(session: SessionRecord, wanted: SessionFilter) -> bool:
+    text = clean_text(wanted.text).casefold()
+    texts = (session.session_id, session.title, session.last_message, session.description)
+    return (
+        wanted.status in (None, session.status)
+        and any(text in each.casefold() for each in texts)
+        and (wanted.title is None or clean_text(wanted.title).casefold() == session.title.casefold())
+        and session.session_id.startswith(clean_text(wanted.prefix))
+        and (wanted.owner is None or session.user_id == clean_text(wanted.owner))
+        and (not wanted.cut_off or (session.user_id is not None and session.status in ("active", "interrupted")))
+    )
 
 
-def _mark(head: Head, state: str | None) -> Mark | None:
-    """state: as `_state_of` reads it."""
-    if head.session.status == "deleting":
-        return None
-    saved = None if state is None else SessionState.model_validate_json(state).updated_at
-    return Mark(head.session.created_at, head.seq, saved)
+def _is_pending(job: RecordingJob) -> bool:
+    return job.status == "pending"
 
 
-def _with(head: Head, **fields: str) -> Made[None]:
-    head.session = head.session.model_copy(update=fields)
-    return Made(keeping(head), None)
+def _is_due(job: RecordingJob) -> bool:
+    return job.status == "pending" and (job.next_attempt_at is None or job.next_attempt_at <= now())
 
 
-if TYPE_CHECKING:
-    _: type[SessionStore] = RedisStore
+def _clean_session(session: SessionRecord) -> SessionRecord:
+    return SessionRecord.model_validate(clean_json(session.model_dump()))
+
+
+def _encode_state(state: SessionState, updated_at: datetime) -> str:
+    return SessionState.model_validate({**clean_json(state.model_dump()), "updated_at": updated_at}).model_dump_json()
+
+
+async def _read_time(read: Any) -> int:
+    """Return the server's time in milliseconds."""
+    seconds, microseconds_ = await read.time()
+    return seconds * 1000 + microseconds_ // 1000

@@ -1,155 +1,73 @@
-"""Which of the oldest messages go when a session in Redis has more than it may keep, and what goes with them. Pure.
+"""Removes the oldest turns of a session in Redis that has more messages than it may keep.
 
-A turn goes whole, so that no answer is left without its question; the last one stays whole, so that it can be taken
-up, and so does every system message. What is still to be recorded of a message is set aside until that is done, for
-the time to live of a session at most.
+A turn goes whole, so that no answer is left without its question. The last turn stays whole, so that it can be
+resumed, and system messages stay. Messages that a pending job needs are set aside until it is done, for the time to
+live of a session at most.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+import time
+from typing import Any
 
-from pydantic import BaseModel
+from massmem.store.ports import Retention
+from massmem.store.redis.document import AsideMessage, Document, StoredEvent, StoredTurn, is_conversation
 
-from massmem.records import MessageRecord, RecordingRecord
-from massmem.store.redis.keys import Command, chunked, field_of, key
-from massmem.store.redis.log import Entry, Head, Said, TurnRow, is_loose, packed, said
-from massmem.store.redis.queue import RowChange
-from massmem.store.redis.words import cutting
+_LONGEST_READ = 5_000
+"""Events read at once: more than a turn has."""
 
 
-class AsideMessage(BaseModel):
-    """answer: whether it is one that an agent submitted."""
-
-    message: MessageRecord
-    answer: bool
-
-
-class Aside(BaseModel):
-    """Trimmed messages of a turn that are kept for rows of the queue alone, which `fields` names, and since when."""
-
-    turn: int
-    messages: list[AsideMessage]
-    fields: list[str]
-    since: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """Events that go, with the messages that they are."""
-
-    entries: tuple[Entry, ...]
-    said: tuple[Said, ...]
-
-    @property
-    def messages(self) -> list[MessageRecord]:
-        return [each.message for each in self.said]
+async def trim_session(document: Document, read: Any, retention: Retention) -> None:
+    """Remove what is over the limit. An edit for `Sessions.change`."""
+    log = await read.zrange(document.keys.log, 0, _LONGEST_READ)
+    document.removed = _choose(document, log, retention.messages)
+    for member in document.removed:
+        stored_event = StoredEvent.unpack(member)
+        turn = document.turns.setdefault(stored_event.turn, StoredTurn())
+        turn.is_trimmed = 0 != stored_event.turn != document.stored.turns
+        messages = stored_event.messages(document.keys.session_id)
+        document.stored.said -= sum(map(is_conversation, messages))
+        document.stored.update(message_count=document.stored.session.message_count - len(messages))
+        turn.aside += [AsideMessage(message=message, trimmed_at=time.time()) for message in messages]
+    oldest = 0.0 if retention.seconds is None else time.time() - retention.seconds
+    for number, turn in list(document.turns.items()):
+        _forget_recorded(turn, oldest)
+        if turn.is_trimmed and not turn.aside:
+            del document.turns[number]
 
 
-@dataclass(slots=True)
-class _Unit:
-    """What goes at once: a turn, or something that stands for itself."""
-
-    turn: int
-    loose: bool
-    entries: list[Entry]
-    said: list[Said]
-
-    @property
-    def pinned(self) -> bool:
-        return any(each.message.kind == "system" for each in self.said)
-
-
-def to_trim(head: Head, log: Sequence[Entry], most: int, *, whole: bool) -> Removal | None:
-    """What must go of the oldest part of the log. None: read more of it to tell.
-
-    most: messages to keep. whole: `log` is all of it.
-    """
-    over = head.session.message_count - most
-    chosen: list[_Unit] = []
-    units = _units(head, log)
-    # A turn that the page ends with may have more events behind it.
-    cut = max((unit.turn for unit in units if not unit.loose), default=0) if not whole else head.turns
-    for unit in units:
-        if over <= 0:
+def _choose(document: Document, log: list[str], limit: int) -> list[str]:
+    """Choose members from the beginning of the log until `limit` messages of the conversation are left."""
+    excess, chosen, turn = document.stored.said - limit, list[str](), -1
+    for member in log:
+        stored_event = StoredEvent.unpack(member)
+        messages = stored_event.messages(document.keys.session_id)
+        is_part = _is_part_of_turn(stored_event)
+        if any(message.kind == "system" for message in messages):
+            continue
+        if is_part and stored_event.turn == document.stored.turns:
+            continue
+        if excess <= 0 and stored_event.turn != turn:
             break
-        if unit.pinned or (not unit.loose and unit.turn in (head.turns, cut)):
-            continue
-        chosen.append(unit)
-        over -= len(unit.said)
-    if over > 0 and not whole:
-        return None
-    return Removal(
-        tuple(entry for unit in chosen for entry in unit.entries), tuple(each for unit in chosen for each in unit.said)
-    )
+        chosen.append(member)
+        excess -= sum(map(is_conversation, messages))
+        turn = stored_event.turn if is_part else -1
+    return chosen
 
 
-def removing(head: Head, removal: Removal, turns: Mapping[int, TurnRow]) -> list[Command]:
-    """Take the events out of the log and their words out of the index; counts them in the head."""
-    name = head.session.session_id
-    gone = len(removal.said)
-    head.session = head.session.model_copy(update={"message_count": head.session.message_count - gone})
-    commands = chunked(("ZREM", key("log", name)), [packed(entry) for entry in removal.entries])
-    for turn in sorted({entry.turn for entry in removal.entries if not is_loose(entry, entry.event())}):
-        if turn in turns:
-            start, after = turns[turn].question_seq, turns.get(turn + 1)
-            last = max(entry.seq for entry in removal.entries if entry.turn == turn)
-            end = last if after is None else min(last, after.question_seq - 1)
-            commands.append(("ZREMRANGEBYSCORE", key("deltas", name), start, end))
-    return [*commands, *chunked(("CUTWORDS", key("words", name)), cutting(removal.messages))]
+def _is_part_of_turn(stored_event: StoredEvent) -> bool:
+    """Would the turn be incomplete without the event? Not without what was added from outside."""
+    event = stored_event.parse()
+    is_added = event.type == "message_added" or (event.type == "tool_returned" and event.round == 0)
+    return stored_event.turn != 0 and not is_added
 
 
-def set_aside(
-    head: Head, removal: Removal, rows: Iterable[RecordingRecord], moment: datetime
-) -> tuple[list[Command], list[RowChange]]:
-    """Keep the messages that the queue still needs; rows that are about nothing that is kept go."""
-    seqs: dict[int, set[int]] = {}
-    for entry in removal.entries:
-        seqs.setdefault(entry.turn, set()).add(entry.seq)
-    parts: list[str] = []
-    gone: list[RowChange] = []
-    for turn, of_turn in seqs.items():
-        mine = [row for row in rows if row.turn == turn and row.seq in of_turn]
-        if not any(row.status == "pending" for row in mine):
-            gone += [RowChange(row, None) for row in mine]
-            continue
-        messages = [
-            AsideMessage(message=s.message, answer=s.answer) for s in removal.said if s.message.turn == turn
-        ]  # fmt: skip
-        aside = Aside(turn=turn, messages=messages, fields=[field_of(row) for row in mine], since=moment)
-        parts += (f"{turn}:{min(of_turn)}", aside.model_dump_json())
-    return chunked(("HSET", key("aside", head.session.session_id)), parts), gone
+def _forget_recorded(turn: StoredTurn, oldest: float) -> None:
+    """Drop trimmed messages that no job needs any more, with their jobs. oldest: drop those trimmed before it."""
+    pending = {job.seq for job in turn.jobs if job.status == "pending"}
 
+    def is_needed(aside: AsideMessage) -> bool:
+        return aside.trimmed_at >= oldest and bool(pending if turn.is_trimmed else aside.message.seq in pending)
 
-def outdated(
-    head: Head, aside: Mapping[str, Aside], rows: Iterable[RecordingRecord], oldest: datetime | None
-) -> tuple[list[Command], list[RowChange]]:
-    """What was set aside and is recorded by now, or was trimmed before `oldest`, goes with its rows."""
-    by_field = {field_of(row): row for row in rows}
-    names: list[str] = []
-    gone: list[RowChange] = []
-    for name, kept in aside.items():
-        mine = [by_field[field] for field in kept.fields if field in by_field]
-        if any(row.status == "pending" for row in mine) and (oldest is None or kept.since >= oldest):
-            continue
-        names.append(name)
-        gone += [RowChange(row, None) for row in mine]
-    return chunked(("HDEL", key("aside", head.session.session_id)), names), gone
-
-
-def _units(head: Head, log: Iterable[Entry]) -> list[_Unit]:
-    """In order of their first event."""
-    found: list[_Unit] = []
-    turns: dict[int, _Unit] = {}
-    for entry in log:
-        event = entry.event()
-        loose = is_loose(entry, event)
-        unit = None if loose else turns.get(entry.turn)
-        if unit is None:
-            unit = _Unit(entry.turn, loose, [], [])
-            found.append(unit)
-            if not loose:
-                turns[entry.turn] = unit
-        unit.entries.append(entry)
-        unit.said += said(head.session.session_id, entry)
-    return found
+    kept = [aside for aside in turn.aside if is_needed(aside)]
+    dropped = {aside.message.seq for aside in turn.aside} - {aside.message.seq for aside in kept}
+    turn.jobs = [job for job in turn.jobs if job.seq not in dropped and (kept or not turn.is_trimmed)]
+    turn.aside = kept

@@ -7,8 +7,8 @@ from typer.main import get_command
 
 from massmem.cli.ask import Output, RunOptions, app
 from massmem.cli.commands import COMMANDS, refuse_mistyped_command
-from massmem.errors import InputError
-from tests.support.cli import massmem
+from massmem.core.errors import InputError
+from tests.support.cli import call_massmem
 
 
 def parse(*arguments: str) -> object:
@@ -40,7 +40,7 @@ def parse(*arguments: str) -> object:
         (["--debug", ""], RunOptions("", debug=True)),
     ],
 )
-def test_command_lines(line: list[str], options: RunOptions):
+def test_parsed_options(line: list[str], options: RunOptions):
     assert parse(*line) == options
 
 
@@ -58,18 +58,18 @@ def test_command_lines(line: list[str], options: RunOptions):
         (["--no-store", "--session-id", "s", "x"], "--no-store and --session-id"),
     ],
 )
-def test_lines_that_are_refused(line: list[str], message: str):
+def test_refused_options(line: list[str], message: str):
     with pytest.raises(InputError, match=message):
         parse(*line)
 
 
 @pytest.mark.parametrize("line", [["--nope"], ["--config"], ["--output", "xml"], ["--timeout", "soon"]])
-def test_lines_that_cannot_be_parsed(line: list[str]):
+def test_unknown_options_and_values(line: list[str]):
     with pytest.raises(typer.TyperException):
         parse(*line)
 
 
-def test_a_slip_in_a_commands_name_is_not_sent_to_a_model():
+def test_mistyped_command_is_not_asked():
     with pytest.raises(InputError) as refused:
         refuse_mistyped_command("modles")
     assert refused.value.hint == 'did you mean: massmem models? To ask it: massmem ask "modles"'
@@ -77,8 +77,8 @@ def test_a_slip_in_a_commands_name_is_not_sent_to_a_model():
     refuse_mistyped_command("why?")
 
 
-def test_help_shows_every_option_and_every_command():
-    text = massmem("--help").stdout.decode()
+def test_help_lists_options_and_commands():
+    text = call_massmem("--help").stdout.decode()
     for name in ("config", "session-id", "list-sessions", "json", "output", "quiet", "strict", "timeout", "debug",
                  "max-cost", "max-tokens", "no-store"):  # fmt: skip
         assert re.search(rf"^.*--{name}\b", text, re.MULTILINE), name
@@ -87,13 +87,13 @@ def test_help_shows_every_option_and_every_command():
 
 
 @pytest.mark.parametrize(
-    ("line", "cword", "found"),
+    ("line", "cword", "offers"),
     [("mo", 1, ["models"]), ("--li", 1, ["--list-sessions"]), ("ask --q", 2, ["--quiet"]), ("models f", 2, ["fetch"])],
 )
-def test_the_shell_completes_commands_and_options(line: str, cword: int, found: list[str]):
+def test_shell_completion_of_commands_and_options(line: str, cword: int, offers: list[str]):
     environ = os.environ | {
         "_MASSMEM_COMPLETE": "complete_bash",
         "COMP_WORDS": f"massmem {line}",
         "COMP_CWORD": str(cword),
     }
-    assert massmem(env=environ).stdout.decode().split() == found
+    assert call_massmem(env=environ).stdout.decode().split() == offers

@@ -1,5 +1,3 @@
-"""`massmem config` and `massmem paths`: what a user sees of a configuration."""
-
 import json
 from pathlib import Path
 
@@ -18,18 +16,16 @@ def team(tmp_path: Path) -> str:
     return write_team(tmp_path, script("one"), script("two"), coordination={"max_rounds": 2})
 
 
-def test_a_valid_file(team: str, capsys: pytest.CaptureFixture[str]):
+def test_valid_file(team: str, capsys: pytest.CaptureFixture[str]):
     assert main(["config", "validate", team]) == 0
     assert capsys.readouterr() == (f"{team}: valid; agents: a (scripted), b (scripted)\n", "")
     assert main(["config", "validate", team, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said == {"valid": True, "file": team, "warnings": [], "agents": ["a", "b"]}
+    result = json.loads(capsys.readouterr().out)
+    assert result == {"valid": True, "file": team, "warnings": [], "agents": ["a", "b"]}
 
 
 @pytest.mark.parametrize("command", [("config", "validate"), ("config", "show"), ("doctor", "--offline")])
-def test_the_file_is_an_argument_or_an_option(
-    command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_file_is_an_argument_or_an_option(command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     team = write_team(tmp_path, script("one"), memory={"enabled": False})
     assert main([*command, "--config", team, "--json"]) == 0
     by_option = capsys.readouterr().out
@@ -44,7 +40,7 @@ def test_the_file_is_an_argument_or_an_option(
     assert f"two configurations were given: {team} and other.yaml" in capsys.readouterr().err
 
 
-def test_all_problems_at_once_with_their_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_all_problems_are_reported_with_their_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "team.yaml"
     path.write_text("agents:\n  - {id: a, backend: {type: opnai}}\ncordination: {}\n")
     assert main(["config", "validate", str(path)]) == 2
@@ -53,7 +49,7 @@ def test_all_problems_at_once_with_their_lines(tmp_path: Path, capsys: pytest.Ca
     assert f"{path}:3: cordination: unknown key (did you mean 'coordination'?)" in err
 
 
-def test_a_warning_is_no_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_warning_does_not_make_it_invalid(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "team.yaml"
     path.write_text("agent: {id: a, backend: {type: scripted}}\nui: {display_type: rich}\n")
     assert main(["config", "validate", str(path)]) == 0
@@ -62,7 +58,7 @@ def test_a_warning_is_no_problem(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "ui" in err
 
 
-def test_without_a_file_it_is_the_one_that_would_count(home: Path, capsys: pytest.CaptureFixture[str]):
+def test_default_is_the_configuration_of_a_question(home: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["config", "validate"]) == 0
     assert "local.yaml: valid; agents: analyst (local)" in capsys.readouterr().out
     (home / ".massmem").mkdir()
@@ -72,9 +68,7 @@ def test_without_a_file_it_is_the_one_that_would_count(home: Path, capsys: pytes
 
 
 @pytest.mark.parametrize("name", ["@examples/scripted", "@examples/local", "@examples/order"])
-def test_what_is_shown_means_the_same_when_it_is_read_again(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_shown_configuration_can_be_loaded_again(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["config", "show", name]) == 0
     path = tmp_path / "shown.yaml"
     path.write_text(capsys.readouterr().out)
@@ -85,7 +79,7 @@ def test_what_is_shown_means_the_same_when_it_is_read_again(
     assert resolve_agents(shown, {}) == resolve_agents(meant, {})
 
 
-def test_shown_with_origins_and_without_secrets(
+def test_show_has_origins_and_no_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setenv("SOME_KEY", KEY)
@@ -96,47 +90,18 @@ def test_shown_with_origins_and_without_secrets(
     assert KEY not in text
     assert f"environment, {path}:3" in next(line for line in text.splitlines() if "api_key: " in line)
     assert main(["config", "show", str(path), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["config"] == yaml.safe_load(text)
-    assert said["origins"]["agents.0.backend.model"] == f"{path}:3"
-    assert said["origins"]["coordination.max_rounds"] == "default"
+    result = json.loads(capsys.readouterr().out)
+    assert result["config"] == yaml.safe_load(text)
+    assert result["origins"]["agents.0.backend.model"] == f"{path}:3"
+    assert result["origins"]["coordination.max_rounds"] == "default"
 
 
-def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]):
+def test_schema_is_json(capsys: pytest.CaptureFixture[str]):
     assert main(["config", "schema"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "massmem configuration"
 
 
-def test_an_editors_line_does_no_harm(team: str, capsys: pytest.CaptureFixture[str]):
+def test_schema_comment_of_an_editor_is_accepted(team: str, capsys: pytest.CaptureFixture[str]):
     path = Path(team)
     path.write_text(f"# yaml-language-server: $schema=massmem.schema.json\n{path.read_text()}")
     assert main(["config", "validate", team]) == 0
-
-
-def test_paths(team: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setenv("MASSMEM_MODELS", "/srv/models")
-    assert main(["paths", "--config", team, "--json"]) == 0
-    own = home / ".massmem"
-    assert json.loads(capsys.readouterr().out) == {
-        "home": str(own),
-        "config": team,
-        "store": str(own / "massmem.db"),
-        "registry": str(own / "sessions.json"),
-        "memory": str(own / "memory"),
-        "models": "/srv/models",
-        "logs": str(own / "logs"),
-        "debug_logs": str(Path.cwd() / ".massmem" / "massmem_logs"),
-    }
-    assert main(["paths", "--config", team]) == 0
-    assert f"store       {own}/massmem.db\n" in capsys.readouterr().out
-    assert not own.exists()
-
-
-def test_paths_of_servers_have_no_password(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    memory = {"persistent_memory": {"qdrant": {"mode": "server", "url": "http://me:hunter2@box:6333"}}}
-    team = write_team(tmp_path, script("one"), store={"url": "postgresql://me:hunter2@box/db"}, memory=memory)
-    assert main(["paths", "--config", team]) == 0
-    text = capsys.readouterr().out
-    assert "hunter2" not in text
-    assert "postgresql://me@box/db" in text
-    assert "http://me@box:6333" in text

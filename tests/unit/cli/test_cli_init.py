@@ -1,4 +1,4 @@
-"""`massmem init` as a process: what it finds, asks, writes and tries."""
+"""`massmem init`: what it finds, asks, writes and tries."""
 
 import asyncio
 import json
@@ -13,24 +13,24 @@ from typing import Any
 import pexpect
 import pytest
 
-from massmem.cli.candidates import Draft, Found, find
-from massmem.cli.config_text import EXTRACTORS, config_text
-from massmem.config.load import KEYED, load_config
-from massmem.providers.loopback import LocalServer
-from massmem.providers.offers import Offered
-from tests.support.cli import massmem
+from massmem.cli.candidates import Candidates, Draft, find_candidates
+from massmem.cli.config_template import EXTRACTORS, format_config
+from massmem.config.load import PROVIDERS_BY_KEY, load_config
+from massmem.providers.discovery import LocalServer
+from massmem.providers.model_list import ListedModel
+from tests.support.cli import call_massmem
 from tests.support.loopback import skip_beside_model_servers
 from tests.support.provider_stub import Http, OpenAIWire, Say, Stub, running_stub
 
 KEY = "sk-proj-0123456789abcdefghijklmnop"
 
 
-def says(value: object) -> Http:
+def reply(value: object) -> Http:
     return Http(headers={"content-type": "application/json"}, parts=[json.dumps(value).encode()])
 
 
 @pytest.fixture(autouse=True)
-def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No model on disk, and no server on this machine but those of a test."""
     skip_beside_model_servers()
     monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path / "models"))
@@ -41,9 +41,9 @@ def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def ollama(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stub]:
     async with running_stub() as stub:
         stub.routes = {
-            "/v1/models": says({"data": [{"id": "nomic-embed-text:latest"}, {"id": "small:1b"}, {"id": "big:8b"}]}),
-            "/api/ps": says({"models": [{"name": "big:8b", "context_length": 8192}]}),
-            "/api/show": says({}),
+            "/v1/models": reply({"data": [{"id": "nomic-embed-text:latest"}, {"id": "small:1b"}, {"id": "big:8b"}]}),
+            "/api/ps": reply({"models": [{"name": "big:8b", "context_length": 8192}]}),
+            "/api/show": reply({}),
             "/v1/chat/completions": OpenAIWire().stream(Say(["ready"])),
         }
         monkeypatch.setenv("OLLAMA_HOST", stub.url)
@@ -51,11 +51,11 @@ async def ollama(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stub]:
 
 
 async def init(*arguments: str, **options: Any) -> tuple[int, str, str]:
-    ran = await asyncio.to_thread(massmem, "init", *arguments, **options)
+    ran = await asyncio.to_thread(call_massmem, "init", *arguments, **options)
     return ran.returncode, ran.stdout.decode(), ran.stderr.decode()
 
 
-async def test_a_server_on_this_machine_becomes_a_team_that_answers(ollama: Stub, home: Path):
+async def test_local_server_becomes_a_team(ollama: Stub, home: Path):
     code, out, err = await init("--yes")
     path = home / ".massmem" / "config.yaml"
     assert (code, out) == (0, f"{path}\n"), err
@@ -72,12 +72,12 @@ async def test_a_server_on_this_machine_becomes_a_team_that_answers(ollama: Stub
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-async def test_it_does_not_ask_where_nobody_can_answer(ollama: Stub, home: Path):
+async def test_nothing_is_asked_without_a_terminal(ollama: Stub, home: Path):
     assert (await init("--no-try"))[0] == 0
     assert (home / ".massmem" / "config.yaml").exists()
 
 
-async def test_the_editors_line_leads_to_the_schema(ollama: Stub, home: Path):
+async def test_schema_comment_names_the_schema_file(ollama: Stub, home: Path):
     await init("--yes", "--no-try")
     first = (home / ".massmem" / "config.yaml").read_text().splitlines()[0]
     name = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first)
@@ -85,7 +85,7 @@ async def test_the_editors_line_leads_to_the_schema(ollama: Stub, home: Path):
     assert json.loads((home / ".massmem" / name[1]).read_text())["title"] == "massmem configuration"
 
 
-async def test_a_file_that_is_there_stays_or_is_kept_beside_the_new_one(ollama: Stub, home: Path):
+async def test_existing_file_is_replaced_by_force_only(ollama: Stub, home: Path):
     path = home / ".massmem" / "config.yaml"
     path.parent.mkdir()
     path.write_text("mine: 1\n")
@@ -100,7 +100,7 @@ async def test_a_file_that_is_there_stays_or_is_kept_beside_the_new_one(ollama: 
     assert not list(path.parent.glob(".config*"))
 
 
-async def test_another_place(ollama: Stub, tmp_path: Path, home: Path):
+async def test_output_option(ollama: Stub, tmp_path: Path, home: Path):
     path = tmp_path / "team.yaml"
     code, out, err = await init("--yes", "--no-try", "--output", str(path))
     assert (code, out) == (0, f"{path}\n")
@@ -111,20 +111,20 @@ async def test_another_place(ollama: Stub, tmp_path: Path, home: Path):
     assert "cannot be written" in err
 
 
-async def test_nothing_that_could_answer(home: Path):
+async def test_without_any_model_it_fails(home: Path):
     code, out, err = await init("--yes")
     assert (code, out) == (2, "")
-    assert "there is no key, no model server and no model on this machine that could answer" in err
+    assert "there is no key, no model server and no model on this machine" in err
     assert "massmem models fetch" in err
     assert "export OPENAI_API_KEY" in err
     assert not (home / ".massmem").exists()
 
 
-async def test_json(ollama: Stub, home: Path):
+async def test_json_output(ollama: Stub, home: Path):
     code, out, _ = await init("--json")
-    said = json.loads(out)
-    assert (code, said["path"]) == (0, str(home / ".massmem" / "config.yaml"))
-    assert said["found"] == {
+    result = json.loads(out)
+    assert (code, result["path"]) == (0, str(home / ".massmem" / "config.yaml"))
+    assert result["found"] == {
         "keys": [],
         "servers": [
             {
@@ -135,29 +135,29 @@ async def test_json(ollama: Stub, home: Path):
         ],
         "embedded": False,
     }
-    assert [(a["id"], a["model"]) for a in said["agents"]] == [
+    assert [(a["id"], a["model"]) for a in result["agents"]] == [
         ("researcher", "big:8b"), ("skeptic", "big:8b"), ("editor", "big:8b")
     ]  # fmt: skip
-    assert said["tried"][0]["ok"] is True
+    assert result["tried"][0]["ok"] is True
 
 
-async def test_a_model_that_does_not_answer_is_told_and_the_file_stays(ollama: Stub, home: Path):
+async def test_failing_model_is_reported_and_the_file_stays(ollama: Stub, home: Path):
     ollama.routes["/v1/chat/completions"] = OpenAIWire().error(404, "model not found")
     code, _, err = await init("--yes")
     assert code == 2
     assert "ollama big:8b: " in err
-    assert "mend that, then run: massmem doctor\n" in err
+    assert "fix that, then run: massmem doctor\n" in err
     assert (home / ".massmem" / "config.yaml").exists()
 
 
-async def test_a_key_never_reaches_the_file_and_is_tried(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_key_is_tried_and_not_written(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch):
     async with running_stub() as stub:
         stub.routes = {"/v1/chat/completions": OpenAIWire().stream(Say(["ready"]))}
         (tmp_path / ".env").write_text(f"OPENAI_API_KEY={KEY}\n")
         monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
         code, out, err = await init("--yes", cwd=tmp_path)
     assert code == 0, err
-    assert "found the key OPENAI_API_KEY (in ./.env, which counts in this folder only)" in err
+    assert "found the key OPENAI_API_KEY (in ./.env, which is read in this folder only)" in err
     assert stub.requests[0].headers["authorization"] == f"Bearer {KEY}"
     text = (home / ".massmem" / "config.yaml").read_text()
     assert "api_key: ${OPENAI_API_KEY}" in text
@@ -172,7 +172,7 @@ def terminal(*arguments: str) -> "pexpect.spawn[str]":
     )  # fmt: skip
 
 
-async def test_three_questions_at_most(ollama: Stub, home: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_asks_three_questions(ollama: Stub, home: Path, monkeypatch: pytest.MonkeyPatch):
     path = home / ".massmem" / "config.yaml"
     path.parent.mkdir()
     path.write_text("mine: 1\n")
@@ -180,7 +180,7 @@ async def test_three_questions_at_most(ollama: Stub, home: Path, monkeypatch: py
 
     def talk() -> str:
         child = terminal()
-        child.expect(r"Replace it \(the old one is kept\)\? \[y/N\]")
+        child.expect(r"Replace it \(a backup stays beside it\)\? \[y/N\]")
         child.sendline("y")
         child.expect(r"1  openai .* \(OPENAI_API_KEY\)\r\n  2  big:8b of Ollama on this machine\r\n")
         child.expect(r"Which models\? \[1\]")
@@ -201,7 +201,7 @@ async def test_three_questions_at_most(ollama: Stub, home: Path, monkeypatch: py
     assert {agent.backend.model for agent in load_config(path, {})[0].agents} == {"small:1b"}
 
 
-async def test_a_no_leaves_everything_as_it_was(ollama: Stub, home: Path):
+async def test_no_keeps_the_existing_file(ollama: Stub, home: Path):
     path = home / ".massmem" / "config.yaml"
     path.parent.mkdir()
     path.write_text("mine: 1\n")
@@ -218,7 +218,7 @@ async def test_a_no_leaves_everything_as_it_was(ollama: Stub, home: Path):
     assert path.read_text() == "mine: 1\n"
 
 
-async def test_control_c_is_130(ollama: Stub, home: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_control_c_exits_130(ollama: Stub, home: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
     def talk() -> int | None:
@@ -233,32 +233,29 @@ async def test_control_c_is_130(ollama: Stub, home: Path, monkeypatch: pytest.Mo
     assert not (home / ".massmem" / "config.yaml").exists()
 
 
-# What is chosen, and what is written
-
-
-def test_keys_of_several_makers_become_one_council():
+def test_keys_of_several_vendors_become_one_council():
     keys = (Draft("openai", "a", "OPENAI_API_KEY"), Draft("anthropic", "b", "ANTHROPIC_API_KEY"))
-    first, *others = Found(keys, (), embedded=True).choices()
+    first, *others = Candidates(keys, (), embedded=True).list_choices()
     assert [draft.type for draft in first.backends] == ["openai", "anthropic", "openai"]
     assert [choice.backends[0].type for choice in others] == ["openai", "anthropic", "local"]
 
 
-def test_a_server_that_only_embeds_is_no_choice():
-    servers = (LocalServer("ollama", "http://localhost:11434/v1", (Offered("nomic-embed-text"),)),)
-    assert Found((), servers, embedded=False).choices() == []
+def test_server_without_chat_models_is_no_choice():
+    servers = (LocalServer("ollama", "http://localhost:11434/v1", (ListedModel("nomic-embed-text"),)),)
+    assert Candidates((), servers, embedded=False).list_choices() == []
 
 
-async def test_the_usual_model_of_every_key():
-    environ = {variable: "x" for variable, _, _ in KEYED} | {"OLLAMA_HOST": "127.0.0.1:9"}
-    found = await find(environ)
-    assert len(found.keys) == len({kind for _, kind, _ in KEYED})
-    assert all(draft.model for draft in found.keys)
+async def test_every_key_has_a_model():
+    environ = {variable: "x" for variable, _, _ in PROVIDERS_BY_KEY} | {"OLLAMA_HOST": "127.0.0.1:9"}
+    candidates = await find_candidates(environ)
+    assert len(candidates.keys) == len({kind for _, kind, _ in PROVIDERS_BY_KEY})
+    assert all(draft.model for draft in candidates.keys)
 
 
 CASES = {
     "one key": (Draft("openai", "gpt-5.4-mini", "OPENAI_API_KEY"),),
-    "three makers": tuple(Draft(kind, "m", f"{kind.upper()}_API_KEY") for kind in ("openai", "anthropic", "gemini")),
-    "two makers": (Draft("openai", "m", "A_KEY"), Draft("groq", "openai/gpt-oss-120b", "B_KEY")),
+    "three vendors": tuple(Draft(kind, "m", f"{kind.upper()}_API_KEY") for kind in ("openai", "anthropic", "gemini")),
+    "two vendors": (Draft("openai", "m", "A_KEY"), Draft("groq", "openai/gpt-oss-120b", "B_KEY")),
     "embedded": (Draft("local"),),
     "a server": (Draft("vllm", 'odd "name": #1 ${x}', base_url="http://localhost:8001/v1", window=4096),),
 }
@@ -266,9 +263,9 @@ CASES = {
 
 @pytest.mark.parametrize("backends", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("extracting", [False, True])
-def test_what_is_written_is_valid(backends: tuple[Draft, ...], extracting: bool, tmp_path: Path):
+def test_written_configuration_is_valid(backends: tuple[Draft, ...], extracting: bool, tmp_path: Path):
     able = next((draft for draft in backends if draft.type in EXTRACTORS), None)
-    text = config_text(backends, "team.yaml", "schema.json", able if extracting else None)
+    text = format_config(backends, "team.yaml", "schema.json", able if extracting else None)
     path = tmp_path / "team.yaml"
     path.write_text(text)
     environ = {draft.key: "k" for draft in backends if draft.key}
@@ -279,6 +276,6 @@ def test_what_is_written_is_valid(backends: tuple[Draft, ...], extracting: bool,
     assert used == [(d.type, d.model, d.base_url) for d in (backends * 3)[:3]]
     assert (team.memory.persistent_memory.llm is not None) == (extracting and able is not None)
     assert all(len(line) <= 125 for line in text.splitlines())
-    # Every setting that is commented out can be switched on as it stands there.
+    # Every commented setting is valid when it is enabled.
     path.write_text(re.sub(r"(?m)^( *)# (?=(context_window|max_tokens): )", r"\1", text))
     load_config(path, environ)

@@ -3,7 +3,7 @@ import sys
 from pathlib import Path
 
 
-def test_logs_go_to_a_private_redacted_file_and_never_to_stderr(tmp_path: Path):
+def test_log_file_is_private_and_redacted(tmp_path: Path):
     path = tmp_path / "logs" / "massmem.log"
     code = f"""
 import logging, pathlib

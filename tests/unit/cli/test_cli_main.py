@@ -7,16 +7,16 @@ import pytest
 from massmem import __version__
 from massmem.cli.commands import COMMANDS, Command
 from massmem.cli.main import main
-from tests.support.cli import massmem
+from tests.support.cli import call_massmem
 
 HEAVY = {
-    "openai", "anthropic", "mem0", "qdrant_client", "qdrant_edge", "sqlalchemy", "alembic", "aiosqlite", "pydantic",
-    "numpy", "tiktoken", "httpx2", "xllamacpp", "yaml", "asyncio", "rich",
+    "openai", "anthropic", "mem0", "qdrant_client", "qdrant_edge", "sqlalchemy", "alembic", "aiosqlite", "numpy",
+    "tiktoken", "httpx2", "xllamacpp", "yaml", "asyncio", "rich", "prompt_toolkit",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("line", ["--help", "--nope", "--list-sessions", "--list-sessions --json"])
-def test_nothing_heavy_is_imported_before_there_is_work(line: str):
+def test_start_up_imports_no_heavy_package(line: str):
     code = f"""
 import sys
 from massmem.cli.main import main
@@ -34,7 +34,7 @@ def test_version(capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr().out == f"massmem {__version__}\n"
 
 
-def test_usage_errors_are_one_message_and_exit_2(capsys: pytest.CaptureFixture[str]):
+def test_usage_error_is_one_message_and_exit_2(capsys: pytest.CaptureFixture[str]):
     assert main(["--sesion-id", "x"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -42,7 +42,7 @@ def test_usage_errors_are_one_message_and_exit_2(capsys: pytest.CaptureFixture[s
     assert "massmem --help" in err
 
 
-def test_a_bug_is_70_with_a_log_and_no_traceback(
+def test_bug_is_exit_70_with_a_log_and_no_traceback(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setitem(COMMANDS, "broken", Command("massmem.no_such_module", "A command whose module is missing."))
@@ -55,13 +55,13 @@ def test_a_bug_is_70_with_a_log_and_no_traceback(
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_every_command_says_what_it_does(name: str):
-    ran = massmem(name, "--help")
+def test_every_command_has_help(name: str):
+    ran = call_massmem(name, "--help")
     assert (ran.returncode, ran.stderr) == (0, b"")
     assert b"Usage: massmem" in ran.stdout
 
 
-def test_a_closed_pipe_is_quiet():
+def test_closed_pipe_is_quiet():
     ran = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {sys.executable} -m massmem --help | true"], capture_output=True, check=False
     )
@@ -69,14 +69,14 @@ def test_a_closed_pipe_is_quiet():
     assert ran.returncode in {0, 141}
 
 
-def test_closed_streams_do_no_harm():
+def test_closed_streams_are_no_error():
     ran = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m massmem --version <&- >&- 2>&-"], capture_output=True, check=False
     )
     assert ran.returncode == 0
 
 
-def test_a_full_disk_under_stdout_is_an_error():
+def test_full_disk_under_stdout_is_an_error():
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(
             [sys.executable, "-m", "massmem", "--list-sessions"], stdout=full, stderr=subprocess.PIPE, check=False
@@ -85,14 +85,14 @@ def test_a_full_disk_under_stdout_is_an_error():
     assert ran.stderr.decode().startswith("massmem: standard output cannot be written: No space left on device")
 
 
-def test_a_command_group_without_a_command_shows_its_help(capsys: pytest.CaptureFixture[str]):
+def test_command_group_without_a_command_shows_its_help(capsys: pytest.CaptureFixture[str]):
     assert main(["models"]) == 2
     out, err = capsys.readouterr()
     assert (out, err.startswith("Usage: massmem models")) == ("", True)
 
 
-def test_a_mistake_in_a_command_points_to_its_help(capsys: pytest.CaptureFixture[str]):
+def test_mistake_in_a_command_points_to_its_help(capsys: pytest.CaptureFixture[str]):
     assert main(["models", "nope"]) == 2
     assert capsys.readouterr().err == (
-        "massmem: No such command 'nope'.\n  see what there is with: massmem models --help\n"
+        "massmem: No such command 'nope'.\n  see the options with: massmem models --help\n"
     )

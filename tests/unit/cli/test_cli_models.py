@@ -1,16 +1,16 @@
-"""`massmem models` as a process, against a real server on loopback."""
+"""`massmem models` against real servers on loopback."""
 
 import asyncio
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from massmem.weights import from_url
+from massmem.providers.weights import weights_from_url
+from tests.support.cli import call_massmem
 from tests.support.file_server import FileServer, serving
 from tests.support.loopback import skip_beside_model_servers
 from tests.support.provider_stub import Http, running_stub
@@ -24,34 +24,38 @@ def server() -> Iterator[FileServer]:
         yield running
 
 
-def says(value: object) -> Http:
+def reply(value: object) -> Http:
     return Http(headers={"content-type": "application/json"}, parts=[json.dumps(value).encode()])
 
 
-def massmem(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "massmem", "models", *arguments]
-    environment = os.environ | {"MASSMEM_MODELS": str(folder)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+def run_models(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    ran = call_massmem("models", *arguments, env=os.environ | {"MASSMEM_MODELS": str(folder)})
+    return subprocess.CompletedProcess(ran.args, ran.returncode, ran.stdout.decode(), ran.stderr.decode())
 
 
-def test_fetch_a_model_of_the_users_choice(server: FileServer, tmp_path: Path) -> None:
+def test_fetch_from_a_url(server: FileServer, tmp_path: Path) -> None:
     url = server.base + "/m.gguf"
-    path = tmp_path / "models" / from_url(url).file
-    ran = massmem(path.parent, "fetch", url, "--json")
+    path = tmp_path / "models" / weights_from_url(url).file
+    ran = run_models(path.parent, "fetch", url, "--json")
     assert ran.returncode == 0, ran.stderr
-    said = json.loads(ran.stdout)
-    assert (said["path"], said["state"], said["size"], said["fetched"]) == (str(path), "verified", len(CONTENT), True)
+    result = json.loads(ran.stdout)
+    assert (result["path"], result["state"], result["size"], result["fetched"]) == (
+        str(path),
+        "verified",
+        len(CONTENT),
+        True,
+    )
     assert path.read_bytes() == CONTENT
     assert f"massmem: {url}: 0 % of 0.3 MB" in ran.stderr
     assert f"massmem: {url}: 100 % of 0.3 MB" in ran.stderr
-    again = massmem(path.parent, "fetch", url)
+    again = run_models(path.parent, "fetch", url)
     assert (again.returncode, again.stdout) == (0, "")
     assert again.stderr == f"massmem: {url} is already there: {path}\n"
     assert len(server.requests) == 1
 
 
-def test_a_model_that_is_not_there(server: FileServer, tmp_path: Path) -> None:
-    ran = massmem(tmp_path, "fetch", server.base + "/other.gguf?token=hunter2")
+def test_fetch_of_a_missing_model(server: FileServer, tmp_path: Path) -> None:
+    ran = run_models(tmp_path, "fetch", server.base + "/other.gguf?token=hunter2")
     assert ran.returncode == 2
     assert ran.stdout == ""
     assert "HTTP 404" in ran.stderr
@@ -59,23 +63,23 @@ def test_a_model_that_is_not_there(server: FileServer, tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
-def test_what_cannot_be_meant(tmp_path: Path) -> None:
+def test_fetch_with_invalid_arguments(tmp_path: Path) -> None:
     for arguments in (
         ["fetch", "not-a-url"],
         ["fetch", "--small", "http://127.0.0.1:1/m.gguf"],
         ["fetch", "http://[::1"],
     ):
-        ran = massmem(tmp_path, *arguments)
+        ran = run_models(tmp_path, *arguments)
         assert (ran.returncode, ran.stdout) == (2, "")
         assert "Traceback" not in ran.stderr
 
 
-def test_list(tmp_path: Path) -> None:
-    rows = json.loads(massmem(tmp_path, "list", "--json", "--offline").stdout)
+def test_list_of_embedded_models(tmp_path: Path) -> None:
+    rows = json.loads(run_models(tmp_path, "list", "--json", "--offline").stdout)
     assert [(row["size"], row["state"]) for row in rows] == [(1_117_320_768, "missing"), (491_400_064, "missing")]
     assert {(row["source"], row["context_window"]) for row in rows} == {("embedded", 4096)}
     (tmp_path / Path(rows[1]["path"]).name).write_bytes(b"GGUF")
-    ran = massmem(tmp_path, "list", "--offline")
+    ran = run_models(tmp_path, "list", "--offline")
     assert [line.split()[0:4] for line in ran.stdout.splitlines()] == [
         ["Qwen2.5-Coder-1.5B-Instruct", "1,117", "MB", "missing"],
         ["Qwen2.5-Coder-0.5B-Instruct", "0", "MB", "unverified"],
@@ -83,14 +87,14 @@ def test_list(tmp_path: Path) -> None:
     assert ran.stderr == "massmem: get the embedded model with: massmem models fetch\n"
 
 
-async def test_list_of_what_servers_offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_list_has_models_of_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     skip_beside_model_servers()
     async with running_stub() as ollama, running_stub() as remote:
         ollama.routes = {
-            "/v1/models": says({"data": [{"id": "m:1b", "owned_by": "library"}]}),
-            "/api/ps": says({"models": [{"name": "m:1b", "context_length": 8192}]}),
+            "/v1/models": reply({"data": [{"id": "m:1b", "owned_by": "library"}]}),
+            "/api/ps": reply({"models": [{"name": "m:1b", "context_length": 8192}]}),
         }
-        remote.routes = {"/v1/models": says({"data": [{"id": "big", "context_length": 99_000}, {"id": "other"}]})}
+        remote.routes = {"/v1/models": reply({"data": [{"id": "big", "context_length": 99_000}, {"id": "other"}]})}
         monkeypatch.setenv("OLLAMA_HOST", ollama.url)
         team = tmp_path / "team.yaml"
         backends = [
@@ -101,8 +105,10 @@ async def test_list_of_what_servers_offer(tmp_path: Path, monkeypatch: pytest.Mo
         ]
         agents = [{"id": f"a{i}", "backend": backend} for i, backend in enumerate(backends)]
         team.write_text(json.dumps({"agents": agents}))
-        text = await asyncio.to_thread(massmem, tmp_path, "list", "--config", str(team))
-        rows = json.loads((await asyncio.to_thread(massmem, tmp_path, "list", "--json", "--config", str(team))).stdout)
+        text = await asyncio.to_thread(run_models, tmp_path, "list", "--config", str(team))
+        rows = json.loads(
+            (await asyncio.to_thread(run_models, tmp_path, "list", "--json", "--config", str(team))).stdout
+        )
     assert f"\ngroq, {remote.url}/v1\n* big       99,000 tokens\n  other                 -\n" in text.stdout
     assert f"\nollama, {ollama.url}/v1\n  m:1b      8,192 tokens\n" in text.stdout
     assert "massmem: mistral: No API key for 'mistral': MISTRAL_API_KEY is not set." in text.stderr
@@ -111,10 +117,10 @@ async def test_list_of_what_servers_offer(tmp_path: Path, monkeypatch: pytest.Mo
     assert offered == [("big", "groq", 99_000, True), ("other", "groq", None, False), ("m:1b", "ollama", 8192, False)]
 
 
-def test_list_with_a_configuration_of_the_users_that_is_wrong(tmp_path: Path, home: Path) -> None:
+def test_list_with_an_invalid_own_configuration(tmp_path: Path, home: Path) -> None:
     (home / ".massmem").mkdir()
     (home / ".massmem" / "config.yaml").write_text("agents: 3")
-    ran = massmem(tmp_path, "list", "--json")
+    ran = run_models(tmp_path, "list", "--json")
     assert ran.returncode == 0
     assert len(json.loads(ran.stdout)) >= 2
     assert "config.yaml:1: agents: must be a list" in ran.stderr

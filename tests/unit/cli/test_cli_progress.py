@@ -5,12 +5,12 @@ import subprocess
 import sys
 from contextlib import redirect_stderr
 
-from massmem.cli.progress import display
+from massmem.cli.progress import show_progress
 
 CODE = """
 import time
-from massmem.cli.progress import display
-with display("deleting") as progress:
+from massmem.cli.progress import show_progress
+with show_progress("deleting") as progress:
     for done in range(5):
         progress(done + 1, 5)
         time.sleep(0.12)
@@ -18,18 +18,32 @@ print("done")
 """
 
 
-def test_without_a_terminal_every_tenth_is_a_line():
-    told = io.StringIO()
-    with redirect_stderr(told), display("recording") as progress:
+def test_every_tenth_is_a_line_without_a_terminal():
+    stderr = io.StringIO()
+    with redirect_stderr(stderr), show_progress("recording") as progress:
         for done in range(1, 1001):
             progress(done, 1000)
-    lines = told.getvalue().splitlines()
+    lines = stderr.getvalue().splitlines()
     assert lines[0] == "massmem: recording: 10 % of 1,000"
     assert lines[-1] == "massmem: recording: 100 % of 1,000"
     assert len(lines) == 10
 
 
-def test_on_a_terminal_it_is_a_bar_on_stderr_that_goes_away():
+def test_download_lines_have_megabytes():
+    stderr = io.StringIO()
+    with redirect_stderr(stderr), show_progress("model", in_bytes=True) as progress:
+        for done in (0, 500_000, 1_000_000):
+            progress(done, 1_000_000)
+        progress(250_000_000, None)
+    assert stderr.getvalue().splitlines() == [
+        "massmem: model: 0 % of 1.0 MB",
+        "massmem: model: 50 % of 1.0 MB",
+        "massmem: model: 100 % of 1.0 MB",
+        "massmem: model: 200 MB",
+    ]
+
+
+def test_bar_on_a_terminal_is_erased_at_the_end():
     ours, theirs = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color"}
     ran = subprocess.Popen([sys.executable, "-c", CODE], stdout=subprocess.PIPE, stderr=theirs, env=env)

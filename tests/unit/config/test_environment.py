@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from massmem.config.load import resolve_agents
-from massmem.errors import ConfigError
+from massmem.core.errors import ConfigError
 from tests.support.configs import AGENT, SECRET, load, problems
 
 

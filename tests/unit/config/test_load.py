@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from massmem.config.checks import RESERVED_ID
-from massmem.config.load import default_config, find_config, load_config, resolve_agents
-from massmem.errors import ConfigError
-from massmem.memory.memories import USER
+from massmem.config.load import find_config, load_config, load_default, resolve_agents
+from massmem.config.validation import RESERVED_ID
+from massmem.core.errors import ConfigError
+from massmem.memory.persistent import USER
 from tests.support.configs import AGENT, SECRET, load, problems
 
 
@@ -167,14 +167,14 @@ def test_find_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_default_by_key(tmp_path: Path, environ: dict[str, str], kind: str) -> None:
-    team, _ = default_config(environ, tmp_path)
+    team = load_default(environ, tmp_path).team
     assert [agent.backend.type for agent in team.agents] == [kind] * 3
     assert all(agent.backend.model for agent in team.agents)
 
 
 def test_default_is_the_users_own_file(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(AGENT)
-    team, _ = default_config({"OPENAI_API_KEY": "k"}, tmp_path)
+    team = load_default({"OPENAI_API_KEY": "k"}, tmp_path).team
     assert team.source == str(tmp_path / "config.yaml")
 
 

@@ -1,4 +1,4 @@
-"""All formats: nothing is lost, nothing is obeyed, no secret gets out."""
+"""Every export format: complete, inert, without secrets."""
 
 import json
 from html.parser import HTMLParser
@@ -7,30 +7,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.export import FORMATS, session_without_secrets, without_secrets
-from massmem.transcript import Exchange, exchange
+from massmem.core.transcript import TurnTranscript, build_transcript
+from massmem.export import FORMATS, redact_session, redact_turn
 from tests.support.sessions_said import added, message, said, session_record, turn_record
 
 SECRET = "sk-" + "a1B2" * 8
 
 
-def exported(form: str, *turns: Exchange, detailed: bool = False, title: str = "Why is the sky blue?") -> str:
-    f = FORMATS[form]
-    parts = [f.turn(without_secrets(turn), i == 0, detailed) for i, turn in enumerate(turns)]
-    return "".join([f.head(session_without_secrets(session_record(title=title))), *parts, f.tail()])
+def export(form: str, *turns: TurnTranscript, detailed: bool = False, title: str = "Why is the sky blue?") -> str:
+    writer = FORMATS[form]
+    parts = [writer.write_turn(redact_turn(turn), i == 0, detailed) for i, turn in enumerate(turns)]
+    start = writer.write_start(redact_session(session_record(title=title)))
+    return "".join([start, *parts, writer.write_end()])
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_every_format_has_question_answer_names_and_votes(form: str):
-    text = exported(form, said(), said("And sunsets?", "Red."))
+def test_question_answer_names_and_votes_are_exported(form: str):
+    text = export(form, said(), said("And sunsets?", "Red."))
     for part in ("Why is the sky blue?", "The final answer.", "And sunsets?", "Red.", "ann", "bob has a reason"):
         assert part in text, part
     assert text.index("The final answer.") < text.index("And sunsets?")
 
 
 @pytest.mark.parametrize("form", ["markdown", "text", "html"])
-def test_rounds_and_reasoning_when_asked_for(form: str):
-    short, whole = exported(form, said()), exported(form, said(), detailed=True)
+def test_detailed_export_has_rounds_and_reasoning(form: str):
+    short, whole = export(form, said()), export(form, said(), detailed=True)
     for part in ("Let me think.", "First.", "Second.", "Better."):
         assert part not in short
         assert part in whole
@@ -39,23 +40,23 @@ def test_rounds_and_reasoning_when_asked_for(form: str):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_no_secret_gets_out(form: str):
+def test_secrets_are_redacted(form: str):
     turn = said(f"My key is {SECRET}", f"Do not send {SECRET}")
-    assert SECRET not in exported(form, turn, detailed=True, title=f"key {SECRET}")
-    assert "[redacted]" in exported(form, turn)
+    assert SECRET not in export(form, turn, detailed=True, title=f"key {SECRET}")
+    assert "[redacted]" in export(form, turn)
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_turn_without_an_answer_says_so(form: str):
+def test_turn_without_answer_names_its_status(form: str):
     turn = said(status="interrupted", winner=None)
-    cut = Exchange(turn.record, turn.messages[:4], ())
-    assert "interrupted" in exported(form, cut)
+    cut = TurnTranscript(turn.record, turn.messages[:4], ())
+    assert "interrupted" in export(form, cut)
 
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("detailed", [False, True])
-def test_what_was_added_before_the_first_turn_is_there_once(form: str, detailed: bool):
-    text = exported(form, added(), said(), detailed=detailed)
+def test_messages_outside_of_turns_are_exported_once(form: str, detailed: bool):
+    text = export(form, added(), said(), detailed=detailed)
     parts = ("Where is the pump?", "In hall four.", "Hall H-412, shelf 3.", "Why is the sky blue?")
     places = [text.rindex(part) for part in parts]
     assert places == sorted(places)
@@ -68,10 +69,10 @@ def test_what_was_added_before_the_first_turn_is_there_once(form: str, detailed:
         assert "ann, tool result" in text
 
 
-def test_the_shape_of_the_json():
-    found = json.loads(exported("json", said(), said("And sunsets?")))
-    assert (found["schema_version"], found["session"]["session_id"], len(found["turns"])) == (1, "session_a", 2)
-    turn = found["turns"][0]
+def test_json_shape():
+    data = json.loads(export("json", said(), said("And sunsets?")))
+    assert (data["schema_version"], data["session"]["session_id"], len(data["turns"])) == (1, "session_a", 2)
+    turn = data["turns"][0]
     assert {k: turn[k] for k in ("turn", "status", "winner", "confidence", "escalated", "votes", "rounds")} == {
         "turn": 1, "status": "completed", "winner": "ann", "confidence": 0.9, "escalated": False,
         "votes": {"ann": 2}, "rounds": 3,
@@ -80,11 +81,11 @@ def test_the_shape_of_the_json():
     assert turn["messages"][3] == turn["messages"][3] | {
         "role": "assistant", "content": "Second.", "agent_type": "bob", "timestamp": "2025-10-28T14:30:04+00:00"
     }  # fmt: skip
-    assert json.loads(exported("json"))["turns"] == []
+    assert json.loads(export("json"))["turns"] == []
 
 
 class Page(HTMLParser):
-    """What a browser would make of a page: its tags, and the text in it."""
+    """The tags, attributes and text of a page, as a browser parses them."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -102,10 +103,10 @@ class Page(HTMLParser):
 
 
 @given(st.text(), st.sampled_from(["<script>alert(1)</script>", '"><img src=x onerror=y>', "</div></style>", "&lt;"]))
-def test_html_obeys_nothing_and_stands_alone(noise: str, attack: str):
+def test_html_is_escaped_and_self_contained(noise: str, attack: str):
     text = noise.replace("\r", "") + attack
-    page = Page(exported("html", said(text, text), detailed=True, title=text))
-    plain = Page(exported("html", said("q", "a"), detailed=True, title="t"))
+    page = Page(export("html", said(text, text), detailed=True, title=text))
+    plain = Page(export("html", said("q", "a"), detailed=True, title="t"))
     assert page.tags == plain.tags
     assert page.attributes == plain.attributes <= {"charset", "http-equiv", "content", "name", "class", "dir"}
     assert attack in page.text
@@ -113,29 +114,29 @@ def test_html_obeys_nothing_and_stands_alone(noise: str, attack: str):
 
 @pytest.mark.parametrize("form", FORMATS)
 @given(text=st.text())
-def test_any_text_can_be_exported(form: str, text: str):
-    assert exported(form, said(text, text), detailed=True).encode("utf-8", errors="replace")
+def test_any_text_can_be_export(form: str, text: str):
+    assert export(form, said(text, text), detailed=True).encode("utf-8", errors="replace")
 
 
-def test_markdown_keeps_names_from_being_markup():
+def test_markdown_escapes_names():
     turn = said()
     odd = [m.model_copy(update={"agent_id": "a_b*c*"}) if m.final else m for m in turn.messages]
-    assert r"**Assistant** (a\_b\*c\*): The final answer." in exported(
-        "markdown", Exchange(turn.record, tuple(odd), turn.ballots)
+    assert r"**Assistant** (a\_b\*c\*): The final answer." in export(
+        "markdown", TurnTranscript(turn.record, tuple(odd), turn.ballots)
     )
 
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("detailed", [True, False])
-def test_values_that_the_user_gave_are_left_out(form: str, detailed: bool):
+def test_param_values_are_replaced_by_their_names(form: str, detailed: bool):
     asked = message(2, "assistant", "Which order?", agent="ann", final=True, metadata={"waiting_for": "order_id"})
     reply = message(3, "user", "the one of May, O-98765", metadata={"param": "order_id"})
     final = message(4, "assistant", "O-98765 is on its way.", agent="ann", final=True)
-    turn = exchange(turn_record(), [message(1, "user", "Where is O-98765?"), asked, reply, final])
-    clean = without_secrets(turn, {"order_id": "O-98765"})
-    text = FORMATS[form].turn(clean, True, detailed)
+    turn = build_transcript(turn_record(), [message(1, "user", "Where is O-98765?"), asked, reply, final])
+    clean = redact_turn(turn, {"order_id": "O-98765"})
+    text = FORMATS[form].write_turn(clean, True, detailed)
     assert "O-98765" not in text and "May" not in text
     for part in ("Which order?", "[order_id]", "[order_id] is on its way.", "Where is [order_id]?"):
         assert part in text, part
-    head = session_without_secrets(session_record(title="Where is O-98765?"), {"order_id": "O-98765"})
+    head = redact_session(session_record(title="Where is O-98765?"), {"order_id": "O-98765"})
     assert head.title == "Where is [order_id]?"

@@ -1,9 +1,18 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.memory.compression import Said, condensed, cut, extract, extract_parts, said, shortened, split
+from massmem.core.messages import ChatMessage, ToolCall
+from massmem.memory.compression import (
+    Utterance,
+    condense,
+    find_cut,
+    select_sentences,
+    select_sentences_by_part,
+    shorten,
+    split_text,
+    to_utterances,
+)
 from massmem.memory.tokens import estimate_tokens as count
-from massmem.messages import ChatMessage, ToolCall
 
 DULL = "The meeting went on for a while and nothing came of it. "
 
@@ -14,18 +23,18 @@ def pairs(number: int) -> list[ChatMessage]:
 
 def test_a_share_of_the_messages_stays():
     messages = pairs(20)
-    assert cut(messages, [5] * 40, 0.2, 1_000) == 32
-    assert cut(messages, [5] * 40, 0.5, 1_000) == 20
+    assert find_cut(messages, [5] * 40, 0.2, 1_000) == 32
+    assert find_cut(messages, [5] * 40, 0.5, 1_000) == 20
 
 
 def test_no_more_stays_than_there_is_room_for():
-    assert cut(pairs(20), [5] * 40, 0.5, 22) == 36
-    assert cut(pairs(20), [5] * 40, 0.5, 0) == 40
+    assert find_cut(pairs(20), [5] * 40, 0.5, 22) == 36
+    assert find_cut(pairs(20), [5] * 40, 0.5, 0) == 40
 
 
 def test_the_oldest_always_goes_so_that_it_becomes_smaller():
-    assert cut(pairs(1), [5, 5], 0.9, 1_000) == 2
-    assert cut(pairs(2), [5] * 4, 0.99, 1_000) == 2
+    assert find_cut(pairs(1), [5, 5], 0.9, 1_000) == 2
+    assert find_cut(pairs(2), [5] * 4, 0.99, 1_000) == 2
 
 
 def test_tool_calls_stay_with_their_results():
@@ -38,17 +47,17 @@ def test_tool_calls_stay_with_their_results():
     ]
     messages = turn * 5
     for ratio in (0.05, 0.2, 0.45, 0.9):
-        assert cut(messages, [5] * 20, ratio, 1_000) % 4 == 0
+        assert find_cut(messages, [5] * 20, ratio, 1_000) % 4 == 0
 
 
 def test_an_extract_keeps_what_carries_facts_and_leaves_the_rest():
-    texts = [Said("User", DULL * 20 + "We decided to use port 8042 for /srv/api. " + DULL * 20)]
-    assert extract(texts, 20, count) == "User: We decided to use port 8042 for /srv/api."
+    texts = [Utterance("User", DULL * 20 + "We decided to use port 8042 for /srv/api. " + DULL * 20)]
+    assert select_sentences(texts, 20, count) == "User: We decided to use port 8042 for /srv/api."
 
 
 def test_an_extract_is_in_the_order_of_the_texts_and_within_its_budget():
-    texts = [Said("User", f"Item {n} costs {n * 7} euros at shop number {n}. {DULL}") for n in range(50)]
-    found = extract(texts, 100, count).splitlines()
+    texts = [Utterance("User", f"Item {n} costs {n * 7} euros at shop number {n}. {DULL}") for n in range(50)]
+    found = select_sentences(texts, 100, count).splitlines()
     items = [int(line.split()[2]) for line in found if "Item" in line]
     assert items == sorted(items)
     assert count("\n".join(found)) <= 100
@@ -56,28 +65,28 @@ def test_an_extract_is_in_the_order_of_the_texts_and_within_its_budget():
 
 
 def test_what_was_corrected_is_gone_also_from_the_earlier_summary():
-    first = extract([Said("User", "The access code of the harbor service is AB-1. Ask Ann.")], 100, count)
-    second = extract([Said("User", "The access code of the harbor service is CD-2.")], 100, count, first)
+    first = select_sentences([Utterance("User", "The access code of the harbor service is AB-1. Ask Ann.")], 100, count)
+    second = select_sentences([Utterance("User", "The access code of the harbor service is CD-2.")], 100, count, first)
     assert "AB-1" not in second
     assert "CD-2" in second
     assert "Ask Ann." in second
 
 
 def test_what_differs_in_a_word_is_no_correction():
-    texts = [Said("User", "The staging access code of the harbor is A-1. The access code of the harbor is B-2.")]
-    assert "A-1" in extract(texts, 100, count)
+    texts = [Utterance("User", "The staging access code of the harbor is A-1. The access code of the harbor is B-2.")]
+    assert "A-1" in select_sentences(texts, 100, count)
 
 
 def test_every_part_of_a_long_message_has_its_share():
     text = "\n".join(f"Step {n}: the value was {n * 13}." for n in range(2_000))
-    found = extract_parts([Said("Tool", text)], 200, count, 1_000)
+    found = select_sentences_by_part([Utterance("Tool", text)], 200, count, 1_000)
     steps = [int(line.split()[2].rstrip(":")) for line in found.splitlines()]
     assert min(steps) < 200 and max(steps) > 1_800
     assert steps == sorted(steps)
 
 
 def test_short_texts_stay_whole_and_long_ones_share_the_rest():
-    short, *long = condensed(["Port 7.", f"A 1. {DULL * 50}", f"B 2. {DULL * 50}"], 100, count)
+    short, *long = condense(["Port 7.", f"A 1. {DULL * 50}", f"B 2. {DULL * 50}"], 100, count)
     assert short == "Port 7."
     assert "A 1." in long[0] and "B 2." in long[1]
     assert sum(map(count, [short, *long])) <= 100
@@ -85,22 +94,22 @@ def test_short_texts_stay_whole_and_long_ones_share_the_rest():
 
 def test_tool_calls_are_written_out():
     call = ChatMessage("assistant", "I look.", tool_calls=(ToolCall("c1", "read", '{"path": "/etc/a"}'),))
-    assert said([call]) == [Said("You", 'I look.\ncalled read({"path": "/etc/a"})')]
+    assert to_utterances([call]) == [Utterance("You", 'I look.\ncalled read({"path": "/etc/a"})')]
 
 
 @given(st.text(max_size=400), st.integers(1, 60))
 def test_a_text_is_split_without_loss(text: str, most: int):
-    assert "".join(split(text, most, count)) == text
+    assert "".join(split_text(text, most, count)) == text
 
 
 @given(st.text(max_size=400), st.integers(0, 60))
 def test_a_shortened_text_fits(text: str, budget: int):
-    assert count(shortened(text, budget, count)) <= budget
+    assert count(shorten(text, budget, count)) <= budget
 
 
 @given(st.lists(st.text(max_size=300), max_size=6), st.integers(0, 200))
 def test_condensed_texts_fit_together(texts: list[str], room: int):
-    found = condensed(texts, room, count)
+    found = condense(texts, room, count)
     assert len(found) == len(texts)
     assert sum(map(count, found)) <= room
 
@@ -109,7 +118,7 @@ def test_condensed_texts_fit_together(texts: list[str], room: int):
 def test_what_stays_begins_with_a_question_and_has_room(number: int, ratio: float, room: int, data: st.DataObject):
     messages = pairs(number)
     tokens = data.draw(st.lists(st.integers(1, 90), min_size=len(messages), max_size=len(messages)))
-    first = cut(messages, tokens, ratio, room)
+    first = find_cut(messages, tokens, ratio, room)
     assert 0 < first <= len(messages)
     assert sum(tokens[first:]) <= room
     assert first == len(messages) or messages[first].role == "user"

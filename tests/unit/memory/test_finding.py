@@ -7,10 +7,10 @@ import pytest
 
 from massmem.memory.index.embedded import EmbeddedIndex
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.memories import Selection, Wanted
+from massmem.memory.persistent import RecallOptions, Selection
 from tests.support.memories import asks, count, fact, said
 
-ROOM = Wanted(1000)
+ROOM = RecallOptions(1000)
 
 
 @pytest.fixture

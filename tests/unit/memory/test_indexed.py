@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.memories import Selection, Wanted
+from massmem.memory.persistent import RecallOptions, Selection
 from tests.support.memories import asks, count, fact, indexed, letters, said
 
-ROOM = Wanted(1000)
+ROOM = RecallOptions(1000)
 EVERYTHING = Selection(session_id="s")
 
 
@@ -55,7 +55,7 @@ async def test_words_alone_find_too_and_say_so(by_words: IndexedMemory):
 
 async def test_meaning_finds_what_shares_no_word(memory: IndexedMemory):
     await memory.record([said("aaa aaaaa"), said("zzz zzzz", 1)])
-    assert "aaa" in (await memory.recall("aaaa", asks(), Wanted(20, 1))).text
+    assert "aaa" in (await memory.recall("aaaa", asks(), RecallOptions(20, 1))).text
 
 
 async def test_neighbours_of_a_match_are_found(by_words: IndexedMemory):
@@ -73,7 +73,7 @@ async def test_names_of_those_who_spoke_lead_to_what_they_said(by_words: Indexed
         said("I like the red kites.", 0, by="maria", won=True),
         said("I like the blue kites.", 1, turn=2, by="john", won=True),
     ])  # fmt: skip
-    found = await by_words.recall("Which kites does Maria like?", asks(turn=5), Wanted(40, 1))
+    found = await by_words.recall("Which kites does Maria like?", asks(turn=5), RecallOptions(40, 1))
     assert "red" in found.text
 
 
@@ -96,8 +96,8 @@ async def test_a_fact_that_repeats_a_passage_makes_room(memory: IndexedMemory):
 
 async def test_a_fact_whose_messages_are_all_shown_is_left_out(memory: IndexedMemory):
     await memory.add_facts([fact("Kites eat voles.", sources=("m1", "m2"))])
-    assert "voles" in (await memory.recall("kites", asks(), Wanted(500, without=frozenset({"m1"})))).text
-    assert (await memory.recall("kites", asks(), Wanted(500, without=frozenset({"m1", "m2"})))).text == ""
+    assert "voles" in (await memory.recall("kites", asks(), RecallOptions(500, exclude=frozenset({"m1"})))).text
+    assert (await memory.recall("kites", asks(), RecallOptions(500, exclude=frozenset({"m1", "m2"})))).text == ""
 
 
 async def test_facts_are_the_same_in_other_case_and_spacing(memory: IndexedMemory):

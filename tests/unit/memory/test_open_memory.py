@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from massmem.config.models import EmbeddingConfig, MemoryConfig, PersistentMemoryConfig, QdrantConfig
-from massmem.errors import InputError, MemoryUnavailable, MissingKeyError
+from massmem.core.errors import InputError, MemoryUnavailable, MissingKeyError
 from massmem.memory import open_memory
-from massmem.memory.persistent import Wanted
+from massmem.memory.persistent import RecallOptions
 from tests.support.memories import asks, said
 
 
@@ -27,7 +27,7 @@ WORDS = EmbeddingConfig(provider="none")
 async def test_by_default_it_is_below_home_and_only_its_owner_may_read_it(tmp_path: Path):
     memory = await open_memory(MemoryConfig(), tmp_path, {})
     await memory.record([said("Red kites nest in Cobham.")])
-    assert "Cobham" in (await memory.recall("kites", asks(), Wanted(1000))).text
+    assert "Cobham" in (await memory.recall("kites", asks(), RecallOptions(1000))).text
     assert (await memory.stats()).location == str(tmp_path / "memory")
     assert (tmp_path / "memory").stat().st_mode & 0o077 == 0
     await memory.close()
@@ -60,11 +60,11 @@ async def test_another_embedder_starts_anew_and_says_so(tmp_path: Path):
     await first.close()
     second = await open_memory(configured(WORDS), tmp_path, {})
     assert "memory rebuild" in second.note
-    assert (await second.recall("kites", asks(), Wanted(1000))).text == ""
+    assert (await second.recall("kites", asks(), RecallOptions(1000))).text == ""
     await second.close()
     again = await open_memory(MemoryConfig(), tmp_path, {})
     assert again.note == ""
-    assert "Cobham" in (await again.recall("kites", asks(), Wanted(1000))).text
+    assert "Cobham" in (await again.recall("kites", asks(), RecallOptions(1000))).text
     await again.close()
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from massmem.errors import MemoryUnavailable
+from massmem.core.errors import MemoryUnavailable
 from massmem.memory.index import payload
 from massmem.memory.index.embedded import EmbeddedIndex
 from massmem.memory.index.point_ids import MOST_PASSAGES, base_of, session_base
 from massmem.memory.index.visible import Point
-from massmem.memory.memories import Selection
+from massmem.memory.persistent import Selection
 from massmem.memory.places import Places, Plan, pages
 from tests.support.memories import count, said
 

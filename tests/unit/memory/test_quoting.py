@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.memory.memories import Memory
+from massmem.memory.persistent import Memory
 from massmem.memory.quoting import LONGEST_FACT, Quote, header, label, quoted, render
 
 ONE = Memory("1", "episode", "s", 3, "agent_b", "It rains.", ("m1",), datetime(2026, 5, 8, tzinfo=UTC))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.memory.index.payload import of_fact
-from massmem.memory.memories import Fact
+from massmem.memory.persistent import Fact
 from massmem.memory.restated import restated
 from tests.support.memories import count, fact
 

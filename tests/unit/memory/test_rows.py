@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from massmem.memory.access import may_see
 from massmem.memory.index.payload import of_fact, of_passage, to_memory
 from massmem.memory.persistent import Scope
 from massmem.memory.rows import Rows
@@ -34,7 +35,7 @@ def test_the_rule_is_that_of_the_scope(everywhere: bool, named: str | None, agen
     rows = Rows(count)
     rows.add(stored)
     scope = Scope(session, agent, 2, everywhere, named)
-    expected = [scope.allows(to_memory(i, payload), won=payload["won"]) for i, payload in stored]
+    expected = [may_see(scope, to_memory(i, payload), won=payload["won"]) for i, payload in stored]
     assert rows.visible(rows.read(keys(*range(len(stored))))[1], scope).tolist() == expected
 
 
@@ -113,7 +114,7 @@ def test_the_next_run_goes_on_with_what_was_kept(tmp_path: Path):
     wanted = keys(*range(len(everything())))
     scores = np.zeros(len(wanted))
     assert after.missing(wanted) == []
-    for scope in (Scope("s", "a", 2), Scope("t", "b", 2, named="g"), Scope("u", "b", 1, everywhere=True)):
+    for scope in (Scope("s", "a", 2), Scope("t", "b", 2, group="g"), Scope("u", "b", 1, all_sessions=True)):
         assert (after.visible(after.read(wanted)[1], scope) == before.visible(before.read(wanted)[1], scope)).all()
     one, other = (rows.candidates(*rows.read(wanted), scores, "a") for rows in (before, after))
     assert one.speakers == other.speakers

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.memories import Selection, Wanted
-from massmem.memory.persistent import Scope
+from massmem.memory.persistent import RecallOptions, Scope, Selection
 from tests.support.memories import fact, indexed, said
 
 T = TypeVar("T")
@@ -23,7 +22,7 @@ T = TypeVar("T")
 AGENTS = ("a", "b", "c")
 SESSIONS = ("s", "t")
 GROUP = {"s": "", "t": "g"}
-MANY = Wanted(1_000_000)
+MANY = RecallOptions(1_000_000)
 
 who = st.sampled_from((*AGENTS, "user"))
 where = st.sampled_from(SESSIONS)
@@ -137,7 +136,7 @@ class Visibility(RuleBasedStateMachine):
 
     def _may(self, s: Said, scope: Scope) -> bool:
         here = s.session == scope.session_id
-        if not (here or scope.everywhere or (scope.named is not None and GROUP[s.session] == scope.named)):
+        if not (here or scope.all_sessions or (scope.group is not None and GROUP[s.session] == scope.group)):
             return False
         if s.agent == scope.agent_id:
             return not (here and s.turn > scope.turn)

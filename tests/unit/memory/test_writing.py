@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from massmem.errors import EmbeddingError
+from massmem.core.errors import EmbeddingError
 from massmem.memory.embedders.embedder import Embedder
 from massmem.memory.index.embedded import EmbeddedIndex
 from massmem.memory.index.point_ids import session_base
 from massmem.memory.index.visible import Point
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.memories import Selection, Wanted
+from massmem.memory.persistent import RecallOptions, Selection
 from massmem.memory.places import Places
 from tests.support.memories import asks, count, fact, indexed, letters, said
 
@@ -30,10 +30,10 @@ async def test_a_text_that_cannot_be_embedded_is_still_found_by_its_words(tmp_pa
     memory = memory_with(tmp_path / "index", odd_about_kites(vector))
     await memory.record([said("Red kites nest.", 0), said("Oaks are old.", 1)])
     assert await memory.add_facts([fact("Kites are birds.", by="user")]) == 1
-    found = await memory.recall("kites", asks(), Wanted(1000))
+    found = await memory.recall("kites", asks(), RecallOptions(1000))
     assert {m.text for m in found.memories} >= {"Red kites nest.", "Kites are birds."}
     assert found.lexical_only
-    assert not (await memory.recall("oaks", asks(), Wanted(1000))).lexical_only
+    assert not (await memory.recall("oaks", asks(), RecallOptions(1000))).lexical_only
     await memory.close()
 
 
@@ -72,7 +72,7 @@ async def test_a_fact_that_is_found_again_is_seen_from_the_turn_that_was_won(tmp
     memory = indexed(tmp_path / "index")
 
     async def seen(turn: int) -> bool:
-        return "red" in (await memory.recall("kites", asks("b", turn), Wanted(1000))).text
+        return "red" in (await memory.recall("kites", asks("b", turn), RecallOptions(1000))).text
 
     async def found_in(turn: int, *, won: bool = False) -> int:
         return await memory.add_facts([fact("Kites are red.", turn, sources=(f"m{turn}",), won=won)])
@@ -87,7 +87,7 @@ async def test_a_fact_that_is_found_again_is_seen_from_the_turn_that_was_won(tmp
     assert [await seen(turn) for turn in (1, 2, 3, 4)] == [False, False, True, True]
     (only,) = await memory.list(Selection())
     assert (only.turn, only.message_ids) == (2, ("m1", "m2", "m3", "m4"))
-    assert "red" in (await memory.recall("kites", asks("a", 2), Wanted(1000))).text
+    assert "red" in (await memory.recall("kites", asks("a", 2), RecallOptions(1000))).text
     await memory.close()
 
 
@@ -101,9 +101,11 @@ async def test_a_private_memory_is_never_shared(tmp_path: Path, reopened: bool):
         await memory.close()
         memory = indexed(tmp_path / "index")
     for everywhere in (False, True):
-        scope = asks("b", 2, everywhere=everywhere)
-        assert [m.text for m in (await memory.recall("kites", scope, Wanted(1000))).memories] == ["Kites: answer."]
-        own = await memory.recall("kites", asks("a", 2, everywhere=everywhere), Wanted(1000))
+        scope = asks("b", 2, all_sessions=everywhere)
+        assert [m.text for m in (await memory.recall("kites", scope, RecallOptions(1000))).memories] == [
+            "Kites: answer."
+        ]
+        own = await memory.recall("kites", asks("a", 2, all_sessions=everywhere), RecallOptions(1000))
         assert {m.text for m in own.memories} == {"Kites: ballot.", "Kites: answer."}
     await memory.close()
 

@@ -7,10 +7,10 @@ from typing import Any
 import anthropic
 import pytest
 
-from massmem import errors
 from massmem.config.models import BackendConfig
-from massmem.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec, Usage
-from massmem.providers.anthropic import ERRORS, AnthropicClients, AnthropicProvider, request_body
+from massmem.core import errors
+from massmem.core.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec, Usage
+from massmem.providers.anthropic import ERRORS, AnthropicFactory, AnthropicProvider, request_body
 from massmem.providers.http import kind_of
 from tests.support.provider_stub import KEY, AnthropicWire, Cut, Http, Say, Stub
 from tests.support.replies import ask
@@ -50,12 +50,12 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
         {**BASE, "tools": [WIRE_VOTE], "tool_choice": {"type": "any"}},
     ),
     "tools that need not be used": (
-        ChatRequest(ASK, "answer", "a", tools=(VOTE,), optional=True),
+        ChatRequest(ASK, "answer", "a", tools=(VOTE,), tool_choice="auto"),
         {},
         {**BASE, "tools": [WIRE_VOTE], "tool_choice": {"type": "auto"}},
     ),
     "tools that are closed": (
-        ChatRequest(ASK, "answer", "a", tools=(VOTE,), optional=True, closed=True),
+        ChatRequest(ASK, "answer", "a", tools=(VOTE,), tool_choice="none"),
         {},
         {**BASE, "tools": [WIRE_VOTE], "tool_choice": {"type": "none"}},
     ),
@@ -157,19 +157,19 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.fixture
-async def clients() -> AsyncIterator[AnthropicClients]:
-    clients = AnthropicClients()
+async def clients() -> AsyncIterator[AnthropicFactory]:
+    clients = AnthropicFactory()
     yield clients
     await clients.close()
 
 
-def opened(clients: AnthropicClients, stub: Stub, **fields: Any) -> AnthropicProvider:
+def opened(clients: AnthropicFactory, stub: Stub, **fields: Any) -> AnthropicProvider:
     base = {"type": "anthropic", "model": "m", "api_key": KEY, "base_url": stub.url, "max_retries": 0}
     return clients.open(BackendConfig.model_validate({**base, **fields}))
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_the_request_body_is_exactly_this(clients: AnthropicClients, stub: Stub, name: str) -> None:
+async def test_the_request_body_is_exactly_this(clients: AnthropicFactory, stub: Stub, name: str) -> None:
     request, backend, body = BODIES[name]
     stub.replies = [WIRE.stream(Say(["x"]))]
     await ask(opened(clients, stub, **backend), request)
@@ -178,19 +178,19 @@ async def test_the_request_body_is_exactly_this(clients: AnthropicClients, stub:
     assert KEY in stub.requests[0].headers.get("x-api-key", "") + stub.requests[0].headers.get("authorization", "")
 
 
-async def test_usage_counts_what_the_cache_read_and_took(clients: AnthropicClients, stub: Stub) -> None:
+async def test_usage_counts_what_the_cache_read_and_took(clients: AnthropicFactory, stub: Stub) -> None:
     counts = {"input_tokens": 3, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 7, "output_tokens": 1}
     start = {"type": "message_start", "message": {"id": "m", "role": "assistant", "content": [], "usage": counts}}
     end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}}
     stub.replies = [Http(parts=[WIRE.event(start), WIRE.event(end), WIRE.event({"type": "message_stop"})])]
-    assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(50, 9, 40, 1)
+    assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(50, 9, 40, 1, cost=0.0)
 
 
 def counts(value: object) -> Http:
     return Http(headers={"content-type": "application/json"}, parts=[json.dumps(value).encode()])
 
 
-async def test_a_prompt_is_counted_as_it_would_be_sent(clients: AnthropicClients, stub: Stub) -> None:
+async def test_a_prompt_is_counted_as_it_would_be_sent(clients: AnthropicFactory, stub: Stub) -> None:
     stub.routes = {"/v1/messages/count_tokens": counts({"input_tokens": 321})}
     request = ChatRequest(ASK, "vote", tools=(VOTE,))
     assert await opened(clients, stub).count_prompt(request) == 321
@@ -204,19 +204,19 @@ async def test_a_prompt_is_counted_as_it_would_be_sent(clients: AnthropicClients
     [Http(404), Http(529), Http(head=False, parts=[Cut]), counts({"tokens": 3}), counts({"input_tokens": "many"})],
     ids=["no such endpoint", "overloaded", "cut", "another field", "words"],
 )
-async def test_a_count_that_cannot_be_had_fails_nothing(clients: AnthropicClients, stub: Stub, reply: Http) -> None:
+async def test_a_count_that_cannot_be_had_fails_nothing(clients: AnthropicFactory, stub: Stub, reply: Http) -> None:
     stub.replies = [reply]
     assert await opened(clients, stub).count_prompt(ChatRequest(ASK, "answer")) is None
 
 
-async def test_a_tool_call_without_arguments_is_an_empty_object(clients: AnthropicClients, stub: Stub) -> None:
+async def test_a_tool_call_without_arguments_is_an_empty_object(clients: AnthropicFactory, stub: Stub) -> None:
     stub.replies = [WIRE.stream(Say(calls=[("vote", "")]))]
     reply = await ask(opened(clients, stub), ChatRequest(ASK, "vote", tools=(VOTE,)))
     assert reply.tool_calls == [ToolCall("call_0", "vote", "{}")]
 
 
 async def test_a_connection_that_breaks_after_the_stop_reason_costs_nothing(
-    clients: AnthropicClients, stub: Stub
+    clients: AnthropicFactory, stub: Stub
 ) -> None:
     whole = WIRE.stream(Say(["Paris."]))
     stub.replies = [Http(parts=[*whole.parts[:-1], Cut])]
@@ -228,7 +228,7 @@ async def test_a_connection_that_breaks_after_the_stop_reason_costs_nothing(
     [("model_context_window_exceeded", errors.ContextOverflow), ("refusal", errors.ContentRefused)],
 )
 async def test_stop_reasons_that_are_failures_keep_the_text(
-    clients: AnthropicClients, stub: Stub, finish: str, kind: type[errors.ProviderError]
+    clients: AnthropicFactory, stub: Stub, finish: str, kind: type[errors.ProviderError]
 ) -> None:
     stub.replies = [WIRE.stream(Say(["Par"], finish=finish))]
     with pytest.raises(kind) as caught:
@@ -237,7 +237,7 @@ async def test_stop_reasons_that_are_failures_keep_the_text(
 
 
 @pytest.mark.parametrize("finish", ["end_turn", "stop_sequence", "pause_turn", "something_new"])
-async def test_other_stop_reasons_are_a_stop(clients: AnthropicClients, stub: Stub, finish: str) -> None:
+async def test_other_stop_reasons_are_a_stop(clients: AnthropicFactory, stub: Stub, finish: str) -> None:
     stub.replies = [WIRE.stream(Say(["x"], finish=finish))]
     assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).finish == "stop"
 
@@ -259,7 +259,7 @@ async def test_other_stop_reasons_are_a_stop(clients: AnthropicClients, stub: St
     ],
 )
 async def test_events_that_are_failures(
-    clients: AnthropicClients, stub: Stub, part: bytes, kind: type[errors.ProviderError]
+    clients: AnthropicFactory, stub: Stub, part: bytes, kind: type[errors.ProviderError]
 ) -> None:
     stub.replies = [Http(parts=[part])]
     with pytest.raises(errors.ProviderError) as caught:

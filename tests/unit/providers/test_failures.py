@@ -1,13 +1,23 @@
 """Statuses, codes and words that servers use, and what they mean here."""
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem import errors
-from massmem.providers.failures import Source, cleaned, complaint, is_overflow, overflow_numbers
+from massmem.core import errors
+from massmem.providers.failures import (
+    ErrorContext,
+    clean_message,
+    parse_error_body,
+    parse_retry_after,
+    read_overflow,
+    translate_error,
+)
 
-SOURCE = Source("openai", "m", "sk-test-0123456789")
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+CONTEXT = ErrorContext("openai", "m", "sk-test-0123456789")
 
 OVERFLOWS = [
     (
@@ -125,10 +135,9 @@ OVERFLOWS = [
 @pytest.mark.parametrize(("said", "prompt", "window"), OVERFLOWS, ids=[t.split(":")[0] for t, _, _ in OVERFLOWS])
 def test_each_way_of_saying_context_too_long(said: str, prompt: int | None, window: int | None) -> None:
     text = said.split(": ", 1)[1]
-    assert is_overflow(text)
-    assert overflow_numbers(text) == (prompt, window)
+    assert read_overflow(text) == (prompt, window)
     for status in (400, 413, 422, 429, 500, 200):
-        error = complaint(status, {"error": {"message": text}}).error(SOURCE)
+        error = parse_error_body(status, {"error": {"message": text}}).error(CONTEXT)
         assert isinstance(error, errors.ContextOverflow)
         assert (error.prompt_tokens, error.window) == (prompt, window)
 
@@ -146,7 +155,7 @@ def test_each_way_of_saying_context_too_long(said: str, prompt: int | None, wind
     ],
 )
 def test_other_complaints_are_no_overflow(text: str) -> None:
-    assert not is_overflow(text)
+    assert read_overflow(text) is None
 
 
 def test_llama_cpp_names_the_numbers_as_fields() -> None:
@@ -159,7 +168,7 @@ def test_llama_cpp_names_the_numbers_as_fields() -> None:
             "n_ctx": 1024,
         }
     }
-    error = complaint(400, body).error(SOURCE)
+    error = parse_error_body(400, body).error(CONTEXT)
     assert isinstance(error, errors.ContextOverflow)
     assert (error.prompt_tokens, error.window) == (10031, 1024)
 
@@ -187,7 +196,7 @@ def test_llama_cpp_names_the_numbers_as_fields() -> None:
     ],
 )
 def test_statuses(status: int, kind: type[errors.ProviderError]) -> None:
-    error = complaint(status, {"error": {"message": "no", "type": "invalid_request_error"}}).error(SOURCE)
+    error = parse_error_body(status, {"error": {"message": "no", "type": "invalid_request_error"}}).error(CONTEXT)
     assert type(error) is kind
     assert f"HTTP {status}" in error.message
 
@@ -210,7 +219,7 @@ def test_statuses(status: int, kind: type[errors.ProviderError]) -> None:
     ],
 )
 def test_codes_say_more_than_the_status(status: int, code: str, kind: type[errors.ProviderError]) -> None:
-    assert type(complaint(status, {"error": {"message": "no", "code": code}}).error(SOURCE)) is kind
+    assert type(parse_error_body(status, {"error": {"message": "no", "code": code}}).error(CONTEXT)) is kind
 
 
 @pytest.mark.parametrize(
@@ -230,24 +239,24 @@ def test_codes_say_more_than_the_status(status: int, code: str, kind: type[error
     ],
 )
 def test_bodies_of_every_shape_are_read(body: object, text: str) -> None:
-    assert complaint(500, body, "Bad Gateway").text == text
+    assert parse_error_body(500, body, "Bad Gateway").text == text
 
 
 def test_messages_are_short_clean_and_without_keys() -> None:
-    said = f"Incorrect key {SOURCE.key}\x1b[31m\r\n\u2028 Authorization: Bearer abc.def123 " + "x" * 9000
-    error = complaint(401, {"error": {"message": said}}).error(SOURCE)
-    assert SOURCE.key not in error.message
+    said = f"Incorrect key {CONTEXT.key}\x1b[31m\r\n\u2028 Authorization: Bearer abc.def123 " + "x" * 9000
+    error = parse_error_body(401, {"error": {"message": said}}).error(CONTEXT)
+    assert CONTEXT.key not in error.message
     assert "abc.def123" not in error.message
     assert error.message.isprintable()
     assert len(error.message) < 350
-    assert "sk-test" not in repr(SOURCE)
+    assert "sk-test" not in repr(CONTEXT)
 
 
 @given(st.text(), st.integers(200, 599))
 def test_any_text_gives_a_printable_message(text: str, status: int) -> None:
-    assert len(cleaned(text)) <= 300
-    cleaned(text).encode()
-    assert complaint(status, text).error(SOURCE).message
+    assert len(clean_message(text)) <= 300
+    clean_message(text).encode()
+    assert parse_error_body(status, text).error(CONTEXT).message
 
 
 @given(
@@ -257,4 +266,103 @@ def test_any_text_gives_a_printable_message(text: str, status: int) -> None:
     )
 )
 def test_any_body_is_read(body: object) -> None:
-    assert isinstance(complaint(400, body).error(SOURCE), errors.ProviderError)
+    assert isinstance(parse_error_body(400, body).error(CONTEXT), errors.ProviderError)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after-ms": "250", "retry-after": "7"}, 0.25),
+        ({"retry-after-ms": "soon", "retry-after": "7"}, 7.0),
+        ({"retry-after": "Sun, 01 Mar 2026 12:00:20 GMT"}, 20.0),
+        ({"retry-after": "Sun, 01 Mar 2026 11:00:00 GMT"}, 0.0),
+        ({"retry-after": "Sun, 01 Mar 2026 12:00:20 -0000"}, 20.0),
+        ({"retry-after": "-3"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "tomorrow"}, None),
+        ({"retry-after": ""}, None),
+    ],
+)
+def test_retry_after_header(headers: dict[str, str], seconds: float | None) -> None:
+    assert parse_retry_after(headers, NOW) == seconds
+
+
+@given(st.text())
+def test_any_retry_after_header_is_read_without_an_error(text: str) -> None:
+    seconds = parse_retry_after({"retry-after": text}, NOW)
+    assert seconds is None or 0 <= seconds < float("inf")
+
+
+class Response:
+    def __init__(self, status: int, **headers: str) -> None:
+        self.status_code = status
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+class SdkError(Exception):
+    """As the libraries made by Stainless, requests and Ollama's have it."""
+
+    def __init__(self, text: str, status: int | None = None, **headers: str) -> None:
+        super().__init__(text)
+        if status is not None:
+            self.status_code = status
+            self.response = Response(status, **headers)
+
+
+class ReadTimeoutError(SdkError): ...
+
+
+class TransportFailure(SdkError): ...
+
+
+class GeminiError(Exception):
+    code = 503
+
+
+class ContentFilterFinishReasonError(Exception): ...
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (SdkError("slow down", 429), errors.RateLimited),
+        (SdkError("Error code: 429 - {'error': {'code': 'insufficient_quota'}}", 429), errors.RequestRejected),
+        (SdkError("billing hard limit reached", 429), errors.RequestRejected),
+        (SdkError("overloaded", 529), errors.ProviderUnavailable),
+        (SdkError("prompt is too long: 9 tokens > 8 maximum", 400), errors.ContextOverflow),
+        (SdkError("too large", 413), errors.ContextOverflow),
+        (SdkError("no", 418), errors.RequestRejected),
+        (GeminiError("try later"), errors.ProviderUnavailable),
+        (ReadTimeoutError("60 s"), errors.ProviderTimeout),
+        (TimeoutError(), errors.ProviderTimeout),
+        (ConnectionResetError("reset"), errors.ProviderConnectionError),
+        (TransportFailure("broken"), errors.ProviderConnectionError),
+        (ContentFilterFinishReasonError("filtered"), errors.ContentRefused),
+        (TypeError("'NoneType' object is not subscriptable"), errors.MalformedResponse),
+    ],
+)
+def test_exceptions_of_any_library_are_translated(error: Exception, kind: type[errors.ProviderError]) -> None:
+    translated = translate_error(error, CONTEXT)
+    assert type(translated) is kind
+    assert translated.message.startswith("openai (m): ")
+
+
+def test_own_errors_are_not_translated() -> None:
+    error = errors.ContentRefused("no")
+    assert translate_error(error, CONTEXT) is error
+
+
+def test_a_translated_error_has_no_key_and_keeps_retry_after() -> None:
+    translated = translate_error(SdkError(f"bad key {CONTEXT.key}", 429, retry_after="12"), CONTEXT)
+    assert isinstance(translated, errors.RateLimited)
+    assert translated.retry_after == 12
+    assert CONTEXT.key not in translated.message
+
+
+def test_hints_name_the_configuration_of_the_model() -> None:
+    context = ErrorContext("groq", "m", "", "memory.persistent_memory.llm")
+    assert "memory.persistent_memory.llm.model" in context.error(errors.ModelNotFound, "no").hint

@@ -14,10 +14,16 @@ import pytest
 import pytest_asyncio
 
 from massmem.config.models import BackendConfig
-from massmem.errors import ContextOverflow, MissingModelError, ProviderTimeout, RequestRejected, StreamInterrupted
-from massmem.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec
-from massmem.providers.local import LocalRuntimes
-from massmem.replies import FinishChunk, TextChunk
+from massmem.core.errors import ContextOverflow, MissingModelError, ProviderTimeout, RequestRejected, StreamInterrupted
+from massmem.core.messages import (
+    ChatMessage,
+    ChatRequest,
+    FinishChunk,
+    TextChunk,
+    ToolCall,
+    ToolSpec,
+)
+from massmem.providers.local import LocalFactory
 from tests.support.replies import ask, collect
 from tests.support.small_model import small_model
 
@@ -40,9 +46,9 @@ def model() -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def runtimes() -> AsyncIterator[LocalRuntimes]:
+async def runtimes() -> AsyncIterator[LocalFactory]:
     """One for all tests: a model is loaded once a window."""
-    opened = LocalRuntimes()
+    opened = LocalFactory()
     yield opened
     await opened.close()
 
@@ -58,7 +64,7 @@ def asking(text: str, **settings: object) -> ChatRequest:
 
 
 @in_one_loop
-async def test_one_model_for_all_agents_streams_and_counts(model: Path, runtimes: LocalRuntimes) -> None:
+async def test_one_model_for_all_agents_streams_and_counts(model: Path, runtimes: LocalFactory) -> None:
     first, second = runtimes.open(backend(model)), runtimes.open(backend(model))
     got = await collect(first, asking("Tell me a story."))
     assert sum(isinstance(chunk, TextChunk) for chunk in got) > 5
@@ -88,14 +94,14 @@ async def test_one_model_for_all_agents_streams_and_counts(model: Path, runtimes
 
 
 @in_one_loop
-async def test_more_agents_than_slots_all_get_their_answer(model: Path, runtimes: LocalRuntimes) -> None:
+async def test_more_agents_than_slots_all_get_their_answer(model: Path, runtimes: LocalFactory) -> None:
     provider = runtimes.open(backend(model))
     replies = await asyncio.gather(*(ask(provider, asking(f"Count from {n}.", max_tokens=4)) for n in range(5)))
     assert [each.usage.completion for each in replies] == [4] * 5
 
 
 @in_one_loop
-async def test_closing_the_stream_stops_the_model(model: Path, runtimes: LocalRuntimes) -> None:
+async def test_closing_the_stream_stops_the_model(model: Path, runtimes: LocalFactory) -> None:
     provider = runtimes.open(backend(model))
     started = time.monotonic()
     await ask(provider, asking("Count to a thousand.", max_tokens=40))
@@ -113,7 +119,7 @@ async def test_closing_the_stream_stops_the_model(model: Path, runtimes: LocalRu
 
 
 @in_one_loop
-async def test_a_cancelled_agent_leaves_the_queue(model: Path, runtimes: LocalRuntimes) -> None:
+async def test_a_cancelled_agent_leaves_the_queue(model: Path, runtimes: LocalFactory) -> None:
     provider = runtimes.open(backend(model))
     await ask(provider, asking("Warm up.", max_tokens=1))
     tasks = [asyncio.create_task(ask(provider, asking("Long. " * 50, max_tokens=2000))) for _ in range(5)]
@@ -126,7 +132,7 @@ async def test_a_cancelled_agent_leaves_the_queue(model: Path, runtimes: LocalRu
 
 
 @in_one_loop
-async def test_the_event_loop_goes_on_while_the_model_works(model: Path, runtimes: LocalRuntimes) -> None:
+async def test_the_event_loop_goes_on_while_the_model_works(model: Path, runtimes: LocalFactory) -> None:
     provider = runtimes.open(backend(model))
     await ask(provider, asking("Warm up.", max_tokens=1))
     ticks = 0
@@ -144,7 +150,7 @@ async def test_the_event_loop_goes_on_while_the_model_works(model: Path, runtime
 
 
 @in_one_loop
-async def test_a_prompt_too_long_names_both_numbers(model: Path, runtimes: LocalRuntimes) -> None:
+async def test_a_prompt_too_long_names_both_numbers(model: Path, runtimes: LocalFactory) -> None:
     provider = runtimes.open(backend(model, context_window=512))
     with pytest.raises(ContextOverflow) as e:
         await ask(provider, asking("word " * 2000))
@@ -158,7 +164,7 @@ async def test_a_prompt_too_long_names_both_numbers(model: Path, runtimes: Local
 
 
 @in_one_loop
-async def test_what_the_backend_says_holds_and_the_request_wins(model: Path, runtimes: LocalRuntimes) -> None:
+async def test_what_the_backend_says_holds_and_the_request_wins(model: Path, runtimes: LocalFactory) -> None:
     provider = runtimes.open(backend(model, max_tokens=5, temperature=0))
     told = await ask(provider, asking("Count up.", max_tokens=None, temperature=None))
     assert told.usage.completion <= 5
@@ -167,7 +173,7 @@ async def test_what_the_backend_says_holds_and_the_request_wins(model: Path, run
 
 
 @in_one_loop
-async def test_other_models_tool_calls_are_text_here(model: Path, runtimes: LocalRuntimes) -> None:
+async def test_other_models_tool_calls_are_text_here(model: Path, runtimes: LocalFactory) -> None:
     provider = runtimes.open(backend(model))
     call = ToolCall("1", "vote", '{"choice": "A"}')
     messages = (
@@ -181,7 +187,7 @@ async def test_other_models_tool_calls_are_text_here(model: Path, runtimes: Loca
 
 
 @in_one_loop
-async def test_a_schema_that_cannot_be_used_is_a_rejected_request(model: Path, runtimes: LocalRuntimes) -> None:
+async def test_a_schema_that_cannot_be_used_is_a_rejected_request(model: Path, runtimes: LocalFactory) -> None:
     provider = runtimes.open(backend(model))
     with pytest.raises(RequestRejected):
         await ask(provider, asking("x", schema={"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}}))
@@ -189,7 +195,7 @@ async def test_a_schema_that_cannot_be_used_is_a_rejected_request(model: Path, r
 
 
 @in_one_loop
-async def test_silence_has_an_end(model: Path, runtimes: LocalRuntimes) -> None:
+async def test_silence_has_an_end(model: Path, runtimes: LocalFactory) -> None:
     await ask(runtimes.open(backend(model)), asking("Warm up.", max_tokens=1))
     impatient = runtimes.open(backend(model, timeout=0.001))
     with pytest.raises(ProviderTimeout, match="said nothing"):
@@ -198,7 +204,7 @@ async def test_silence_has_an_end(model: Path, runtimes: LocalRuntimes) -> None:
 
 @in_one_loop
 async def test_closing_while_it_writes_is_an_interrupted_stream(model: Path) -> None:
-    runtimes = LocalRuntimes()
+    runtimes = LocalFactory()
     stream = runtimes.open(backend(model)).stream(asking("Count to a thousand.", max_tokens=2000))
     first = await anext(stream)
     assert isinstance(first, TextChunk)
@@ -211,7 +217,7 @@ async def test_closing_while_it_writes_is_an_interrupted_stream(model: Path) -> 
 
 @in_one_loop
 async def test_files_that_are_no_models(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtimes: LocalRuntimes
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtimes: LocalFactory
 ) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(5000))
@@ -231,11 +237,11 @@ async def test_files_that_are_no_models(
 CHILD = """
 import asyncio, os, signal, sys
 from massmem.config.models import BackendConfig
-from massmem.messages import ChatMessage, ChatRequest
-from massmem.providers.local import LocalRuntimes
+from massmem.core.messages import ChatMessage, ChatRequest
+from massmem.providers.local import LocalFactory
 
 async def main():
-    provider = LocalRuntimes().open(BackendConfig(type="local", model=sys.argv[1]))
+    provider = LocalFactory().open(BackendConfig(type="local", model=sys.argv[1]))
     async for chunk in provider.stream(ChatRequest((ChatMessage("user", "Count."),), "answer", max_tokens=3000)):
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.sleep(0.01)

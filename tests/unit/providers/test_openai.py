@@ -8,13 +8,20 @@ import httpx2
 import openai
 import pytest
 
-from massmem import errors
 from massmem.config.models import BackendConfig
-from massmem.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec, Usage
+from massmem.core import errors
+from massmem.core.messages import (
+    ChatMessage,
+    ChatRequest,
+    Reply,
+    RetryChunk,
+    ToolCall,
+    ToolSpec,
+    Usage,
+)
 from massmem.providers.http import kind_of
-from massmem.providers.openai import ERRORS, OpenAIClients, OpenAIProvider, request_body
+from massmem.providers.openai import ERRORS, OpenAIFactory, OpenAIProvider, request_body
 from massmem.providers.presets import resolve
-from massmem.replies import Reply, RetryChunk
 from tests.support.provider_stub import KEY, Cut, Http, OpenAIWire, Say, Stub
 from tests.support.replies import ask, collect, replied
 
@@ -65,7 +72,7 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
         },
     ),
     "tools that need not be used": (
-        ChatRequest(ASK, "answer", "a", tools=(ToolSpec("ask_user", "Ask.", {"type": "object"}),), optional=True),
+        ChatRequest(ASK, "answer", "a", tools=(ToolSpec("ask_user", "Ask.", {"type": "object"}),), tool_choice="auto"),
         {},
         {
             **BASE,
@@ -79,7 +86,7 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
         },
     ),
     "tools that are closed": (
-        ChatRequest(ASK, "answer", "a", tools=(ToolSpec("f", "Do.", {"type": "object"}),), optional=True, closed=True),
+        ChatRequest(ASK, "answer", "a", tools=(ToolSpec("f", "Do.", {"type": "object"}),), tool_choice="none"),
         {},
         {
             **BASE,
@@ -142,19 +149,19 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.fixture
-async def clients() -> AsyncIterator[OpenAIClients]:
-    clients = OpenAIClients()
+async def clients() -> AsyncIterator[OpenAIFactory]:
+    clients = OpenAIFactory()
     yield clients
     await clients.close()
 
 
-def opened(clients: OpenAIClients, stub: Stub, **fields: Any) -> OpenAIProvider:
+def opened(clients: OpenAIFactory, stub: Stub, **fields: Any) -> OpenAIProvider:
     base = {"type": "openai", "model": "m", "api_key": KEY, "base_url": f"{stub.url}/v1", "max_retries": 0}
     return clients.open(BackendConfig.model_validate({**base, **fields}))
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_the_request_body_is_exactly_this(clients: OpenAIClients, stub: Stub, name: str) -> None:
+async def test_the_request_body_is_exactly_this(clients: OpenAIFactory, stub: Stub, name: str) -> None:
     request, backend, body = BODIES[name]
     stub.replies = [WIRE.stream(Say(["x"]))]
     await ask(opened(clients, stub, **backend), request)
@@ -170,7 +177,7 @@ def test_openai_itself_gets_max_completion_tokens() -> None:
 
 
 async def test_organisation_and_project_are_not_told_to_others(
-    clients: OpenAIClients, stub: Stub, monkeypatch: pytest.MonkeyPatch
+    clients: OpenAIFactory, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_ORG_ID", "org-secret")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-secret")
@@ -208,7 +215,7 @@ async def test_organisation_and_project_are_not_told_to_others(
     ],
 )
 async def test_an_option_that_the_server_refuses_is_replaced_once_and_for_all(
-    clients: OpenAIClients,
+    clients: OpenAIFactory,
     stub: Stub,
     message: str,
     backend: dict[str, Any],
@@ -228,14 +235,14 @@ async def test_an_option_that_the_server_refuses_is_replaced_once_and_for_all(
         assert {k: later.body[k] for k in instead} == instead
 
 
-async def test_an_option_that_is_refused_again_is_an_error(clients: OpenAIClients, stub: Stub) -> None:
+async def test_an_option_that_is_refused_again_is_an_error(clients: OpenAIFactory, stub: Stub) -> None:
     stub.replies = [WIRE.error(400, "max_tokens and max_completion_tokens are not supported")]
     with pytest.raises(errors.RequestRejected):
         await ask(opened(clients, stub, max_tokens=5), ChatRequest(ASK, "answer"))
     assert len(stub.requests) == 3
 
 
-async def test_a_value_that_is_too_large_is_an_error_at_once(clients: OpenAIClients, stub: Stub) -> None:
+async def test_a_value_that_is_too_large_is_an_error_at_once(clients: OpenAIFactory, stub: Stub) -> None:
     stub.replies = [WIRE.error(400, "max_tokens is too large: 100000. At most 16384 tokens.")]
     with pytest.raises(errors.RequestRejected, match="too large: 100000"):
         await ask(opened(clients, stub, max_tokens=100_000), ChatRequest(ASK, "answer"))
@@ -278,7 +285,7 @@ ODD: dict[str, tuple[list[bytes], Reply]] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-async def test_dialects(clients: OpenAIClients, stub: Stub, name: str) -> None:
+async def test_dialects(clients: OpenAIFactory, stub: Stub, name: str) -> None:
     parts, expected = ODD[name]
     stub.replies = [Http(parts=[*parts, b"data: [DONE]\n\n"])]
     reply = await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
@@ -291,25 +298,25 @@ async def test_dialects(clients: OpenAIClients, stub: Stub, name: str) -> None:
     assert not reply.usage.reported
 
 
-async def test_usage_with_cached_tokens(clients: OpenAIClients, stub: Stub) -> None:
+async def test_usage_with_cached_tokens(clients: OpenAIFactory, stub: Stub) -> None:
     deepseek = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2, "prompt_cache_hit_tokens": 4}}
     done = event({}, "stop")
     stub.replies = [WIRE.stream(Say(["x"])), Http(parts=[done, WIRE.event(deepseek)])]
     provider = opened(clients, stub)
-    assert (await ask(provider, ChatRequest(ASK, "answer"))).usage == Usage(20, 7, 5, 1)
-    assert (await ask(provider, ChatRequest(ASK, "answer"))).usage == Usage(9, 2, 4, 1)
+    assert (await ask(provider, ChatRequest(ASK, "answer"))).usage == Usage(20, 7, 5, 1, cost=0.0)
+    assert (await ask(provider, ChatRequest(ASK, "answer"))).usage == Usage(9, 2, 4, 1, cost=0.0)
 
 
 async def test_a_server_that_leaves_the_cached_part_out_of_the_prompt_is_put_right(
-    clients: OpenAIClients, stub: Stub
+    clients: OpenAIFactory, stub: Stub
 ) -> None:
     usage = {"prompt_tokens": 30, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 900}}
     stub.replies = [Http(parts=[event({"content": "x"}, "stop"), WIRE.event({"choices": [], "usage": usage})])]
-    assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(930, 2, 900, 1)
+    assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(930, 2, 900, 1, cost=0.0)
 
 
 async def test_a_connection_that_breaks_after_the_finish_reason_costs_only_the_usage(
-    clients: OpenAIClients, stub: Stub
+    clients: OpenAIFactory, stub: Stub
 ) -> None:
     stub.replies = [Http(parts=[event({"content": "Paris."}, "stop"), Cut])]
     reply = await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
@@ -334,7 +341,7 @@ async def test_a_connection_that_breaks_after_the_finish_reason_costs_only_the_u
     ],
 )
 async def test_replies_that_are_failures(
-    clients: OpenAIClients, stub: Stub, parts: list[bytes], kind: type[errors.ProviderError]
+    clients: OpenAIFactory, stub: Stub, parts: list[bytes], kind: type[errors.ProviderError]
 ) -> None:
     stub.replies = [Http(parts=parts)]
     with pytest.raises(errors.ProviderError) as caught:

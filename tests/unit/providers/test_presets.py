@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from massmem.config.models import BackendConfig, BackendType
-from massmem.errors import ConfigError, MissingKeyError
+from massmem.core.errors import ConfigError, MissingKeyError
 from massmem.providers.presets import NO_KEY, PRESETS, check_key, resolve
 
 
@@ -130,7 +130,7 @@ def test_the_check_loads_no_provider_library() -> None:
     code = (
         "import sys\n"
         "from massmem.config.models import BackendConfig\n"
-        "from massmem.errors import MissingKeyError\n"
+        "from massmem.core.errors import MissingKeyError\n"
         "from massmem.providers import Providers, check_key\n"
         "try:\n    check_key(BackendConfig(type='openai'), {})\n"
         "except MissingKeyError:\n    print('missing')\n"

@@ -1,10 +1,7 @@
-import asyncio
-import gc
-
 import pytest
 
 from massmem.config.models import BackendConfig
-from massmem.errors import ConfigError, MissingKeyError
+from massmem.core.errors import ConfigError, MissingKeyError
 from massmem.providers import Providers
 from massmem.providers.scripted import ScriptedProvider
 
@@ -18,8 +15,8 @@ async def test_scripted_opens_without_any_sdk() -> None:
     providers = Providers()
     provider = await providers.open(BackendConfig(type="scripted"))
     assert isinstance(provider, ScriptedProvider)
-    assert provider.native_tools
-    assert not (await providers.open(BackendConfig(type="scripted", tools=False))).native_tools
+    assert provider.abilities.tools
+    assert not (await providers.open(BackendConfig(type="scripted", tools=False))).abilities.tools
     await providers.close()
 
 
@@ -34,13 +31,3 @@ async def test_closing_twice_or_without_opening_is_fine() -> None:
     await providers.open(BackendConfig(type="scripted"))
     await providers.close()
     await providers.close()
-
-
-def test_garbage_collection_goes_on_after_a_library_was_loaded() -> None:
-    async def load() -> None:
-        providers = Providers()
-        await providers.open(BackendConfig(type="scripted"))
-        await providers.close()
-
-    asyncio.run(load())
-    assert gc.isenabled()

@@ -11,12 +11,16 @@ from typing import Any
 
 import pytest
 
-from massmem import errors
 from massmem.config.models import BackendConfig
-from massmem.messages import ChatMessage, ChatRequest
+from massmem.core import errors
+from massmem.core.messages import (
+    ChatMessage,
+    ChatRequest,
+    RetryChunk,
+    TextChunk,
+)
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
-from massmem.replies import RetryChunk, TextChunk
 from tests.support.provider_stub import KEY, AnthropicWire, Cut, Http, OpenAIWire, Say, Stub, Wire, running_stub
 from tests.support.replies import ask, collect
 
@@ -263,7 +267,7 @@ STALLS = """
 import asyncio, sys, time
 sys.path.insert(0, sys.argv[3])
 from massmem.config.models import BackendConfig
-from massmem.messages import ChatMessage, ChatRequest
+from massmem.core.messages import ChatMessage, ChatRequest
 from massmem.providers import Providers
 from tests.support.provider_stub import AnthropicWire, OpenAIWire, Say, running_stub
 
@@ -294,12 +298,12 @@ asyncio.run(main(sys.argv[1]))
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
-def test_opening_and_the_first_request_do_not_stall_the_event_loop(kind: str, pytestconfig: pytest.Config) -> None:
-    """In a fresh process, where nothing is imported yet; the bounds and the repeats leave room for a busy machine."""
+def test_loading_an_sdk_does_not_block_the_event_loop(kind: str, pytestconfig: pytest.Config) -> None:
+    """In a fresh process, where nothing is imported yet. An import on the event loop would stop it for a second."""
     command = [sys.executable, "-c", STALLS, kind, "-", str(pytestconfig.rootpath)]
     stalls: list[tuple[float, float]] = []
-    while not any(opening < 0.1 and request < 0.06 for opening, request in stalls):
-        assert len(stalls) < 10, stalls
+    while not any(opening < 0.5 and request < 0.3 for opening, request in stalls):
+        assert len(stalls) < 4, stalls
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         opening, request = map(float, done.stdout.split())
         stalls.append((opening, request))

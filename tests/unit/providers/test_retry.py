@@ -1,18 +1,21 @@
 """The retry policy with a clock, a sleep and a jitter of the test's own."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.errors import AuthenticationError, ProviderError, ProviderUnavailable, RateLimited
-from massmem.messages import Usage
-from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy, retry_after
-from massmem.replies import Chunk, FinishChunk, RetryChunk, TextChunk
+from massmem.core.errors import AuthenticationError, ProviderError, ProviderUnavailable, RateLimited
+from massmem.core.messages import (
+    Chunk,
+    FinishChunk,
+    RetryChunk,
+    TextChunk,
+    Usage,
+)
+from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
 
-NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 DONE = FinishChunk("stop", Usage(3, 2, requests=1))
 
 
@@ -149,31 +152,3 @@ def test_never_more_retries_in_a_minute_than_the_budget(steps: list[tuple[float,
             retries.append(clock.now)
             recent = [t for t in requests if t > clock.now - 60]
             assert len([t for t in retries if t > clock.now - 60]) <= 10 + len(recent) * 0.1
-
-
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
-        ({}, None),
-        ({"retry-after": "7"}, 7.0),
-        ({"retry-after": "0.5"}, 0.5),
-        ({"retry-after-ms": "250", "retry-after": "7"}, 0.25),
-        ({"retry-after-ms": "soon", "retry-after": "7"}, 7.0),
-        ({"retry-after": "Sun, 01 Mar 2026 12:00:20 GMT"}, 20.0),
-        ({"retry-after": "Sun, 01 Mar 2026 11:00:00 GMT"}, 0.0),
-        ({"retry-after": "Sun, 01 Mar 2026 12:00:20 -0000"}, 20.0),
-        ({"retry-after": "-3"}, None),
-        ({"retry-after": "nan"}, None),
-        ({"retry-after": "inf"}, None),
-        ({"retry-after": "tomorrow"}, None),
-        ({"retry-after": ""}, None),
-    ],
-)
-def test_retry_after_header(headers: dict[str, str], seconds: float | None) -> None:
-    assert retry_after(headers, NOW) == seconds
-
-
-@given(st.text())
-def test_any_retry_after_header_is_read_without_an_error(text: str) -> None:
-    seconds = retry_after({"retry-after": text}, NOW)
-    assert seconds is None or 0 <= seconds < float("inf")

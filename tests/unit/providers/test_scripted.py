@@ -6,11 +6,18 @@ from typing import Any
 import pytest
 
 from massmem.config.models import BackendConfig
-from massmem.errors import ConfigError, ContextOverflow, RateLimited, StreamInterrupted
-from massmem.messages import Candidate, ChatMessage, ChatRequest, Purpose, Usage
-from massmem.prompts import conversation, present_prompt, repair_prompt, vote_prompt
-from massmem.providers.scripted import ScriptedClients, ScriptedProvider, read_script
-from massmem.replies import RetryChunk, TextChunk
+from massmem.core.errors import ConfigError, ContextOverflow, RateLimited, StreamInterrupted
+from massmem.core.messages import (
+    Candidate,
+    ChatMessage,
+    ChatRequest,
+    Purpose,
+    RetryChunk,
+    TextChunk,
+    Usage,
+)
+from massmem.core.prompts import build_present_prompt, build_repair_prompt, build_vote_prompt
+from massmem.providers.scripted import ScriptedFactory, ScriptedProvider, parse_script
 from massmem.tools.workflow import NewAnswer, Vote, read_action, workflow_schema, workflow_tools
 from tests.support.replies import ask, collect
 
@@ -19,17 +26,21 @@ LABELS = ["A", "B", "C"]
 
 
 def scripted(script: dict[str, Any] | None = None, **fields: Any) -> ScriptedProvider:
-    return ScriptedClients().open(BackendConfig.model_validate({"type": "scripted", "script": script, **fields}))
+    return ScriptedFactory().open(BackendConfig.model_validate({"type": "scripted", "script": script, **fields}))
+
+
+def conversation(question: str) -> tuple[ChatMessage, ...]:
+    return (ChatMessage("system", ""), ChatMessage("user", question))
 
 
 def asking(purpose: Purpose = "answer") -> ChatRequest:
-    return ChatRequest(conversation("", (), "Capital of France?"), purpose, "alice")
+    return ChatRequest(conversation("Capital of France?"), purpose, "alice")
 
 
 def voting(provider: ScriptedProvider, *extra: ChatMessage) -> ChatRequest:
-    prompt = vote_prompt("Capital of France?", CANDIDATES, final=False, tools=provider.native_tools)
-    messages = conversation("", (), prompt, extra)
-    if provider.native_tools:
+    prompt = build_vote_prompt("Capital of France?", CANDIDATES, final=False, tools=provider.abilities.tools)
+    messages = (*conversation(prompt), *extra)
+    if provider.abilities.tools:
         return ChatRequest(messages, "vote", "alice", tools=workflow_tools(LABELS, final=False))
     return ChatRequest(messages, "vote", "alice", schema=workflow_schema(LABELS, final=False))
 
@@ -39,7 +50,7 @@ async def test_without_a_script_a_whole_turn_can_be_played() -> None:
     assert (await ask(provider, asking())).text == "Answer of alice."
     vote = await ask(provider, voting(provider))
     assert read_action(vote, LABELS, final=False) == Vote("A", "scripted")
-    present = ChatRequest(conversation("", (), present_prompt("Q", CANDIDATES, "B")), "present", "alice")
+    present = ChatRequest(conversation(build_present_prompt("Q", CANDIDATES, "B")), "present", "alice")
     assert (await ask(provider, present)).text == "Paris"
     assert (await ask(provider, asking("summary"))).text == "Summary of 2 messages."
     assert json.loads((await ask(provider, asking("extract"))).text) == []
@@ -72,7 +83,7 @@ async def test_actions_come_in_the_form_that_was_asked_for(tools: bool, reply: o
 
 async def test_candidates_are_found_behind_a_repair_exchange() -> None:
     provider = scripted({"vote": {"vote_for": "Rome"}}, tools=False)
-    extra = (ChatMessage("assistant", "?"), ChatMessage("user", repair_prompt("no JSON", tools=False)))
+    extra = (ChatMessage("assistant", "?"), ChatMessage("user", build_repair_prompt("no JSON", tools=False)))
     assert read_action(await ask(provider, voting(provider, *extra)), LABELS, final=False) == Vote("C", "scripted")
 
 
@@ -116,7 +127,7 @@ async def test_a_prompt_beyond_the_window_is_refused() -> None:
 async def test_usage_is_characters_by_four_with_tools_counted() -> None:
     provider = scripted({"answer": "x" * 9})
     plain = (await ask(provider, ChatRequest((ChatMessage("user", "x" * 40),), "answer", "a"))).usage
-    assert plain == Usage(prompt=10, completion=3, requests=1)
+    assert plain == Usage(prompt=10, completion=3, requests=1, cost=0.0)
     assert await provider.count_prompt(ChatRequest((ChatMessage("user", "x" * 40),), "answer", "a")) == 10
     vote = voting(provider)
     without = ChatRequest(vote.messages, "vote", "a")
@@ -148,5 +159,5 @@ async def test_latency_is_what_the_script_says() -> None:
 )
 def test_mistakes_in_a_script_are_config_errors(script: dict[str, Any], where: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_script(script)
+        parse_script(script)
     assert caught.value.problems[0].startswith(f"{where}: ")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from massmem.config.models import BackendConfig
-from massmem.errors import MissingKeyError
-from massmem.providers.window_server import PATIENCE
-from massmem.providers.windows import ASSUMED_WINDOW, ContextWindow, context_window
+from massmem.core.errors import MissingKeyError, PromptTruncated
+from massmem.providers.model_list import WINDOW_PATIENCE
+from massmem.providers.windows import ASSUMED_WINDOW, ContextWindow, find_window, is_truncated, truncation_error
 from tests.support.provider_stub import KEY, Cut, Http, Stub
 
 NOBODY = "http://127.0.0.1:9/v1"
@@ -25,8 +25,8 @@ def listed(**fields: Any) -> Http:
 
 
 async def window(type_: str, url: str | None, model: str = "m", **fields: Any) -> ContextWindow:
-    given = {"type": type_, "model": model, "base_url": url, "api_key": KEY, **fields}
-    return await context_window(BackendConfig.model_validate(given), {})
+    fields = {"type": type_, "model": model, "base_url": url, "api_key": KEY, **fields}
+    return await find_window(BackendConfig.model_validate(fields), {})
 
 
 def shown(parameters: str, **fields: Any) -> dict[str, Http]:
@@ -78,12 +78,12 @@ SERVERS: dict[str, tuple[str, dict[str, Http], int]] = {
 
 
 @pytest.mark.parametrize("name", SERVERS)
-async def test_the_server_says_what_it_really_uses(stub: Stub, name: str):
+async def test_the_server_is_asked_in_its_own_way(stub: Stub, name: str):
     type_, stub.routes, tokens = SERVERS[name]
     assert await window(type_, f"{stub.url}/v1") == ContextWindow(tokens, "server")
 
 
-async def test_anthropic_names_the_longest_prompt(stub: Stub):
+async def test_anthropic_is_asked_for_the_longest_prompt(stub: Stub):
     stub.routes = {"/v1/models/claude-x": says({"id": "claude-x", "max_input_tokens": 1_000_000, "max_tokens": 64_000})}
     assert await window("anthropic", stub.url, "claude-x") == ContextWindow(1_000_000, "server")
     (asked,) = stub.requests
@@ -98,27 +98,27 @@ async def test_only_ollama_is_sent_a_post(stub: Stub):
     assert "/api/show" not in {asked.path for asked in stub.requests}
 
 
-async def test_what_is_configured_wins_and_nobody_is_asked(stub: Stub):
+async def test_a_configured_window_wins_and_no_server_is_asked(stub: Stub):
     stub.routes = {"/v1/models": listed(max_model_len=40_960)}
     assert await window("vllm", f"{stub.url}/v1", context_window=1_000) == ContextWindow(1_000, "config")
     assert stub.requests == []
 
 
-async def test_providers_that_never_say_are_not_asked(stub: Stub):
+async def test_providers_that_name_no_windows_are_not_asked(stub: Stub):
     for type_ in ("deepseek", "gemini", "grok", "cerebras", "azure_openai"):
         at_home = type_ == "azure_openai"
         given = {
             "type": type_,
-            "model": "deepseek-x",
+            "model": "deepseek-chat",
             "api_key": KEY,
             "base_url": f"{stub.url}/v1" if at_home else None,
         }
-        assert (await context_window(BackendConfig.model_validate(given), {})).source == "table"
+        assert (await find_window(BackendConfig.model_validate(given), {})).source == "table"
     assert stub.requests == []
 
 
 @pytest.mark.parametrize("type_", ["ollama", "lmstudio"])
-async def test_a_model_that_is_not_loaded_gets_what_these_servers_start_with(stub: Stub, type_: str):
+async def test_a_model_that_is_not_loaded_has_the_default_of_its_server(stub: Stub, type_: str):
     """Not the 131,072 that the model could read: the server would cut the prompt and say nothing."""
     stub.routes = {**shown("top_k 20"), "/api/v0/models": listed(max_context_length=131_072, state="not-loaded")}
     assert await window(type_, f"{stub.url}/v1") == ContextWindow(4_096, "assumed")
@@ -143,30 +143,30 @@ ODD: dict[str, Http] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-async def test_a_server_that_says_something_else_fails_nothing(stub: Stub, name: str):
+async def test_an_odd_reply_falls_back_to_the_price_list(stub: Stub, name: str):
     stub.replies = [ODD[name]]
     stub.routes = {"/v1/elsewhere": listed(max_model_len=4_096)}
     assert await window("openai", f"{stub.url}/v1", "gpt-4o-mini") == ContextWindow(128_000, "table")
 
 
-async def test_a_server_that_cannot_be_reached_is_not_waited_for():
+async def test_an_unreachable_server_is_not_waited_for():
     started = time.monotonic()
     assert await window("vllm", NOBODY, "unheard-of") == ContextWindow(ASSUMED_WINDOW, "assumed")
-    assert time.monotonic() - started < PATIENCE
+    assert time.monotonic() - started < WINDOW_PATIENCE
 
 
-async def test_a_server_that_says_nothing_costs_seconds_and_not_the_run(stub: Stub):
+async def test_a_silent_server_is_given_up_after_seconds(stub: Stub):
     stub.replies = [Http(head=False, parts=[60.0])]
     started = time.monotonic()
     others = asyncio.create_task(asyncio.sleep(0.2))
-    assert await window("openai", f"{stub.url}/v1", "qwen/qwen2.5-7b") == ContextWindow(32_768, "table")
-    assert time.monotonic() - started < PATIENCE + 1
+    assert await window("openai", f"{stub.url}/v1", "Qwen/Qwen2.5-7B-Instruct") == ContextWindow(32_768, "table")
+    assert time.monotonic() - started < WINDOW_PATIENCE + 1
     assert others.done()
 
 
-async def test_a_missing_key_is_said_as_everywhere():
+async def test_a_missing_key_is_an_error():
     with pytest.raises(MissingKeyError):
-        await context_window(BackendConfig(type="groq", model="m"), {})
+        await find_window(BackendConfig(type="groq", model="m"), {})
 
 
 @pytest.mark.parametrize(
@@ -178,10 +178,46 @@ async def test_a_missing_key_is_said_as_everywhere():
         ({"type": "scripted"}, ContextWindow(128_000, "assumed")),
     ],
 )
-async def test_models_in_this_process(backend: dict[str, Any], expected: ContextWindow):
-    assert await context_window(BackendConfig.model_validate(backend), {}) == expected
+async def test_windows_of_models_in_this_process(backend: dict[str, Any], expected: ContextWindow):
+    assert await find_window(BackendConfig.model_validate(backend), {}) == expected
 
 
-def test_no_client_is_loaded_before_a_server_is_asked():
+def test_no_http_client_is_loaded_before_a_server_is_asked():
     code = "import massmem.providers.windows, sys; print('httpx2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("estimated", "reported", "cut"),
+    [
+        (7_900, 2_050, True),  # Ollama 0.32 with a window of 4,096
+        (7_900, 4_096, True),
+        (100_000, 59_999, True),
+        (100_000, 60_000, False),
+        (5_000, 4_096, False),  # could be the vocabulary; the next turn is longer
+        (1_000, 1_300, False),
+        (700, 401, False),
+        (700, 400, True),
+        (50_000, 0, False),
+    ],
+)
+def test_only_a_count_far_below_what_was_sent_is_a_cut(estimated: int, reported: int, cut: bool):
+    assert is_truncated(estimated, reported) is cut
+
+
+@pytest.mark.parametrize(
+    ("type_", "setting"),
+    [
+        ("ollama", "num_ctx in its Modelfile, or OLLAMA_CONTEXT_LENGTH"),
+        ("llamacpp", "--ctx-size"),
+        ("vllm", "--max-model-len"),
+        ("lmstudio", "context length"),
+        ("openai", "num_ctx or OLLAMA_CONTEXT_LENGTH"),
+    ],
+)
+def test_the_error_of_a_cut_prompt_names_the_setting(type_: str, setting: str):
+    error = truncation_error(BackendConfig.model_validate({"type": type_, "model": "m"}), 7_900, 2_050)
+    assert isinstance(error, PromptTruncated)
+    assert error.exit_code == 2
+    assert "read 2,050 of about 7,900 tokens" in error.message
+    assert setting in error.hint

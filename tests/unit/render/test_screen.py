@@ -1,4 +1,4 @@
-"""The lines at the bottom, as a terminal shows them that obeys what it is sent."""
+"""The block of lines as a terminal emulator shows it."""
 
 import io
 
@@ -22,11 +22,11 @@ class Terminal:
         self._stream = pyte.Stream(self.pyte)
 
     def feed(self) -> int:
-        """Give the terminal what was written since; returns how many characters that were."""
+        """Pass the new output to the terminal; return its length in characters."""
         text = self.sent.getvalue()
         self.sent.seek(0)
         self.sent.truncate()
-        # A terminal driver makes a carriage return and a line feed of each line feed.
+        # A terminal driver turns each line feed into carriage return and line feed.
         self._stream.feed(text.replace("\n", "\r\n"))
         return len(text)
 
@@ -39,35 +39,35 @@ def texts(*lines: str) -> list[Text]:
 
 
 FRAMES = st.lists(st.text("abc ", max_size=WIDTH), min_size=1, max_size=HEIGHT - 2)
-SAID = st.text("xyz", min_size=1, max_size=30)
+PRINTED = st.text("xyz", min_size=1, max_size=30)
 
 
-@given(before=st.integers(0, HEIGHT), steps=st.lists(st.one_of(FRAMES, SAID), min_size=1))
-def test_what_is_drawn_is_what_is_seen(before: int, steps: list[list[str] | str]):
-    """Whatever was there before, however frames grow and shrink, with lines said in between."""
+@given(before=st.integers(0, HEIGHT), steps=st.lists(st.one_of(FRAMES, PRINTED), min_size=1))
+def test_terminal_shows_what_is_drawn_and_printed(before: int, steps: list[list[str] | str]):
+    """With any number of lines before, frames that grow and shrink, and lines printed in between."""
     terminal = Terminal()
     terminal.sent.write("old\n" * before)
-    screen, stays, shown, scrolled = Screen(terminal.console), ["old"] * before, [""], 0
+    screen, printed, block, scrolled = Screen(terminal.console), ["old"] * before, [""], 0
     for step in steps:
         if isinstance(step, str):
-            screen.say(Text(step))
-            stays.append(step)
+            screen.print_above(Text(step))
+            printed.append(step)
         else:
             screen.draw(texts(*step))
-            shown = step
+            block = step
         terminal.feed()
-        rows = [*stays, *shown]
-        # What has left at the top does not come back.
+        rows = [*printed, *block]
+        # Lines that scrolled off the top do not come back.
         scrolled = max(scrolled, len(rows) - HEIGHT)
-        seen = rows[scrolled:] + [""] * HEIGHT
-        assert terminal.lines() == [row.rstrip() for row in seen[:HEIGHT]]
+        expected = rows[scrolled:] + [""] * HEIGHT
+        assert terminal.lines() == [row.rstrip() for row in expected[:HEIGHT]]
     screen.clear()
     terminal.feed()
-    assert terminal.lines() == (stays[scrolled:] + [""] * HEIGHT)[:HEIGHT]
+    assert terminal.lines() == (printed[scrolled:] + [""] * HEIGHT)[:HEIGHT]
     assert not terminal.pyte.cursor.hidden
 
 
-def test_only_what_differs_is_sent():
+def test_only_changed_lines_are_sent():
     terminal = Terminal(width=100, height=60)
     screen = Screen(terminal.console)
     lines = [f"agent {i} thinks about this and that" for i in range(50)]
@@ -82,8 +82,8 @@ def test_only_what_differs_is_sent():
 
 
 @pytest.mark.parametrize("width", [20, 60])
-def test_a_terminal_of_another_width_is_drawn_anew(width: int):
-    """Narrower: what was drawn is broken into more rows (by terminals that do), and all of them are erased."""
+def test_resized_terminal_is_redrawn(width: int):
+    """A narrower terminal wraps the old lines into more rows, and all of them are erased."""
     terminal = Terminal()
     screen = Screen(terminal.console)
     terminal.sent.write("stays\n")
@@ -91,7 +91,7 @@ def test_a_terminal_of_another_width_is_drawn_anew(width: int):
     terminal.feed()
     terminal.pyte.resize(HEIGHT, width)
     terminal.console.width = width
-    if width < 35:  # pyte cuts lines off; this is what a terminal that breaks them has made
+    if width < 35:  # pyte cuts lines off; this is the screen of a terminal that wraps them
         terminal.pyte.reset()
         terminal.sent.write("stays\n" + "a" * 20 + "\n" + "a" * 15 + "\n" + "b" * 20 + "\n" + "b" * 15)
         terminal.feed()

@@ -1,12 +1,13 @@
-"""Events as they leave the service: nothing internal, nothing that a user gave, one block of lines each."""
+"""Server-sent events: what they hide, how they are written, and what becomes of errors."""
 
 import json
 from collections.abc import AsyncGenerator
 
 import pytest
+from sse_starlette import ServerSentEvent
 
-from massmem.errors import StoreError
-from massmem.events import (
+from massmem.core.errors import StoreError
+from massmem.core.events import (
     AgentFailed,
     Event,
     Notice,
@@ -17,12 +18,12 @@ from massmem.events import (
     TurnStarted,
     UserReplied,
 )
-from massmem.messages import Usage
+from massmem.core.messages import Usage
 from massmem.server import sse
-from massmem.server.limits import TooMuch
-from massmem.server.running import Numbered
+from massmem.server.errors import RetryLater
+from massmem.server.turns import NumberedEvent
 
-HIDDEN: list[Event] = [
+WITH_INTERNALS: list[Event] = [
     TurnStarted(session_id="0123456789abcdef01234567.mine", turn=1, question="q", agents=("a",), seed=1),
     TurnAbandoned(session_id="0123456789abcdef01234567.mine", turn=1, why="change", usage=Usage()),
     AgentFailed(
@@ -42,39 +43,49 @@ HIDDEN: list[Event] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("event", HIDDEN, ids=lambda event: event.type)
-def test_what_is_internal_stays_inside(event: Event) -> None:
-    text = sse.written(7, event)
-    for word in ("0123456789abcdef", "internal.host", "sk-123", "OPENAI"):
-        assert word not in text
-    if not isinstance(event, Notice):
-        name, number, data = text.removesuffix("\n\n").split("\n")
-        assert (name, number) == (f"event: {event.type}", "id: 7")
+async def encode(*events: Event, error: Exception | None = None) -> list[str]:
+    """Return the texts of a stream of these events, numbered from 7, without the reconnection time it begins with."""
+
+    async def numbered() -> AsyncGenerator[NumberedEvent, None]:
+        for number, event in enumerate(events, 7):
+            yield number, event
+        if error is not None:
+            raise error
+
+    texts: list[str] = []
+    async for event in sse.encode_events(await sse.wait_for_first(numbered())):
+        assert isinstance(event, ServerSentEvent)
+        texts.append(event.encode().decode())
+    assert texts[0] == "retry: 1000\n\n"
+    return texts[1:]
+
+
+@pytest.mark.parametrize("event", WITH_INTERNALS, ids=lambda event: event.type)
+async def test_internals_are_hidden(event: Event) -> None:
+    texts = await encode(event)
+    assert len(texts) == (0 if isinstance(event, Notice) else 1)
+    for text in texts:
+        for word in ("0123456789abcdef", "internal.host", "sk-123", "OPENAI"):
+            assert word not in text
+        number, name, data = text.removesuffix("\n\n").split("\n")
+        assert (number, name) == ("id: 7", f"event: {event.type}")
         assert json.loads(data.removeprefix("data: "))["type"] == event.type
 
 
-def test_line_breaks_do_not_end_an_event() -> None:
+async def test_line_breaks_do_not_end_an_event() -> None:
     event = TurnStarted(session_id="x.s", turn=1, question="a\n\nevent: b\rdata: c\u2028", agents=("a",), seed=1)
-    assert sse.written(1, event).count("\n") == 4
-    assert "\r" not in sse.written(1, event)
+    [text] = await encode(event)
+    assert text.count("\n") == 4
+    assert "\r" not in text
 
 
-@pytest.mark.parametrize("error", [TooMuch(503, "the process ends"), StoreError("db.internal is away")])
-async def test_an_error_after_the_first_event_is_an_event(error: Exception) -> None:
-    async def events() -> AsyncGenerator[Numbered, None]:
-        yield 1, HIDDEN[0]
-        raise error
-
-    texts = [text async for text in sse.stream(await sse.begun(events()))]
-    assert texts[0].startswith("retry: ")
+@pytest.mark.parametrize("error", [RetryLater(503, "the process ends"), StoreError("db.internal is away")])
+async def test_error_after_the_first_event_becomes_an_event(error: Exception) -> None:
+    texts = await encode(WITH_INTERNALS[0], error=error)
     assert texts[-1].startswith("event: error\ndata: ")
     assert "internal" not in texts[-1]
 
 
-async def test_an_error_before_the_first_event_is_raised() -> None:
-    async def events() -> AsyncGenerator[Numbered, None]:
-        raise TooMuch(429, "too much")
-        yield 1, HIDDEN[0]
-
-    with pytest.raises(TooMuch):
-        await sse.begun(events())
+async def test_error_before_the_first_event_is_raised() -> None:
+    with pytest.raises(RetryLater):
+        await encode(error=RetryLater(429, "too much"))

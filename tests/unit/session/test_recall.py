@@ -10,10 +10,10 @@ import pytest
 
 from massmem.config.load import resolve_agents
 from massmem.config.models import AgentConfig, MemoryConfig, TeamConfig
-from massmem.events import Event
+from massmem.core.events import Event
 from massmem.session.recall import SessionMemory
 from massmem.store import open_store
-from massmem.store.base import SessionStore
+from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, everything, session
 from tests.support.extraction_stub import FIRST, SECOND, facts, prompts, section
 from tests.support.provider_stub import KEY, Stub, running_stub
@@ -74,7 +74,7 @@ def turn_one(text: str = "Red kites nest in Cobham.") -> list[Event]:
 
 async def test_an_answer_that_was_shown_as_it_is_is_not_recalled_beside_itself(store: SessionStore, folder: Path):
     await store.append("session_a", 1, turn_one())
-    shown = [m.id for m in await store.conversation("session_a", None, 9)]
+    shown = [m.id for m in await store.read_conversation("session_a", None, 9)]
     assert len(shown) == 2
     async with opened(configured(), folder, store) as memory:
         await caught_up(store)
@@ -147,13 +147,13 @@ async def test_the_extractor_is_shown_what_is_known(store: SessionStore, folder:
 async def caught_up(store: SessionStore) -> None:
     """Everything that was said is searchable; a question waits for that only for a while."""
     async with asyncio.timeout(20):
-        while await store.due_recordings("episode", 1) or await store.due_recordings("complete", 1):
+        while await store.list_due_recordings("episode", 1) or await store.list_due_recordings("complete", 1):
             await asyncio.sleep(0.02)
 
 
 async def settled(store: SessionStore) -> None:
     async with asyncio.timeout(20):
-        while (await store.recording_counts()).pending:
+        while (await store.count_recordings()).pending:
             await asyncio.sleep(0.02)
 
 
@@ -181,7 +181,7 @@ async def test_a_model_that_cannot_be_opened_costs_the_facts_alone(
         assert "Cobham" in await recalled(memory, "ann", "kites")
         (notice,) = memory.take_notices()
         assert "no facts" in notice
-    counts = await store.recording_counts()
+    counts = await store.count_recordings()
     assert (counts.pending, counts.failed) == (2, 0)
     assert counts.reason
     assert counts.reason in notice

@@ -1,4 +1,4 @@
-"""What SqlStore does with PostgreSQL beyond the contract."""
+"""What the store on PostgreSQL does beyond the contract: URLs, errors, connections, locks, retries."""
 
 import asyncio
 import os
@@ -6,14 +6,18 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import quote
 
+import psycopg
 import pytest
 
-from massmem.errors import StoreError
+from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreVersionError
 from massmem.store import open_store
-from massmem.store.sql import SqlStore
+from massmem.store.postgres import display_name, parse_url, to_store_error
+from massmem.store.schema import REVISIONS
+from massmem.store.sql import SqlSessionStore
 from tests.contract.test_session_store import session
-from tests.support.postgres_server import PostgresServer
+from tests.support.postgres_server import PASSWORD, PostgresServer
 from tests.support.sample_turn import answer, begin
 
 
@@ -23,9 +27,9 @@ def database(postgres: PostgresServer) -> str:
 
 
 @pytest.fixture
-async def store(postgres: PostgresServer, database: str, home: Path) -> AsyncIterator[SqlStore]:
+async def store(postgres: PostgresServer, database: str, home: Path) -> AsyncIterator[SqlSessionStore]:
     opened = await open_store(postgres.url(database), home)
-    assert isinstance(opened, SqlStore)
+    assert isinstance(opened, SqlSessionStore)
     await opened.create_session(session())
     await opened.append("session_a", 1, [begin("ann")])
     yield opened
@@ -40,16 +44,16 @@ def cut_off(postgres: PostgresServer, database: str) -> int:
     return len(ended)
 
 
-async def answers(store: SqlStore) -> list[str]:
-    return [e.content for e in await store.turn_events("session_a", 1) if e.type == "answer_submitted"]
+async def answers(store: SqlSessionStore) -> list[str]:
+    return [e.content for e in await store.read_turn_events("session_a", 1) if e.type == "answer_submitted"]
 
 
 async def test_every_connection_is_durable_and_in_utc(postgres: PostgresServer, database: str, home: Path) -> None:
     postgres.execute(f"ALTER DATABASE {database} SET synchronous_commit = off")
     postgres.execute(f"ALTER DATABASE {database} SET TimeZone = 'Asia/Tokyo'")
     store = await open_store(postgres.url(database), home)
-    assert isinstance(store, SqlStore)
-    for engine in (store._reader, store._writer):
+    assert isinstance(store, SqlSessionStore)
+    for engine in (store._database._engines.read, store._database._engines.write):
         with engine.connect() as connection:
             for name, value in (("synchronous_commit", "on"), ("TimeZone", "UTC"), ("lock_timeout", "30s")):
                 assert connection.exec_driver_sql(f"SHOW {name}").scalar() == value
@@ -58,21 +62,23 @@ async def test_every_connection_is_durable_and_in_utc(postgres: PostgresServer, 
     await store.close()
 
 
-async def test_sessions_do_not_wait_for_each_other(postgres: PostgresServer, database: str, store: SqlStore) -> None:
+async def test_sessions_do_not_wait_for_each_other(
+    postgres: PostgresServer, database: str, store: SqlSessionStore
+) -> None:
     await store.create_session(session("session_b"))
     with postgres.connect(database) as other, other.transaction():
         other.execute("SELECT 1 FROM chat_sessions WHERE session_id = 'session_a' FOR NO KEY UPDATE")
         blocked = asyncio.create_task(store.append("session_a", 1, [answer(1, "ann", "late")]))
         for number in range(5):
             await store.append("session_b", 1, [answer(1, "ann", f"{number}")])
-        assert len(await store.turn_events("session_a", 1)) == 1
+        assert len(await store.read_turn_events("session_a", 1)) == 1
         assert not blocked.done()
     await blocked
     assert await answers(store) == ["late"]
 
 
 async def test_connections_that_were_cut_off_are_replaced(
-    postgres: PostgresServer, database: str, store: SqlStore
+    postgres: PostgresServer, database: str, store: SqlSessionStore
 ) -> None:
     for number in range(3):
         assert cut_off(postgres, database)
@@ -81,8 +87,8 @@ async def test_connections_that_were_cut_off_are_replaced(
         assert await answers(store) == [str(n) for n in range(number + 1)]
 
 
-async def test_a_write_that_is_cut_off_is_an_error_and_not_there(
-    postgres: PostgresServer, database: str, store: SqlStore
+async def test_write_that_is_cut_off_is_an_error_and_stores_nothing(
+    postgres: PostgresServer, database: str, store: SqlSessionStore
 ) -> None:
     with postgres.connect(database) as other, other.transaction():
         other.execute("SELECT 1 FROM chat_sessions FOR NO KEY UPDATE")
@@ -99,8 +105,8 @@ async def test_a_write_that_is_cut_off_is_an_error_and_not_there(
     assert await answers(store) == ["again"]
 
 
-async def test_a_step_that_was_undone_for_another_runs_again(
-    postgres: PostgresServer, database: str, store: SqlStore
+async def test_transaction_that_was_rolled_back_for_another_runs_again(
+    postgres: PostgresServer, database: str, store: SqlSessionStore
 ) -> None:
     postgres.execute(
         "CREATE SEQUENCE tries; CREATE FUNCTION undo() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
@@ -120,7 +126,7 @@ async def test_a_step_that_was_undone_for_another_runs_again(
     assert await answers(store) == ["one", "two"]
 
 
-def test_the_package_is_missing(home: Path) -> None:
+def test_missing_package_is_reported(home: Path) -> None:
     program = (
         "import sys; sys.modules['psycopg'] = None\n"
         "from massmem.cli.main import main\n"
@@ -138,7 +144,9 @@ def test_the_package_is_missing(home: Path) -> None:
     assert "secret" not in result.stderr
 
 
-def test_alembic_is_not_loaded_when_there_is_nothing_to_do(postgres: PostgresServer, database: str, home: Path) -> None:
+def test_alembic_is_not_loaded_when_the_schema_is_the_newest(
+    postgres: PostgresServer, database: str, home: Path
+) -> None:
     program = (
         "import asyncio, sys; from pathlib import Path; from massmem.store import open_store\n"
         f"async def main(): await (await open_store({postgres.url(database)!r}, Path.home())).close()\n"
@@ -152,3 +160,132 @@ def test_alembic_is_not_loaded_when_there_is_nothing_to_do(postgres: PostgresSer
         for _ in range(2)
     ]
     assert loaded == ["True", "False"]
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("postgresql://u:p%40ss@h:5433/d?sslmode=require", "postgresql://u@h:5433/d"),
+        ("postgres://h/d", "postgresql://h/d"),
+        ("postgresql:///d?host=/run/postgresql&password=x", "postgresql:///d"),
+        ("postgresql://u@/d", "postgresql://u@/d"),
+    ],
+)
+def test_display_name_has_no_password(url: str, name: str) -> None:
+    assert display_name(parse_url(url)) == name
+    assert parse_url(url).drivername == "postgresql+psycopg"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:s3cr@t@h/d",
+        "postgresql://u:s3cret@h:port/d",
+        "postgresql:s3cret",
+    ],
+)
+def test_message_about_a_bad_url_does_not_repeat_it(url: str) -> None:
+    with pytest.raises(InputError, match=r"store\.url") as caught:
+        parse_url(url)
+    assert "s3cr" not in caught.value.message + caught.value.hint
+
+
+CODES = [
+    "08006", "57P01", "57P03", "57014", "53100", "53200", "53300", "55P03", "40P01", "40001", "25006", "42501", "28P01",
+    "3D000", "54000", "58030", "XX001",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_error_says_what_failed_and_what_to_do(code: str) -> None:
+    error = psycopg.errors.lookup(code)("the server's\nwords")
+    shown = to_store_error(error, "postgresql://u@h/d")
+    assert "postgresql://u@h/d" in shown.message
+    assert shown.hint
+    assert "\n" not in shown.message
+    assert isinstance(shown, StoreDamagedError) == code.startswith("XX")
+
+
+def test_unknown_error_keeps_the_words_of_the_library() -> None:
+    for error in (psycopg.ProgrammingError("odd"), ValueError("odd"), None):
+        shown = to_store_error(error, "postgresql://h/d")
+        assert type(shown) is StoreError
+        assert str(error) in shown.message
+
+
+async def refused(url: str, home: Path) -> StoreError | InputError:
+    with pytest.raises((StoreError, InputError)) as caught:
+        await open_store(url, home)
+    assert caught.value.hint
+    return caught.value
+
+
+async def test_refused_login_is_reported_without_the_password(postgres: PostgresServer, home: Path) -> None:
+    database = postgres.new_database()
+    right, wrong = quote(PASSWORD, safe=""), quote(PASSWORD[:-1] + "x", safe="")
+    await (await open_store(postgres.tcp_url(database, right), home)).close()
+    error = await refused(postgres.tcp_url(database, wrong), home)
+    assert "password authentication failed" in error.message
+    for text in (error.message, error.hint, repr(error.__cause__), str(error.__cause__)):
+        assert PASSWORD[:-1] not in text
+        assert wrong not in text
+    assert "does not exist" in (await refused(postgres.url("nowhere"), home)).message
+    stranger = postgres.url(database).replace("massmem@", "stranger@")
+    assert "refuses the login" in (await refused(stranger, home)).message
+
+
+async def test_missing_server_is_reported(home: Path) -> None:
+    error = await refused("postgresql://u:secret@127.0.0.1:1/d", home)
+    assert "postgresql://u@127.0.0.1:1/d" in error.message
+    assert "server runs" in error.hint
+    assert "secret" not in error.message
+
+
+async def test_database_that_cannot_hold_every_text_is_refused(postgres: PostgresServer, home: Path) -> None:
+    database = postgres.new_database("ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    error = await refused(postgres.url(database), home)
+    assert isinstance(error, InputError)
+    assert "LATIN1" in error.message
+
+
+@pytest.mark.parametrize("table", ["events", "alembic_version"])
+async def test_database_with_our_table_names_is_refused(postgres: PostgresServer, home: Path, table: str) -> None:
+    database = postgres.new_database()
+    postgres.execute(f"CREATE TABLE {table} (version_num text)", database)
+    error = await refused(postgres.url(database), home)
+    assert isinstance(error, StoreDamagedError)
+    assert table in error.message
+    assert postgres.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'", database) == [(table,)]
+
+
+async def test_other_tables_in_the_database_stay(postgres: PostgresServer, home: Path) -> None:
+    database = postgres.new_database()
+    postgres.execute("CREATE TABLE recipes (id int)", database)
+    await (await open_store(postgres.url(database), home)).close()
+    assert postgres.execute("SELECT version_num FROM alembic_version", database) == [(REVISIONS[-1],)]
+
+
+async def test_newer_database_is_refused_and_not_touched(postgres: PostgresServer, home: Path) -> None:
+    database = postgres.new_database()
+    await (await open_store(postgres.url(database), home)).close()
+    postgres.execute("UPDATE alembic_version SET version_num = '0099'", database)
+    error = await refused(postgres.url(database), home)
+    assert isinstance(error, StoreVersionError)
+    assert postgres.execute("SELECT version_num FROM alembic_version", database) == [("0099",)]
+
+
+async def test_user_who_may_not_create_tables_is_told_so(postgres: PostgresServer, home: Path) -> None:
+    database = postgres.new_database()
+    postgres.execute("DROP ROLE IF EXISTS guest")
+    postgres.execute("CREATE ROLE guest LOGIN")
+    postgres.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC", database)
+    error = await refused(postgres.url(database).replace("massmem@", "guest@"), home)
+    assert "may not do that" in error.message
+    assert "GRANT" in error.hint
+
+
+async def test_stores_can_be_opened_at_the_same_time(postgres: PostgresServer, home: Path) -> None:
+    url = postgres.url(postgres.new_database())
+    for store in await asyncio.gather(*(open_store(url, home) for _ in range(4))):
+        assert await store.list_sessions() == []
+        await store.close()

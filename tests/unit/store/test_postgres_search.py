@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from massmem.messages import clean_text
+from massmem.core.messages import clean_text
 from massmem.store import open_store
-from massmem.store.postgres_search import terms, vector
-from massmem.store.sql import SqlStore
-from massmem.store.words import MOST_WORDS
+from massmem.store.postgres_search import build_tsqueries, build_tsvector
+from massmem.store.sql import SqlSessionStore
+from massmem.store.tokenizer import MAX_QUERY_WORDS
 from tests.contract.test_session_store import done, session
 from tests.support.postgres_server import PostgresServer
 from tests.support.sample_turn import answer, begin
@@ -23,9 +23,9 @@ def database(postgres: PostgresServer) -> str:
 
 
 @pytest.fixture
-async def store(postgres: PostgresServer, database: str, home: Path) -> AsyncIterator[SqlStore]:
+async def store(postgres: PostgresServer, database: str, home: Path) -> AsyncIterator[SqlSessionStore]:
     opened = await open_store(postgres.url(database), home)
-    assert isinstance(opened, SqlStore)
+    assert isinstance(opened, SqlSessionStore)
     await opened.create_session(session())
     await opened.append("session_a", 1, [begin("ann", question="?")])
     yield opened
@@ -33,18 +33,18 @@ async def store(postgres: PostgresServer, database: str, home: Path) -> AsyncIte
 
 
 def any_term(query: str) -> str:
-    return " | ".join(terms(query))
+    return " | ".join(build_tsqueries(query))
 
 
-async def test_a_long_message_with_many_words(store: SqlStore) -> None:
+async def test_long_message_with_many_words_is_found(store: SqlSessionStore) -> None:
     words = " ".join(f"word{n}" for n in range(300_000))
     await store.append("session_a", 1, [answer(1, "ann", f"firstly {words} " + "x" * 5_000_000), done(text="ok")])
-    (found,) = await store.search_text("firstly")
+    (found,) = await store.search_messages("firstly")
     assert found.content.startswith("firstly word0 ")
-    assert await store.search_text("x" * 5_000_000) == []
+    assert await store.search_messages("x" * 5_000_000) == []
 
 
-async def test_words_are_found_as_in_sqlite(store: SqlStore, tmp_path: Path) -> None:
+async def test_same_words_are_found_as_in_sqlite(store: SqlSessionStore, tmp_path: Path) -> None:
     texts = [
         "Café ÜBER naïve Ångström",
         "snake_case and kebab-case",
@@ -61,33 +61,33 @@ async def test_words_are_found_as_in_sqlite(store: SqlStore, tmp_path: Path) -> 
     queries = ("cafe", "uber", "NAIVE", "angstrom", "snake_case", "snake", "case_snake", "kebab-case", "case")
     queries += ("it's", "e-mail", "example.org", "版本控制", "版本", "СИСТЕМА", "3.14", "14", "0x1f", "v", "- _ -")
     for query in queries:
-        ours = {m.content for m in await store.search_text(query)}
-        assert ours == {m.content for m in await lite.search_text(query)}, query
+        ours = {m.content for m in await store.search_messages(query)}
+        assert ours == {m.content for m in await lite.search_messages(query)}, query
     await lite.close()
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(max_size=300))
-def test_the_server_reads_any_text_and_any_query(postgres: PostgresServer, text: str) -> None:
+def test_server_accepts_any_text_and_any_query(postgres: PostgresServer, text: str) -> None:
     text = clean_text(text)
     with postgres.connect() as connection:
         row = connection.execute(
-            "SELECT %s::tsvector, %s::tsvector @@ %s::tsquery", [*[vector(text)] * 2, any_term(text)]
+            "SELECT %s::tsvector, %s::tsvector @@ %s::tsquery", [*[build_tsvector(text)] * 2, any_term(text)]
         )
         (_, matches) = row.fetchone() or (None, None)
         assert matches is bool(any_term(text))
 
 
-def test_a_query_has_so_many_words_at_most() -> None:
-    assert terms("- _ ?!") == {}
-    assert terms("Snake_Case Café") == {"'snake' <-> 'case'": "snake", "'cafe'": "cafe"}
-    assert len(terms(" ".join(f"w{n}" for n in range(1000)))) == MOST_WORDS
+def test_query_has_at_most_so_many_words() -> None:
+    assert build_tsqueries("- _ ?!") == {}
+    assert build_tsqueries("Snake_Case Café") == {"'snake' <-> 'case'": "snake", "'cafe'": "cafe"}
+    assert len(build_tsqueries(" ".join(f"w{n}" for n in range(1000)))) == MAX_QUERY_WORDS
 
 
-async def test_rare_words_count_for_more(store: SqlStore) -> None:
+async def test_rare_words_count_for_more(store: SqlSessionStore) -> None:
     texts = [f"what did we decide about the plan number {n}" for n in range(30)] + ["Kubernetes it is"]
     await store.append("session_a", 1, [answer(1, "ann", text) for text in texts])
-    found = await store.search_text("what did we decide about Kubernetes", limit=3)
+    found = await store.search_messages("what did we decide about Kubernetes", limit=3)
     assert found[0].content == "Kubernetes it is"
     assert len(found) == 3
 
@@ -101,13 +101,13 @@ INSERT INTO message_search SELECT session_id, seq, '''common'':1 ''word'':2' FRO
 """
 
 
-async def test_of_very_many_matches_the_rarer_words_choose(
-    postgres: PostgresServer, database: str, store: SqlStore
+async def test_rarer_words_choose_among_very_many_matches(
+    postgres: PostgresServer, database: str, store: SqlSessionStore
 ) -> None:
     await store.append("session_a", 1, [answer(1, "ann", "common and seldom"), answer(2, "ann", "only seldom")])
     postgres.execute(MANY, database)
     postgres.execute("ANALYZE", database)
-    found = await store.search_text("common seldom")
+    found = await store.search_messages("common seldom")
     assert {m.content for m in found} == {"common and seldom", "only seldom"}
-    assert len(await store.search_text("common word", ["session_a"], limit=50)) == 50
-    assert await store.search_text("common", ["session_b"]) == []
+    assert len(await store.search_messages("common word", ["session_a"], limit=50)) == 50
+    assert await store.search_messages("common", ["session_b"]) == []

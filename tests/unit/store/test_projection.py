@@ -1,9 +1,18 @@
 import json
 from typing import get_args
 
-from massmem.events import Event
-from massmem.store.changes import Insert, QueueExtraction, RowOp, SetSession, SetTurn, VoidBallots, message_id
-from massmem.store.projection import numbers_taken, project
+from massmem.core.events import Event
+from massmem.store.projection import (
+    Change,
+    InsertRow,
+    QueueExtraction,
+    UpdateSession,
+    UpdateTurn,
+    VoidBallots,
+    count_seqs,
+    make_message_id,
+    project,
+)
 from tests.support.sample_turn import (
     SECRET,
     answer,
@@ -21,8 +30,8 @@ from tests.support.sample_turn import (
 )
 
 
-def rows(operations: list[RowOp], table: str) -> list[dict[str, object]]:
-    return [o.row for o in operations if isinstance(o, Insert) and o.table == table]
+def rows(operations: list[Change], table: str) -> list[dict[str, object]]:
+    return [o.row for o in operations if isinstance(o, InsertRow) and o.table == table]
 
 
 def test_every_kind_of_event_has_a_meaning() -> None:
@@ -40,7 +49,7 @@ def test_only_what_was_said_or_decided_touches_a_table() -> None:
 def test_reasoning_takes_the_number_before_its_event() -> None:
     plain = answer(1, "ann", "A")
     thought = plain.model_copy(update={"reasoning": "because"})
-    assert (numbers_taken(plain), numbers_taken(thought)) == (1, 2)
+    assert (count_seqs(plain), count_seqs(thought)) == (1, 2)
     messages = rows(project("s", 3, 9, thought), "chat_messages")
     assert [(m["seq"], m["kind"], m["content"]) for m in messages] == [
         (8, "reasoning", "because"),
@@ -64,7 +73,7 @@ def test_a_tool_call_and_its_result_are_messages_that_name_each_other() -> None:
     odd = called_.model_copy(update={"arguments": "[1, 2", "reasoning": "Look first."})
     thought, call = rows(project("s", 1, 5, odd), "chat_messages")
     assert json.loads(str(call["content"])) == {"read_file": "[1, 2"}
-    assert (thought["kind"], thought["seq"], numbers_taken(odd)) == ("reasoning", 4, 2)
+    assert (thought["kind"], thought["seq"], count_seqs(odd)) == ("reasoning", 4, 2)
 
 
 def test_an_answer_and_a_ballot_point_to_their_message() -> None:
@@ -97,7 +106,7 @@ def test_a_prompt_stands_in_the_conversation_once() -> None:
     assert (message["final"], message["content"]) == (True, "What is the order_id?")
     assert rows(again, "chat_messages") == []
     for operations in (first, again):
-        assert SetTurn({"status": "waiting", "ended_at": waiting(1, "x", "ann").at}) in operations
+        assert UpdateTurn({"status": "waiting", "ended_at": waiting(1, "x", "ann").at}) in operations
 
 
 def test_voiding_spares_later_ballots() -> None:
@@ -108,7 +117,7 @@ def test_the_end_of_a_turn_names_winner_and_answer() -> None:
     operations = project("s", 1, 30, whole_turn()[-1])
     (final,) = rows(operations, "chat_messages")
     assert (final["final"], final["agent_id"], final["kind"]) == (True, "ann", "assistant")
-    (turn,) = [o.row for o in operations if isinstance(o, SetTurn)]
+    (turn,) = [o.values for o in operations if isinstance(o, UpdateTurn)]
     assert (turn["status"], turn["winner"], turn["answer_seq"]) == ("completed", "ann", 30)
 
 
@@ -126,7 +135,7 @@ def test_what_is_queued_follows_from_the_event_alone() -> None:
 
 def test_a_long_question_makes_a_short_title() -> None:
     (session,) = [
-        o for o in project("s", 1, 1, begin("ann", question=" \n word" * 100_000)) if isinstance(o, SetSession)
+        o for o in project("s", 1, 1, begin("ann", question=" \n word" * 100_000)) if isinstance(o, UpdateSession)
     ]
     assert session.title is not None
     assert len(session.title) <= 80
@@ -134,8 +143,8 @@ def test_a_long_question_makes_a_short_title() -> None:
 
 
 def test_message_ids_are_32_hex_digits_unique_and_rising() -> None:
-    ids = [message_id(s, n) for s in ("a", "b") for n in (1, 2, 10, 2**40)]
+    ids = [make_message_id(s, n) for s in ("a", "b") for n in (1, 2, 10, 2**40)]
     assert len(set(ids)) == len(ids)
     assert all(len(i) == 32 and int(i, 16) >= 0 for i in ids)
     assert ids[:4] == sorted(ids[:4])
-    assert message_id("a", 1) == message_id("a", 1)
+    assert make_message_id("a", 1) == make_message_id("a", 1)

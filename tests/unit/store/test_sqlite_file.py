@@ -1,33 +1,35 @@
+"""The file of an SQLite store: errors, revision, backup."""
+
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from massmem.errors import StoreDamagedError, StoreError
+from massmem.core.errors import StoreDamagedError, StoreError
 from massmem.store import sqlite_file
 
 NAMES = ["FULL", "IOERR", "READONLY", "PERM", "CANTOPEN", "BUSY", "LOCKED", "NOTADB", "CORRUPT", "NOMEM", "TOOBIG"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_failure_says_what_and_what_to_do(name: str) -> None:
+def test_error_says_what_failed_and_what_to_do(name: str) -> None:
     error = sqlite3.OperationalError("the library's words")
     error.sqlite_errorcode = getattr(sqlite3, f"SQLITE_{name}") | (7 << 8)  # extended codes keep the low byte
-    shown = sqlite_file.store_error(error, Path("/x/m.db"))
+    shown = sqlite_file.to_store_error(error, Path("/x/m.db"))
     assert "/x/m.db" in shown.message
     assert shown.hint
     assert isinstance(shown, StoreDamagedError) == (name in {"NOTADB", "CORRUPT"})
 
 
-def test_an_unforeseen_failure_keeps_the_words_of_the_library() -> None:
+def test_unknown_error_keeps_the_words_of_the_library() -> None:
     for error in (sqlite3.ProgrammingError("odd"), sqlite3.OperationalError("odd"), None):
-        shown = sqlite_file.store_error(error, Path("/x/m.db"))
+        shown = sqlite_file.to_store_error(error, Path("/x/m.db"))
         assert type(shown) is StoreError
         assert str(error) in shown.message
 
 
-def test_real_files_that_are_no_store(tmp_path: Path) -> None:
+def test_file_that_is_no_store_is_refused_and_not_touched(tmp_path: Path) -> None:
     text, foreign, broken = (tmp_path / f"{name}.db" for name in ("text", "foreign", "broken"))
     text.write_text("these are my notes, and not a database " * 100)
     with closing(sqlite3.connect(foreign)) as connection:
@@ -38,13 +40,13 @@ def test_real_files_that_are_no_store(tmp_path: Path) -> None:
     for path, words in ((text, "not an SQLite database"), (foreign, "recipes"), (broken, "damaged")):
         before = path.read_bytes()
         with pytest.raises(StoreDamagedError, match=words):
-            sqlite_file.revision(path)
+            sqlite_file.read_revision(path)
         assert path.read_bytes() == before
     with pytest.raises(StoreError, match="cannot be opened"):
-        sqlite_file.revision(tmp_path / "missing.db")
+        sqlite_file.read_revision(tmp_path / "missing.db")
 
 
-def test_a_backup_is_whole_and_private(tmp_path: Path) -> None:
+def test_backup_is_whole_and_private(tmp_path: Path) -> None:
     source, copy = tmp_path / "a.db", tmp_path / "b.db"
     copy.write_text("left by an earlier run")
     with closing(sqlite3.connect(source)) as connection:

@@ -7,8 +7,16 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from massmem.config.models import AgentConfig, BackendConfig, MemoryConfig
-from massmem.events import AgentFailed, AgentStarted, AnswerSubmitted, Event, TurnCompleted, TurnFailed, TurnStarted
-from massmem.messages import Usage
+from massmem.core.events import (
+    AgentFailed,
+    AgentStarted,
+    AnswerSubmitted,
+    Event,
+    TurnCompleted,
+    TurnFailed,
+    TurnStarted,
+)
+from massmem.core.messages import Usage
 from massmem.telemetry.spans import Tracer
 
 AGENTS = {

@@ -4,14 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.config.models import ParamConfig
-from massmem.messages import ToolCall
-from massmem.replies import Reply
+from massmem.core.messages import (
+    Reply,
+    ToolCall,
+)
+from massmem.core.params import ParamSpec
 from massmem.tools.ask_user import AskError, Asking, AskUser, ask_schema, ask_tool, read_request
 
 PARAMS = {
-    "order_id": ParamConfig(description="The order's number", mapping=("order number",)),
-    "zip": ParamConfig(),
+    "order_id": ParamSpec(description="The order's number", mapping=("order number",)),
+    "zip": ParamSpec(),
 }
 ASKING = Asking(PARAMS)
 REQUEST = {"action": "ask_user", "param": "order_id", "prompt": "Which order?"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from massmem.config.models import McpServerConfig
-from massmem.errors import ToolServerError
+from massmem.core.errors import ToolServerError
 from massmem.tools.mcp import McpServer
 from tests.support.tool_server import INJECTION
 from tests.support.tools import ROOT, calls, running, server_config

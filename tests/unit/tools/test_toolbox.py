@@ -1,7 +1,7 @@
 import pytest
 
 from massmem.config.models import AgentConfig, BackendConfig, McpServerConfig, MemoryConfig
-from massmem.errors import InputError
+from massmem.core.errors import InputError
 from massmem.tools.toolbox import Toolbox, Toolboxes, named
 
 

@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.messages import ToolCall
-from massmem.replies import Reply
+from massmem.core.messages import (
+    Reply,
+    ToolCall,
+)
 from massmem.tools.workflow import (
     ActionError,
     NewAnswer,

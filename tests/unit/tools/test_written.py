@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from massmem.messages import ToolCall, ToolSpec
+from massmem.core.messages import ToolCall, ToolSpec
 from massmem.tools.written import ANSWER, call_schemas, decision_schema, described, read_call, simple, written_call
 
 READ = ToolSpec(

@@ -2,31 +2,31 @@ from typing import Any
 
 import pytest
 
-from massmem.config.models import BackendConfig, CoordinationConfig, PriceConfig
-from massmem.events import AgentFailed, AgentStarted, AnswerSubmitted, Notice, TurnCompleted, TurnFailed
-from massmem.messages import Usage
+from massmem.config.models import CoordinationConfig, PriceConfig
+from massmem.core.events import AgentFailed, AgentStarted, AnswerSubmitted, Notice, TurnCompleted, TurnFailed
+from massmem.core.messages import Usage
 from massmem.providers import Providers
-from massmem.providers.costs import price_of
 from massmem.turn.budget import Budget
 from massmem.turn.coordinator import Turn, run_turn
-from tests.support.turns import agent_of, config_of, only
+from tests.support.turns import agent_of, config_of, confirm_all, only
 
 DOLLAR_A_TOKEN = PriceConfig(input=1_000_000, output=1_000_000)
 
 
 async def play(scripts: dict[str, dict[str, Any]], price: PriceConfig | None = None, **settings: Any) -> list[Any]:
-    """All events of one turn of metered agents."""
+    """Run one turn of agents whose requests are limited; return its events."""
     limits = CoordinationConfig(**settings)
     providers = Providers()
     configs = [config_of(name, script) for name, script in scripts.items()]
-    backend = BackendConfig(type="scripted", price=price)
-    budget = Budget(limits, {config.id: price_of(backend, {}) for config in configs})
-    chat = {c.id: budget.metered(c, await providers.open(c.backend)) for c in configs}
+    budget = Budget(limits)
+    backends = {c.id: c.backend.model_copy(update={"price": price}) for c in configs}
+    chat = {c.id: budget.limit(c, await providers.open(backends[c.id])) for c in configs}
     agents = {c.id: agent_of(c, chat[c.id]) for c in configs}
-    return [event async for event in run_turn(Turn("s", 1, "why?", 7), agents, limits, budget)]
+    turn = run_turn(Turn("s", 1, "why?", 7), agents, limits, budget)
+    return [event async for event in confirm_all(turn)]
 
 
-def spent(usage: Usage) -> int:
+def count(usage: Usage) -> int:
     return usage.prompt + usage.completion
 
 
@@ -34,15 +34,15 @@ def council(size: int, answer: str = "yes " * 20, **script: Any) -> dict[str, di
     return {f"agent_{i}": {"answer": answer, "chunk_size": 40, **script} for i in range(size)}
 
 
-async def test_without_limits_nothing_is_weighed_and_everything_is_priced():
+async def test_turn_without_limits_is_priced():
     events = await play(council(2), DOLLAR_A_TOKEN)
     end = only(events, TurnCompleted)[0]
     assert end.limit is None
-    assert end.usage.cost == spent(end.usage)
-    assert all(event.usage.cost == spent(event.usage) for event in only(events, AnswerSubmitted))
+    assert end.usage.cost == count(end.usage)
+    assert all(event.usage.cost == count(event.usage) for event in only(events, AnswerSubmitted))
 
 
-async def test_a_turn_within_its_limits_ends_as_ever():
+async def test_turn_within_its_limits_ends_as_usual():
     events = await play(council(3), DOLLAR_A_TOKEN, max_tokens=100_000, max_cost=100_000.0)
     assert only(events, TurnCompleted)[0].limit is None
 
@@ -55,13 +55,13 @@ async def test_fifty_agents_do_not_overrun_a_limit(unit):
     events = await play(slow, DOLLAR_A_TOKEN, max_concurrency=50, **limits)
     (end,) = only(events, TurnCompleted)
     assert end.limit == unit
-    assert 22_000 < spent(end.usage) <= 22_000 + 50 * 10  # a chunk of each agent
+    assert 22_000 < count(end.usage) <= 22_000 + 50 * 10  # a chunk of each agent
     assert not only(events, AgentFailed)
     if unit == "cost":
-        assert end.usage.cost == spent(end.usage)
+        assert end.usage.cost == count(end.usage)
 
 
-async def test_what_is_expected_of_open_requests_is_set_aside():
+async def test_expected_replies_of_open_requests_are_set_aside():
     """500 tokens for each before the first reply is known: of eight at once four are sent, though all are short."""
     events = await play(council(8, "yes", latency=0.05), max_tokens=2_500)
     answered = only(events, AnswerSubmitted)
@@ -71,32 +71,32 @@ async def test_what_is_expected_of_open_requests_is_set_aside():
     assert end.winner == answered[0].agent_id
 
 
-async def test_replies_so_far_say_what_the_next_may_need():
+async def test_expected_reply_is_as_long_as_those_before():
     """One at a time: after the first short reply the others fit as well, and so do the ballots."""
     events = await play(council(4, "yes"), max_tokens=2_500, max_concurrency=1)
     assert only(events, TurnCompleted)[0].limit is None
 
 
-async def test_a_reply_that_grows_over_the_limit_is_cut_and_its_beginning_is_the_answer():
+async def test_reply_beyond_the_limit_is_cut_off_and_its_beginning_is_the_answer():
     events = await play(council(1, "word " * 4_000), max_tokens=400)
     (end,), (answer,) = only(events, TurnCompleted), only(events, AnswerSubmitted)
     assert (end.limit, end.answer) == ("tokens", answer.content)
     assert answer.content.startswith("word word")
-    assert 400 < spent(end.usage) < 450
+    assert 400 < count(end.usage) < 450
     assert answer.usage == end.usage
     assert "cut off: the limit of 400 tokens" in only(events, Notice)[0].message
 
 
-async def test_a_limit_that_no_prompt_fits_into_is_said_before_anything_is_sent():
+async def test_turn_whose_prompt_does_not_fit_sends_nothing():
     events = await play(council(3), max_tokens=5)
     end = events[-1]
     assert isinstance(end, TurnFailed)
-    assert (end.exit_code, spent(end.usage)) == (4, 0)
+    assert (end.exit_code, count(end.usage)) == (4, 0)
     assert "5 tokens" in end.message
     assert "--max-tokens" in end.hint
 
 
-async def test_when_ballots_do_not_fit_the_answers_decide():
+async def test_turn_ends_with_an_answer_when_ballots_do_not_fit():
     events = await play(council(2, "word " * 320), max_tokens=1_200, max_concurrency=1)
     (end,) = only(events, TurnCompleted)
     assert (end.limit, end.presented) == ("tokens", False)
@@ -104,10 +104,10 @@ async def test_when_ballots_do_not_fit_the_answers_decide():
     assert only(events, AgentStarted)
 
 
-async def test_failed_and_repeated_requests_count():
+async def test_failed_requests_count():
     scripts = {"a": {"answer": {"text": "word " * 100, "error": "interrupted"}}, "b": {"answer": "fine"}}
     events = await play(scripts, DOLLAR_A_TOKEN, max_tokens=100_000)
     (failed,) = only(events, AgentFailed)
     assert failed.usage.completion >= 100
-    assert failed.usage.cost == spent(failed.usage)
+    assert failed.usage.cost == count(failed.usage)
     assert only(events, TurnCompleted)[0].usage.cost >= failed.usage.cost

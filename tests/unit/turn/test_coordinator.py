@@ -1,4 +1,7 @@
+"""Rounds, votes, failures and limits of a turn, and resuming it after any event."""
+
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
@@ -7,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from massmem.config.models import CoordinationConfig
-from massmem.errors import StoreUnavailable
-from massmem.events import (
+from massmem.core.errors import StoreUnavailable
+from massmem.core.events import (
     AgentDelta,
     AgentFailed,
     AgentStarted,
@@ -22,21 +25,33 @@ from massmem.events import (
     TurnFailed,
     WinnerDecided,
 )
-from massmem.memory.buffer import Buffer
-from massmem.memory.tokens import estimate_tokens
+from massmem.core.messages import ChatRequest, Chunk
+from massmem.core.voting import build_label
 from massmem.providers import Providers
-from massmem.turn.agent import Agent
-from massmem.turn.context import Context
+from massmem.providers.base import Abilities
+from massmem.providers.pricing import Price
 from massmem.turn.coordinator import Turn, run_turn
-from massmem.turn.meter import Meter
-from massmem.voting import label
-from tests.support.turns import agent_of, agents_of, check_order, config_of, only, play
+from massmem.turn.stream import Checkpoint
+from tests.support.turns import agent_of, agents_of, check_order, config_of, confirm_all, only, play, run
 
 VOTE_A = {"vote": "A", "reason": "clear"}
 
 
+class BrokenProvider:
+    """A provider with a bug."""
+
+    abilities = Abilities()
+    price = Price()
+
+    def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
+        raise AttributeError("no such attribute")
+
+    async def count_prompt(self, request: ChatRequest) -> int | None:
+        return None
+
+
 def council(size: int, **script: Any) -> dict[str, dict[str, Any]]:
-    return {f"agent_{label(i).lower()}": {"answer": f"answer {i}.", **script} for i in range(size)}
+    return {f"agent_{build_label(i).lower()}": {"answer": f"answer {i}.", **script} for i in range(size)}
 
 
 def completed(events: list[Event]) -> TurnCompleted:
@@ -46,7 +61,7 @@ def completed(events: list[Event]) -> TurnCompleted:
 
 @pytest.mark.parametrize("tools", [True, False], ids=["tool calls", "constrained output"])
 @pytest.mark.parametrize("size", [2, 3, 8, 32])
-async def test_when_nobody_improves_a_turn_takes_two_requests_per_agent_and_one(size: int, tools: bool):
+async def test_turn_without_improvements_takes_two_requests_per_agent_and_one(size: int, tools: bool):
     events = await play(council(size, vote={"vote_for": "answer 1.", "reason": "r"}, present="final"), tools=tools)
     check_order(events)
     end = completed(events)
@@ -56,14 +71,14 @@ async def test_when_nobody_improves_a_turn_takes_two_requests_per_agent_and_one(
     assert only(events, WinnerDecided)[0].by == "consensus"
 
 
-async def test_one_agent_alone_wins_without_a_vote_or_a_presentation():
+async def test_agent_alone_wins_without_vote_and_presentation():
     events = await play(council(1))
     check_order(events)
     assert (completed(events).answer, completed(events).usage.requests) == ("answer 0.", 1)
     assert not completed(events).presented
 
 
-async def test_a_better_answer_voids_the_ballots_and_everyone_acts_again():
+async def test_better_answer_voids_the_ballots_and_everyone_acts_again():
     scripts = council(3, vote=[VOTE_A, {"vote_for": "better", "reason": "r"}], present="final")
     scripts["agent_c"]["vote"] = [{"new_answer": "better"}, {"vote_for": "better", "reason": "r"}]
     events = await play(scripts)
@@ -76,7 +91,7 @@ async def test_a_better_answer_voids_the_ballots_and_everyone_acts_again():
     assert completed(events).usage.requests == 3 + 3 + 3 + 1
 
 
-async def test_rounds_end_and_the_plurality_wins_when_no_consensus_comes():
+async def test_plurality_wins_after_the_last_round():
     scripts = council(3, vote={"vote_for": "answer 2.", "reason": "r"}, present="final")
     scripts["agent_a"]["vote"] = {"raw": "no idea"}
     events = await play(scripts, max_rounds=2)
@@ -85,7 +100,7 @@ async def test_rounds_end_and_the_plurality_wins_when_no_consensus_comes():
     assert completed(events).winner == "agent_c"
 
 
-async def test_confidence_and_the_bound_below_which_an_answer_is_escalated():
+async def test_answer_below_the_confidence_bound_is_escalated():
     scripts = council(3, vote={"vote_for": "answer 2.", "reason": "r"}, present="final")
     ends = {bound: completed(await play(scripts, escalate_below=bound)) for bound in (None, 0.0, 1.0)}
     assert {bound: (end.confidence, end.escalated) for bound, end in ends.items()} == {
@@ -101,7 +116,7 @@ async def test_confidence_and_the_bound_below_which_an_answer_is_escalated():
     assert (alone.confidence, alone.escalated) == (None, False)
 
 
-async def test_one_failing_agent_is_reported_and_the_others_go_on():
+async def test_failing_agent_is_reported_and_the_others_go_on():
     scripts = council(3, vote={"vote_for": "answer 1.", "reason": "r"})
     scripts["agent_a"]["answer"] = {"error": "auth"}
     events = await play(scripts)
@@ -122,7 +137,7 @@ async def test_one_failing_agent_is_reported_and_the_others_go_on():
         (["refused", "auth"], 1),
     ],
 )
-async def test_when_all_fail_the_turn_fails_with_the_code_that_helps_most(errors: list[str], exit_code: int):
+async def test_turn_of_failing_agents_fails_with_the_most_helpful_exit_code(errors: list[str], exit_code: int):
     events = await play({f"a{i}": {"answer": {"error": e}} for i, e in enumerate(errors)})
     check_order(events)
     end = events[-1]
@@ -131,7 +146,7 @@ async def test_when_all_fail_the_turn_fails_with_the_code_that_helps_most(errors
     assert end.message.startswith("no agent could answer")
 
 
-async def test_a_malformed_vote_is_repaired_once():
+async def test_malformed_vote_is_repaired_once():
     scripts = council(2, vote=[{"raw": "I think A"}, VOTE_A])
     events = await play(scripts, tools=False)
     check_order(events)
@@ -139,7 +154,7 @@ async def test_a_malformed_vote_is_repaired_once():
     assert completed(events).usage.requests == 2 + 2 * 2 + 1
 
 
-async def test_a_vote_malformed_twice_misses_the_round_and_the_agent_acts_in_the_next():
+async def test_agent_whose_vote_is_malformed_twice_acts_in_the_next_round():
     scripts = council(2, vote=VOTE_A)
     scripts["agent_b"]["vote"] = [{"raw": "?"}, {"raw": "?"}, VOTE_A]
     events = await play(scripts)
@@ -150,7 +165,7 @@ async def test_a_vote_malformed_twice_misses_the_round_and_the_agent_acts_in_the
     assert len(only(events, BallotCast)) == 2
 
 
-async def test_an_empty_answer_counts_as_not_having_acted():
+async def test_empty_answer_is_no_action():
     scripts = council(2, vote=VOTE_A)
     scripts["agent_a"]["answer"] = "  "
     events = await play(scripts)
@@ -159,32 +174,32 @@ async def test_an_empty_answer_counts_as_not_having_acted():
     assert completed(events).answer == "answer 1."
 
 
-async def test_when_the_winner_cannot_present_its_answer_is_used_as_it_is():
+async def test_answer_of_a_winner_that_cannot_present_is_used_unchanged():
     events = await play(council(2, vote={"vote_for": "answer 1.", "reason": "r"}, present={"error": "unavailable"}))
     check_order(events)
     assert (completed(events).answer, completed(events).presented) == ("answer 1.", False)
     assert only(events, Notice)
 
 
-async def test_as_is_sends_no_request_for_the_presentation():
+async def test_presentation_as_is_sends_no_request():
     events = await play(council(3, vote=VOTE_A), presentation="as_is")
     assert completed(events).usage.requests == 6
 
 
-async def test_the_time_limit_ends_the_turn_with_what_it_has():
+async def test_time_limit_ends_the_turn_with_the_answers_it_has():
     scripts = council(2, vote=VOTE_A)
     scripts["agent_b"]["answer"] = {"text": "late", "delay": 30}
     events = await play(scripts, timeout=0.3)
     assert (completed(events).answer, completed(events).limit) == ("answer 0.", "timeout")
 
 
-async def test_the_time_limit_without_any_answer_fails_the_turn_with_exit_code_4():
+async def test_time_limit_without_an_answer_fails_the_turn_with_exit_code_4():
     events = await play(council(2, latency=30), timeout=0.1)
     end = events[-1]
     assert isinstance(end, TurnFailed) and end.exit_code == 4
 
 
-async def test_no_more_than_max_concurrency_requests_run_at_once():
+async def test_max_concurrency_limits_the_requests_at_once():
     events = await play(council(4, vote=VOTE_A, latency=0.01), max_concurrency=2)
     running = most = 0
     for event in events:
@@ -199,44 +214,38 @@ async def test_no_more_than_max_concurrency_requests_run_at_once():
 async def test_closing_the_turn_leaves_no_task_behind():
     agents = await agents_of(council(3, latency=30))
     before = asyncio.all_tasks()
-    async with aclosing(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig())) as events:
+    async with aclosing(confirm_all(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig()))) as events:
         async for event in events:
             if isinstance(event, AgentStarted):
                 break
     assert asyncio.all_tasks() == before
 
 
-async def test_a_bug_in_one_agent_does_not_end_the_turn(caplog: pytest.LogCaptureFixture):
+async def test_bug_in_one_agent_does_not_end_the_turn(caplog: pytest.LogCaptureFixture):
     agents = await agents_of(council(2, vote=VOTE_A))
-    no_provider: Any = None
-    agents["agent_b"] = agent_of(config_of("agent_b", {}), no_provider)
-    async with aclosing(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig())) as stream:
-        events = [e async for e in stream]
+    agents["agent_b"] = agent_of(config_of("agent_b", {}), BrokenProvider())
+    events = await run(agents)
     assert completed(events).answer == "answer 0."
     assert only(events, AgentFailed)[0].message == "internal error: AttributeError"
     assert "AttributeError" in caplog.text
 
 
-async def test_a_turn_that_only_bugs_ended_says_so_with_its_exit_code():
-    no_provider: Any = None
-    agents = {"agent_a": agent_of(config_of("agent_a", {}), no_provider)}
-    async with aclosing(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig())) as stream:
-        events = [e async for e in stream]
+async def test_turn_ended_by_bugs_has_the_exit_code_of_a_bug():
+    agents = {"agent_a": agent_of(config_of("agent_a", {}), BrokenProvider())}
+    events = await run(agents)
     assert only(events, AgentFailed)[0].error == "InternalError"
     assert isinstance(events[-1], TurnFailed)
     assert events[-1].exit_code == 70
 
 
-async def test_an_error_that_is_known_is_not_told_as_a_bug(caplog: pytest.LogCaptureFixture):
-    async def away(_question: str, _shown: frozenset[str], _most: int) -> str:
+async def test_known_error_is_not_reported_as_a_bug(caplog: pytest.LogCaptureFixture):
+    async def recall(_question: str, _message_ids: frozenset[str], _max_tokens: int) -> str:
         raise StoreUnavailable("the store cannot be reached", "check that it runs")
 
     config = config_of("agent_a", {})
     provider = await Providers().open(config.backend)
-    context = Context(config, provider, Meter(128_000, Buffer(estimate_tokens)), recall=away)
-    agents = {"agent_a": Agent(config, provider, context)}
-    async with aclosing(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig())) as stream:
-        events = [e async for e in stream]
+    agents = {"agent_a": agent_of(config, provider, recall=recall)}
+    events = await run(agents)
     failed = only(events, AgentFailed)[0]
     assert (failed.error, failed.message, failed.hint) == (
         "StoreUnavailable", "the store cannot be reached", "check that it runs"
@@ -244,6 +253,27 @@ async def test_an_error_that_is_known_is_not_told_as_a_bug(caplog: pytest.LogCap
     assert isinstance(events[-1], TurnFailed)
     assert events[-1].exit_code == 3
     assert caplog.text == ""
+
+
+async def test_each_round_and_the_presentation_wait_until_the_log_holds_the_answers_before():
+    agents = await agents_of(council(2, vote=VOTE_A, present="final"))
+    events: list[Event] = []
+    checkpoints = 0
+    async with aclosing(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig())) as items:
+        async for item in items:
+            if not isinstance(item, Checkpoint):
+                events.append(item)
+                continue
+            checkpoints += 1
+            following = asyncio.ensure_future(anext(items))
+            await asyncio.sleep(0.05)
+            assert not following.done()
+            item.confirm()
+            event = await following
+            assert isinstance(event, AgentStarted)
+            events.append(event)
+    check_order(events)
+    assert checkpoints == 3, "two rounds and the presentation"
 
 
 REPLIES = st.sampled_from([
@@ -260,14 +290,14 @@ SCRIPTS = st.lists(
 
 @given(SCRIPTS, st.integers(1, 4), st.booleans())
 @settings(deadline=None, max_examples=150)
-def test_any_behaviour_of_the_models_ends_the_turn_in_order(scripts: list[dict[str, Any]], rounds: int, tools: bool):
+def test_turn_ends_in_order_whatever_the_models_do(scripts: list[dict[str, Any]], rounds: int, tools: bool):
     council = {f"a{i}": script for i, script in enumerate(scripts)}
     events = asyncio.run(play(council, max_rounds=rounds, tools=tools))
     check_order(events)
     assert len(only(events, RoundStarted)) <= rounds
 
 
-async def test_a_turn_cut_off_after_any_event_ends_the_same_and_asks_only_for_what_is_missing():
+async def test_turn_cut_off_after_any_event_asks_only_for_what_is_missing():
     scripts = council(3, vote=[VOTE_A, {"vote_for": "better", "reason": "r"}], present="final")
     scripts["agent_c"]["vote"] = [{"new_answer": "better"}, {"vote_for": "better", "reason": "r"}]
     whole = [e for e in await play(scripts) if not isinstance(e, AgentDelta)]

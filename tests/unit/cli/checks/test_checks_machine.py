@@ -1,29 +1,29 @@
 from pathlib import Path
 
-from massmem.cli.checks.finding import Situation
-from massmem.cli.checks.machine import Required, check_disk, check_packages, required
+from massmem.cli.checks.machine import Requirement, check_disk, check_packages, read_requirements
+from massmem.cli.checks.result import DoctorContext
 
 
-def test_what_the_package_needs_is_read_from_its_own_metadata():
-    every = {(each.name, each.extra): each.least for each in required()}
-    assert every["pydantic", ""] == "2.14"
-    assert every["xllamacpp", "local"] == "2026.10"
-    assert every["psycopg", "postgres"] == "3.3.9"
-    assert {extra for _, extra in every} >= {"", "local", "memory", "postgres", "redis", "server"}
+def test_requirements_are_read_from_the_metadata():
+    minimum = {(r.name, r.extra): r.minimum for r in read_requirements()}
+    assert minimum["pydantic", ""] == "2.14"
+    assert minimum["xllamacpp", "local"] == "2026.10"
+    assert minimum["psycopg", "postgres"] == "3.3.9"
+    assert {extra for _, extra in minimum} >= {"", "local", "memory", "postgres", "redis", "server"}
 
 
-def test_a_package_that_is_missing_or_old():
-    assert Required("pydantic", "2.0").problem() == ""
-    assert Required("pydantic", "99").problem().endswith(" is older than 99")
-    assert Required("no-such-package-at-all").problem() == "no-such-package-at-all is not installed"
+def test_missing_and_old_packages_are_problems():
+    assert Requirement("pydantic", "2.0").find_problem() == ""
+    assert Requirement("pydantic", "99").find_problem().endswith(" is older than 99")
+    assert Requirement("no-such-package-at-all").find_problem() == "no-such-package-at-all is not installed"
 
 
-async def test_this_installation_is_whole(tmp_path: Path):
-    (found,) = await check_packages(Situation(tmp_path, {}))
-    assert found.status == "ok", found
-    assert "local: installed" in found.details
+async def test_this_installation_is_complete(tmp_path: Path):
+    (result,) = await check_packages(DoctorContext(tmp_path, {}))
+    assert result.status == "ok", result
+    assert "local: installed" in result.details
 
 
-async def test_the_disk_of_a_home_that_is_not_made_yet(tmp_path: Path):
-    (found,) = await check_disk(Situation(tmp_path / "a" / "b", {}))
-    assert found.text.endswith(f"MB free in {tmp_path}")
+async def test_disk_of_a_home_that_does_not_exist(tmp_path: Path):
+    (result,) = await check_disk(DoctorContext(tmp_path / "a" / "b", {}))
+    assert result.text.endswith(f"MB free in {tmp_path}")

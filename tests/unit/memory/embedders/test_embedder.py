@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from massmem.config.models import EmbeddingConfig
-from massmem.errors import EmbeddingError, InputError, MissingKeyError
+from massmem.core.errors import EmbeddingError, InputError, MissingKeyError
 from massmem.memory.embedders import mem0_embedder, open_embedder
 from massmem.memory.embedders.embedder import Embedder
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from massmem.errors import HomeError
+from massmem.core.errors import HomeError
 from massmem.memory.extraction.debug import debug_record, write_debug
 from massmem.memory.extraction.task import Origin
-from massmem.memory.memories import Fact
+from massmem.memory.persistent import Fact
 from tests.support.extraction_stub import DAY, FIRST, said
 
 ORIGIN = Origin("temp_20251029_200122", "test_agent", 1)

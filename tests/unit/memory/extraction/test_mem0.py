@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from massmem.config.models import BackendConfig, MemoryLlmConfig
-from massmem.errors import (
+from massmem.core.errors import (
     AuthenticationError,
     ContentRefused,
     ContextOverflow,
@@ -26,8 +26,8 @@ from massmem.errors import (
     RequestRejected,
 )
 from massmem.memory.extraction.task import Extraction
-from massmem.memory.memories import Fact
-from massmem.providers.scripted import ScriptedClients
+from massmem.memory.persistent import Fact
+from massmem.providers.scripted import ScriptedFactory
 from tests.support.extraction_stub import (
     DAY,
     FIRST,
@@ -201,7 +201,7 @@ async def test_the_event_loop_goes_on_meanwhile(stub: Stub, open_extractor: Open
 
 def scripted(script: dict[str, object]) -> dict[str, object]:
     backend = BackendConfig.model_validate({"type": "scripted", "script": {"extract": script}, "max_retries": 0})
-    return {"config": MemoryLlmConfig(provider="scripted"), "chat": ScriptedClients().open(backend)}
+    return {"config": MemoryLlmConfig(provider="scripted"), "chat": ScriptedFactory().open(backend)}
 
 
 async def test_a_chat_provider_extracts(open_extractor: Open):
@@ -217,7 +217,7 @@ async def test_a_model_that_starts_over_is_stopped(open_extractor: Open):
         }
     )
     started = time.monotonic()
-    extractor = open_extractor(MemoryLlmConfig(provider="scripted"), chat=ScriptedClients().open(backend))
+    extractor = open_extractor(MemoryLlmConfig(provider="scripted"), chat=ScriptedFactory().open(backend))
     extraction = await extractor.extract(TURN, ORIGIN)
     assert texts(extraction) == [FIRST, SECOND]
     assert (extraction.duplicates, extraction.problem) == (1, None)
@@ -225,7 +225,7 @@ async def test_a_model_that_starts_over_is_stopped(open_extractor: Open):
 
 
 async def test_its_default_is_nothing_to_remember(open_extractor: Open):
-    chat = ScriptedClients().open(BackendConfig(type="scripted"))
+    chat = ScriptedFactory().open(BackendConfig(type="scripted"))
     extractor = open_extractor(MemoryLlmConfig(provider="scripted"), chat=chat)
     assert await extractor.extract(TURN, ORIGIN) == Extraction(requests=1)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from massmem.config.models import MemoryLlmConfig
-from massmem.errors import (
+from massmem.core.errors import (
     ContentRefused,
     ContextOverflow,
     MalformedResponse,

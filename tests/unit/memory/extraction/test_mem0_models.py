@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from massmem.config.models import MemoryLlmConfig
-from massmem.errors import (
+from massmem.core.errors import (
     ContentRefused,
     InputError,
     MissingKeyError,

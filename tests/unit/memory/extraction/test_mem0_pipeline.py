@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.errors import (
+from massmem.core.errors import (
     MalformedResponse,
     MemoryUnavailable,
     ProviderUnavailable,
@@ -18,7 +18,7 @@ from massmem.memory.extraction.task import Extraction, Known, Origin
 from massmem.memory.index.embedded import EmbeddedIndex
 from massmem.memory.index.payload import of_fact
 from massmem.memory.index.visible import Point
-from massmem.memory.memories import Fact, Selection
+from massmem.memory.persistent import Fact, Selection
 from tests.support.extraction_stub import (
     DAY,
     FIRST,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.errors import MalformedResponse
+from massmem.core.errors import MalformedResponse
 from massmem.memory.extraction.replies import read_reply, repeats
 
 

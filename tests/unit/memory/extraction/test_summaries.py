@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from massmem.config.models import BackendConfig, MemoryLlmConfig
-from massmem.errors import (
+from massmem.core.errors import (
     AuthenticationError,
     ContentRefused,
     MalformedResponse,
@@ -18,7 +18,7 @@ from massmem.errors import (
 from massmem.memory.extraction.mem0_models import Bounds
 from massmem.memory.extraction.prompts import SUMMARY_SYSTEM
 from massmem.memory.extraction.summaries import LONGEST, Summarizer
-from massmem.providers.scripted import ScriptedClients
+from massmem.providers.scripted import ScriptedFactory
 from tests.support.extraction_stub import completion, configured, failing, prompts
 from tests.support.provider_stub import KEY, Http, Stub
 
@@ -74,7 +74,7 @@ async def test_failures_keep_their_kind(stub: Stub, home: Path, answer: Http, er
 
 async def test_a_chat_provider_summarises(home: Path):
     backend = BackendConfig.model_validate({"type": "scripted", "script": {"summary": "A tree of files."}})
-    chat = ScriptedClients().open(backend)
+    chat = ScriptedFactory().open(backend)
     summarizer = Summarizer(MemoryLlmConfig(provider="scripted"), home / "state", {}, chat=chat)
     assert await summarizer.summarise(RESULT) == "A tree of files."
     await summarizer.close()

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from massmem.core.messages import clean_text
 from massmem.memory.extraction.replies import Statement
 from massmem.memory.extraction.task import Piece, chunks, halves, is_grounded, message_ids, prompt_messages, to_fact
-from massmem.messages import clean_text
 from tests.support.extraction_stub import DAY, ORIGIN, TURN, said
 
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.errors import MemoryUnavailable
-from massmem.memory.index.embedded import EmbeddedIndex, folder_name
+from massmem.core.errors import MemoryUnavailable
+from massmem.memory.index.embedded import EmbeddedIndex
 from massmem.memory.index.shard import set_aside
-from massmem.memory.memories import Selection
+from massmem.memory.index_folders import folder_name
+from massmem.memory.persistent import Selection
 from tests.support.points import EVERYWHERE, point
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from massmem.errors import MemoryUnavailable
+from massmem.core.errors import MemoryUnavailable
 from massmem.memory.index.server import TIMEOUT, ServerIndex
 from massmem.memory.index.visible import Point, Visible
-from massmem.memory.memories import Selection
+from massmem.memory.persistent import Selection
 from tests.support.qdrant_stub import QdrantStub
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

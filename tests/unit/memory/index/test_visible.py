@@ -3,8 +3,7 @@ from datetime import UTC, datetime
 import pytest
 
 from massmem.memory.index.visible import All, Ids, OneOf, Span, Visible, possible, seen_by, selected, settled, stored
-from massmem.memory.memories import Selection
-from massmem.memory.persistent import Scope
+from massmem.memory.persistent import Scope, Selection
 
 NOON = datetime(2026, 11, 21, 12, 30, 15, tzinfo=UTC)
 PAYLOAD = {
@@ -43,10 +42,10 @@ def test_in_its_own_session_an_agent_asks_by_one_look_up_and_the_turn() -> None:
 
 def test_elsewhere_the_turn_counts_in_the_own_session_only() -> None:
     here = OneOf("run_id", ("s1",))
-    everywhere = Visible.of(Scope("s1", "me", 4, everywhere=True)).condition()
+    everywhere = Visible.of(Scope("s1", "me", 4, all_sessions=True)).condition()
     assert everywhere.of == (OneOf("seen", ("me", "*")),)
     assert everywhere.none_of[0] == All((here, Span("turn", 5, None)))
-    named = Visible.of(Scope("s1", "me", 4, named="team")).condition(Ids(frozenset({1})))
+    named = Visible.of(Scope("s1", "me", 4, group="team")).condition(Ids(frozenset({1})))
     assert named.of == (OneOf("seen", ("me|s1", "me|@team", "*|s1", "*|@team")), Ids(frozenset({1})))
     assert named.none_of == everywhere.none_of
 

@@ -1,0 +1,369 @@
+"""The slash commands of interactive mode.
+
+To add one, write an async function that takes the state and the rest of the line, and add a line to COMMANDS.
+"""
+
+import difflib
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from massmem.cli import session_view as view
+from massmem.cli.chat.state import ChatState
+from massmem.cli.memory import (
+    collect_stats,
+    count_memories,
+    forget_memories,
+    list_memories,
+    print_memories,
+    print_stats,
+    search_memories,
+)
+from massmem.cli.sessions import export_session, list_sessions, rename_session
+from massmem.cli.streams import write_err, write_out
+from massmem.config.models import AgentConfig, BackendConfig, BackendType
+from massmem.core.display import format_dollars, one_line
+from massmem.core.errors import InputError
+from massmem.core.messages import Usage
+from massmem.core.records import SessionFilter
+from massmem.export import FORMATS
+from massmem.memory.persistent import Selection
+from massmem.render.text import format_count, format_window_share, report_context
+from massmem.store.lookup import read_transcript, read_turn_transcript
+
+_MAX_MEMORIES = 10
+_MAX_SESSIONS = 20
+_MAX_OFFERS = 50
+_ROLE_WIDTH = 60
+_KEYS = """
+Enter sends; Alt-Enter or Ctrl-J starts a new line. Up and Down recall earlier
+lines, Ctrl-R searches them. Ctrl-C stops a turn and saves it, twice quits;
+Ctrl-D quits. To ask something that begins with /, put a space before it.
+"""
+
+Run = Callable[[ChatState, str], Coroutine[Any, Any, None]]
+"""Runs the command with the rest of the line."""
+Complete = Callable[[ChatState, Sequence[str]], Awaitable[Sequence[str]]]
+"""Returns what may follow these words."""
+
+
+async def _complete_nothing(_state: ChatState, _words: Sequence[str]) -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    name: str
+    """Without the slash."""
+    summary: str
+    run: Run
+    usage: str = ""
+    """What follows the name."""
+    complete: Complete = _complete_nothing
+
+
+def find_command(name: str) -> Command:
+    """Return the command with this name, or the only one whose name starts so.
+
+    Raises:
+        InputError: there is none, or there are several; the hint names the likely ones.
+    """
+    if name in COMMANDS:
+        return COMMANDS[name]
+    matches = [command for command in COMMANDS if name and command.startswith(name)]
+    if len(matches) == 1:
+        return COMMANDS[matches[0]]
+    near = matches or difflib.get_close_matches(name, COMMANDS, n=2)
+    hint = f"did you mean {' or '.join(f'/{command}' for command in near)}?" if near else "list all with: /help"
+    raise InputError(f"there is no command /{name[:40]}", f"{hint} To ask it, put a space before it")
+
+
+def format_help() -> str:
+    """Return a line for each command."""
+    left = [f"/{command.name} {command.usage}".rstrip() for command in COMMANDS.values()]
+    width = max(map(len, left))
+    lines = zip(left, COMMANDS.values(), strict=True)
+    return "".join(f"{name:<{width}}  {command.summary}\n" for name, command in lines)
+
+
+# Team
+
+
+async def _show_agents(state: ChatState, _rest: str) -> None:
+    meters = await state.team.windows.create_meters()
+    width = max(len(agent.id) for agent in state.team.agents)
+    for agent in state.team.agents:
+        meter = meters[agent.id]
+        window = f"reads {'about ' if meter.assumed else ''}{meter.window:,} tokens"
+        role = one_line(agent.system_message, _ROLE_WIDTH)
+        write_out(f"{agent.id:<{width}}  {_name_model(agent)}, {window}{f'  {role}' if role else ''}\n")
+
+
+async def _change_model(state: ChatState, rest: str) -> None:
+    agent_id, _, model = rest.partition(" ")
+    if not agent_id:
+        await _show_agents(state, "")
+        return
+    agent = state.find_agent(agent_id)
+    if not model.strip():
+        write_out(f"{agent.id}: {_name_model(agent)}\n")
+        return
+    await state.change_backend(agent.id, replace_model(agent.backend, model.strip()))
+    write_err(f"{agent.id} uses {_name_model(state.find_agent(agent.id))} until you quit")
+
+
+def replace_model(backend: BackendConfig, model: str) -> BackendConfig:
+    """Return the backend with another model; `model` may be TYPE/MODEL for a backend of another type."""
+    type_, _, name = model.partition("/")
+    if type_ not in get_args(BackendType):
+        return backend.model_copy(update={"model": model, "price": None})
+    if type_ == backend.type:
+        return backend.model_copy(update={"model": name, "price": None})
+    if type_ == "scripted":
+        raise InputError("a scripted model cannot be chosen here", "name it in the configuration, with its script")
+    common = {key: getattr(backend, key) for key in ("temperature", "max_tokens", "timeout", "max_retries")}
+    return BackendConfig.model_validate({"type": type_, "model": name, **common})
+
+
+async def _complete_model(state: ChatState, words: Sequence[str]) -> Sequence[str]:
+    if not words:
+        return [agent.id for agent in state.team.agents]
+    if len(words) > 1:
+        return ()
+    used = dict.fromkeys(f"{a.backend.type}/{a.backend.model}" for a in state.team.agents if a.backend.model)
+    return [*used, *(f"{type_}/" for type_ in get_args(BackendType) if type_ != "scripted")]
+
+
+def _name_model(agent: AgentConfig) -> str:
+    return one_line(f"{agent.backend.type} {agent.backend.model}".rstrip())
+
+
+# Conversation
+
+
+async def _finish_turn(state: ChatState, _rest: str) -> None:
+    state.finish_next = True
+
+
+async def _show_context(state: ChatState, _rest: str) -> None:
+    for context in await state.session.context():
+        kinds = ", ".join(f"{kind.replace('_', ' ')} {count:,}" for kind, count in context.entries.items() if count)
+        fill = f"{context.tokens:,} of {context.window:,} tokens ({format_window_share(context)})"
+        write_out(f"{context.agent_id}: {fill}{f': {kinds}' if kinds else ''}\n")
+    write_err("without the next question and the memories that it recalls")
+
+
+async def _show_cost(state: ChatState, _rest: str) -> None:
+    total, last = Usage(requests=0), Usage(requests=0)
+    agents: dict[str, Usage] = {}
+    turns = 0
+    async with aclosing(read_transcript(state.team.store, state.session.id)) as transcripts:
+        async for turn in transcripts:
+            if turn.is_between_turns:
+                continue
+            turns, last = turns + 1, turn.usage
+            total += turn.usage
+            for agent, usage in turn.usage_by_agent.items():
+                agents[agent] = agents.get(agent, Usage(requests=0)) + usage
+    if not turns:
+        write_err("No turn yet.")
+        return
+    width = max(len(name) for name in (*agents, "last turn"))
+    for name, usage in (*agents.items(), ("last turn", last), ("session", total)):
+        about = "" if usage.reported else "about "
+        tokens = f"{about}{format_count(usage.prompt)} tokens in, {about}{format_count(usage.completion)} out"
+        write_out(f"{name:<{width}}  {tokens}, {format_dollars(usage.cost)}\n")
+
+
+async def _compact(state: ChatState, _rest: str) -> None:
+    reports = await state.session.compact()
+    for report in reports:
+        for line in report_context(report, 0)[1:]:
+            write_err(f"{report.agent_id}: {line}")
+    if not reports:
+        write_err("Nothing to compact.")
+
+
+async def _clear(state: ChatState, _rest: str) -> None:
+    await state.session.clear_history()
+    write_err(
+        "Cleared: the agents no longer see earlier messages. The log keeps them, and memories are still recalled."
+    )
+
+
+async def _undo(state: ChatState, _rest: str) -> None:
+    turn = await state.session.undo()
+    write_err(f"Turn {turn.turn} is undone, with its memories: {one_line(turn.question, 80)!r}. The log keeps it.")
+
+
+# Memory
+
+
+async def _show_memory(state: ChatState, rest: str) -> None:
+    if rest:
+        recalled, unavailable = await search_memories(state.setup, rest, limits=(_MAX_MEMORIES, None))
+        print_memories(recalled.memories[:_MAX_MEMORIES], unavailable)
+        return
+    print_stats(await collect_stats(state.setup))
+    print_memories(await list_memories(state.setup, Selection(), _MAX_MEMORIES))
+
+
+async def _remember(state: ChatState, rest: str) -> None:
+    await state.session.remember(rest)
+    settings = state.setup.config.memory.persistent_memory
+    if settings.all_sessions:
+        scope = "all your sessions"
+    else:
+        scope = f"the sessions of {settings.session_name}" if settings.session_name else "this session only"
+    write_err(f"Remembered ({scope}).")
+
+
+async def _forget(state: ChatState, rest: str) -> None:
+    selection = _select_memories(state, rest.split())
+    count = await count_memories(state.setup, selection)
+    if not count:
+        write_err("No memory matches.")
+        return
+    memories = "1 memory" if count == 1 else f"{count:,} memories"
+    if (await state.ask(f"Forget {memories} for good? [y/N] ")).strip().lower() not in ("y", "yes"):
+        write_err("Nothing was forgotten.")
+        return
+    write_err(f"Forgotten: {await forget_memories(state.setup, selection)}. The log of the session keeps its messages.")
+
+
+def _select_memories(state: ChatState, words: list[str]) -> Selection:
+    match words:
+        case []:
+            raise InputError("no memory was named", "name ids as /memory shows them, or: turn N")
+        case ["turn", number] if number.isdecimal():
+            _require_session(state)
+            return Selection(state.session.id, turn=int(number))
+        case _:
+            return Selection(ids=tuple(words))
+
+
+# Sessions
+
+
+async def _list_sessions(state: ChatState, rest: str) -> None:
+    page = await list_sessions(state.setup, SessionFilter(text=rest), _MAX_SESSIONS)
+    if page.sessions:
+        write_out(view.format_table(page.sessions))
+    else:
+        write_err("No session matches." if rest else "There is no session yet.")
+    if (more := page.counts.sessions - len(page.sessions)) > 0:
+        write_err(f"{more:,} more; find them with: /sessions TEXT")
+
+
+async def _resume(state: ChatState, rest: str) -> None:
+    if not rest:
+        await _list_sessions(state, "")
+        write_err("Continue one of them with: /resume ID or NAME")
+        return
+    unfinished = await state.resume(rest)
+    await show_last_turn(state)
+    if unfinished is not None and unfinished.status != "waiting":
+        write_err("Its last turn is not finished: /continue finishes it.")
+
+
+async def show_last_turn(state: ChatState) -> None:
+    """Write the heading and the last turn of the session."""
+    store, session_id = state.team.store, state.session.id
+    session = await store.get_session(session_id)
+    if session is None:
+        return
+    write_out(view.format_heading(session))
+    last = await store.get_last_turn(session_id)
+    if last is not None:
+        write_out(view.format_turn(await read_turn_transcript(store, session_id, last.turn), detailed=False))
+
+
+async def _rename(state: ChatState, rest: str) -> None:
+    _require_session(state)
+    if not rest:
+        raise InputError("the new name is missing", "write it like this: /rename Trip to Lisbon")
+    session = await rename_session(state.setup, state.session.id, rest)
+    write_err(f'{session.session_id} is now called "{session.title}"')
+
+
+async def _export(state: ChatState, rest: str) -> None:
+    _require_session(state)
+    format_ = rest if rest in FORMATS else None
+    output = _choose_file(rest if format_ is None else "", state.session.id, format_ or "markdown")
+    await export_session(state.setup, state.session.id, format_, output, detailed=False)
+    write_err(f"Written to {output}")
+
+
+def _choose_file(name: str, session_id: str, format_: str) -> Path:
+    return Path(name).expanduser() if name else Path(f"{session_id}.{FORMATS[format_].suffix}")
+
+
+def _require_session(state: ChatState) -> None:
+    if not state.session.id:
+        raise InputError("this conversation is empty", "ask something first")
+
+
+async def _complete_session(state: ChatState, words: Sequence[str]) -> Sequence[str]:
+    sessions = [listed.session for listed in await state.team.store.find_sessions(SessionFilter(), _MAX_OFFERS)]
+    return [*(s.title for s in sessions if s.title), *(s.session_id for s in sessions)]
+
+
+async def _complete_format(_state: ChatState, words: Sequence[str]) -> Sequence[str]:
+    return () if words else tuple(FORMATS)
+
+
+# Program
+
+
+async def _debug(state: ChatState, rest: str) -> None:
+    if rest not in ("", "on", "off"):
+        raise InputError(f"/debug is on or off, not {rest[:20]!r}", "write it like this: /debug on")
+    await state.toggle_debug(on=rest == "on" if rest else state.debug_log is None)
+    write_err(f"debug log: {state.debug_log}" if state.debug_log else "No debug log is written.")
+
+
+async def _complete_debug(_state: ChatState, words: Sequence[str]) -> Sequence[str]:
+    return () if words else ("on", "off")
+
+
+async def _show_help(_state: ChatState, _rest: str) -> None:
+    write_out(format_help() + _KEYS)
+
+
+async def _quit(state: ChatState, _rest: str) -> None:
+    state.is_over = True
+
+
+COMMANDS: dict[str, Command] = {
+    command.name: command
+    for command in (
+        Command("agents", "List the agents with their models.", _show_agents),
+        Command(
+            "model",
+            "Show or change the model of an agent, until you quit.",
+            _change_model,
+            "[AGENT [[TYPE/]MODEL]]",
+            _complete_model,
+        ),
+        Command("continue", "Finish the turn that was stopped or failed.", _finish_turn),
+        Command("context", "Show how full each agent's context window is.", _show_context),
+        Command("cost", "Show tokens and dollars: per agent, last turn, session.", _show_cost),
+        Command("compact", "Replace old messages by a summary in the agents' prompts.", _compact),
+        Command("clear", "Hide all earlier messages from the agents.", _clear),
+        Command("undo", "Undo the last turn, with its memories.", _undo),
+        Command("memory", "Show memories; with words, search them.", _show_memory, "[WORDS]"),
+        Command("remember", "Remember a text word for word.", _remember, "TEXT"),
+        Command("forget", "Delete memories for good.", _forget, "ID... | turn N"),
+        Command("sessions", "List the sessions, the last used first.", _list_sessions, "[TEXT]"),
+        Command("resume", "Continue another session.", _resume, "ID | NAME", _complete_session),
+        Command("rename", "Name this session.", _rename, "NAME"),
+        Command(
+            "export", "Write this session to a file, without secrets.", _export, "[FILE | FORMAT]", _complete_format
+        ),
+        Command("debug", "Start or stop a debug log and debug files.", _debug, "[on | off]", _complete_debug),
+        Command("help", "Show these commands.", _show_help),
+        Command("quit", "Leave; the session is saved.", _quit),
+    )
+}

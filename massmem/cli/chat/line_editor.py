@@ -1,0 +1,212 @@
+"""The line that the user edits with prompt_toolkit: keys, completion, and the history file."""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, DummyCompleter
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import History, InMemoryHistory
+from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.output import create_output
+
+from massmem.cli.chat.paste import PasteReader, Pastes
+from massmem.config.home import make_file, make_folder
+from massmem.core.errors import MassmemError
+from massmem.core.redact import redact
+
+log = logging.getLogger(__name__)
+
+_PROMPT = "> "
+_CONTINUATION = "  "
+
+MAX_HISTORY = 1_000
+"""Lines in the history file."""
+MAX_LINE = 10_000
+"""Characters; longer lines are not stored."""
+
+Offer = Callable[[str, Sequence[str]], Awaitable[Sequence[str]]]
+"""(command, words): returns what may follow these words."""
+
+
+class LineEditor:
+    """Reads lines from the user. Its output goes to stderr, so that stdout holds answers only."""
+
+    def __init__(self, history: History, completer: Completer, on_interrupt: Callable[[], None]) -> None:
+        """Ctrl-C is a key while a line is edited, and calls `on_interrupt`."""
+        self._pastes = Pastes()
+        output = create_output(sys.stderr)
+        source, keys = _create_input(self._pastes), _bind_keys(self._pastes, on_interrupt)
+        self._line: PromptSession[str] = PromptSession(
+            history=history,
+            completer=completer,
+            complete_while_typing=Condition(self._is_command),
+            auto_suggest=AutoSuggestFromHistory(),
+            key_bindings=keys,
+            multiline=True,
+            prompt_continuation=_CONTINUATION,
+            input=source,
+            output=output,
+        )
+        self._reply: PromptSession[str] = PromptSession(
+            history=InMemoryHistory(),
+            completer=DummyCompleter(),
+            key_bindings=keys,
+            multiline=True,
+            input=source,
+            output=output,
+        )
+
+    async def read(self) -> str:
+        """Return what the user enters, one or several lines. Raises EOFError for Ctrl-D in an empty line."""
+        self._pastes.clear()
+        return self._pastes.expand(await self._line.prompt_async(_PROMPT, handle_sigint=False))
+
+    async def ask(self, prompt: str) -> str:
+        """Return a reply, which is stored in no history because it may be private. Raises EOFError as `read`."""
+        self._pastes.clear()
+        self._reply.history = InMemoryHistory()
+        return self._pastes.expand(await self._reply.prompt_async(prompt, handle_sigint=False))
+
+    def clear(self) -> None:
+        """Empty the line that is edited."""
+        for session in (self._line, self._reply):
+            if session.app.is_running:
+                session.default_buffer.reset()
+                session.app.invalidate()
+
+    def _is_command(self) -> bool:
+        return self._line.default_buffer.document.text.startswith("/")
+
+
+def _create_input(pastes: Pastes) -> Input:
+    source = create_input()
+    if isinstance(source, Vt100Input):
+        source.stdin_reader = PasteReader(source.fileno(), pastes)
+    return source
+
+
+def _bind_keys(pastes: Pastes, on_interrupt: Callable[[], None]) -> KeyBindings:
+    keys = KeyBindings()
+
+    def accept(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    def start_line(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    def paste(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text(pastes.add(event.data))
+
+    def interrupt(event: KeyPressEvent) -> None:
+        on_interrupt()
+
+    keys.add(Keys.ControlM)(accept)
+    keys.add(Keys.Escape, Keys.ControlM)(start_line)
+    keys.add(Keys.ControlJ)(start_line)
+    keys.add(Keys.BracketedPaste)(paste)
+    keys.add(Keys.ControlC)(interrupt)
+    return keys
+
+
+class CommandCompleter(Completer):
+    """Completes a line that begins with a slash: command names, then what `offer` returns."""
+
+    def __init__(self, summaries: dict[str, str], offer: Offer) -> None:
+        self._summaries = summaries
+        self._offer = offer
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """Return nothing: prompt_toolkit calls the asynchronous method."""
+        return ()
+
+    async def get_completions_async(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> AsyncGenerator[Completion, None]:
+        line = document.text_before_cursor
+        if not line.startswith("/") or "\n" in line:
+            return
+        name, space, rest = line[1:].partition(" ")
+        if not space:
+            for command, summary in self._summaries.items():
+                if command.startswith(name):
+                    yield Completion(f"/{command}", -len(line), display_meta=summary)
+            return
+        words = rest.split(" ")
+        for text in await self._offer(name, words[:-1]):
+            # A session title of several words is completed as a whole.
+            typed = rest if " " in text else words[-1]
+            if text.lower().startswith(typed.lower()) and text != typed:
+                yield Completion(text, -len(typed))
+
+
+class HistoryFile(History):
+    """Stores the lines that a user enters, without secrets: one JSON string per line, oldest first.
+
+    A file that cannot be read or written is ignored, so that the conversation goes on.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def load_history_strings(self) -> Iterable[str]:
+        """Return the lines, newest first."""
+        lines = self._read()
+        if len(lines) > 2 * MAX_HISTORY:
+            self._shorten(lines[-MAX_HISTORY:])
+        return reversed(lines[-MAX_HISTORY:])
+
+    def store_string(self, string: str) -> None:
+        if len(string) > MAX_LINE:
+            return
+        try:
+            make_folder(self._path.parent)
+            make_file(self._path)
+            # A single write at the end of the file does not mix with lines of other processes.
+            with self._path.open("ab", buffering=0) as file:
+                file.write(_encode_line(string).encode())
+        except (OSError, MassmemError) as e:
+            log.warning("a line was not added to the history: %s", e)
+
+    def _read(self) -> list[str]:
+        try:
+            lines = self._path.read_text(encoding="utf-8", errors="replace").split("\n")
+        except OSError:
+            return []
+        return [text for line in lines if (text := _decode_line(line)) is not None]
+
+    def _shorten(self, lines: Iterable[str]) -> None:
+        part = self._path.with_name(f"{self._path.name}.{os.getpid()}.part")
+        try:
+            make_file(part)
+            part.write_text("".join(map(_encode_line, lines)), encoding="utf-8")
+            part.replace(self._path)
+        except (OSError, MassmemError) as e:
+            log.warning("the history was not shortened: %s", e)
+
+
+def open_history(path: Path | None) -> History:
+    """Return the history in this file; None: one that ends with the process."""
+    return InMemoryHistory() if path is None else HistoryFile(path)
+
+
+def _encode_line(text: str) -> str:
+    return json.dumps(redact(text)) + "\n"
+
+
+def _decode_line(line: str) -> str | None:
+    try:
+        text: object = json.loads(line)
+    except ValueError:
+        return None
+    return text if isinstance(text, str) else None

@@ -1,0 +1,130 @@
+"""What is open during a conversation: the team, the session, and the changes that the user made to both."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from massmem.cli.logs import disable_logging, log_to_file, log_to_usual_file, new_debug_log
+from massmem.cli.run import Invocation
+from massmem.cli.setup import Setup
+from massmem.config.models import AgentConfig, BackendConfig, TeamConfig
+from massmem.core.errors import InputError
+from massmem.core.records import TurnRecord
+from massmem.render.turn_view import TurnView
+from massmem.session.session import Session
+from massmem.session.team import Team
+
+Ask = Callable[[str], Awaitable[str]]
+"""Asks the user a question and returns the reply, one line. Raises EOFError when the user leaves."""
+
+
+class ChatState:
+    """The state of one conversation."""
+
+    def __init__(self, invocation: Invocation, team: Team, session: Session, ask: Ask) -> None:
+        self.invocation = invocation
+        self.session = session
+        self.ask = ask
+        self.last_turn: TurnView | None = None
+        """The last turn of this session in this process."""
+        self.is_over = False
+        """The user leaves."""
+        self.finish_next = False
+        """The unfinished turn is to be finished now."""
+        self.debug_log: Path | None = None
+        self._config = invocation.config
+        self._base_team = team
+        self._team = team
+        """The base team, or one with other models on the same store and memory."""
+        self._stop_log: Callable[[], None] | None = None
+
+    @property
+    def setup(self) -> Setup:
+        """For functions of other commands."""
+        return Setup(self._config, self.invocation.home, self._team)
+
+    @property
+    def team(self) -> Team:
+        return self._team
+
+    def find_agent(self, name: str) -> AgentConfig:
+        """Return the agent with this id. Raises InputError when there is none."""
+        for agent in self._team.agents:
+            if agent.id == name:
+                return agent
+        raise InputError(f"there is no agent {name!r}", f"agents: {', '.join(a.id for a in self._team.agents)}")
+
+    async def resume(self, name: str) -> TurnRecord | None:
+        """Switch to another session; return its unfinished turn. Raises as `Session.on`."""
+        await self._switch_session(await Session.on(self._team, name))
+        return self.session.unfinished
+
+    async def change_backend(self, agent_id: str, backend: BackendConfig) -> None:
+        """Let the agent use another model from now on. Raises as `Team.start`; nothing has changed then."""
+        agents = [
+            agent.model_copy(update={"backend": backend}) if agent.id == agent_id else agent
+            for agent in self._config.agents
+        ]
+        await self._switch_team(self._config.model_copy(update={"agents": tuple(agents)}))
+
+    async def toggle_debug(self, *, on: bool) -> None:
+        """Start or stop the debug log and the debug files. The team is reopened for that."""
+        if on == (self.debug_log is not None):
+            return
+        if self.invocation.options.no_store:
+            raise InputError("--no-store writes nothing, so there is no debug log", "start again without it")
+        if not self.session.lasting:
+            raise InputError("this conversation is in memory only, and would be lost", "start again with --debug")
+        debug_log = new_debug_log(Path.cwd()) if on else None
+        session_id = self.session.id
+        await self.session.close()
+        await self._close_teams()
+        try:
+            folder = None if debug_log is None else debug_log.parent
+            self._base_team = self._team = await Team.open(self._config, home=self.invocation.home, debug=folder)
+        except BaseException:
+            self.is_over = True  # nothing is open any more
+            raise
+        self.session = await Session.on(self._team, session_id or None)
+        await self._team.start()
+        self.start_log(debug_log)
+
+    def start_log(self, debug_log: Path | None) -> None:
+        """Log everything to `debug_log`, or warnings to the usual file when it is None."""
+        if self._stop_log is not None:
+            self._stop_log()
+        self.debug_log = debug_log
+        if self.invocation.options.no_store:
+            disable_logging()
+        elif debug_log is not None:
+            self._stop_log = log_to_file(debug_log, logging.DEBUG, lambda: self.session.hidden)
+        else:
+            self._stop_log = log_to_usual_file(self.invocation.home, lambda: self.session.hidden)
+
+    async def close(self) -> None:
+        """Close session and team; memories are recorded for up to some seconds."""
+        await self.session.close()
+        await self._close_teams()
+
+    async def _switch_session(self, session: Session) -> None:
+        previous, self.session = self.session, session
+        await previous.close()
+        self.last_turn = None
+
+    async def _switch_team(self, config: TeamConfig) -> None:
+        team = self._base_team.beside(config)
+        try:
+            await team.start()
+            session = await Session.on(team, self.session.id or None)
+        except BaseException:
+            await team.close()
+            raise
+        previous, self._team, self._config = self._team, team, config
+        await self._switch_session(session)
+        if previous is not self._base_team:
+            await previous.close()
+
+    async def _close_teams(self) -> None:
+        if self._team is not self._base_team:
+            await self._team.close()
+        await self._base_team.close()

@@ -1,0 +1,89 @@
+"""Errors as the user sees them: text on stderr, JSON on stdout for programs, a log file for bugs."""
+
+import contextlib
+import itertools
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from massmem import __version__
+from massmem.config.home import make_file, make_folder, massmem_home
+from massmem.core.display import make_printable
+from massmem.core.errors import MassmemError
+from massmem.core.redact import redact
+
+EXIT_BUG = 70
+_SCHEMA_VERSION = 1
+
+
+def report_error(error: MassmemError, arguments: Sequence[str]) -> int:
+    """Write the error for the user, and for a program when the arguments ask for JSON; return the exit code."""
+    show_error(error)
+    _write_json_error(error.message, error.hint, error.exit_code, arguments)
+    return error.exit_code
+
+
+def show_error(error: MassmemError) -> None:
+    """Write the error and its hint to stderr."""
+    _write_text(error.message, error.hint)
+
+
+def report_bug(error: Exception, arguments: Sequence[str]) -> int:
+    """Write the traceback to a file that the user can send, and name that file; return the exit code."""
+    text = "".join(traceback.format_exception(error))
+    message = redact(f"this is a bug in massmem: {type(error).__name__}: {error}")
+    hint = f"please report it with these lines:\n{redact(text)}"
+    if "--no-store" not in arguments:
+        with contextlib.suppress(OSError, MassmemError):
+            hint = f"please report it with this file: {_write_crash_log(text)}"
+    _write_text(message, hint)
+    _write_json_error(message, hint, EXIT_BUG, arguments)
+    return EXIT_BUG
+
+
+def find_json_format(arguments: Sequence[str]) -> str | None:
+    """Return `json` or `jsonl` when a program reads stdout.
+
+    It is read from the raw arguments, because the error may be that they cannot be parsed.
+    """
+    options = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
+    formats = [value for option, value in itertools.pairwise(options) if option == "--output"]
+    formats += [option.removeprefix("--output=") for option in options if option.startswith("--output=")]
+    if "--json" in options:
+        formats.append("json")
+    return next((name for name in formats if name in ("json", "jsonl")), None)
+
+
+def _write_text(message: str, hint: str) -> None:
+    lines = [
+        f"massmem: {make_printable(redact(message))}",
+        *(f"  {line}" for line in make_printable(redact(hint)).splitlines()),
+    ]
+    with contextlib.suppress(OSError):  # the exit code reports the error when stderr is closed
+        sys.stderr.write("\n".join(lines) + "\n")
+        sys.stderr.flush()
+
+
+def _write_json_error(message: str, hint: str, exit_code: int, arguments: Sequence[str]) -> None:
+    output = find_json_format(arguments)
+    if output is None:
+        return
+    error = {"status": "error", "error": redact(message), "fix": redact(hint), "exit_code": exit_code}
+    first = {"type": "error"} if output == "jsonl" else {"schema_version": _SCHEMA_VERSION}
+    with contextlib.suppress(OSError):
+        sys.stdout.write(json.dumps({**first, **error}) + "\n")
+        sys.stdout.flush()
+
+
+def _write_crash_log(text: str) -> Path:
+    folder = massmem_home() / "logs"
+    make_folder(folder)
+    path = folder / f"crash-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}.log"
+    head = f"massmem {__version__}, Python {sys.version.split()[0]}, {sys.platform}\n\n"
+    make_file(path)
+    path.write_text(redact(head + text), encoding="utf-8", errors="replace")
+    return path

@@ -1,0 +1,60 @@
+"""`massmem --list-sessions`: the sessions of this machine, read from the registry without any store."""
+
+import json
+from dataclasses import fields
+from datetime import datetime
+
+from massmem.cli.streams import notify, write_err, write_out
+from massmem.config.home import massmem_home
+from massmem.core.display import one_line
+from massmem.session.registry import Entry, Registry, RegistryDamaged, sessions_in
+
+_LINE = "=" * 60
+_HOW_TO_LOAD = 'To load a session, use: massmem --session-id <SESSION_ID> "Your question"'
+_NAMES = tuple(field.name for field in fields(Entry))
+
+
+def list_sessions(*, as_json: bool) -> int:
+    """Write all sessions, newest first, to stdout and return the exit code.
+
+    Raises:
+        HomeError, StoreError: the registry can be neither read nor rebuilt.
+    """
+    entries = _read_entries()
+    if as_json:
+        rows = ",\n".join(json.dumps({name: getattr(entry, name) for name in _NAMES}) for entry in entries)
+        write_out(f"[\n{rows}\n]\n")
+    elif not entries:
+        write_out('No sessions yet. Start one with: massmem "your question"\n')
+    else:
+        blocks = "\n".join(_format_entry(entry) for entry in entries)
+        write_out(f"Available Memory Sessions:\n{_LINE}\n\n{blocks}\n{_LINE}\n{_HOW_TO_LOAD}\n")
+    return 0
+
+
+def _read_entries() -> list[Entry]:
+    """Return the entries of the registry, or those of the default store when it is missing or damaged."""
+    home = massmem_home()
+    registry, database = Registry(home), home / "massmem.db"
+    try:
+        if registry.path.exists():
+            return registry.entries()
+    except RegistryDamaged as e:
+        entries = sessions_in(database)
+        registry.rebuild(entries)
+        notify(e.message)
+        write_err(f"{e.hint}; the list was rebuilt from {database}", indent="  ")
+        return entries
+    return sessions_in(database)
+
+
+def _format_entry(entry: Entry) -> str:
+    started = datetime.fromisoformat(entry.start_time).astimezone().isoformat(" ", "seconds")[:19]
+    description = f"\n  Description: {one_line(entry.description, 500)}" if entry.description else ""
+    return (
+        f"Session ID: {entry.session_id}\n"
+        f"  Status:  {one_line(entry.status, 500)}\n"
+        f"  Started: {started}\n"
+        f"  Model:   {one_line(entry.model, 500)}{description}\n"
+        f"  Config:  {one_line(entry.config_path, 500)}\n"
+    )

@@ -1,0 +1,142 @@
+"""What a command runs on: the configuration, the home folder and the variables of .env."""
+
+import os
+import shlex
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dotenv
+
+from massmem.cli.streams import notify
+from massmem.config.home import massmem_home
+from massmem.config.load import PROVIDERS_BY_KEY, default_config_path, load_named
+from massmem.config.models import NO_STORE, StoreConfig, TeamConfig
+from massmem.core.errors import InputError
+from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
+
+if TYPE_CHECKING:
+    from massmem.session.team import Team
+    from massmem.store.ports import SessionStore
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a command runs on."""
+
+    config: TeamConfig
+    home: Path
+    """massmem's own folder, which may not exist yet."""
+    team: "Team | None" = None
+    """The open team, whose store and memory are used; None outside of a conversation."""
+
+    @asynccontextmanager
+    async def open_store(self, *, fallback: bool = False) -> AsyncGenerator["SessionStore"]:
+        """Open the store for the block, and write its warnings to stderr.
+
+        Args:
+            fallback: use a store in memory when Redis is down and the configuration allows that.
+
+        Raises:
+            StoreError, InputError: see massmem.store.open_configured.
+        """
+        if self.team is not None:
+            yield self.team.store
+            return
+        from massmem.store import open_configured
+
+        store = await open_configured(self.config.store, self.home, fallback=fallback)
+        for warning in filter(None, (store.info.always, *store.info.once)):
+            notify(warning)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+def load_setup(config: str | None) -> Setup:
+    """Read .env and the configuration `config`, or the default one.
+
+    Raises:
+        ConfigError, InputError, HomeError
+    """
+    home = massmem_home()
+    read_dotenv(Path(".env"))
+    return Setup(load_team(config, home), home)
+
+
+def load_team(
+    config: str | None, home: Path, limits: Mapping[str, float] | None = None, *, store: bool = True
+) -> TeamConfig:
+    """Load the configuration `config`, or the default of this machine, and write its warnings to stderr.
+
+    Args:
+        limits: values that replace those in `coordination`, by name.
+        store: False to keep everything in memory and start a new session.
+
+    Raises:
+        ConfigError, InputError
+    """
+    loaded = load_named(config, os.environ, home)
+    team = loaded.team
+    for warning in loaded.warnings:
+        notify(warning)
+    if limits:
+        team = team.model_copy(update={"coordination": team.coordination.model_copy(update=dict(limits))})
+    return team if store else team.model_copy(update={"store": StoreConfig(url=NO_STORE), "session_id": None})
+
+
+def choose_config(file: str | None, config: str | None) -> str | None:
+    """Return the configuration that a command was given as its argument or as --config. Raises InputError for two."""
+    if file is not None and config is not None and file != config:
+        raise InputError(f"two configurations were given: {file} and {config}", "leave one of them out")
+    return config if file is None else file
+
+
+def read_dotenv(path: Path) -> None:
+    """Add the variables of a .env file to the environment, except those that are set already.
+
+    Raises:
+        InputError: the file cannot be read or is not UTF-8 text.
+    """
+    if not path.is_file():
+        return
+    try:
+        dotenv.load_dotenv(path, override=False)
+    except (OSError, ValueError) as e:
+        raise InputError(f"{path} cannot be read: {e}", "correct it, or move it away") from e
+
+
+def check_first_run(config: str | None, question: str | None) -> None:
+    """Fail at once when there is no configuration, no key and no model, before heavy packages are imported.
+
+    Raises:
+        InputError: nothing is set up; the hint lists every way to change that.
+    """
+    if config is not None:
+        return
+    own = default_config_path(massmem_home())
+    if os.path.lexists(own):
+        return
+    read_dotenv(Path(".env"))
+    if any(os.environ.get(variable) for variable, _, _ in PROVIDERS_BY_KEY):
+        return
+    if read_state(models_folder() / DEFAULT.file, DEFAULT.sha256) == "missing":
+        raise InputError(
+            f"no model is set up: there is no {own}, no API key in the environment, and no model on this machine",
+            _list_first_steps(question),
+        )
+
+
+def _list_first_steps(question: str | None) -> str:
+    quoted = shlex.quote(question) if question and len(question) <= 60 else '"your question"'
+    steps = (
+        ("massmem init", "finds keys and model servers (Ollama, LM Studio, ...) and writes the configuration"),
+        ("export OPENAI_API_KEY=...", "or ANTHROPIC_API_KEY, GEMINI_API_KEY, GROQ_API_KEY, ..."),
+        (FETCH_COMMAND, "1.1 GB, once: a model that runs inside massmem; no data leaves this machine"),
+        (f"massmem --config @examples/scripted {quoted}", "a demonstration without any model"),
+    )
+    lines = [f"  {command:<28}  {effect}" for command, effect in steps]
+    return "\n".join(["choose one:", *lines])

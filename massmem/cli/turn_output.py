@@ -1,0 +1,142 @@
+"""Shows a turn while it runs: progress on stderr, the answer on stdout."""
+
+import math
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from massmem.cli.ask import Output
+from massmem.cli.streams import write_err, write_out
+from massmem.core.display import make_printable, one_line
+from massmem.core.errors import SessionBusyError
+from massmem.core.events import Event, TurnAbandoned, TurnCompleted, TurnFailed, TurnResumed, TurnStarted
+from massmem.core.messages import clean_text
+from massmem.render import Renderer
+from massmem.render.json_output import JsonlRenderer
+from massmem.render.log import LogRenderer
+from massmem.render.plain import PlainRenderer
+from massmem.render.turn_view import TurnView
+from massmem.session.session import Session
+
+ABANDONED = {
+    "cancel": "Cancelled.",
+    "reset": "Cancelled. The values that you gave are forgotten.",
+    "change": "Replaced by your new question.",
+    "timeout": "Cancelled: no reply in time.",
+    "gave_up": "Cancelled: no usable reply.",
+}
+"""What the user is told when a waiting turn ends without an answer."""
+
+
+class TurnEvents:
+    """The events of one turn: of a question, or of the unfinished turn when `question` is None."""
+
+    def __init__(self, session: Session, question: str | None, *, wait: bool, wait_hint: str = "") -> None:
+        self.started = False
+        """The first event has arrived."""
+        self._session = session
+        self._question = question
+        self._wait = wait
+        self._wait_hint = wait_hint
+
+    async def stream(self) -> AsyncGenerator[Event, None]:
+        """Yield the events. With `wait`, a turn that another process runs in the session comes first.
+
+        Raises:
+            MassmemError: as `Session.ask`; SessionBusyError only without `wait`.
+        """
+        try:
+            async with aclosing(self._run()) as events:
+                async for event in events:
+                    self.started = True
+                    yield event
+            return
+        except SessionBusyError as e:
+            if self.started or not self._wait:
+                raise
+            write_err(f"{e.message}; waiting for it to end{self._wait_hint}")
+        self._session.wait = math.inf
+        try:
+            async with aclosing(self._run()) as events:
+                async for event in events:
+                    self.started = True
+                    yield event
+        finally:
+            self._session.wait = 0.0
+
+    def _run(self) -> AsyncGenerator[Event, None]:
+        return self._session.finish_turn() if self._question is None else self._session.ask(self._question)
+
+
+async def show_turn(source: AsyncGenerator[Event, None], view: TurnView, output: Output, *, quiet: bool) -> None:
+    """Render the events and fold them into `view`.
+
+    A turn that was cut off may come before the one that was asked for; its answer goes to stderr.
+    """
+    renderers = (_open_renderer(view, output, quiet=quiet), LogRenderer(view))
+    try:
+        async with aclosing(source) as events:
+            async for event in events:
+                if isinstance(event, TurnStarted | TurnResumed) and view.outcome.end is not None:
+                    _report_earlier_turn(view)
+                view.feed(event)
+                for renderer in renderers:
+                    renderer.feed(event)
+    finally:
+        for renderer in renderers:
+            renderer.close()
+
+
+def detect_output() -> Output:
+    """Return `live` on a terminal with cursor control, else `plain`."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return Output.LIVE if console.is_terminal and not console.is_dumb_terminal else Output.PLAIN
+
+
+def write_answer(answer: str, *, quiet: bool) -> None:
+    """Write the answer to stdout: unchanged to a pipe, as laid-out Markdown or printable text to a terminal."""
+    if not sys.stdout.isatty():
+        write_out(clean_text(answer).rstrip("\n") + "\n")
+        return
+    if not quiet:
+        write_err("")
+    if detect_output() is Output.LIVE:
+        from massmem.render.markdown import render_markdown
+
+        write_out(render_markdown(answer, sys.stdout))
+    else:
+        write_out(make_printable(answer).rstrip("\n") + "\n")
+    if not quiet:
+        write_err("")
+
+
+def _open_renderer(view: TurnView, output: Output, *, quiet: bool) -> Renderer:
+    match output:
+        case Output.JSONL:
+            return JsonlRenderer(sys.stdout)
+        case Output.JSON:
+            return PlainRenderer(view, sys.stderr, failures_only=True)
+        case Output.LIVE if not quiet and detect_output() is Output.LIVE:
+            from rich.console import Console
+
+            from massmem.render.live import LiveRenderer
+
+            return LiveRenderer(view, Console(stderr=True))
+        case _:
+            return PlainRenderer(view, sys.stderr, failures_only=quiet)
+
+
+def _report_earlier_turn(view: TurnView) -> None:
+    """Report a turn that was cut off and has ended now to stderr: stdout is for the question asked now."""
+    question = f" {one_line(view.outcome.question, 80)!r}" if view.outcome.question else ""
+    match view.outcome.end:
+        case TurnCompleted(answer=answer):
+            write_err(f"answer to the earlier question{question}:", make_printable(answer), "")
+        case TurnFailed(message=message):
+            write_err(f"the earlier question{question} failed again: {make_printable(message)}")
+        case TurnAbandoned(why=why):
+            write_err(f"the earlier question{question} has no answer. {ABANDONED[why]}")
+        case _:
+            pass

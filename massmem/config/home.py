@@ -1,0 +1,105 @@
+"""massmem's own folder, `~/.massmem`, and files that only their owner may read."""
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from massmem.core.errors import HomeError, MassmemError, StoreError
+
+_HINT = "set HOME to a folder that you may write to"
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def massmem_home() -> Path:
+    """Return `~/.massmem`, which may not exist yet.
+
+    Raises:
+        HomeError: there is no home directory, or HOME is not an absolute path.
+    """
+    try:
+        home = Path("~").expanduser()
+    except RuntimeError as e:
+        raise HomeError("your home directory is unknown", _HINT) from e
+    if not home.is_absolute() or home == Path(home.anchor):
+        raise HomeError(f"HOME={str(home)!r} is not a home directory", _HINT)
+    return home / ".massmem"
+
+
+def make_home(home: Path) -> None:
+    """Create `home` if it is missing, with mode 0700; check that it can be written.
+
+    Raises:
+        HomeError: it is read-only, not a folder, or cannot be created.
+        StoreError: the disk is full.
+    """
+    make_folder(home)
+    try:
+        if home.stat().st_mode & 0o077:
+            home.chmod(0o700)
+    except OSError as e:
+        raise explain_write_error(home, e) from e
+
+
+def make_folder(folder: Path) -> None:
+    """Create `folder` and its parents if they are missing, with mode 0700; check that it can be written.
+
+    Raises: as `make_home`.
+    """
+    try:
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        for path in reversed(missing):
+            path.mkdir(mode=0o700, exist_ok=True)
+        if not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "not a folder")
+    except OSError as e:
+        raise explain_write_error(folder, e) from e
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _no_permission(folder, "no permission to write, or a read-only file system")
+
+
+def make_file(path: Path) -> None:
+    """Create the file if it is missing, and give it mode 0600.
+
+    Raises: as `make_home`.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if os.fstat(descriptor).st_mode & 0o077:
+                path.chmod(0o600)
+        finally:
+            os.close(descriptor)
+    except OSError as e:
+        raise explain_write_error(path, e) from e
+
+
+def make_private(folder: Path) -> None:
+    """Take the rights of others from `folder` and all in it, for folders that a library created with its own modes.
+
+    Files of other users, and files that vanish meanwhile, stay as they are. (A umask would be the program's, not ours.)
+    """
+    for parent, _, files in os.walk(folder):
+        for path in (Path(parent), *(Path(parent, name) for name in files)):
+            with suppress(OSError):
+                mode = stat.S_IMODE(path.stat(follow_symlinks=False).st_mode)
+                if mode & 0o077 and not path.is_symlink():
+                    path.chmod(mode & 0o700)
+
+
+def explain_write_error(path: Path, error: OSError) -> MassmemError:
+    """Return the error to raise when `path` could not be written."""
+    if error.errno in _FULL:
+        return StoreError(
+            f"the disk is full: {path} cannot be written",
+            "free some space and run the same command again; what was stored before is untouched",
+        )
+    return _no_permission(path, error.strerror or str(error))
+
+
+def _no_permission(path: Path, reason: str) -> HomeError:
+    return HomeError(
+        f"{path} cannot be written: {reason}",
+        "check the owner and the permissions, or set HOME or store.url to a place that you can write",
+    )

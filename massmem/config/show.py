@@ -1,0 +1,265 @@
+"""Show a configuration: its values and where they come from, the table of all keys, and the JSON Schema for editors."""
+
+import ast
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import ModuleType, UnionType
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
+
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from massmem.config import models
+from massmem.config.environment import get_history_variables, read_history_overrides
+from massmem.config.load import LoadedConfig
+from massmem.config.massgen import BACKEND_WORDS
+from massmem.config.models import Section, TeamConfig
+from massmem.config.problems import KeyPath
+from massmem.core.redact import redact_values
+
+MASKED = "[secret]"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_NO_KEYS = {"source"}
+"""Fields of the models that no file may set."""
+
+
+def read_field_docs(module: ModuleType) -> dict[tuple[str, str], str]:
+    """Return the line below each field of the module's classes, by class and field.
+
+    It is read from the source when needed: pydantic's use_attribute_docstrings does so at import, for 0.1 s per start.
+    """
+    docs: dict[tuple[str, str], str] = {}
+    for node in ast.parse(inspect.getsource(module)).body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for field, doc in zip(node.body, node.body[1:], strict=False):
+            match field, doc:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    docs[node.name, name] = " ".join(text.split())
+                case _:
+                    pass
+    return docs
+
+
+# Values and their origins
+
+_ONLY_IF_GIVEN = {"session_name", "memory"}
+"""Keys of a section that are shown only when they are given: left out, they mean something that no value says."""
+_HISTORY = ("memory", "conversation_memory")
+_RATIO = ("memory", "compression", "target_ratio")
+_OTHER_RATIO = ("coordination", "compression_target_ratio")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One value, or the start of a section."""
+
+    path: KeyPath
+    value: Any
+    """Empty for a section."""
+    origin: str
+    """`FILE:LINE`, an environment variable, or `default`."""
+    opens: Literal["", "mapping", "list"] = ""
+    """What follows is inside this key."""
+
+
+def list_settings(loaded: LoadedConfig, environ: Mapping[str, str]) -> Iterator[Setting]:
+    """Yield all settings in the order of the reference, each section before its content, without secrets.
+
+    Of an agent's `memory`, which overrides the team's, only the given keys are listed. environ: as for `load_config`.
+
+    Raises:
+        ConfigError: a CONVERSATION_HISTORY_* variable is wrong.
+    """
+    return _SettingLister(loaded, environ).list_section(loaded.team, (), only_given=False)
+
+
+class _SettingLister:
+    def __init__(self, loaded: LoadedConfig, environ: Mapping[str, str]) -> None:
+        self._loaded = loaded
+        self._overrides: dict[KeyPath, Any] = {
+            (*_HISTORY, key): value for key, value in read_history_overrides(environ)[0].items()
+        }
+        self._variables: dict[KeyPath, str] = {(*_HISTORY, key): name for key, name in get_history_variables().items()}
+
+    def list_section(self, section: Section, path: KeyPath, *, only_given: bool) -> Iterator[Setting]:
+        for name in type(section).model_fields:
+            given = name in section.model_fields_set
+            optional = name in _ONLY_IF_GIVEN and path != ()
+            if name in _NO_KEYS or (not given and (only_given or optional)):
+                continue
+            yield from self._list_value(getattr(section, name), (*path, name), only_given=only_given or optional)
+
+    def _list_value(self, value: Any, path: KeyPath, *, only_given: bool) -> Iterator[Setting]:
+        match value:
+            case Section():
+                yield Setting(path, {}, self._origin(path), "mapping")
+                yield from self.list_section(value, path, only_given=only_given)
+            case tuple() if value and isinstance(value[0], Section):
+                yield Setting(path, [], self._origin(path), "list")
+                for i, item in enumerate(cast("tuple[Section, ...]", value)):
+                    yield Setting((*path, i), {}, self._origin((*path, i)), "mapping")
+                    yield from self.list_section(item, (*path, i), only_given=only_given)
+            case dict() if value:
+                yield Setting(path, {}, self._origin(path), "mapping")
+                for name, item in cast("dict[str, Any]", value).items():
+                    yield from self._list_value(item, (*path, name), only_given=only_given)
+            case _:
+                yield self._setting(value, path)
+
+    def _setting(self, value: Any, path: KeyPath) -> Setting:
+        if path == _RATIO and "target_ratio" not in self._loaded.team.memory.compression.model_fields_set:
+            return Setting(path, self._loaded.team.target_ratio, self._origin(_OTHER_RATIO))
+        return Setting(path, _hide_secrets(self._overrides.get(path, value)), self._origin(path))
+
+    def _origin(self, path: KeyPath) -> str:
+        report, key_variable = self._loaded.report, self._loaded.key_variable
+        if path in self._overrides:
+            return self._variables[path]
+        if key_variable and path[0] == "agents" and path[2:] in (("backend", "type"), ("backend", "model")):
+            return key_variable
+        written = report.path_in_file(path)
+        if written not in report.lines:
+            return "default"
+        place = f"{report.file}:{report.lines[written]}"
+        return f"environment, {place}" if written in report.from_environment else place
+
+
+def _hide_secrets(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return MASKED
+    return redact_values(list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value)
+
+
+# The table of all keys
+
+_TYPE_NAMES: dict[Any, str] = {
+    str: "text", int: "whole number", float: "number", bool: "true or false", SecretStr: "secret"
+}  # fmt: skip
+_BOUNDS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
+_KEY_MARKS = {tuple: "[]", dict: ".NAME"}
+_SECTION_TYPES = {"[]": "list of sections", ".NAME": "sections by name", "": "section"}
+_LISTED_ELSEWHERE = {"agents[].memory"}
+"""Sections whose keys another section lists."""
+
+
+def build_key_table() -> str:
+    """Return a Markdown table: key, type, default and meaning of everything that a configuration file may hold."""
+    rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    for cells in _list_rows(TeamConfig, "", read_field_docs(models)):
+        rows.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def _list_rows(section: type[Section], prefix: str, docs: dict[tuple[str, str], str]) -> Iterator[tuple[str, ...]]:
+    for name, info in section.model_fields.items():
+        if name in _NO_KEYS:
+            continue
+        inner, mark = _inner_section(info.annotation)
+        key = prefix + name + mark
+        kind = _SECTION_TYPES[mark] if inner else _describe_type(info)
+        yield f"`{key}`", kind, _describe_default(info), docs[section.__name__, name]
+        if inner and key not in _LISTED_ELSEWHERE:
+            yield from _list_rows(inner, key + ".", docs)
+
+
+def _inner_section(annotation: Any) -> tuple[type[Section] | None, str]:
+    """Return the section inside a type, and the mark of a key that holds several."""
+    for part in (annotation, *get_args(annotation)):
+        if isinstance(part, type) and issubclass(part, Section):
+            return part, _KEY_MARKS.get(get_origin(annotation), "")
+    return None, ""
+
+
+def _describe_type(info: FieldInfo) -> str:
+    limits = [
+        f"{sign} {limit}"
+        for name, sign in _BOUNDS
+        for part in info.metadata
+        if (limit := getattr(part, name, None)) is not None
+    ]
+    return ", ".join([_name_type(info.annotation), *limits])
+
+
+def _name_type(annotation: Any) -> str:
+    arguments = get_args(annotation)
+    match get_origin(annotation):
+        case None:
+            return _TYPE_NAMES.get(annotation, "anything")
+        case origin if origin is Literal:
+            return ", ".join(f"`{choice}`" for choice in arguments)
+        case origin if origin is Annotated:
+            return _name_type(arguments[0])
+        case origin if origin in (Union, UnionType):
+            return " or ".join(_name_type(part) for part in arguments if part is not type(None))
+        case origin if origin is tuple:
+            return f"list of {_name_type(arguments[0])}"
+        case _:
+            return f"mapping to {_name_type(arguments[1])}"
+
+
+def _describe_default(info: FieldInfo) -> str:
+    default = info.get_default(call_default_factory=True, validated_data={})
+    if default is PydanticUndefined:
+        return "required"
+    if isinstance(default, Section) or default in (None, "", (), {}):
+        return ""
+    return f"`{json.dumps(default)}`" if not isinstance(default, str) else f"`{default}`"
+
+
+# The JSON Schema
+
+_REFERENCE = {"type": "string", "pattern": r"\$\{", "description": "From the environment: ${VAR} or ${VAR:-default}."}
+_NOT_TEXT = {"integer", "number", "boolean"}
+
+Json = dict[str, Any]
+
+
+def build_json_schema() -> Json:
+    """Return the JSON Schema of a configuration file, for editors; further keys of MassGen are not in it."""
+    schema: Json = TeamConfig.model_json_schema()
+    definitions: dict[str, Json] = schema.pop("$defs")
+    backend = definitions["BackendConfig"]["properties"]["type"]
+    backend["enum"] = [*backend["enum"], *BACKEND_WORDS]
+    docs = read_field_docs(models)
+    for name, section in {"TeamConfig": schema, **definitions}.items():
+        _adapt_section(name, section, docs)
+    properties: dict[str, Json] = schema["properties"]
+    for name in _NO_KEYS:
+        del properties[name]
+    properties["agent"] = {"$ref": "#/$defs/AgentSpec", "description": "A single agent, in place of agents."}
+    return {
+        "$schema": DIALECT,
+        "title": "massmem configuration",
+        **{key: value for key, value in schema.items() if key not in ("title", "required")},
+        "oneOf": [{"required": ["agents"]}, {"required": ["agent"]}],
+        "$defs": definitions,
+    }
+
+
+def _adapt_section(name: str, section: Json, docs: dict[tuple[str, str], str]) -> None:
+    """Give each key its line of the reference, and allow what YAML and the environment make possible."""
+    properties = cast("dict[str, Json]", section["properties"])
+    for key, value in properties.items():
+        value.pop("title", None)
+        if text := docs.get((name, key)):
+            value["description"] = text
+        properties[key] = _allow_reference(value)
+    section.pop("title", None)
+    section.pop("description", None)
+    if name != "TeamConfig" and not section.get("required"):
+        section["type"] = ["object", "null"]  # a section whose keys are all commented out is null
+
+
+def _allow_reference(value: Json) -> Json:
+    """Return the schema of a key that also takes ${VAR} where it takes anything but plain text."""
+    outer = {key: value[key] for key in ("description", "default") if key in value}
+    inner = {key: part for key, part in value.items() if key not in outer}
+    choices: list[Json] = inner.pop("anyOf") if set(inner) == {"anyOf"} else [inner]
+    if any(choice.get("type") in _NOT_TEXT or "enum" in choice for choice in choices):
+        return {**outer, "anyOf": [*choices, dict(_REFERENCE)]}
+    return value

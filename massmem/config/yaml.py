@@ -1,0 +1,271 @@
+"""Read a YAML file as plain data that knows its lines, so that no file can do harm.
+
+PyYAML's loader would expand aliases without a limit and keep the last of two equal keys. Here its parser's events
+become data, with limits on size, depth and number of values. Scalars follow the core schema of YAML 1.2: `no` and
+`12:30` are text (pydantic still takes yes and no for a switch), and dates stay text.
+"""
+
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from massmem.config.problems import KeyPath, Problem, escape_unprintable
+from massmem.core.errors import ConfigError
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 40
+MAX_VALUES = 20_000
+
+# The C parser is ten times faster; a PyYAML built without libyaml has only the other one.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_TAG = "tag:yaml.org,2002:"
+_TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq")}
+_INT = re.compile(r"[-+]?[0-9]{1,40}|0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}")
+_FLOAT = re.compile(
+    r"[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+)
+_CONSTANTS = {"": None, "~": None} | {
+    form: value
+    for word, value in (("null", None), ("true", True), ("false", False))
+    for form in (word, word.capitalize(), word.upper())
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The content of a YAML file."""
+
+    data: dict[str, Any]
+    lines: dict[KeyPath, int]
+    """Where each key and each item of a list begins."""
+    problems: list[Problem]
+    """Duplicate keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Anchor:
+    value: Any
+    size: int
+    """Values in it, with aliases expanded."""
+    height: int
+    """Levels of mappings and lists in it."""
+
+
+class _YamlError(Exception):
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def read_yaml(path: Path) -> Source:
+    """Read one YAML document whose top level is a mapping.
+
+    Raises:
+        ConfigError: the file cannot be read, is not YAML, or is more than a configuration can be.
+    """
+    try:
+        reader = _Reader(_parse(_decode(_read_file(path))))
+        root = reader.read_document()
+        if not isinstance(root, dict):
+            kind = "a list" if isinstance(root, list) else "a single value"
+            raise _YamlError(f"the top level must be a mapping of keys such as agents, not {kind}")
+    except _YamlError as e:
+        place = escape_unprintable(str(path)) + (f":{e.line}" if e.line else "")
+        raise ConfigError([f"{place}: {e}"]) from e
+    return Source(cast("dict[str, Any]", root), reader.lines, reader.problems)
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise _YamlError("is a folder, not a configuration file")
+        if not stat.S_ISREG(status.st_mode):
+            raise _YamlError("is not a regular file")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError as e:
+        raise _YamlError("there is no such file") from e
+    except OSError as e:
+        raise _YamlError(f"cannot be read: {e.strerror}") from e
+    except ValueError as e:
+        raise _YamlError("is not a possible file name") from e
+    if len(content) > MAX_BYTES:
+        raise _YamlError(f"is too large for a configuration: more than {MAX_BYTES:,} bytes")
+    return content
+
+
+def _decode(content: bytes) -> str:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        raise _YamlError("is not UTF-8 text", content[: e.start].count(b"\n") + 1) from e
+    if bad := _UNPRINTABLE.search(text):
+        raise _YamlError(f"holds the character {bad[0]!a}", text.count("\n", 0, bad.start()) + 1)
+    if not text.strip():
+        raise _YamlError("is empty")
+    return text
+
+
+def _parse(text: str) -> Iterator[Any]:
+    """Yield the parser's events of `text`."""
+    try:
+        yield from yaml.parse(text, Loader=_LOADER)
+    except yaml.MarkedYAMLError as e:
+        line = e.problem_mark.line + 1 if e.problem_mark else None
+        content = text.split("\n")[line - 1] if line and line <= text.count("\n") + 1 else ""
+        if "\t" in content[: len(content) - len(content.lstrip())]:
+            raise _YamlError("not valid YAML: a tab indents this line, use spaces", line) from e
+        # The parser may quote a value; a single character or the name of a token is none.
+        problem = re.sub(r"'[^'<]{3,}'", "this", e.problem or "cannot be parsed")
+        raise _YamlError(f"not valid YAML: {problem}", line) from e
+    except yaml.YAMLError as e:
+        raise _YamlError("not valid YAML") from e
+
+
+class _Reader:
+    """Turns the parser's events into data. Recursion ends at MAX_DEPTH."""
+
+    def __init__(self, events: Iterator[Any]) -> None:
+        self._events = events
+        self.lines: dict[KeyPath, int] = {}
+        self.problems: list[Problem] = []
+        self._anchors: dict[str, _Anchor | None] = {}
+        self._values = 0
+
+    def read_document(self) -> Any:
+        """Return the value of the only document, which is not null."""
+        documents: list[Any] = []
+        for event in self._events:
+            match event:
+                case yaml.DocumentStartEvent() if documents:
+                    raise _YamlError("a second document starts here: a configuration is one document", _line(event))
+                case yaml.NodeEvent():
+                    documents.append(self._read(event, ()))
+                case _:
+                    pass
+        if not documents or documents[0] is None:
+            raise _YamlError("is empty")
+        return documents[0]
+
+    def _read(self, event: Any, path: KeyPath) -> Any:
+        if isinstance(event, yaml.AliasEvent):
+            return self._read_alias(event, path)
+        values_before = self._values
+        self._add_values(1, event)
+        if event.anchor:
+            self._anchors[event.anchor] = None
+        if isinstance(event, yaml.ScalarEvent):
+            value = _read_scalar(event)
+        else:
+            if event.tag not in (None, "!", _TAG + "map", _TAG + "seq"):
+                raise _YamlError("tags (!) mean nothing here", _line(event))
+            _check_depth(len(path) + 1, event)
+            value = self._read_mapping(path) if isinstance(event, yaml.MappingStartEvent) else self._read_list(path)
+        if event.anchor:
+            self._anchors[event.anchor] = _Anchor(value, self._values - values_before, _height(value))
+        return value
+
+    def _read_mapping(self, path: KeyPath) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        merges: list[tuple[dict[str, Any], int]] = []
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            key, line = _read_key(event), _line(event)
+            key_path = (*path, key)
+            if key in mapping:
+                self.problems.append(Problem(key_path, f"duplicate key, first on line {self.lines[key_path]}", line))
+            elif key != "<<":
+                self.lines[key_path] = line
+            value = self._read(next(self._events), key_path)
+            if key == "<<":
+                merges += [(merged, line) for merged in _list_mappings(value, line)]
+            else:
+                mapping.setdefault(key, value)
+        for merged, line in merges:
+            for key, value in merged.items():
+                if key not in mapping:
+                    mapping[key] = value
+                    self.lines[(*path, key)] = line
+        return mapping
+
+    def _read_list(self, path: KeyPath) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            item_path = (*path, len(items))
+            self.lines.setdefault(item_path, _line(event))
+            items.append(self._read(event, item_path))
+        return items
+
+    def _read_alias(self, event: Any, path: KeyPath) -> Any:
+        if event.anchor not in self._anchors:
+            raise _YamlError(
+                "this alias (*) has no anchor (&) before it; put quotes around a text that starts with *", _line(event)
+            )
+        anchor = self._anchors[event.anchor]
+        if anchor is None:
+            raise _YamlError("this alias (*) stands inside what it names", _line(event))
+        _check_depth(len(path) + anchor.height, event)
+        self._add_values(anchor.size, event)
+        return anchor.value
+
+    def _add_values(self, count: int, event: Any) -> None:
+        self._values += count
+        if self._values > MAX_VALUES:
+            raise _YamlError(f"holds more than {MAX_VALUES:,} values, aliases included", _line(event))
+
+
+def _line(event: Any) -> int:
+    return event.start_mark.line + 1
+
+
+def _check_depth(depth: int, event: Any) -> None:
+    if depth > MAX_DEPTH:
+        raise _YamlError(f"is nested deeper than {MAX_DEPTH} levels", _line(event))
+
+
+def _height(value: Any) -> int:
+    """Return the levels of mappings and lists in `value`."""
+    if isinstance(value, dict):
+        return 1 + max(map(_height, cast("dict[str, Any]", value).values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(_height, cast("list[Any]", value)), default=0)
+    return 0
+
+
+def _read_key(event: Any) -> str:
+    if isinstance(event, yaml.AliasEvent):
+        raise _YamlError("a key must be plain text, not an alias", _line(event))
+    if not isinstance(event, yaml.ScalarEvent):
+        raise _YamlError("a key must be plain text, not a list or a mapping; put quotes around { and [", _line(event))
+    return event.value
+
+
+def _read_scalar(event: Any) -> Any:
+    """Return the value of a scalar by the core schema of YAML 1.2."""
+    text: str = event.value
+    if event.tag not in (None, "!") and event.tag not in _TAGS:
+        raise _YamlError("tags (!) mean nothing here; put quotes around a text that starts with !", _line(event))
+    quoted = not event.implicit[0] and event.tag in (None, "!")
+    if quoted or event.tag == _TAG + "str":
+        return text
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if _INT.fullmatch(text):
+        return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+    if len(text) < 400 and _FLOAT.fullmatch(text):
+        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    return text
+
+
+def _list_mappings(value: Any, line: int) -> list[dict[str, Any]]:
+    """Return the mappings that `<<` merges."""
+    parts = cast("list[Any]", value) if isinstance(value, list) else [value]
+    if not all(isinstance(part, dict) for part in parts):
+        raise _YamlError("<< takes a mapping or a list of mappings", line)
+    return parts

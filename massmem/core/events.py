@@ -1,0 +1,466 @@
+"""What happens in a turn, as typed events. The store, `--output jsonl` and SSE share the same JSON.
+
+Order within one turn:
+
+1. `turn_started` comes first, once. A turn that goes on after it was cut off starts with `turn_resumed` instead.
+2. Each round has `round_started`, then for each acting agent `agent_started`, any number of `agent_delta` and
+   `agent_retrying`, and exactly one of `answer_submitted`, `ballot_cast`, `param_requested` or `agent_failed`.
+   Events of different agents interleave, those of one agent do not. `ballots_voided` follows the last of them when
+   a new answer came in. When an agent asked the user for a value, `turn_waiting` follows instead and ends the run.
+3. `winner_decided` comes once, unless no agent answered.
+4. A presentation has `agent_started`, deltas, and `agent_failed` when the winner could not write it.
+5. Exactly one of `turn_completed`, `turn_failed`, `turn_interrupted`, `turn_waiting`, `turn_abandoned` comes last.
+
+The user's reply to a turn that waits follows its `turn_resumed`: `user_replied`, then `param_provided` when the reply
+was the value, and the round goes on. A turn that is given up instead has `param_cleared` and `turn_abandoned`, and the
+message becomes a question of its own. No event holds the value of a param except `user_replied.text`, which is never
+shown.
+
+A reply that calls tools is followed by one `tool_called` per call, then by one `tool_returned` per call in the order
+in which they end, then by the next reply. A call that is in the log is never run again.
+
+`notice`, `context_measured` and a `tool_returned` from outside a turn may stand anywhere. So may `context_compressed`,
+also after the end of the turn, when the next one is prepared. `message_added`, `note_added` and `history_cleared` stand
+outside of turns; `turn_undone` follows the end of its turn. Events are on disk before they are yielded to a caller.
+"""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from massmem.core.messages import Usage
+
+SCHEMA_VERSION = 1
+
+Step = Literal["answer", "vote", "present"]
+Channel = Literal["text", "reasoning"]
+TokenSource = Literal["api", "buffer"]
+CompressionReason = Literal["overflow", "threshold", "background", "asked"]
+ClearReason = Literal["gave_up", "cancel", "reset", "change", "timeout"]
+Limit = Literal["timeout", "cost", "tokens"]
+Decision = Literal["only_answer", "consensus", "plurality", "tie_earliest", "no_votes_earliest"]
+
+
+def now() -> datetime:
+    """Return the current time in UTC."""
+    return datetime.now(UTC)
+
+
+class EventBase(BaseModel):
+    """What all events have."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    at: datetime = Field(default_factory=now)
+    """When it happened."""
+
+
+class TurnStarted(EventBase):
+    """The user asked a question."""
+
+    type: Literal["turn_started"] = "turn_started"
+    schema_version: int = SCHEMA_VERSION
+    session_id: str
+    turn: int
+    """Number of the turn in its session, from 1."""
+    question: str
+    agents: tuple[str, ...]
+    """Ids in the order of the configuration."""
+    seed: int
+    """Fixes every shuffle of the turn."""
+    request: str = ""
+    """Key under which the client sent the question; the same key is never asked twice. Empty: none."""
+
+
+class TurnResumed(EventBase):
+    """A turn that was cut off goes on."""
+
+    type: Literal["turn_resumed"] = "turn_resumed"
+    session_id: str
+    turn: int
+    question: str
+    agents: tuple[str, ...]
+    """Those of the present configuration."""
+    request: str = ""
+    """As in `turn_started`."""
+
+
+class RoundStarted(EventBase):
+    """A round begins."""
+
+    type: Literal["round_started"] = "round_started"
+    round: int
+    agents: tuple[str, ...]
+    """Those that act in this round."""
+    final: bool = False
+    """Only votes are taken."""
+
+
+class AgentStarted(EventBase):
+    """An agent begins a step."""
+
+    type: Literal["agent_started"] = "agent_started"
+    agent_id: str
+    round: int
+    step: Step
+
+
+class AgentDelta(EventBase):
+    """A piece of streamed output; the pieces of one agent join to its whole output."""
+
+    type: Literal["agent_delta"] = "agent_delta"
+    agent_id: str
+    round: int
+    channel: Channel
+    text: str
+
+
+class AgentRetrying(EventBase):
+    """A request failed and is sent again. Deltas since `agent_started`, or since the last `tool_returned`, are void."""
+
+    type: Literal["agent_retrying"] = "agent_retrying"
+    agent_id: str
+    round: int
+    error: str
+    delay: float
+    """Seconds until it is sent again."""
+    attempt: int
+
+
+class AnswerSubmitted(EventBase):
+    """A new current answer of this agent."""
+
+    type: Literal["answer_submitted"] = "answer_submitted"
+    agent_id: str
+    round: int
+    number: int
+    """Of the answer in the turn, counted over all agents from 1."""
+    content: str
+    reasoning: str = ""
+    usage: Usage
+
+
+class BallotCast(EventBase):
+    """An agent voted."""
+
+    type: Literal["ballot_cast"] = "ballot_cast"
+    agent_id: str
+    round: int
+    choice: str
+    """Id of the agent whose answer the ballot is for."""
+    reason: str
+    reasoning: str = ""
+    usage: Usage
+
+
+class ParamRequested(EventBase):
+    """The agent cannot go on without a value that only the user knows."""
+
+    type: Literal["param_requested"] = "param_requested"
+    agent_id: str
+    round: int
+    param: str
+    prompt: str
+    """The agent's question to the user."""
+    reasoning: str = ""
+    usage: Usage
+
+
+class BallotsVoided(EventBase):
+    """A new answer came in: the ballots of these agents no longer count, and they act again."""
+
+    type: Literal["ballots_voided"] = "ballots_voided"
+    round: int
+    agents: tuple[str, ...]
+
+
+class AgentFailed(EventBase):
+    """The agent could not act."""
+
+    type: Literal["agent_failed"] = "agent_failed"
+    agent_id: str
+    round: int
+    step: Step
+    error: str
+    """Name of the class in massmem.core.errors."""
+    message: str
+    hint: str = ""
+    partial: str = ""
+    """Text that was streamed before the failure."""
+    out: bool = True
+    """The agent takes no further part in this turn."""
+    usage: Usage
+
+
+class WinnerDecided(EventBase):
+    """The turn has a winner."""
+
+    type: Literal["winner_decided"] = "winner_decided"
+    agent_id: str
+    votes: dict[str, int]
+    """Standing ballots per agent id."""
+    by: Decision
+    """How the winner was decided."""
+
+
+class TurnCompleted(EventBase):
+    """The turn has its final answer."""
+
+    type: Literal["turn_completed"] = "turn_completed"
+    winner: str
+    answer: str
+    reasoning: str = ""
+    presented: bool
+    """The winner wrote the answer in a presentation; false: its own answer is used as it was."""
+    usage: Usage
+    limit: Limit | None = None
+    """The limit that ended the turn early, with the answer it had."""
+    confidence: float | None = None
+    """How far the council stands behind the answer, 0 to 1 (massmem.core.voting); null for an agent alone."""
+    escalated: bool = False
+    """The confidence is below coordination.escalate_below: a person should look at the answer."""
+
+
+class TurnFailed(EventBase):
+    """No agent could answer. The turn stays in the log; `massmem --session-id S` tries it again."""
+
+    type: Literal["turn_failed"] = "turn_failed"
+    message: str
+    hint: str = ""
+    exit_code: int
+    usage: Usage
+
+
+class TurnInterrupted(EventBase):
+    """The turn was stopped from outside; `massmem --session-id S` goes on with it."""
+
+    type: Literal["turn_interrupted"] = "turn_interrupted"
+    by: Literal["user", "signal"]
+    """user: with Ctrl-C."""
+
+
+class TurnWaiting(EventBase):
+    """The turn waits for a value from the user; the next message to the session goes on with it."""
+
+    type: Literal["turn_waiting"] = "turn_waiting"
+    param: str
+    prompt: str
+    agents: tuple[str, ...]
+    """Those that need the value; the others have done their part of the round."""
+    asked: int
+    """How often the user was asked for this value, this time included."""
+    shown: bool = False
+    """The user has seen this very prompt before."""
+    usage: Usage
+
+
+class UserReplied(EventBase):
+    """The user's reply when asked for a value. Show and log it only through `hide_reply_text`."""
+
+    type: Literal["user_replied"] = "user_replied"
+    param: str
+    text: str = Field(repr=False)
+    """May be the value: it never leaves the store."""
+    usage: Usage = Usage()
+    """Of the request that read the reply, if there was one."""
+    request: str = ""
+    """As in `turn_started`."""
+
+
+class ParamProvided(EventBase):
+    """The value is known. It stands in the session's state, not here."""
+
+    type: Literal["param_provided"] = "param_provided"
+    param: str
+
+
+class ParamCleared(EventBase):
+    """The turn no longer waits for the value."""
+
+    type: Literal["param_cleared"] = "param_cleared"
+    param: str
+    why: ClearReason
+    """gave_up: the user was asked often enough, the agents go on without it; else as in `turn_abandoned`."""
+
+
+class TurnAbandoned(EventBase):
+    """A turn that waited for the user is given up; it stays in the log."""
+
+    type: Literal["turn_abandoned"] = "turn_abandoned"
+    session_id: str
+    turn: int
+    why: ClearReason
+    """cancel: the user stopped it; reset: the user starts over, the known values are forgotten; change: the user asked
+    something else; timeout: nobody replied for `coordination.waiting_timeout`."""
+    usage: Usage
+
+
+class ContextMeasured(EventBase):
+    """How full the agent's context window was in its last request."""
+
+    type: Literal["context_measured"] = "context_measured"
+    agent_id: str
+    round: int
+    tokens: int
+    """Of the prompt."""
+    window: int
+    """Tokens that the model reads."""
+    source: TokenSource
+    """api: `tokens` is the provider's count; buffer: it is ours."""
+    entries: dict[str, int]
+    """Our count per type of entry (massmem.memory.buffer); it may differ from `tokens` when that is the provider's."""
+    threshold: float | None = None
+    """Share of the window at which the prompt is compressed before it is sent; null: only when the provider refuses."""
+    recalled: int = 0
+    """Tokens of recalled memories among `entries`."""
+
+
+class ContextCompressed(EventBase):
+    """A summary replaced old messages in the agent's prompt; the log keeps them."""
+
+    type: Literal["context_compressed"] = "context_compressed"
+    agent_id: str
+    round: int
+    why: CompressionReason
+    before: int
+    """Tokens of the prompt before, by our count."""
+    after: int
+    """Tokens of the prompt after, by our count."""
+    window: int | None = None
+    """Tokens that the model reads."""
+    kept: int
+    """Messages that stay verbatim."""
+    removed: int
+    """Messages that the summary stands for."""
+    summary: str
+    until: int | None = None
+    """The summary covers the conversation up to the message with this seq; null: only work of this step."""
+    by: Literal["model", "extract"]
+    """model: a model wrote the summary; extract: code took sentences from the messages."""
+    usage: Usage
+
+
+class ToolCalled(EventBase):
+    """The agent's model calls a tool, which runs once this is on disk. The deltas before it are of the same reply."""
+
+    type: Literal["tool_called"] = "tool_called"
+    agent_id: str
+    round: int
+    call_id: str
+    """Unique for an agent in its turn."""
+    batch: int
+    """Number of the reply with calls in this step, from 1; the calls of one batch run at the same time."""
+    name: str
+    arguments: str
+    """A JSON object as text, or what the model wrote instead."""
+    text: str = ""
+    """Text of the reply beside its calls, with the first of them."""
+    reasoning: str = ""
+    """As `text`."""
+    usage: Usage
+    """Of the requests of the step so far."""
+
+
+class ToolReturned(EventBase):
+    """The result of a tool, word for word; also of one that ran outside a turn."""
+
+    type: Literal["tool_returned"] = "tool_returned"
+    agent_id: str
+    round: int
+    name: str
+    """Of the tool."""
+    content: str
+    call_id: str = ""
+    """Of its `tool_called`; empty outside a turn."""
+    failed: bool = False
+    """`content` says what went wrong."""
+    recorded: bool = True
+    """It is remembered as a message of its own (memory.recording.record_all_tool_calls)."""
+
+
+class MessageAdded(EventBase):
+    """A program put a message into the conversation, outside of any turn."""
+
+    type: Literal["message_added"] = "message_added"
+    role: Literal["user", "agent", "tool", "system"]
+    text: str
+    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class NoteAdded(EventBase):
+    """The user noted something to be remembered, outside of any turn."""
+
+    type: Literal["note_added"] = "note_added"
+    text: str
+
+
+class HistoryCleared(EventBase):
+    """Agents no longer see the conversation before this. The log keeps it, and its memories stay."""
+
+    type: Literal["history_cleared"] = "history_cleared"
+
+
+class TurnUndone(EventBase):
+    """The user took the turn back: no agent sees or recalls it. The log keeps it."""
+
+    type: Literal["turn_undone"] = "turn_undone"
+    session_id: str
+    turn: int
+
+
+class Notice(EventBase):
+    """Something that the user should know and that stops nothing."""
+
+    type: Literal["notice"] = "notice"
+    message: str
+
+
+Event = Annotated[
+    TurnStarted
+    | TurnResumed
+    | RoundStarted
+    | AgentStarted
+    | AgentDelta
+    | AgentRetrying
+    | AnswerSubmitted
+    | BallotCast
+    | ParamRequested
+    | BallotsVoided
+    | AgentFailed
+    | WinnerDecided
+    | TurnCompleted
+    | TurnFailed
+    | TurnInterrupted
+    | TurnWaiting
+    | UserReplied
+    | ParamProvided
+    | ParamCleared
+    | TurnAbandoned
+    | MessageAdded
+    | NoteAdded
+    | HistoryCleared
+    | TurnUndone
+    | ContextMeasured
+    | ContextCompressed
+    | ToolCalled
+    | ToolReturned
+    | Notice,
+    Field(discriminator="type"),
+]
+
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+"""Parses and dumps any event: `EVENT.validate_json(text)`, `EVENT.dump_json(event)`."""
+
+
+def hide_reply_text(event: Event) -> Event:
+    """Return the event as it may leave the store: without the text of a user's reply, which may be a value."""
+    return event.model_copy(update={"text": ""}) if isinstance(event, UserReplied) else event
+
+
+def attach_request(event: Event, request: str, question: str) -> Event:
+    """Return the event with the client's key `request` when it is the one that `question` became."""
+    match event:
+        case TurnStarted(question=text) | TurnResumed(question=text) | UserReplied(text=text) if request:
+            return event.model_copy(update={"request": request}) if text == question else event
+        case _:
+            return event

@@ -1,0 +1,52 @@
+"""Session ids and names, checked before any path, query or URL is built from them."""
+
+import re
+import unicodedata
+
+from massmem.core.errors import InputError
+
+SESSION_ID = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+"""Use with fullmatch; `check_session_id` does the same with a message."""
+
+MAX_NAME_LENGTH = 80
+"""Characters; a title made of the first question is as long."""
+
+
+def check_session_id(text: str) -> str:
+    """Return `text` when it can be a session id.
+
+    Allowed: 1 to 128 of A-Z a-z 0-9 _ . - (ASCII), not starting with "." or "-", no "..".
+
+    Raises:
+        InputError: anything else.
+    """
+    if not SESSION_ID.fullmatch(text):
+        raise InputError(
+            f"{_quote(text)} cannot be a session id: 1 to 128 letters, digits, '_', '-' or '.' are allowed",
+            "see the ids with: massmem --list-sessions",
+        )
+    return text
+
+
+def check_session_name(text: str) -> str:
+    """Return `text` when it can be an id, the beginning of one, or a name that a user gives to a session.
+
+    A name has 1 to 80 printable characters; no "..", "/" or "\\", also not as a look-alike; it begins neither with "."
+    nor with "-", so that it is never taken for a path or an option.
+
+    Raises:
+        InputError: anything else.
+    """
+    plain = unicodedata.normalize("NFKC", text)
+    odd = ".." in plain or "/" in plain or "\\" in plain or plain.startswith((".", "-")) or not plain.isprintable()
+    if SESSION_ID.fullmatch(text) or (plain.strip() and not odd and len(text) <= MAX_NAME_LENGTH):
+        return text
+    raise InputError(
+        f"{_quote(text)} cannot be a session id or name: "
+        f"names have 1 to {MAX_NAME_LENGTH} printable characters without '/'",
+        "see the sessions with: massmem sessions list",
+    )
+
+
+def _quote(text: str) -> str:
+    return ascii(text if len(text) <= 60 else text[:60] + "...")

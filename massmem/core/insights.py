@@ -1,0 +1,177 @@
+"""Statistics of one session or many: counts, times, topics, agents and cost. A pure fold over their turns."""
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from massmem.core.messages import Usage
+from massmem.core.records import SessionRecord
+from massmem.core.transcript import TurnTranscript
+
+MAX_TOPICS = 8
+"""How many words are named as topics."""
+
+_WORD = re.compile(r"[^\W\d_]{4,}")
+_STOP_WORD_TEXT = """
+about above after again against also although always among another anything around because been before being below
+best better between both cannot choose come compare could describe does doing done down during each either else even
+ever every example explain find first from further give given goes going good have having help here hers herself
+himself https into itself just keep know last least less like list little long look made make many maybe mean might
+more most much must myself name need never next nothing once only other ours ourselves over please question really
+right said same says shall shorter shorten should show simple since some something still such suggest summarise
+summarize sure take tell than thank thanks that their theirs them themselves then there these they thing things think
+this those three through time today under until upon used using very want were what when where whether which while
+whom whose will with within without word words work would write your yours yourself
+aber alle also andere auch beim bitte dann dass dein deine denn dies diese diesem diesen dieser dieses doch durch eine
+einem einen einer eines euer gibt habe haben hatte hier ihre immer jede kann kein keine können machen mehr mein meine
+mich muss nach nicht noch oder ohne sein seine sich sind über unser unter viel warum welche welcher wenn werden wird
+wurde comme dans elle elles leur mais nous pour pourquoi quel quelle sans sont tout vous como cual cuando donde esta
+este para pero porque sobre unos
+"""
+_STOP_WORDS = frozenset(_STOP_WORD_TEXT.split())
+
+
+@dataclass(slots=True)
+class _AgentCounts:
+    turns: int = 0
+    answers: int = 0
+    ballots: int = 0
+    wins: int = 0
+    votes_received: int = 0
+    completed_turns: int = 0
+    """Completed turns for which the agent had an answer."""
+    usage: Usage = field(default_factory=Usage)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "turns": self.turns,
+            "answers": self.answers,
+            "ballots": self.ballots,
+            "votes_received": self.votes_received,
+            "wins": self.wins,
+            "win_rate": round(self.wins / self.completed_turns, 4) if self.completed_turns else None,
+            "tokens": self.usage.prompt + self.usage.completion,
+            "cost": self.usage.cost if self.usage.completion else 0.0,
+        }
+
+
+@dataclass(slots=True)
+class Insights:
+    """Add each session and all its turns, then call `to_json`."""
+
+    sessions: int = 0
+    duration: float = 0.0
+    """Seconds."""
+    messages: int = 0
+    turns: Counter[str] = field(default_factory=Counter[str])
+    """By status."""
+    response_times: list[float] = field(default_factory=list[float])
+    """Seconds."""
+    confidence: list[float] = field(default_factory=list[float])
+    escalated: int = 0
+    usage: Usage = field(default_factory=Usage)
+    cost: float = 0.0
+    """US dollars of the turns whose cost is known."""
+    unpriced: int = 0
+    """Turns whose cost is not known."""
+    agents: dict[str, _AgentCounts] = field(default_factory=lambda: defaultdict[str, _AgentCounts](_AgentCounts))
+    tools: Counter[str] = field(default_factory=Counter[str])
+    failed_tools: Counter[str] = field(default_factory=Counter[str])
+    words: Counter[str] = field(default_factory=Counter[str])
+
+    def add_session(self, session: SessionRecord) -> None:
+        """Count a session; its turns are added one by one."""
+        self.sessions += 1
+        self.duration += max((session.updated_at - session.created_at).total_seconds(), 0.0)
+
+    def add_turn(self, turn: TurnTranscript) -> None:
+        """Count a turn of a session, or messages between its turns."""
+        self.messages += len(turn.messages)
+        if turn.is_between_turns:
+            return
+        self.turns[turn.record.status] += 1
+        self.usage += turn.usage
+        self.cost = round(self.cost + (turn.usage.cost or 0.0), 10)
+        self.unpriced += turn.usage.cost is None and turn.usage.completion > 0
+        # Once per question, however often the question has the word.
+        self.words.update(dict.fromkeys(extract_topics(turn.record.question), 1))
+        self._add_agents(turn)
+        self._add_tools(turn)
+        if turn.final is None:
+            return
+        if turn.seconds is not None:
+            self.response_times.append(turn.seconds)
+        if turn.final.confidence is not None:
+            self.confidence.append(turn.final.confidence)
+        self.escalated += turn.final.escalated
+
+    def _add_agents(self, turn: TurnTranscript) -> None:
+        completed = turn.record.status == "completed"
+        for name in turn.agents:
+            self.agents[name].turns += 1
+        for name in {answer.agent_id for answer in turn.answers if answer.agent_id}:
+            self.agents[name].completed_turns += completed
+        for answer in turn.answers:
+            self.agents[answer.agent_id or ""].answers += 1
+        for ballot in turn.ballots:
+            self.agents[ballot.agent_id].ballots += 1
+        for name, votes in turn.votes.items():
+            self.agents[name].votes_received += votes
+        for name, usage in turn.usage_by_agent.items():
+            self.agents[name].usage += usage
+        if completed and turn.record.winner:
+            self.agents[turn.record.winner].wins += 1
+
+    def _add_tools(self, turn: TurnTranscript) -> None:
+        for message in turn.messages:
+            if message.kind == "tool_result" and "call" in message.metadata:
+                name = str(message.metadata.get("tool", ""))
+                self.tools[name] += 1
+                self.failed_tools[name] += message.metadata.get("failed") is True
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON.
+
+        Times are in seconds; `duration` is from the start of each session to its last use. `win_rate` is the share of
+        the completed turns for which the agent had an answer, null when there are none. `cost` is in US dollars, null
+        when it is not known of all turns; `known_cost` is that of the others. Tools with most calls come first.
+        """
+        ranking = sorted(self.agents.items(), key=lambda item: (-item[1].wins, -item[1].turns, item[0]))
+        return {
+            "sessions": self.sessions,
+            "message_count": self.messages,
+            "turns": sum(self.turns.values()),
+            "turns_by_status": dict(self.turns),
+            "user_messages": sum(self.turns.values()),
+            "assistant_messages": self.turns["completed"],
+            "duration": round(self.duration, 3),
+            "response_time": _mean(self.response_times),
+            "topics": self.topics(),
+            "agents_used": [name for name, _ in ranking],
+            "agents": {name: counts.to_json() for name, counts in ranking},
+            "tools": {
+                name: {"calls": calls, "failed": self.failed_tools[name]} for name, calls in self.tools.most_common()
+            },
+            "confidence": _mean(self.confidence),
+            "escalated": self.escalated,
+            "tokens": {
+                "prompt": self.usage.prompt, "completion": self.usage.completion, "reported": self.usage.reported
+            },
+            "cost": None if self.unpriced else self.cost,
+            "known_cost": self.cost,
+            "turns_without_price": self.unpriced,
+        }  # fmt: skip
+
+    def topics(self) -> list[str]:
+        """Return the words that most questions have; of equal ones the earliest come first."""
+        return [word for word, _ in self.words.most_common(MAX_TOPICS)]
+
+
+def extract_topics(text: str) -> list[str]:
+    """Return the words of a question that may be its topic: four letters at least, no stop words."""
+    return [word for word in _WORD.findall(text[:20_000].lower()) if word not in _STOP_WORDS]
+
+
+def _mean(values: list[float]) -> float | None:
+    return round(sum(values) / len(values), 4) if values else None

@@ -1,0 +1,186 @@
+"""The messages, requests and streamed replies that every provider and agent shares."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Role = Literal["system", "user", "assistant", "tool"]
+Purpose = Literal["answer", "vote", "present", "summary", "extract"]
+ToolChoice = Literal["required", "auto", "none"]
+
+_UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def clean_text(text: str) -> str:
+    """Replace what no provider and no database accepts (NUL, lone surrogates) by U+FFFD.
+
+    Callers clean text where it enters (questions, model output) and again where it is sent, so that one odd character
+    never makes a session unusable.
+    """
+    return _UNSENDABLE.sub("�", text)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a tool, as the model wrote it."""
+
+    id: str
+    """Given by the provider."""
+    name: str
+    arguments: str
+    """Raw JSON text, not yet checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message as a model sees it."""
+
+    role: Role
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    """The call that a message of role "tool" answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An answer as another agent sees it: under a label instead of the author's name."""
+
+    label: str
+    """A, B, ..."""
+    agent_id: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A function that a model may call."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    """JSON Schema of an object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens and cost of one request or several."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    """Tokens of `prompt` that the provider read from its cache."""
+    requests: int = 0
+    """Requests that were sent, retries included."""
+    reported: bool = True
+    """The provider counted the tokens; false when any part is our estimate."""
+    cost: float | None = None
+    """US dollars (massmem.providers.pricing); None when any part has no known price."""
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.prompt + other.prompt,
+            self.completion + other.completion,
+            self.cached + other.cached,
+            self.requests + other.requests,
+            self.reported and other.reported,
+            self._cost_with(other),
+        )
+
+    def _cost_with(self, other: "Usage") -> float | None:
+        if not (self.prompt or self.completion):
+            return other.cost
+        if not (other.prompt or other.completion):
+            return self.cost
+        return None if self.cost is None or other.cost is None else round(self.cost + other.cost, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One request to a model.
+
+    Give either tools or schema, not both. Real providers ignore purpose and agent_id, which say who asks and why;
+    `scripted` and telemetry use them.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    purpose: Purpose
+    agent_id: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    schema: Mapping[str, Any] | None = None
+    """JSON Schema that the model's text must match."""
+    temperature: float | None = None
+    """None: the backend's configuration decides."""
+    max_tokens: int | None = None
+    """None: the backend's configuration decides."""
+    tool_choice: ToolChoice = "required"
+    """required: the model calls a tool; auto: it may; none: it must not, and `tools` only explain earlier calls."""
+
+
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextChunk:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningChunk:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallChunk:
+    """A tool call whose arguments are complete."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class RetryChunk:
+    """The request failed and is sent again: everything streamed so far is void."""
+
+    error: str
+    delay: float
+    """Seconds until it is sent again."""
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinishChunk:
+    """The last chunk of every stream that ended well."""
+
+    reason: FinishReason
+    usage: Usage
+
+
+Chunk = TextChunk | ReasoningChunk | ToolCallChunk | RetryChunk | FinishChunk
+
+
+@dataclass(slots=True)
+class Reply:
+    """The reply to one request, collected from its chunks."""
+
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    finish: FinishReason | None = None
+    """None until the stream has ended well."""
+    usage: Usage = field(default_factory=Usage)
+
+    def feed(self, chunk: Chunk) -> None:
+        """Add one chunk."""
+        match chunk:
+            case TextChunk(text):
+                self.text += text
+            case ReasoningChunk(text):
+                self.reasoning += text
+            case ToolCallChunk(call):
+                self.tool_calls.append(call)
+            case RetryChunk():
+                self.text, self.reasoning = "", ""
+                self.tool_calls.clear()
+            case FinishChunk(reason, usage):
+                self.finish, self.usage = reason, usage

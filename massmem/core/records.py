@@ -1,0 +1,214 @@
+"""Rows of the session store as values; no SQL here."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SessionStatus = Literal["active", "completed", "interrupted", "failed", "waiting", "deleting"]
+TurnStatus = Literal["running", "completed", "failed", "interrupted", "waiting", "abandoned", "undone"]
+RecordingKind = Literal["episode", "complete", "extract"]
+RecordingStatus = Literal["pending", "done", "failed", "forgotten"]
+MessageKind = Literal["user", "assistant", "tool_call", "tool_result", "reasoning", "injection", "system"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SessionRecord(_Record):
+    """One row of chat_sessions."""
+
+    session_id: str
+    user_id: str | None = None
+    """The owner; None: the user of the command line."""
+    title: str = ""
+    last_message: str = ""
+    message_count: int = 0
+    """Every message of the log."""
+    active: bool = True
+    status: SessionStatus = "active"
+    """deleting: a deletion has started; only the rest of it may touch the session."""
+    model: str = ""
+    config_path: str = ""
+    description: str = ""
+    memory_group: str = ""
+    """The configured session_name, under which other sessions recall this one; empty: none."""
+    created_at: datetime
+    updated_at: datetime
+
+
+class SessionFilter(_Record):
+    """Selects the sessions that match every field that is set."""
+
+    status: SessionStatus | None = None
+    text: str = ""
+    """Part of the id, the title or the last message, in any case."""
+    title: str | None = None
+    """The whole title, in any case."""
+    prefix: str = ""
+    """Beginning of the id."""
+    since: datetime | None = None
+    """Last used at this time or later."""
+    before: datetime | None = None
+    """Last used before this time."""
+    owner: str | None = None
+    """Sessions of this owner; None: of everybody."""
+    cut_off: bool = False
+    """The last turn may have been cut off: the session has an owner and its status is active or interrupted."""
+
+
+class ListedSession(_Record):
+    """A session with what a list shows beside it."""
+
+    session: SessionRecord
+    turns: int
+    conversation_length: int = 0
+    """Messages of the conversation: the user's, and final answers."""
+    confidence: float | None = None
+    """Of the last answer."""
+    escalated: bool = False
+    """Of the last answer."""
+
+
+class SessionCounts(_Record):
+    """Totals over the sessions of a store."""
+
+    sessions: int = 0
+    active: int = 0
+    """Sessions whose `active` is true."""
+    messages: int = 0
+    """Every message of their logs."""
+    by_status: dict[str, int] = Field(default_factory=dict[str, int])
+
+
+class MessageRecord(_Record):
+    """One row of chat_messages."""
+
+    id: str
+    session_id: str
+    seq: int
+    """Orders the messages of a session."""
+    turn: int
+    round: int
+    kind: MessageKind
+    role: str
+    agent_id: str | None = None
+    content: str
+    final: bool = False
+    """This is the final answer of its turn."""
+    tokens: int | None = None
+    confidence: float | None = None
+    escalated: bool = False
+    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
+    created_at: datetime
+
+
+class MessageToRecord(_Record):
+    """A message that is to become a memory, with what its session knows."""
+
+    message: MessageRecord
+    group: str = ""
+    """As `SessionRecord.memory_group`."""
+    params: dict[str, Any] = Field(default_factory=dict[str, Any], repr=False)
+    """Values that must not leave the session, by name."""
+    winner: str | None = None
+    """Winner of the message's turn; None until that turn is complete."""
+
+
+class TurnRecord(_Record):
+    """One row of turns."""
+
+    session_id: str
+    turn: int
+    question: str
+    status: TurnStatus
+    winner: str | None = None
+    answer: str | None = None
+    """The final answer, once status is completed."""
+    seed: int
+    started_at: datetime
+    ended_at: datetime | None = None
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the turn has no final answer and was not given up."""
+        return self.status in ("running", "interrupted", "failed", "waiting")
+
+
+class RecordingJob(_Record):
+    """One row of recordings: a part of the log that is to become memories."""
+
+    session_id: str
+    seq: int
+    """The last message that the job covers."""
+    message_id: str
+    kind: RecordingKind
+    """episode: the message, word for word; complete: the turn ended and agent_id won it; extract: facts from what
+    agent_id did in the turn after `since` and up to `seq`."""
+    agent_id: str | None
+    """None: the user."""
+    turn: int
+    position: int | None = None
+    """Number of the episode in its session, from 0."""
+    since: int | None = None
+    status: RecordingStatus
+    attempts: int
+    reason: str | None = None
+    """Why the last attempt failed."""
+    created_at: datetime
+    next_attempt_at: datetime | None = None
+    forgotten: tuple[tuple[int, ...], ...] = ()
+    """Facts that must not come of it again, each as the numbers of its words."""
+
+
+class RecordingCounts(_Record):
+    """Jobs of the recording queue by status."""
+
+    pending: int = 0
+    done: int = 0
+    failed: int = 0
+    reason: str | None = None
+    """Why the newest job that did not succeed failed."""
+
+
+class SessionState(_Record):
+    """One row of session_state: what the agents know of the user's wishes. Its values are never logged."""
+
+    params: dict[str, Any] = Field(default_factory=dict[str, Any], repr=False)
+    waiting_for_param: str | None = None
+    """Name of the value that the user is asked for."""
+    last_intent_id: str | None = None
+    plan_execution: dict[str, Any] | None = Field(default=None, repr=False)
+    last_result: dict[str, Any] | None = Field(default=None, repr=False)
+    updated_at: datetime | None = None
+    """None: nothing was saved yet."""
+
+
+class LogEntry(_Record):
+    """One event of a session's log as it is stored, for a move to another store."""
+
+    seq: int
+    turn: int
+    payload: str = Field(repr=False)
+    """The event as JSON."""
+    recordings: tuple[RecordingJob, ...] = ()
+    """The recording jobs of the event, in their present state."""
+
+
+class SessionCopy(_Record):
+    """What a store holds of a session beside its log, for a move to another store."""
+
+    session: SessionRecord
+    state: SessionState
+    abandoned: tuple[int, ...] = ()
+    """Turns that were given up without an event that says so."""
+
+
+MIN_RECORDED_LENGTH = 10
+"""Characters."""
+
+
+def is_worth_recording(text: str) -> bool:
+    """Return whether a text is long enough to become a memory."""
+    return len(text.strip()) >= MIN_RECORDED_LENGTH

@@ -1,0 +1,135 @@
+"""The log of a session as people read it: turns with their question, answers, ballots and final answer."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from massmem.core.messages import Usage
+from massmem.core.records import MessageRecord, TurnRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """An agent's vote."""
+
+    agent_id: str
+    round: int
+    choice: str
+    """Id of the agent whose answer the ballot is for."""
+    reason: str
+    stands: bool
+    """No new answer came in after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTranscript:
+    """One turn, or the messages that stand between two turns."""
+
+    record: TurnRecord
+    messages: tuple[MessageRecord, ...]
+    """All messages in order, question and final answer included."""
+    ballots: tuple[Ballot, ...]
+    plan: tuple[str, ...] = ()
+    """What is still to be done, a line each."""
+
+    @property
+    def is_between_turns(self) -> bool:
+        """Whether these messages came before the first question or between turns."""
+        return self.record.turn == 0
+
+    @property
+    def final(self) -> MessageRecord | None:
+        """The answer that the user was given."""
+        return next((m for m in self.messages if m.final and "waiting_for" not in m.metadata), None)
+
+    @property
+    def dialogue(self) -> list[tuple[str, str]]:
+        """Questions to the user and the replies, as (agent, text); the agent is empty for the user."""
+        return [(m.agent_id or "", m.content) for m in self.messages if {"waiting_for", "param"} & m.metadata.keys()]
+
+    @property
+    def answers(self) -> list[MessageRecord]:
+        """What the agents proposed, in order, without what a failure cut off."""
+        return [m for m in self.messages if is_answer(m)]
+
+    @property
+    def votes(self) -> dict[str, int]:
+        """Standing ballots per agent that got any, most first."""
+        return dict(Counter(ballot.choice for ballot in self.ballots if ballot.stands).most_common())
+
+    @property
+    def rounds(self) -> int:
+        return max((m.round for m in self.messages), default=0)
+
+    @property
+    def agents(self) -> list[str]:
+        """Agents with a message, in order of first appearance."""
+        return list(dict.fromkeys(m.agent_id for m in self.messages if m.agent_id is not None))
+
+    @property
+    def seconds(self) -> float | None:
+        """How long the user waited; None when the log does not say."""
+        response_time = None if self.final is None else self.final.metadata.get("response_time")
+        if isinstance(response_time, int | float):
+            return float(response_time)
+        ended = self.record.ended_at
+        return None if ended is None else max((ended - self.record.started_at).total_seconds(), 0.0)
+
+    @property
+    def usage_by_agent(self) -> dict[str, Usage]:
+        """What each agent's answers, ballots and summaries took; the presentation counts in `usage` alone."""
+        usage: dict[str, Usage] = {}
+        for message in self.messages:
+            if message.agent_id is not None and message.kind != "injection":
+                spent = _read_usage(message, "usage") or Usage()
+                usage[message.agent_id] = usage.get(message.agent_id, Usage()) + spent
+        return usage
+
+    @property
+    def usage(self) -> Usage:
+        """What the turn took, as far as the log says."""
+        total = None if self.final is None else _read_usage(self.final, "turn_usage")
+        return total or sum(self.usage_by_agent.values(), Usage())
+
+
+def build_transcript(record: TurnRecord, messages: Sequence[MessageRecord]) -> TurnTranscript:
+    """Return the transcript of a turn. messages: all of the turn, oldest first."""
+    # A new answer voids every ballot of its round and of those before it; the first round has none.
+    voided_round = max((m.round for m in messages if is_answer(m) and m.round > 1), default=0)
+    ballots = [
+        Ballot(message.agent_id or "", message.round, *vote, stands=message.round > voided_round)
+        for message in messages
+        if (vote := parse_ballot(message)) is not None
+    ]
+    return TurnTranscript(record, tuple(messages), tuple(ballots))
+
+
+def is_answer(message: MessageRecord) -> bool:
+    """Return whether the message is an agent's answer to the question: neither the final one nor a partial one."""
+    return message.kind == "assistant" and not message.final and not message.metadata.get("partial")
+
+
+def parse_ballot(message: MessageRecord) -> tuple[str, str] | None:
+    """Return choice and reason when the message is a ballot."""
+    if message.kind != "tool_call":
+        return None
+    try:
+        content: Any = json.loads(message.content)
+    except ValueError:
+        return None
+    match content:
+        case {"vote": {"choice": str(choice), "reason": str(reason)}}:
+            return choice, reason
+        case _:
+            return None
+
+
+def _read_usage(message: MessageRecord, key: str) -> Usage | None:
+    match message.metadata.get(key):
+        case {"prompt": int(prompt), "completion": int(completion), "reported": bool(reported), **more}:
+            cost = more.get("cost")
+            return Usage(prompt, completion, reported=reported, cost=cost if isinstance(cost, float | int) else None)
+        case _:
+            return None

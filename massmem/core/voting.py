@@ -1,0 +1,203 @@
+"""Who acts next and who wins: the rules of a turn as pure functions of its events.
+
+One fold serves both a running turn and a turn that resumes after a kill, so the two cannot differ.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from massmem.core.events import (
+    AgentFailed,
+    AnswerSubmitted,
+    BallotCast,
+    BallotsVoided,
+    Decision,
+    Event,
+    ParamRequested,
+    RoundStarted,
+    TurnResumed,
+    TurnStarted,
+    UserReplied,
+    WinnerDecided,
+)
+from massmem.core.messages import Candidate, Usage
+from massmem.core.waiting import Waiting
+
+LATE_ROUND_FACTOR = 0.9
+"""Share of the confidence that each round beyond the second leaves: somebody was not convinced at first."""
+
+
+def compute_confidence(votes: Mapping[str, int], winner: str, agents: int, rounds: int) -> float | None:
+    """Return how far the council stands behind the winner's answer, from 0 to 1; None for an agent alone.
+
+    (ballots for the winner / agents) * LATE_ROUND_FACTOR ** (rounds - 2), with an exponent of at least 0. An agent that
+    failed or did not vote counts as not convinced. When nobody voted, the winner stands for its own answer. An agent
+    alone is compared with nobody: any number would be made up.
+
+    votes: standing ballots per agent. agents: all of the turn, failed ones too. rounds: how many the turn took.
+    """
+    if agents < 2:
+        return None
+    ballots = votes.get(winner, 0) if votes else 1
+    return round(min(ballots / agents, 1.0) * LATE_ROUND_FACTOR ** max(rounds - 2, 0), 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An agent's current answer."""
+
+    agent_id: str
+    number: int
+    """Its place among all answers of the turn, from 1."""
+    content: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """The events of a turn, as far as they decide what happens next."""
+
+    agents: tuple[str, ...] = ()
+    """All agents of the turn, in the order of the configuration."""
+    seed: int = 0
+    round: int = 0
+    """The current round; 0 before the first."""
+    answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
+    """The current answer of each agent."""
+    visible_answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
+    """The answers as they stood when the round began: what its agents are shown."""
+    ballots: dict[str, str] = field(default_factory=dict[str, str])
+    """Standing ballots: voter to the agent whose answer the ballot is for."""
+    acting: tuple[str, ...] = ()
+    """Agents of this round."""
+    acted: set[str] = field(default_factory=set[str])
+    """Agents that have acted in this round."""
+    missed: set[str] = field(default_factory=set[str])
+    """Agents that failed to act in this round."""
+    out: set[str] = field(default_factory=set[str])
+    """Agents that take no further part in the turn."""
+    has_new_answer: bool = False
+    """An answer came in during this round."""
+    winner: WinnerDecided | None = None
+    answer_count: int = 0
+    usage: Usage = field(default_factory=Usage)
+    waiting: Waiting = field(default_factory=Waiting)
+    """What the user was asked for; an agent that asked has not acted."""
+
+    def apply(self, event: Event) -> None:
+        """Take one event in. Events that decide nothing are ignored."""
+        match event:
+            case TurnStarted(agents=agents, seed=seed):
+                self.agents, self.seed = agents, seed
+            case TurnResumed(agents=agents):
+                self._resume(agents)
+            case RoundStarted(round=number, agents=agents) if number > self.round:
+                self.round, self.acting = number, agents
+                self.visible_answers = dict(self.answers)
+                self.acted, self.missed, self.has_new_answer = set(), set(), False
+            case AnswerSubmitted():
+                self._add_answer(event)
+            case BallotCast(agent_id=agent, choice=choice, usage=usage):
+                self.ballots[agent] = choice
+                self.acted.add(agent)
+                self.usage += usage
+            case BallotsVoided(agents=agents):
+                self.ballots = {voter: choice for voter, choice in self.ballots.items() if voter not in agents}
+            case AgentFailed():
+                self._add_failure(event)
+            case WinnerDecided():
+                self.winner = event
+            case ParamRequested(usage=usage) | UserReplied(usage=usage):
+                self.usage += usage
+            case _:
+                pass
+        self.waiting.apply(event)
+
+    def apply_all(self, events: Iterable[Event]) -> None:
+        """Take all events in, in order."""
+        for event in events:
+            self.apply(event)
+
+    def _resume(self, agents: tuple[str, ...]) -> None:
+        # A failed agent gets another chance, unless the turn only waited; and the team may have changed since.
+        self.agents = agents
+        if not self.waiting.paused:
+            self.out.clear()
+            self.missed.clear()
+        self.acting = tuple(agent for agent in self.acting if agent in agents)
+        self.ballots = {voter: choice for voter, choice in self.ballots.items() if voter in agents}
+
+    def _add_answer(self, event: AnswerSubmitted) -> None:
+        self.answer_count = max(self.answer_count, event.number)
+        self.answers[event.agent_id] = Answer(event.agent_id, event.number, event.content)
+        self.acted.add(event.agent_id)
+        self.has_new_answer = True
+        self.usage += event.usage
+
+    def _add_failure(self, event: AgentFailed) -> None:
+        self.usage += event.usage
+        if event.step != "present":
+            self.missed.add(event.agent_id)
+            if event.out:
+                self.out.add(event.agent_id)
+
+    def live_agents(self) -> tuple[str, ...]:
+        """Return the agents that still take part in the turn."""
+        return tuple(agent for agent in self.agents if agent not in self.out)
+
+    def remaining_actors(self) -> tuple[str, ...]:
+        """Return the agents that can and still have to act in the current round."""
+        done = self.acted | self.missed | self.out | self.waiting.agents_on_hold(self.round)
+        return tuple(agent for agent in self.acting if agent not in done)
+
+    def next_actors(self) -> tuple[str, ...]:
+        """Return who acts in the next round: every live agent in the first, later those without a standing ballot."""
+        return tuple(agent for agent in self.live_agents() if agent not in self.ballots)
+
+    def list_voided_voters(self) -> tuple[str, ...]:
+        """Return the voters whose ballots a new answer of this round voids. The first round has no ballots."""
+        return tuple(self.ballots) if self.has_new_answer else ()
+
+    def is_decided(self) -> bool:
+        """Return whether no further round is needed: every live agent's ballot stands, or there is no choice."""
+        live = self.live_agents()
+        if len(self.answers) == 1 and len(live) <= 1:
+            return True
+        return all(agent in self.ballots for agent in live)
+
+    def decide_winner(self) -> WinnerDecided:
+        """Return the winner: most standing ballots, ties go to the earliest answer. There must be an answer."""
+        votes = Counter(choice for choice in self.ballots.values() if choice in self.answers)
+        most = max(votes.values(), default=0)
+        tied = [answer for answer in self.answers.values() if votes[answer.agent_id] == most]
+        winner = min(tied, key=lambda answer: answer.number)
+        return WinnerDecided(agent_id=winner.agent_id, votes=dict(votes), by=self._decision(most, len(tied)))
+
+    def _decision(self, most_votes: int, tied: int) -> Decision:
+        if len(self.answers) == 1:
+            return "only_answer"
+        if most_votes == 0:
+            return "no_votes_earliest"
+        if tied > 1:
+            return "tie_earliest"
+        return "consensus" if self.is_decided() else "plurality"
+
+    def build_candidates(self, for_agent: str, answers: Sequence[Answer]) -> tuple[Candidate, ...]:
+        """Return `answers` without names, in an order that is the agent's own and fixed for the turn.
+
+        The order depends on the turn's seed and the agent alone: an unchanged answer stays in its place, which keeps
+        the prompt's prefix for caches, and no answer stands first for everyone.
+        """
+        order = sorted(answers, key=lambda answer: answer.agent_id)
+        random.Random(f"{self.seed}:{for_agent}").shuffle(order)
+        return tuple(Candidate(build_label(i), answer.agent_id, answer.content) for i, answer in enumerate(order))
+
+
+def build_label(index: int) -> str:
+    """Return A for 0, Z for 25, AA for 26, as spreadsheets name columns."""
+    text = ""
+    while index >= 0:
+        text = chr(ord("A") + index % 26) + text
+        index = index // 26 - 1
+    return text

@@ -1,1 +1,0 @@
-"""From the queue in the log into memory."""

@@ -1,0 +1,95 @@
+"""A turn as JSON for programs: every event as a line, or one object at the end."""
+
+from typing import Any, TextIO
+
+from massmem.core.events import EVENT, SCHEMA_VERSION, AgentFailed, Event, TurnFailed, TurnWaiting, hide_reply_text
+from massmem.core.messages import Usage
+from massmem.render import Renderer
+from massmem.render.turn_view import AgentView, TurnView
+
+
+class JsonlRenderer(Renderer):
+    """Writes each event as one line and flushes it, so that a reader gets it at once."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def feed(self, event: Event) -> None:
+        self._stream.write(EVENT.dump_json(hide_reply_text(event)).decode() + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        pass
+
+
+def turn_to_dict(view: TurnView) -> dict[str, Any]:
+    """Return what `--output json` prints.
+
+    Times are in seconds. `votes` are the standing ballots per agent id. `confidence` is from 0 to 1, null for an agent
+    alone (see massmem.core.voting); `escalated` tells whether it is below the configured bound. `usage` is the whole
+    turn's, with the presentation, which no event of an agent reports.
+    """
+    outcome = view.outcome
+    end = outcome.end.at if outcome.end is not None else view.started_at
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "status": outcome.status,
+        "session_id": outcome.session_id,
+        "turn": outcome.turn,
+        "question": outcome.question,
+        "answer": outcome.answer,
+        "waiting_for": _waiting_to_dict(view),
+        "limit": outcome.limit,
+        "winner": outcome.winner.agent_id if outcome.winner else None,
+        "decided_by": outcome.winner.by if outcome.winner else None,
+        "votes": view.votes,
+        "confidence": outcome.confidence,
+        "escalated": outcome.escalated,
+        "rounds": view.round,
+        "agents": [_agent_to_dict(agent) for agent in view.agents.values()],
+        "usage": usage_to_dict(view.usage),
+        "seconds": round(view.seconds(end), 3) if end is not None else 0.0,
+        "notices": list(view.notices),
+        "errors": _errors(view),
+    }
+
+
+def usage_to_dict(usage: Usage) -> dict[str, Any]:
+    """Return tokens, requests, and `cost` in US dollars, null when a price is not known."""
+    return {
+        "prompt": usage.prompt,
+        "completion": usage.completion,
+        "cached": usage.cached,
+        "requests": usage.requests,
+        "reported": usage.reported,
+        "cost": usage.cost,
+    }
+
+
+def _waiting_to_dict(view: TurnView) -> dict[str, Any] | None:
+    """Return what the user is asked for; the next message to the session is read as the reply."""
+    end = view.outcome.end
+    return {"param": end.param, "prompt": end.prompt, "asked": end.asked} if isinstance(end, TurnWaiting) else None
+
+
+def _agent_to_dict(agent: AgentView) -> dict[str, Any]:
+    return {
+        "id": agent.id,
+        "answers": [{"round": e.round, "number": e.number, "content": e.content} for e in agent.answers],
+        "ballots": [{"round": e.round, "choice": e.choice, "reason": e.reason} for e in agent.ballots],
+        "usage": usage_to_dict(agent.usage),
+        "error": _failure_to_dict(agent.failure) if agent.failure is not None else None,
+        "seconds": round(agent.spent, 3),
+    }
+
+
+def _failure_to_dict(event: AgentFailed) -> dict[str, Any]:
+    return {"type": event.error, "step": event.step, "round": event.round, "error": event.message, "fix": event.hint}
+
+
+def _errors(view: TurnView) -> list[dict[str, Any]]:
+    errors = [{"agent": failure.agent_id, **_failure_to_dict(failure)} for failure in view.failed_agents]
+    end = view.outcome.end
+    if isinstance(end, TurnFailed):
+        errors.append({"agent": None, "type": "TurnError", "error": end.message, "fix": end.hint})
+    return errors

@@ -1,0 +1,149 @@
+"""Numbers and events as short English text."""
+
+from datetime import datetime
+from typing import assert_never
+
+from massmem.core.display import format_dollars, one_line
+from massmem.core.events import AgentFailed, ContextCompressed, ContextMeasured, WinnerDecided
+from massmem.render.turn_view import TurnView
+
+_DECISIONS = {
+    "only_answer": "the only answer",
+    "consensus": "consensus",
+    "plurality": "most votes",
+    "tie_earliest": "a tie, the earliest answer wins",
+    "no_votes_earliest": "no votes, the earliest answer wins",
+}
+_APPROACHING = " - Approaching limit!"
+
+
+def format_duration(seconds: float) -> str:
+    """Return `3.2s`, `48s`, `2m05s` or `1h02m`."""
+    if seconds < 9.95:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+
+
+def format_count(number: int) -> str:
+    """Return `980`, `1.2k`, `34k` or `1.2M`."""
+    for limit, unit in ((1_000_000, "M"), (1_000, "k")):
+        if number >= limit:
+            scaled = number / limit
+            return f"{scaled:.1f}{unit}" if scaled < 9.95 else f"{scaled:.0f}{unit}"
+    return str(number)
+
+
+def format_percent(share: float) -> str:
+    """Return 0.667 as `67%`."""
+    return f"{share:.0%}"
+
+
+def pluralize(number: int, noun: str) -> str:
+    """Return `1 vote` or `1,200 votes`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def printable_id(agent_id: str) -> str:
+    return one_line(agent_id, 64)
+
+
+def describe_winner(event: WinnerDecided) -> str:
+    """Return `critic wins: 2 of 3 votes, consensus`."""
+    total = sum(event.votes.values())
+    votes = f"{event.votes.get(event.agent_id, 0)} of {pluralize(total, 'vote')}, " if total else ""
+    return f"{printable_id(event.agent_id)} wins: {votes}{_DECISIONS[event.by]}"
+
+
+def describe_failure(event: AgentFailed) -> str:
+    """Return `writer failed: 429 too many requests`, with what to do about it when that is known."""
+    hint = f" ({one_line(event.hint)})" if event.hint else ""
+    rest = "" if event.out else "; it may act again in the next round"
+    return f"{printable_id(event.agent_id)} failed: {one_line(event.message)}{hint}{rest}"
+
+
+def summarize_turn(view: TurnView, now: datetime) -> str:
+    """Return one line: rounds, agents, time, tokens, dollars, and the council's confidence."""
+    parts = [pluralize(view.round, "round")] if view.round else []
+    failures = len(view.failed_agents)
+    parts.append(pluralize(len(view.agents), "agent") + (f" ({failures} failed)" if failures else ""))
+    parts.append(format_duration(view.seconds(now)))
+    usage = view.usage
+    about = "" if usage.reported else "~"
+    parts.append(f"{about}{format_count(usage.prompt)} tokens in, {about}{format_count(usage.completion)} out")
+    if usage.cost or (usage.cost is None and usage.completion):  # a model on this machine costs nothing
+        parts.append(f"{'' if usage.cost is None else about}{format_dollars(usage.cost)}")
+    if view.outcome.confidence is not None:
+        low = ", low: check the answer" if view.outcome.escalated else ""
+        parts.append(f"confidence {format_percent(view.outcome.confidence)}{low}")
+    return " · ".join(parts)
+
+
+def format_window_share(event: ContextMeasured) -> str:
+    """Return how full the window is, as `35%`."""
+    return _format_share(event.tokens, event.window)
+
+
+def is_near_limit(event: ContextMeasured) -> bool:
+    """Whether the window is as full as the configuration lets it become."""
+    return event.threshold is not None and event.tokens >= event.threshold * event.window
+
+
+def report_context(event: ContextMeasured | ContextCompressed, turn: int) -> list[str]:
+    """Return the full report, a line each, without the agent's name."""
+    match event:
+        case ContextMeasured():
+            return [_report_measurement(event, turn)]
+        case ContextCompressed():
+            return [
+                *_report_cause(event, turn),
+                f"Attempting compression ({event.before:,} → {event.after:,} tokens)",
+                f"Context compressed: Removed {pluralize(event.removed, 'message')} ({_freed_tokens(event):,} tokens).",
+                f"Kept {pluralize(event.kept, 'recent message')} ({event.after:,} tokens).",
+            ]
+        case _:
+            assert_never(event)
+
+
+def summarize_context(event: ContextMeasured | ContextCompressed, turn: int) -> str | None:
+    """Return what a user should notice, in one line; None for a window that has room."""
+    agent = printable_id(event.agent_id)
+    match event:
+        case ContextMeasured():
+            return f"{agent}: {_report_measurement(event, turn)}" if is_near_limit(event) else None
+        case ContextCompressed():
+            removed = f"{pluralize(event.removed, 'message')} ({_freed_tokens(event):,} tokens)"
+            kept = f"kept {event.kept:,} recent ({event.after:,} tokens)"
+            return f"{agent}: context compressed: removed {removed}, {kept}"
+        case _:
+            assert_never(event)
+
+
+def _report_measurement(event: ContextMeasured, turn: int) -> str:
+    name, source = ("Window", "API actual") if event.source == "api" else ("Buffer", "buffer")
+    warning = _APPROACHING if is_near_limit(event) else ""
+    return f"Context {name} (Turn {turn}): {_format_fill(event.tokens, event.window)} [{source}]{warning}"
+
+
+def _report_cause(event: ContextCompressed, turn: int) -> list[str]:
+    """Return why it was compressed: a prompt that is never sent, or was refused, is in no other event."""
+    if event.window is None:
+        return []
+    warning = " - Refused by the provider!" if event.why == "overflow" else _APPROACHING
+    return [f"Context Buffer (Turn {turn}): {_format_fill(event.before, event.window)} [buffer]{warning}"]
+
+
+def _format_fill(tokens: int, window: int) -> str:
+    return f"{tokens:,} / {window:,} tokens ({_format_share(tokens, window)})"
+
+
+def _format_share(tokens: int, window: int) -> str:
+    return format_percent(tokens / window) if window > 0 else "?"
+
+
+def _freed_tokens(event: ContextCompressed) -> int:
+    return max(event.before - event.after, 0)

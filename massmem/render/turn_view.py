@@ -1,0 +1,239 @@
+"""What a renderer shows of a turn: a pure fold over its events, without input, output or clock."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, assert_never
+
+from massmem.core.events import (
+    AgentDelta,
+    AgentFailed,
+    AgentRetrying,
+    AgentStarted,
+    AnswerSubmitted,
+    BallotCast,
+    BallotsVoided,
+    ContextCompressed,
+    ContextMeasured,
+    Event,
+    Notice,
+    ParamRequested,
+    RoundStarted,
+    Step,
+    ToolCalled,
+    ToolReturned,
+    TurnAbandoned,
+    TurnCompleted,
+    TurnFailed,
+    TurnInterrupted,
+    TurnResumed,
+    TurnStarted,
+    TurnWaiting,
+)
+from massmem.core.messages import Usage
+from massmem.core.outcome import TurnEnd, TurnOutcome
+
+AgentEvent = AgentStarted | AgentDelta | AgentRetrying | AnswerSubmitted | BallotCast | ParamRequested | AgentFailed
+Phase = Literal["waiting", "working", "retrying", "answered", "voted", "asking", "failed"]
+
+CHARACTERS_PER_TOKEN = 4
+_TAIL = 1_200
+
+
+@dataclass(slots=True)
+class AgentView:
+    """One agent in this turn."""
+
+    id: str
+    phase: Phase = "waiting"
+    step: Step | None = None
+    """What it was asked to do last."""
+    started_at: datetime | None = None
+    """When it started what it does now; None while it does nothing."""
+    spent: float = 0.0
+    """Seconds of finished work in this turn."""
+    usage: Usage = field(default_factory=Usage)
+    streamed: int = 0
+    """Characters of the current reply, which no usage counts yet."""
+    tail: str = ""
+    """The end of the current reply."""
+    thinking: bool = False
+    """The current reply is still reasoning."""
+    answers: list[AnswerSubmitted] = field(default_factory=list[AnswerSubmitted])
+    ballots: list[BallotCast] = field(default_factory=list[BallotCast])
+    request: ParamRequested | None = None
+    """What it asks the user for."""
+    failure: AgentFailed | None = None
+    retry: AgentRetrying | None = None
+    context: ContextMeasured | None = None
+    """How full its window was when it was last measured or compressed."""
+    running_tools: dict[str, str] = field(default_factory=dict[str, str])
+    """Names of the tools that run for it now, by call id."""
+    tool_calls: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Output tokens; estimated from the streamed characters until the provider reports them."""
+        return self.usage.completion + self.streamed // CHARACTERS_PER_TOKEN
+
+    def seconds(self, now: datetime) -> float:
+        """Return the time at work in this turn up to `now`."""
+        running = (now - self.started_at).total_seconds() if self.started_at else 0.0
+        return self.spent + max(running, 0.0)
+
+    def feed(self, event: AgentEvent) -> None:
+        match event:
+            case AgentStarted():
+                self.phase, self.step, self.started_at, self.retry = "working", event.step, event.at, None
+                self._reset_reply()
+            case AgentDelta():
+                self.phase, self.thinking = "working", event.channel == "reasoning"
+                self.streamed += len(event.text)
+                self.tail = (self.tail + event.text)[-_TAIL:]
+            case AgentRetrying():
+                self.phase, self.retry = "retrying", event
+                self._reset_reply()
+            case AnswerSubmitted():
+                self.answers.append(event)
+                self.finish("answered", event.at, event.usage)
+            case BallotCast():
+                self.ballots.append(event)
+                self.finish("voted", event.at, event.usage)
+            case ParamRequested():
+                self.request = event
+                self.finish("asking", event.at, event.usage)
+            case AgentFailed():
+                self.failure = event
+                self.finish("failed", event.at, event.usage)
+            case _:
+                assert_never(event)
+
+    def compress_context(self, tokens: int) -> None:
+        """Show the window as filled with `tokens`, until it is measured again."""
+        if self.context is not None:
+            self.context = self.context.model_copy(update={"tokens": tokens, "source": "buffer"})
+
+    def call_tool(self, call: ToolCalled) -> None:
+        self.running_tools[call.call_id] = call.name
+        self.tool_calls += 1
+        self._reset_reply()
+
+    def finish(self, phase: Phase, at: datetime, usage: Usage) -> None:
+        """End the current step."""
+        self.phase, self.spent, self.started_at = phase, self.seconds(at), None
+        self.usage += usage
+        self.running_tools.clear()
+        self._reset_reply()
+
+    def _reset_reply(self) -> None:
+        self.tail, self.streamed, self.thinking = "", 0, False
+
+
+@dataclass(slots=True)
+class TurnView:
+    """The last turn among the events that were fed in."""
+
+    outcome: TurnOutcome = field(default_factory=TurnOutcome)
+    started_at: datetime | None = None
+    resumed: bool = False
+    round: int = 0
+    final_round: bool = False
+    """Only votes are taken."""
+    agents: dict[str, AgentView] = field(default_factory=dict[str, AgentView])
+    notices: list[str] = field(default_factory=list[str])
+    """Of all turns."""
+
+    def feed(self, event: Event) -> None:
+        self.outcome.feed(event)
+        match event:
+            case TurnStarted() | TurnResumed():
+                self._start(event)
+            case RoundStarted():
+                self.round, self.final_round = event.round, event.final
+                self._set_waiting(event.agents)
+            case BallotsVoided():
+                self._set_waiting(event.agents)
+            case Notice():
+                self.notices.append(event.message)
+            case TurnCompleted() | TurnFailed() | TurnInterrupted() | TurnWaiting() | TurnAbandoned():
+                self._finish(event)
+            case _:
+                self._feed_agent(event)
+
+    @property
+    def failed_agents(self) -> list[AgentFailed]:
+        """The last failure of each agent that had one."""
+        return [agent.failure for agent in self.agents.values() if agent.failure is not None]
+
+    @property
+    def votes(self) -> dict[str, int]:
+        """Standing ballots per agent id: those that decided the turn, or those so far."""
+        if self.outcome.winner is not None:
+            return dict(self.outcome.winner.votes)
+        votes: dict[str, int] = {}
+        for agent in self.agents.values():
+            if agent.phase == "voted":
+                choice = agent.ballots[-1].choice
+                votes[choice] = votes.get(choice, 0) + 1
+        return votes
+
+    @property
+    def usage(self) -> Usage:
+        """What the turn has cost so far."""
+        return self.outcome.usage or self._agents_usage()
+
+    def seconds(self, now: datetime) -> float:
+        """Return the time from the start of the turn to its end, or to `now` while it runs."""
+        if self.started_at is None:
+            return 0.0
+        end = self.outcome.end
+        return max(((end.at if end else now) - self.started_at).total_seconds(), 0.0)
+
+    def _start(self, event: TurnStarted | TurnResumed) -> None:
+        self.started_at, self.resumed = event.at, isinstance(event, TurnResumed)
+        self.round, self.final_round = 0, False
+        self.agents = {agent_id: AgentView(agent_id) for agent_id in event.agents}
+
+    def _set_waiting(self, agent_ids: tuple[str, ...]) -> None:
+        for agent_id in agent_ids:
+            self._agent(agent_id).phase = "waiting"
+
+    def _feed_agent(self, event: Event) -> None:
+        match event:
+            case ContextMeasured():
+                self._agent(event.agent_id).context = event
+            case ContextCompressed():
+                self._agent(event.agent_id).compress_context(event.after)
+            case ToolCalled():
+                self._agent(event.agent_id).call_tool(event)
+            case ToolReturned():
+                self._agent(event.agent_id).running_tools.pop(event.call_id, None)
+            case _ if isinstance(event, AgentEvent):
+                self._agent(event.agent_id).feed(event)
+            case _:
+                pass
+
+    def _agent(self, agent_id: str) -> AgentView:
+        return self.agents.setdefault(agent_id, AgentView(agent_id))
+
+    def _finish(self, event: TurnEnd) -> None:
+        for agent in self.agents.values():
+            if agent.started_at is not None:
+                agent.finish("answered", event.at, self._presentation_usage(event))
+
+    def _presentation_usage(self, event: TurnEnd) -> Usage:
+        """Return the turn's usage less that of the agents' events: no event reports the presentation alone."""
+        if self.resumed or not isinstance(event, TurnCompleted) or not event.presented:
+            return Usage()
+        total, steps = event.usage, self._agents_usage()
+        unpriced = total.cost is None or steps.cost is None
+        return Usage(
+            total.prompt - steps.prompt,
+            total.completion - steps.completion,
+            total.cached - steps.cached,
+            total.requests - steps.requests,
+            total.reported,
+            None if unpriced else round((total.cost or 0) - (steps.cost or 0), 10),
+        )
+
+    def _agents_usage(self) -> Usage:
+        return sum((agent.usage for agent in self.agents.values()), Usage())

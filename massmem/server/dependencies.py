@@ -1,0 +1,99 @@
+"""What routes take from a request: the caller, who is authenticated and within the limits, and its headers."""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Annotated
+from uuid import uuid4
+
+from fastapi import Depends, Header, Request
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
+
+from massmem.core.errors import InputError
+from massmem.server.auth import User
+from massmem.server.conversations import stored_session_id
+from massmem.server.errors import RETRY_LATER, RetryLater, Unauthorized
+from massmem.server.service import Service
+from massmem.server.turns import Question
+
+MAX_KEY_LENGTH = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The sender of a request, and the service that it calls."""
+
+    user: User
+    service: Service
+
+    @property
+    def sub(self) -> str:
+        return self.user.sub
+
+    def make_question(self, text: str, session_id: str | None, team: str | None, key: str | None) -> Question:
+        """Return the question of a request body. Without a session id it begins a session, the same for the same key.
+
+        key: the Idempotency-Key.
+        """
+        if session_id is None:
+            drawn = uuid4().hex if key is None else _digest(f"{self.sub}\0{key}")
+            session_id = f"session_{drawn}"
+        elif ".." in session_id:
+            raise InputError("a session id has no two dots in a row")
+        request_id = "" if key is None else _digest(key)  # keys may hold anything
+        return Question(self.sub, stored_session_id(self.sub, session_id), text, request_id, team)
+
+
+def get_service(request: Request) -> Service:
+    """Return the service. Raise RetryLater while its store has not been reached yet."""
+    service: Service | None = getattr(request.app.state, "service", None)
+    if service is None:
+        raise RetryLater(503, "the service cannot answer yet", RETRY_LATER)
+    return service
+
+
+class _BearerToken(SecurityBase):
+    """Describes the token in the OpenAPI description."""
+
+    scheme_name = "HTTPBearer"
+    model = HTTPBearer(bearerFormat="JWT", description="A JSON Web Token; `sub` is the user.")
+
+
+class _AuthorizeCaller(_BearerToken):
+    async def __call__(self, request: Request) -> Caller:
+        """Return the caller. Raise Unauthorized, or RetryLater when it sends too many requests."""
+        service = get_service(request)
+        user = service.tokens.authenticate(request.headers.getlist("authorization"))
+        request.state.user = user.sub  # for the access log
+        await service.limits.count_request(user.sub)
+        return Caller(user, service)
+
+
+class _AuthorizeScraper(_BearerToken):
+    async def __call__(self, request: Request) -> Service:
+        """Return the service to whoever may read figures of all users. Raise Unauthorized."""
+        service = get_service(request)
+        user = service.tokens.authenticate(request.headers.getlist("authorization"))
+        if not user.scopes & {"admin", "metrics"}:
+            raise Unauthorized("the token lacks the scope metrics")
+        return service
+
+
+Authorized = Annotated[Caller, Depends(_AuthorizeCaller())]
+Scraper = Annotated[Service, Depends(_AuthorizeScraper())]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=MAX_KEY_LENGTH,
+        description="A name of this question: sent again with it, it is not asked again, and has the same answer.",
+    ),
+]
+LastEventId = Annotated[
+    int | None, Header(alias="Last-Event-ID", ge=0, le=2**53, description="Go on after this event.")
+]  # fmt: skip
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,136 @@
+"""`massmem serve`: runs the application in one uvicorn process or in several."""
+
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from functools import partial
+from tempfile import TemporaryDirectory
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+from prometheus_client import multiprocess
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import Multiprocess
+
+from massmem.core.errors import InputError, MassmemError
+from massmem.server.app import create_app
+from massmem.server.auth import Tokens
+from massmem.server.json_log import log_to_stderr
+from massmem.server.limits import Limits
+from massmem.server.metrics import SHARED_FOLDER
+from massmem.server.service import Settings
+
+log = logging.getLogger(__name__)
+
+_BACKLOG = 2_048
+_MAX_CONNECTIONS = 4_000
+"""Of one process; more are answered with 503 at once."""
+
+_HEALTH_CHECK_SECONDS = 60
+"""A worker that does not react for so long is replaced. It may be busy with imports for many seconds at its start."""
+
+
+def serve(settings: Settings) -> None:
+    """Serve until this process is told to end.
+
+    Raises MassmemError when it cannot start: no secret, no store, the address is in use.
+    """
+    server = settings.config.server
+    Tokens(server.jwt)  # raises here what every worker would raise
+    Limits(server.limits)
+    log_to_stderr()
+    with _bind(server.host, server.port) as listening:
+        host, port = listening.getsockname()[:2]
+        log.info("listening", extra={"fields": {"host": host, "port": port, "processes": server.workers}})
+        if server.workers == 1:
+            _serve_alone(settings, listening)
+        else:
+            _serve_with_workers(settings, listening)
+
+
+def _serve_alone(settings: Settings, listening: socket.socket) -> None:
+    startup_errors: list[MassmemError] = []
+    app = create_app(settings, startup_errors.append)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _exit)
+    try:
+        uvicorn.Server(_configure(app, settings)).run([listening])
+    except SystemExit:
+        if startup_errors:
+            raise startup_errors[0] from None
+        raise
+
+
+def _exit(_number: int, _frame: FrameType | None) -> None:
+    """End with success: uvicorn raises the signal again when it has ended in good order."""
+    sys.exit(0)
+
+
+def _serve_with_workers(settings: Settings, listening: socket.socket) -> None:
+    with TemporaryDirectory(prefix="massmem-metrics-") as shared:
+        os.environ[SHARED_FOLDER] = shared
+        supervisor = _Supervisor(_configure(partial(_create_worker_app, settings), settings), [listening])
+        supervisor.run()
+    if any(worker.exitcode == STARTUP_FAILURE for worker in supervisor.processes):
+        raise InputError("the service cannot start", "the log above says why")
+
+
+class _Supervisor(Multiprocess):
+    """Starts workers, replaces those that have died, and ends all of them when this process is told to end."""
+
+    def init_processes(self) -> None:
+        super().init_processes()
+        self._close_worker_ends()
+
+    def keep_subprocess_alive(self) -> None:
+        before = {worker.pid for worker in self.processes}
+        super().keep_subprocess_alive()
+        self._close_worker_ends()
+        for pid in before - {worker.pid for worker in self.processes}:
+            log.warning("a worker has died and was replaced")
+            multiprocess.mark_process_dead(pid)  # pyright: ignore[reportUnknownMemberType] - it has no annotations
+
+    def _close_worker_ends(self) -> None:
+        """Close our copies of the workers' ends of their pipes; a worker's death then ends the wait for its reply."""
+        for worker in self.processes:
+            worker.child_conn.close()
+
+
+def _create_worker_app(settings: Settings) -> FastAPI:
+    log_to_stderr()
+    return create_app(settings, lambda error: log.error("%s. %s", error.message, error.hint))
+
+
+def _configure(app: FastAPI | Callable[[], FastAPI], settings: Settings) -> uvicorn.Config:
+    server = settings.config.server
+    return uvicorn.Config(
+        app,
+        factory=not isinstance(app, FastAPI),
+        workers=server.workers,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        backlog=_BACKLOG,
+        limit_concurrency=_MAX_CONNECTIONS,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+        timeout_worker_healthcheck=_HEALTH_CHECK_SECONDS,
+    )
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as e:
+        listening.close()
+        raise InputError(
+            f"{host}:{port} cannot be listened on: {e.strerror or e}", "choose another one with --host and --port"
+        ) from e
+    return listening

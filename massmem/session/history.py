@@ -1,0 +1,232 @@
+"""What each agent of a session is shown of earlier turns: read from the log for every turn, compressed ahead of it."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from massmem.config.models import AgentConfig
+from massmem.core.errors import StoreError
+from massmem.core.events import ContextCompressed, ContextMeasured
+from massmem.core.records import MessageRecord
+from massmem.memory import tokens
+from massmem.memory.conversation import HistoryView, HistoryWindow, history_budget
+from massmem.providers.base import ChatProvider
+from massmem.session.recall import SessionMemory
+from massmem.session.windows import Windows
+from massmem.store.ports import SessionStore
+from massmem.turn.compressor import Compressor, Recall, TokenMeter
+from massmem.turn.prompt_builder import Prompt
+from massmem.turn.request import measure_context
+
+log = logging.getLogger(__name__)
+
+PAGE = 256
+"""Messages that are read from the log at once."""
+
+_MAX_HITS = 50
+"""Older messages that a search for the question returns."""
+
+_RELEVANT_SHARE = 4
+"""One in so many tokens of the history may go to older messages that bear on the question."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentContext:
+    """What an agent begins a turn with."""
+
+    prompt: Prompt
+    compressor: Compressor
+
+
+class History:
+    """The history of one session, as its agents are shown it.
+
+    What is learnt of the models (windows, how they count tokens) is kept from turn to turn.
+    """
+
+    def __init__(
+        self, store: SessionStore, memory: SessionMemory, agents: Sequence[AgentConfig], windows: Windows
+    ) -> None:
+        self._store = store
+        self._memory = memory
+        self._agents = tuple(agents)
+        self._windows = windows
+        self._meters: dict[str, TokenMeter] = {}
+        self._contexts: dict[str, AgentContext] = {}
+        self._question = ""
+        self._preparation: asyncio.Task[None] | None = None
+        self._prepared: list[ContextCompressed] = []
+
+    async def build_contexts(
+        self, session_id: str, turn: int, question: str, providers: Mapping[str, ChatProvider]
+    ) -> dict[str, AgentContext]:
+        """Return what each agent begins this turn with, by agent id. providers: the agents' models.
+
+        Raises:
+            StoreError: the log cannot be read.
+        """
+        await self.settle()
+        self._question = question
+        self._contexts = await self._build(session_id, turn, question, providers)
+        return self._contexts
+
+    def prepare_next(self, session_id: str, turn: int, answer: str, providers: Mapping[str, ChatProvider]) -> None:
+        """Compress in the background what the turn after this one would have to, if anything."""
+        contexts = self._contexts.values()
+        if contexts and all(c.compressor.has_room_for(c.prompt, self._question, answer) for c in contexts):
+            return
+        self._preparation = asyncio.create_task(self._prepare(session_id, turn + 1, providers))
+
+    async def compact(
+        self, session_id: str, turn: int, providers: Mapping[str, ChatProvider]
+    ) -> list[ContextCompressed]:
+        """Compress now what each agent would be shown after this turn, and store it. Return what became smaller.
+
+        Raises:
+            StoreError: the log cannot be read or written.
+        """
+        contexts = await self.build_contexts(session_id, turn + 1, "", providers)
+        results = await asyncio.gather(*(context.compressor.compact(context.prompt) for context in contexts.values()))
+        events = [result.event for result in results if result is not None]
+        if events:
+            await self._store.append(session_id, turn, events)
+        return events
+
+    async def measure(self, session_id: str, turn: int, providers: Mapping[str, ChatProvider]) -> list[ContextMeasured]:
+        """Return how full each agent's window would be after this turn, before memories and the next question."""
+        contexts = await self.build_contexts(session_id, turn + 1, "", providers)
+        measured: list[ContextMeasured] = []
+        for context in contexts.values():
+            compressor = context.compressor
+            context.prompt.tokens(compressor.meter.buffer)
+            measured.append(measure_context(compressor.config, compressor.meter, context.prompt))
+        return measured
+
+    def take_prepared(self) -> list[ContextCompressed]:
+        """Return what was compressed in the background since the last turn; it is in the log already."""
+        prepared, self._prepared = self._prepared, []
+        return prepared
+
+    async def settle(self) -> None:
+        """Wait until what `prepare_next` began is done, or has failed."""
+        preparation, self._preparation = self._preparation, None
+        if preparation is not None:
+            await asyncio.gather(preparation, return_exceptions=True)
+
+    async def close(self) -> None:
+        """End what still runs: the next turn does what was not prepared."""
+        if self._preparation is not None:
+            self._preparation.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._preparation
+
+    async def _build(
+        self, session_id: str, turn: int, question: str, providers: Mapping[str, ChatProvider]
+    ) -> dict[str, AgentContext]:
+        self._meters = self._meters or await self._windows.create_meters()
+        views = await self._load_views(session_id, turn, question)
+        contexts: dict[str, AgentContext] = {}
+        for agent, view in zip(self._agents, views, strict=True):
+            prompt = Prompt(agent.id, agent.system_message, summary=view.summary, history=view.messages)
+            recall = self._recall_for(agent, session_id, turn)
+            compressor = Compressor(agent, providers[agent.id], self._meters[agent.id], recall)
+            contexts[agent.id] = AgentContext(prompt, compressor)
+        return contexts
+
+    def _recall_for(self, agent: AgentConfig, session_id: str, turn: int) -> Recall | None:
+        if not self._memory.enabled:
+            return None
+
+        async def recall(question: str, message_ids: frozenset[str], max_tokens: int) -> str:
+            return await self._memory.recall(agent, question, (session_id, turn), message_ids, max_tokens)
+
+        return recall
+
+    async def _load_views(self, session_id: str, turn: int, question: str) -> list[HistoryView]:
+        """Read the log backwards, no further than the largest view needs."""
+        if turn == 1:
+            return [HistoryView() for _ in self._agents]
+        cleared = await self._store.get_latest_summary(session_id, "")
+        start = 0 if cleared is None else _last_covered(cleared)
+        summaries = [await self._load_summary(session_id, agent, start) for agent in self._agents]
+        windows: list[HistoryWindow] = []
+        for agent, summary in zip(self._agents, summaries, strict=True):
+            budget = history_budget(agent.memory, self._meters[agent.id].window)
+            windows.append(HistoryWindow(budget, start if summary is None else _last_covered(summary)))
+        await self._fill(windows, session_id, turn)
+        views: list[HistoryView] = []
+        for window, summary in zip(windows, summaries, strict=True):
+            relevant = await self._find_relevant(session_id, question, window, start)
+            views.append(window.view("" if summary is None else summary.content, relevant))
+        return views
+
+    async def _fill(self, windows: Sequence[HistoryWindow], session_id: str, turn: int) -> None:
+        before: int | None = None
+        while not all(window.full for window in windows):
+            page = await self._store.read_conversation(session_id, before, PAGE)
+            for record in page:
+                if record.turn < turn and not _is_note(record):
+                    for window in windows:
+                        window.add(record)
+            if len(page) < PAGE:
+                return
+            before = page[-1].seq
+
+    async def _load_summary(self, session_id: str, agent: AgentConfig, start: int) -> MessageRecord | None:
+        """start: where the history was cleared; a summary of what was before does not count."""
+        memory = agent.memory
+        if not (memory.enabled and memory.conversation_memory.enabled):
+            return None
+        summary = await self._store.get_latest_summary(session_id, agent.id)
+        return summary if summary is not None and _last_covered(summary) > start else None
+
+    async def _find_relevant(
+        self, session_id: str, question: str, window: HistoryWindow, start: int
+    ) -> list[MessageRecord]:
+        """Return older exchanges with words of the question, best first, as far as there is room for them.
+
+        start: where the history was cleared.
+        """
+        max_messages, oldest = window.budget.relevant, min((record.seq for record in window.records), default=0)
+        if not max_messages or not oldest:
+            return []
+
+        def belongs(record: MessageRecord) -> bool:
+            return start < record.seq < oldest and (record.kind == "user" or record.final)
+
+        hits = await self._store.search_messages(question, [session_id], _MAX_HITS)
+        turns = dict.fromkeys(hit.turn for hit in hits if belongs(hit) and not _is_note(hit))
+        chosen: list[MessageRecord] = []
+        room = window.budget.tokens // _RELEVANT_SHARE
+        for turn in turns:
+            records = await self._store.read_turn_messages(session_id, turn)
+            exchange = [record for record in records if belongs(record)]
+            cost = sum(tokens.estimate_tokens(record.content) for record in exchange)
+            if cost <= room and len(chosen) + len(exchange) <= max_messages:
+                chosen += exchange
+                room -= cost
+        return chosen
+
+    async def _prepare(self, session_id: str, turn: int, providers: Mapping[str, ChatProvider]) -> None:
+        try:
+            await self._windows.ask_again(self._meters)
+            question = self._question  # the next one is mostly about as long
+            for context in (await self._build(session_id, turn, "", providers)).values():
+                prompt = context.prompt.with_message(lambda _: question)
+                if compression := await context.compressor.compress_ahead(prompt):
+                    await self._store.append(session_id, turn - 1, [compression.event])
+                    self._prepared.append(compression.event)
+        except StoreError as e:
+            log.warning("nothing was compressed ahead of the next turn: %s", e.message)
+
+
+def _last_covered(summary: MessageRecord) -> int:
+    """Return the seq of the last message that the summary stands for."""
+    return int(summary.metadata.get("until", 0))
+
+
+def _is_note(message: MessageRecord) -> bool:
+    """A note is recalled where it bears on a question; it is no question itself."""
+    return bool(message.metadata.get("note"))

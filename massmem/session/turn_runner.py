@@ -1,0 +1,273 @@
+"""Runs the turns of a session: begun, resumed, replied to, given up. Each event is stored, then yielded."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from massmem.config.models import AgentConfig
+from massmem.core.errors import DuplicateRequestError, InputError, StoreError
+from massmem.core.events import (
+    Event,
+    Notice,
+    TurnCompleted,
+    TurnFailed,
+    TurnInterrupted,
+    TurnWaiting,
+    attach_request,
+)
+from massmem.core.outcome import was_cut_off
+from massmem.core.records import SessionState, TurnRecord
+from massmem.providers.base import ChatProvider
+from massmem.session.event_batching import batch_events
+from massmem.session.history import History
+from massmem.session.lease import Lease
+from massmem.session.team import Team
+from massmem.telemetry.stages import Stage, memory_payload, respond_payload
+from massmem.turn.agent import Agent
+from massmem.turn.budget import Budget
+from massmem.turn.coordinator import Turn, run_turn
+from massmem.turn.param_dialog import ParamDialog, ReplyReading
+from massmem.turn.tool_loop import AgentTools
+
+StopReason = Literal["user", "signal"]
+
+
+@dataclass(slots=True)
+class Stop:
+    """Ends the running turn from outside."""
+
+    requested: asyncio.Event = field(default_factory=asyncio.Event)
+    by: StopReason = "user"
+
+
+@dataclass(slots=True)
+class _Message:
+    """What the user says to a session with an unfinished turn."""
+
+    text: str
+    consumed: bool = False
+    """It was for that turn, and is no question of its own."""
+
+
+class TurnRunner:
+    """Runs what one call of a session asks for, under the session's lease."""
+
+    def __init__(self, team: Team, agents: Sequence[AgentConfig], history: History, lease: Lease, stop: Stop) -> None:
+        self.seq = 0
+        """The number in the log of the event that was yielded last."""
+        self.dialog = ParamDialog(team.config, SessionState(), 0)
+        """Of the turn that runs."""
+        self._session_id = lease.session_id
+        self._team = team
+        self._config = team.config
+        self._store = team.store
+        self._agents = tuple(agents)
+        self._history = history
+        self._lease = lease
+        self._stop = stop
+        self._request = ("", "")
+        self._notices: list[str] = []
+
+    async def ask(self, question: str, request: str) -> AsyncGenerator[Event, None]:
+        """Do what `Session.ask` does."""
+        self._request = (request, question)
+        last = await self._store.get_last_turn(self._session_id)
+        if request and (seq := await self._store.find_request(self._session_id, request)) is not None:
+            raise DuplicateRequestError(seq)
+        if last is not None and last.is_unfinished:
+            message = _Message(question)
+            async with aclosing(self._continue_unfinished(last, message)) as events:
+                async for event in events:
+                    yield event
+            if message.consumed or self._stop.requested.is_set():
+                return
+        number = 1 if last is None else last.turn + 1
+        self.dialog = ParamDialog(self._config, await self._store.load_state(self._session_id), number)
+        replies, seed = self.dialog.read_question(question), secrets.randbits(32)
+        turn = Turn(self._session_id, number, question, seed, replies=replies, params=self._config.param_specs)
+        async with aclosing(self._run(turn, release_lease=True)) as events:
+            async for event in events:
+                yield event
+
+    async def finish(self) -> AsyncGenerator[Event, None]:
+        """Do what `Session.finish_turn` does."""
+        pending = await self._store.get_last_turn(self._session_id)
+        if pending is None or not pending.is_unfinished:
+            raise InputError("no turn of this session is unfinished", "ask a question")
+        past = await self._load(pending)
+        expired = self.dialog.is_waiting and self.dialog.is_expired
+        turn = self._abandon(pending, ReplyReading("timeout"), "") if expired else self._resume(pending, past)
+        async with aclosing(turn) as events:
+            async for event in events:
+                yield event
+
+    async def _continue_unfinished(self, pending: TurnRecord, message: _Message) -> AsyncGenerator[Event, None]:
+        """Go on with the unfinished turn, as far as the message asks for that, or give it up."""
+        past = await self._load(pending)
+        message.consumed = message.text == pending.question
+        if message.consumed or (not self.dialog.is_waiting and was_cut_off(past)):
+            async with aclosing(self._resume(pending, past)) as events:
+                async for event in events:
+                    yield event
+            if message.consumed or self._stop.requested.is_set():
+                return
+            past = await self._load(pending)
+        elif not self.dialog.is_waiting:
+            await self._store.abandon_turn(self._session_id, pending.turn)
+        if self.dialog.is_waiting:
+            async with aclosing(self._reply(pending, past, message)) as events:
+                async for event in events:
+                    yield event
+
+    async def _reply(self, pending: TurnRecord, past: list[Event], message: _Message) -> AsyncGenerator[Event, None]:
+        """Read the message as a reply to the waiting turn, and go on with the turn, or give it up."""
+        reading = await self.dialog.read_reply(pending.question, message.text, self._team.chat, self._stop.requested)
+        match reading:
+            case None:
+                message.consumed = True
+                turn = self._store_and_yield(pending.turn, [TurnInterrupted(by=self._stop.by)])
+            case ReplyReading("answer"):
+                message.consumed = True
+                turn = self._resume(pending, past, self.dialog.accept(reading, message.text))
+            case ReplyReading(intent):
+                message.consumed = intent in ("cancel", "reset")
+                turn = self._abandon(pending, reading, message.text)
+        async with aclosing(turn) as events:
+            async for event in events:
+                yield event
+
+    def _abandon(self, pending: TurnRecord, reading: ReplyReading, text: str) -> AsyncGenerator[Event, None]:
+        return self._store_and_yield(pending.turn, self.dialog.abandon(pending, reading, text))
+
+    def _resume(
+        self, pending: TurnRecord, past: list[Event], replies: Sequence[Event] = ()
+    ) -> AsyncGenerator[Event, None]:
+        return self._run(
+            Turn(
+                self._session_id,
+                pending.turn,
+                pending.question,
+                pending.seed,
+                past,
+                replies or self.dialog.find_provided(),
+                self._config.param_specs,
+            )
+        )
+
+    async def _load(self, pending: TurnRecord) -> list[Event]:
+        """Return what the log holds of the turn, and begin its dialog."""
+        events = await self._store.read_turn_events(self._session_id, pending.turn)
+        state = await self._store.load_state(self._session_id)
+        self.dialog = ParamDialog(self._config, state, pending.turn, events)
+        return events
+
+    async def _run(self, turn: Turn, *, release_lease: bool = False) -> AsyncGenerator[Event, None]:
+        """Run the turn, and report it to telemetry. release_lease: with the turn's last events."""
+        last: Event | None = None
+        with self._team.tracer.turn(self._session_id) as trace:
+            async with aclosing(self._store_turn(turn, release_lease=release_lease)) as events:
+                async for event in events:
+                    trace.feed(event)
+                    last = event
+                    yield event
+        if last is not None:
+            await self._write_stage("respond", turn, {**respond_payload(last), **await self._memory_payload()})
+
+    async def _store_turn(self, turn: Turn, *, release_lease: bool) -> AsyncGenerator[Event, None]:
+        """Store each batch of the turn's events, then yield it. A stop or an error is stored as an interruption."""
+        budget = Budget(self._config.coordination)
+        providers = {agent.id: budget.limit(agent, self._team.chat[agent.id]) for agent in self._agents}
+        agents = await self._create_agents(turn, providers)
+        self._notices += self._team.take_warnings()
+        received = await self._memory_payload()
+        begun, ended = False, False
+        source = run_turn(turn, agents, self._config.coordination, budget)
+        try:
+            async with aclosing(batch_events(source, self._stop.requested)) as batches:
+                async for batch in batches:
+                    last = batch.events[-1] if batch.events else None
+                    ended = isinstance(last, TurnCompleted | TurnFailed | TurnWaiting)
+                    stored = await self._store_batch(turn.number, batch.events, release_lease=release_lease and ended)
+                    batch.confirm()
+                    if isinstance(last, TurnCompleted):
+                        self._history.prepare_next(self._session_id, turn.number, last.answer, providers)
+                    if not begun:
+                        begun = True
+                        await self._write_stage("received", turn, received)
+                        for event in self._history.take_prepared():
+                            yield event
+                    for self.seq, event in stored:
+                        yield event
+            if not ended:
+                ended = True
+                async for event in self._store_and_yield(turn.number, [TurnInterrupted(by=self._stop.by)]):
+                    yield event
+        finally:
+            if begun and not ended:
+                with suppress(StoreError):  # a store that has just failed has raised its error already
+                    await self._append(turn.number, [TurnInterrupted(by=self._stop.by)])
+
+    async def _store_batch(self, turn: int, events: Sequence[Event], *, release_lease: bool) -> list[tuple[int, Event]]:
+        """Store events with the notices that are due; return them with their numbers in the log."""
+        self._notices += self._team.memory.take_notices()
+        batch = [self.dialog.mask(event) for event in (*(Notice(message=text) for text in self._notices), *events)]
+        if not batch:
+            return []
+        stored = await self._append(turn, batch, release_lease=release_lease)
+        self._notices.clear()
+        self._team.memory.wake()
+        return stored
+
+    async def _store_and_yield(self, turn: int, events: Sequence[Event]) -> AsyncGenerator[Event, None]:
+        stored = await self._append(turn, events)
+        for self.seq, event in stored:
+            yield event
+
+    async def _append(
+        self, turn: int, events: Sequence[Event], *, release_lease: bool = False
+    ) -> list[tuple[int, Event]]:
+        """Store events and the values of params that come in with them, as long as the lease is ours."""
+        named = [attach_request(event, *self._request) for event in events]
+        numbers = await self._store.append(
+            self._session_id,
+            turn,
+            named,
+            state=self.dialog.apply(named),
+            owner=self._lease.owner,
+            release_lease=release_lease,
+        )
+        if release_lease:
+            self._lease.mark_released()
+        return list(zip(numbers, named, strict=True))
+
+    async def _create_agents(self, turn: Turn, providers: Mapping[str, ChatProvider]) -> dict[str, Agent]:
+        await self._team.tools.ready()
+        contexts = await self._history.build_contexts(self._session_id, turn.number, turn.question, providers)
+        asking = self.dialog.build_asking(turn.replies)
+        agents: dict[str, Agent] = {}
+        for config in self._agents:
+            context = contexts[config.id]
+            tools = AgentTools(
+                self._team.tools.of(config.id),
+                turn.events,
+                self._config.coordination.max_tool_rounds,
+                config.memory.recording.record_all_tool_calls,
+            )
+            agents[config.id] = Agent(config, providers[config.id], context.prompt, context.compressor, asking, tools)
+        return agents
+
+    async def _write_stage(self, stage: Stage, turn: Turn, payload: Mapping[str, Any]) -> None:
+        stages = self._team.stages
+        if stages.enabled:
+            await asyncio.to_thread(stages.write, stage, self._session_id, turn.number, payload)
+
+    async def _memory_payload(self) -> dict[str, Any]:
+        """Return, for a stage, how much the session holds now."""
+        if not self._team.stages.enabled:
+            return {}
+        session, state = await self._store.get_session(self._session_id), self.dialog.state
+        count = 0 if session is None else session.message_count
+        return {"memory": memory_payload(count, state.params, state.waiting_for_param)}

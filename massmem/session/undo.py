@@ -1,0 +1,51 @@
+"""The last turn of a session taken back: out of what the agents are shown, and out of what is remembered."""
+
+from massmem.core.errors import InputError
+from massmem.core.events import ParamProvided, TurnUndone
+from massmem.core.records import SessionState, TurnRecord
+from massmem.memory.persistent import Selection
+from massmem.recording.forgetting import forget_everywhere
+from massmem.session.team import Team
+from massmem.store.ports import SessionStore
+
+
+async def undo_last_turn(team: Team, session_id: str) -> TurnRecord:
+    """Take back the newest turn that still stands, however it ended; the log keeps it.
+
+    What was remembered of it goes first: killed on the way, the turn stands still, and can be taken back again.
+
+    Raises:
+        InputError: there is none.
+        MemoryUnavailable: its memories cannot be deleted now; the turn stands still.
+        StoreError: the store cannot be used.
+    """
+    turn = await _standing(team.store, session_id)
+    selection = Selection(session_id=session_id, turn=turn.turn)
+    async with team.open_durable_memory() as memory:
+        await forget_everywhere(team.store, memory, selection, team.config.memory, team.home)
+        state = await _state_without(team.store, turn)
+        await team.store.append(session_id, turn.turn, [TurnUndone(session_id=session_id, turn=turn.turn)], state=state)
+        # What was being recorded while the queue was told.
+        await memory.forget(selection)
+    return turn
+
+
+async def _standing(store: SessionStore, session_id: str) -> TurnRecord:
+    turn = await store.get_last_turn(session_id)
+    while turn is not None and turn.status == "undone":
+        before = await store.list_turns(session_id, turn.turn - 2, 1)
+        turn = before[0] if before and before[0].turn < turn.turn else None
+    if turn is None:
+        raise InputError("there is no turn to undo", "ask a question first")
+    return turn
+
+
+async def _state_without(store: SessionStore, turn: TurnRecord) -> SessionState:
+    """The session's state without the values that came in with the turn; nothing is waited for any more."""
+    state = await store.load_state(turn.session_id)
+    events = await store.read_turn_events(turn.session_id, turn.turn)
+    given = {event.param for event in events if isinstance(event, ParamProvided)}
+    params = {name: value for name, value in state.params.items() if name not in given}
+    result = state.last_result if (state.last_result or {}).get("turn") != turn.turn else None
+    changed = {"params": params, "waiting_for_param": None, "plan_execution": None, "last_result": result}
+    return state.model_copy(update=changed)

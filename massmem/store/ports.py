@@ -1,0 +1,310 @@
+"""The port to where sessions live: four small protocols, and `SessionStore` as their sum.
+
+Every write is one transaction that is durable when the call returns. All methods raise StoreError and its subclasses.
+"""
+
+from collections.abc import AsyncIterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from massmem.core.errors import SessionBusyError, StoreError
+from massmem.core.events import Event
+from massmem.core.records import (
+    ListedSession,
+    LogEntry,
+    MessageRecord,
+    MessageToRecord,
+    RecordingCounts,
+    RecordingJob,
+    RecordingKind,
+    SessionCopy,
+    SessionCounts,
+    SessionFilter,
+    SessionRecord,
+    SessionState,
+    TurnRecord,
+)
+from massmem.memory.persistent import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long a store with a time to live keeps a session, and how much of it. Other stores keep everything."""
+
+    seconds: float | None = 86_400.0
+    """After the last use of a session; None: for ever."""
+    messages: int = 50
+    """How many messages of each conversation, the newest: user messages and final answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """What the user should know of a store."""
+
+    kind: str
+    durable: bool = True
+    """False: what it holds ends with this process."""
+    always: str = ""
+    """A warning for every answer."""
+    once: tuple[str, ...] = ()
+    """Warnings for when the store is opened."""
+
+
+class SessionLog(Protocol):
+    """An append-only log of events per session, and the tables that are derived from it."""
+
+    async def append(
+        self,
+        session_id: str,
+        turn: int,
+        events: Sequence[Event],
+        *,
+        state: SessionState | None = None,
+        owner: str = "",
+        release_lease: bool = False,
+    ) -> list[int]:
+        """Store events in order and, in the same transaction, what they mean for the tables.
+
+        state: replaces the session's state in the same transaction; None: the state stays as it is.
+        owner: who runs the turn and holds the session's lease; "" for an append outside of turns.
+        release_lease: release the owner's lease in the same transaction.
+        Returns the sequence number of each event; numbers grow within a session.
+
+        Raises SessionBusyError: somebody else holds the lease, or has begun this turn; nothing was stored.
+        """
+        ...
+
+    async def read_turn_events(self, session_id: str, turn: int) -> list[Event]:
+        """Return the events of a turn in order, without deltas."""
+        ...
+
+    async def get_last_turn(self, session_id: str) -> TurnRecord | None: ...
+
+    async def list_turns(self, session_id: str, after: int = 0, limit: int = 100) -> list[TurnRecord]:
+        """Return the session's turns with a number > after, in order."""
+        ...
+
+    async def abandon_turn(self, session_id: str, turn: int) -> None:
+        """Mark an unfinished turn as given up. Its messages stay in the log."""
+        ...
+
+    async def find_request(self, session_id: str, request: str) -> int | None:
+        """Return the seq of the event that the question under this request name became, None for a new name."""
+        ...
+
+    async def read_conversation(self, session_id: str, before: int | None, limit: int) -> list[MessageRecord]:
+        """Return user messages and final answers, newest first.
+
+        before: only messages with a smaller seq. The cost depends on `limit`, not on the length of the log.
+        """
+        ...
+
+    async def get_latest_summary(self, session_id: str, agent_id: str) -> MessageRecord | None:
+        """Return the summary that stands for the oldest messages in this agent's prompts.
+
+        metadata["until"] is the seq of the last message that it covers. agent_id "": where the history was cleared.
+        """
+        ...
+
+    async def read_messages(self, session_id: str, after: int = 0, limit: int = 1000) -> list[MessageRecord]:
+        """Return every message with seq > after, oldest first."""
+        ...
+
+    async def read_turn_messages(self, session_id: str, turn: int) -> list[MessageRecord]:
+        """Return every message of one turn, oldest first."""
+        ...
+
+    async def get_messages(self, message_ids: Sequence[str]) -> list[MessageRecord]:
+        """Return those of the messages that exist, oldest first within a session."""
+        ...
+
+    async def find_repeated_answers(self, message_ids: Sequence[str]) -> list[str]:
+        """Return the ids of answers that a final answer among these messages repeats word for word."""
+        ...
+
+    async def search_messages(
+        self, query: str, session_ids: Sequence[str] | None = None, limit: int = 20
+    ) -> list[MessageRecord]:
+        """Return messages with words of the query, best first, without reasoning. session_ids None: all sessions."""
+        ...
+
+    async def get_winners(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
+        """Return the winner of each complete turn of these sessions, by session id and turn."""
+        ...
+
+    async def load_state(self, session_id: str) -> SessionState:
+        """Return the state that was saved last; an empty state for a session without one."""
+        ...
+
+    async def save_state(self, session_id: str, state: SessionState) -> None:
+        """Replace the state and set its `updated_at`. Raises StoreError for an unknown session."""
+        ...
+
+
+class LeaseTable(Protocol):
+    """Who may run the turns of a session."""
+
+    async def acquire_lease(self, session_id: str, owner: str, seconds: float) -> bool:
+        """Take the lease for so many seconds from now; True also for its present owner. False: somebody else has it.
+
+        The clock is the database's where it has one. owner: unique to the caller. Raises StoreError for an unknown
+        session.
+        """
+        ...
+
+    async def get_lease_owner(self, session_id: str) -> str | None:
+        """Return who took the lease last and has not released it, expired or not."""
+        ...
+
+    async def renew_lease(self, session_id: str, owner: str, seconds: float) -> bool:
+        """Hold the lease for so many seconds from now. False: it was released, or expired and somebody else took it."""
+        ...
+
+    async def release_lease(self, session_id: str, owner: str) -> None:
+        """Release the lease; nothing happens when somebody else holds it."""
+        ...
+
+
+class RecordingQueue(Protocol):
+    """What is still to be recorded as memories. `SessionLog.append` adds the rows with the events they are about."""
+
+    async def list_due_recordings(
+        self, kind: RecordingKind, limit: int, session_id: str | None = None
+    ) -> list[RecordingJob]:
+        """Return pending rows whose time has come, oldest first. session_id None: of all sessions."""
+        ...
+
+    async def get_messages_to_record(self, message_ids: Sequence[str]) -> list[MessageToRecord]:
+        """As `SessionLog.get_messages`, with what decides how each message is remembered."""
+        ...
+
+    async def claim_recording(self, recording: RecordingJob, until: datetime) -> bool:
+        """Take a due row: until then it is due for nobody else. False: another process was faster."""
+        ...
+
+    async def release_recording(self, recording: RecordingJob) -> None:
+        """Make a claimed row due again."""
+        ...
+
+    async def finish_recordings(
+        self, recordings: Sequence[RecordingJob], reason: str | None = None, *, lasting: bool = True
+    ) -> None:
+        """Mark rows as done. reason: why there was nothing to record.
+
+        lasting False: the memory ends with this process; the rows are held until `release_held_recordings`.
+        """
+        ...
+
+    async def release_held_recordings(self) -> int:
+        """Make the rows due again that were recorded in a memory that did not last. Returns how many."""
+        ...
+
+    async def fail_recording(self, recording: RecordingJob, reason: str, retry_at: datetime | None) -> None:
+        """Count a failed attempt. retry_at None: the row has failed for good."""
+        ...
+
+    async def count_recordings(self, session_id: str | None = None) -> RecordingCounts: ...
+
+    async def requeue_recordings(self, session_id: str | None = None, *, done: bool) -> int:
+        """Make failed and waiting rows due again, with `done` also those that are done. Returns how many.
+
+        Rows of forgotten memories stay forgotten.
+        """
+        ...
+
+    async def forget_fact(
+        self, session_id: str, agent_id: str, message_ids: Sequence[str], words: Sequence[int]
+    ) -> None:
+        """Never again record a fact with these words (as numbers) from the turns of these messages."""
+        ...
+
+    async def forget_recordings(self, selection: Selection, message_ids: Sequence[str] = ()) -> None:
+        """Never again record what the selection names (its `ids` aside); with message_ids only these messages."""
+        ...
+
+
+class SessionCatalogue(Protocol):
+    """Sessions as a whole: making, finding, naming, deleting, copying."""
+
+    async def create_session(self, session: SessionRecord) -> None:
+        """Raises SessionExistsError when the id is taken."""
+        ...
+
+    async def get_session(self, session_id: str) -> SessionRecord | None: ...
+
+    async def list_sessions(self, limit: int | None = None, offset: int = 0) -> list[SessionRecord]:
+        """Return sessions, the newest first by creation, without those that are being deleted."""
+        ...
+
+    async def find_sessions(
+        self, wanted: SessionFilter, limit: int | None = None, offset: int = 0
+    ) -> list[ListedSession]:
+        """Return sessions, the last used first; those that are being deleted are among them."""
+        ...
+
+    async def count_sessions(self, wanted: SessionFilter) -> SessionCounts: ...
+
+    async def count_messages(self, wanted: SessionFilter) -> int:
+        """Return how many messages the conversations of these sessions have, see `read_conversation`."""
+        ...
+
+    async def rename_session(self, session_id: str, title: str) -> None:
+        """Raises StoreError for an unknown session, and for one that is being deleted."""
+        ...
+
+    async def set_memory_group(self, session_id: str, group: str) -> None:
+        """Let other sessions find this session's memories under this name; "" for none."""
+        ...
+
+    async def delete_session(self, session_id: str, limit: int) -> int | None:
+        """Delete the oldest part of a session, `limit` events at most, and mark the rest as being deleted.
+
+        Returns how many messages are left, None when nothing is. limit 0: only mark it. The caller holds the session's
+        lease and calls until nothing is left.
+        """
+        ...
+
+    async def erase_deleted(self) -> bool:
+        """Remove the bytes of what was deleted from the files of the store. False: some of them may stay."""
+        ...
+
+    async def export_session(self, session_id: str) -> SessionCopy | None:
+        """Return what of a session is not in its log; None for an unknown session."""
+        ...
+
+    async def export_log(self, session_id: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
+        """Return the log as stored, deltas included, with seq > after, oldest first, and its rows in the queue."""
+        ...
+
+    async def import_session(self, copy: SessionCopy, log: AsyncIterable[Sequence[LogEntry]]) -> None:
+        """Store a session of another store in place of the one with this id, whole or not at all.
+
+        log: pages of the log in order; their numbers are kept, and the tables are derived from them anew.
+        """
+        ...
+
+
+class SessionStore(SessionLog, LeaseTable, RecordingQueue, SessionCatalogue, Protocol):
+    """Where sessions live."""
+
+    @property
+    def info(self) -> StoreInfo: ...
+
+    async def close(self) -> None: ...
+
+
+def unknown_session_error(session_id: str) -> StoreError:
+    """Return the error for a change of a session that does not exist."""
+    return StoreError(
+        f"session {session_id!r} is not in the store: it was deleted meanwhile, or never created",
+        "see the sessions with: massmem --list-sessions",
+    )
+
+
+def lost_lease_error(session_id: str) -> SessionBusyError:
+    """Return the error for a change under a lease that another process has taken over."""
+    return SessionBusyError(
+        f"another process has taken over {session_id}: the store could not be reached for too long",
+        "see what became of the question with: massmem sessions show",
+    )

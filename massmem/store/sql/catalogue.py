@@ -1,0 +1,241 @@
+"""Sessions as a whole: creating, finding, naming, deleting and copying them."""
+
+from collections.abc import AsyncIterable, Sequence
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from massmem.core.errors import SessionExistsError
+from massmem.core.messages import clean_text
+from massmem.core.records import (
+    ListedSession,
+    LogEntry,
+    SessionCopy,
+    SessionCounts,
+    SessionFilter,
+    SessionRecord,
+)
+from massmem.store.log_format import build_log_page
+from massmem.store.ports import unknown_session_error
+from massmem.store.schema import (
+    HAS_OWNER,
+    IS_CONVERSATION,
+    MAY_BE_CUT_OFF,
+    SESSION,
+    chat_messages,
+    chat_sessions,
+    events,
+    recordings,
+    turns,
+)
+from massmem.store.sql.append import UPDATE_TURN, restore_events
+from massmem.store.sql.database import Database, Row
+from massmem.store.sql.queue import build_recording
+from massmem.store.sql.state import build_save_state, fetch_state
+
+_s = chat_sessions.c
+_GET = sa.select(chat_sessions).where(_s.session_id == SESSION)
+_UPDATE = sa.update(chat_sessions).where(_s.session_id == SESSION)
+_DELETE = sa.delete(chat_sessions).where(_s.session_id == SESSION)
+_LAST_USED_FIRST = (_s.updated_at.desc(), _s.created_at.desc(), _s.session_id.desc())
+_IN_CONVERSATION = sa.and_(chat_messages.c.session_id == _s.session_id, sa.text(f"({IS_CONVERSATION})"))
+_CONVERSATION_LENGTH = sa.select(sa.func.count()).where(_IN_CONVERSATION).scalar_subquery()
+
+
+def _of_last_answer(column: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
+    answers = sa.select(column).where(_IN_CONVERSATION, chat_messages.c.final.is_(True))
+    return answers.order_by(chat_messages.c.seq.desc()).limit(1).scalar_subquery()
+
+
+_LIST = sa.select(
+    chat_sessions,
+    sa.func.coalesce(
+        sa.select(sa.func.max(turns.c.turn)).where(turns.c.session_id == _s.session_id).scalar_subquery(), 0
+    ).label("turns"),
+    _CONVERSATION_LENGTH.label("conversation_length"),
+    _of_last_answer(chat_messages.c.confidence).label("confidence"),
+    _of_last_answer(chat_messages.c.escalated).label("escalated"),
+).order_by(*_LAST_USED_FIRST)
+
+
+class SqlSessionCatalogue:
+    """The SessionCatalogue port."""
+
+    _database: Database
+
+    async def create_session(self, session: SessionRecord) -> None:
+        def insert(connection: sa.Connection) -> None:
+            try:
+                connection.execute(sa.insert(chat_sessions), session.model_dump())
+            except exc.IntegrityError as e:
+                if self._database.dialect.is_duplicate(e.orig):
+                    raise SessionExistsError(f"session {session.session_id!r} exists already") from e
+                raise
+
+        await self._database.write(insert)
+
+    async def get_session(self, session_id: str) -> SessionRecord | None:
+        rows = await self._database.fetch(_GET, {"of_session": session_id})
+        return SessionRecord(**rows[0]) if rows else None
+
+    async def list_sessions(self, limit: int | None = None, offset: int = 0) -> list[SessionRecord]:
+        query = (
+            sa.select(chat_sessions)
+            .where(_s.status != "deleting")
+            .order_by(_s.created_at.desc(), _s.session_id.desc())
+            .limit(limit)
+            .offset(offset)
+        )
+        return [SessionRecord(**row) for row in await self._database.fetch(query)]
+
+    async def find_sessions(
+        self, wanted: SessionFilter, limit: int | None = None, offset: int = 0
+    ) -> list[ListedSession]:
+        if limit is None:
+            query = _LIST.where(*_conditions(wanted)).offset(offset)
+        else:
+            # Chosen first: SQLite would count the turns and messages of every session to show a few.
+            page = sa.select(_s.session_id).where(*_conditions(wanted)).order_by(*_LAST_USED_FIRST)
+            query = _LIST.where(_s.session_id.in_(page.limit(limit).offset(offset).correlate(None)))
+        return [_build_listed_session(row) for row in await self._database.fetch(query)]
+
+    async def count_sessions(self, wanted: SessionFilter) -> SessionCounts:
+        query = sa.select(
+            _s.status,
+            sa.func.count().label("sessions"),
+            sa.func.sum(sa.case((_s.active, 1), else_=0)).label("active"),
+            sa.func.sum(_s.message_count).label("messages"),
+        ).group_by(_s.status)
+        rows = await self._database.fetch(query.where(*_conditions(wanted)))
+        return SessionCounts(
+            sessions=sum(row["sessions"] for row in rows),
+            active=sum(row["active"] for row in rows),
+            messages=sum(row["messages"] for row in rows),
+            by_status={row["status"]: row["sessions"] for row in rows},
+        )
+
+    async def count_messages(self, wanted: SessionFilter) -> int:
+        total = sa.func.coalesce(sa.func.sum(_CONVERSATION_LENGTH), 0).label("total")
+        rows = await self._database.fetch(sa.select(total).select_from(chat_sessions).where(*_conditions(wanted)))
+        return int(rows[0]["total"])
+
+    async def rename_session(self, session_id: str, title: str) -> None:
+        rename = _UPDATE.where(_s.status != "deleting").values(title=title)
+        if not await self._database.execute(rename, {"of_session": session_id}):
+            raise unknown_session_error(session_id)
+
+    async def set_memory_group(self, session_id: str, group: str) -> None:
+        await self._database.execute(_UPDATE.values(memory_group=group), {"of_session": session_id})
+
+    async def delete_session(self, session_id: str, limit: int) -> int | None:
+        return await self._database.write(lambda connection: self._delete_part(connection, session_id, limit))
+
+    async def erase_deleted(self) -> bool:
+        return await self._database.erase_deleted()
+
+    async def export_session(self, session_id: str) -> SessionCopy | None:
+        session = await self.get_session(session_id)
+        if session is None:
+            return None
+        abandoned = await self._database.fetch(
+            sa.select(turns.c.turn)
+            .where(turns.c.session_id == session_id, turns.c.status == "abandoned")
+            .order_by(turns.c.turn)
+        )
+        state = await fetch_state(self._database, session_id)
+        return SessionCopy(session=session, state=state, abandoned=tuple(row["turn"] for row in abandoned))
+
+    async def export_log(self, session_id: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
+        log = await self._database.fetch(
+            sa.select(events.c.seq, events.c.turn, events.c.payload)
+            .where(events.c.session_id == session_id, events.c.seq > after)
+            .order_by(events.c.seq)
+            .limit(limit)
+        )
+        if not log:
+            return []
+        r = recordings.c
+        queue = await self._database.fetch(
+            sa.select(recordings)
+            .where(r.session_id == session_id, r.seq > after, r.seq <= log[-1]["seq"])
+            .order_by(r.seq, r.kind, r.agent_id)
+        )
+        return build_log_page(log, [build_recording(row) for row in queue])
+
+    async def import_session(self, copy: SessionCopy, log: AsyncIterable[Sequence[LogEntry]]) -> None:
+        session_id = clean_text(copy.session.session_id)
+        async with self._database.transaction() as run:
+            await run(partial(self._replace_session, session=copy.session))
+            async for entries in log:
+                await run(partial(restore_events, database=self._database, session_id=session_id, entries=entries))
+            await run(partial(self._restore_rest, copy=copy))
+
+    def _delete_part(self, connection: sa.Connection, session_id: str, limit: int) -> int | None:
+        self._database.dialect.lock_session(connection, session_id)
+        key = {"of_session": session_id}
+        connection.execute(_UPDATE.values(status="deleting", title="", last_message="", description=""), key)
+        if limit:
+            oldest = sa.select(events.c.seq).where(events.c.session_id == session_id).order_by(events.c.seq)
+            first_kept = connection.execute(oldest.offset(limit).limit(1)).scalar()
+            if first_kept is None:
+                connection.execute(_DELETE, key)
+                return None
+            for table in (recordings, chat_messages, events):
+                deleted = connection.execute(
+                    sa.delete(table).where(table.c.session_id == session_id, table.c.seq < first_kept)
+                )
+                if table is chat_messages:
+                    connection.execute(_UPDATE.values(message_count=_s.message_count - deleted.rowcount), key)
+        return connection.execute(sa.select(_s.message_count).where(_s.session_id == session_id)).scalar()
+
+    def _replace_session(self, connection: sa.Connection, session: SessionRecord) -> None:
+        """Delete what is there under this id, with all that belongs to it, and create the session anew."""
+        self._database.dialect.lock_session(connection, session.session_id)
+        connection.execute(_DELETE, {"of_session": session.session_id})
+        connection.execute(sa.insert(chat_sessions), session.model_dump() | {"message_count": 0})
+
+    def _restore_rest(self, connection: sa.Connection, copy: SessionCopy) -> None:
+        """Store what no event tells: a new title, abandoned turns, the state."""
+        key = {"of_session": copy.session.session_id}
+        for turn in copy.abandoned:
+            connection.execute(UPDATE_TURN.values(status="abandoned"), key | {"of_turn": turn})
+        if copy.state.updated_at is not None:
+            connection.execute(build_save_state(self._database, copy.session.session_id, copy.state))
+        connection.execute(_UPDATE.values(copy.session.model_dump()), key)
+
+
+def _build_listed_session(row: Row) -> ListedSession:
+    session = SessionRecord(**{name: row[name] for name in SessionRecord.model_fields})
+    return ListedSession(
+        session=session,
+        turns=row["turns"],
+        conversation_length=row["conversation_length"],
+        confidence=row["confidence"],
+        escalated=bool(row["escalated"]),
+    )
+
+
+def _conditions(wanted: SessionFilter) -> list[sa.ColumnElement[bool] | sa.TextClause]:
+    where: list[sa.ColumnElement[bool] | sa.TextClause] = []
+    if wanted.status is not None:
+        where.append(_s.status == wanted.status)
+    if wanted.text:
+        text = clean_text(wanted.text)
+        columns = (_s.session_id, _s.title, _s.last_message, _s.description)
+        where.append(sa.or_(*(column.icontains(text, autoescape=True) for column in columns)))
+    if wanted.title is not None:
+        where.append(sa.func.lower(_s.title) == sa.func.lower(clean_text(wanted.title)))
+    if wanted.prefix:
+        where.append(_s.session_id.startswith(clean_text(wanted.prefix), autoescape=True))
+    if wanted.since is not None:
+        where.append(_s.updated_at >= wanted.since)
+    if wanted.before is not None:
+        where.append(_s.updated_at < wanted.before)
+    # Conditions of partial indexes come first, though the second one says it all for the owner.
+    if wanted.owner is not None:
+        where.extend((sa.text(HAS_OWNER), _s.user_id == wanted.owner))
+    if wanted.cut_off:
+        where.extend((sa.text(HAS_OWNER), sa.text(MAY_BE_CUT_OFF)))
+    return where

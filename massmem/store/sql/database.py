@@ -1,0 +1,264 @@
+"""A relational database in threads: reads beside one another, every change one transaction.
+
+SQLAlchemy's synchronous engine is used in a thread for each transaction. An async driver would hand every statement,
+fetch and commit to a thread or to the event loop by itself: that costs ten times the statement.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine.interfaces import CoreExecuteOptionsParameter
+
+from massmem.core.errors import StoreError
+from massmem.store.ports import unknown_session_error
+
+T = TypeVar("T")
+
+Row = dict[str, Any]
+Parameters = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+Work = Callable[[sa.Connection], T]
+RunInTransaction = Callable[[Work[Any]], Awaitable[Any]]
+"""Runs its argument with the connection of an open transaction."""
+
+_MAX_ATTEMPTS = 5
+
+
+class Dialect(Protocol):
+    """What differs between relational databases."""
+
+    def insert(self, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+        """Return an INSERT that knows ON CONFLICT."""
+        ...
+
+    def time_from_now(self, seconds: float) -> sa.ColumnElement[Any]:
+        """Return the time so many seconds from now, by the clock of the database where it has one."""
+        ...
+
+    def lock_session(self, connection: sa.Connection, session_id: str) -> None:
+        """Let no other transaction append to this session until this one ends."""
+        ...
+
+    def index_messages(self, connection: sa.Connection, rows: Sequence[Row]) -> None:
+        """Add new rows of chat_messages to the full-text index."""
+        ...
+
+    def build_search(
+        self, columns: sa.Select[*tuple[Any, ...]], query: str, session_ids: Sequence[str] | None, limit: int
+    ) -> sa.Select[*tuple[Any, ...]] | None:
+        """Return a SELECT of the messages with any word of the query, best first, without reasoning.
+
+        columns: a SELECT of chat_messages. session_ids None: all sessions. Returns None for a query without words.
+        """
+        ...
+
+    def erase(self, read: sa.Engine) -> bool:
+        """Leave nothing on the disk of what was deleted. Returns False when others keep that from happening now."""
+        ...
+
+    def is_duplicate(self, error: BaseException | None) -> bool:
+        """Return whether a row was refused because there is one with the same key."""
+        ...
+
+    def is_missing_parent(self, error: BaseException | None) -> bool:
+        """Return whether a row was refused because the row that it belongs to does not exist."""
+        ...
+
+    def is_conflict(self, error: BaseException | None) -> bool:
+        """Return whether the transaction was rolled back in favour of another one and can simply run again."""
+        ...
+
+    def to_store_error(self, error: BaseException | None) -> StoreError:
+        """Return the error to show for one of the driver."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """The connections of one store."""
+
+    write: sa.Engine
+    """Each of its transactions waits for the lock that a writer needs as it begins."""
+    writers: int
+    """How many of them at the same time."""
+    read: sa.Engine
+    """Its connections have no transactions."""
+    readers: int
+    """How many of them; 0: `read` and `write` are one engine."""
+    group_commit: int = 1
+    """How many changes that wait at the same time are committed together."""
+
+
+@dataclass(slots=True)
+class _PendingChange:
+    """A change that waits for its transaction."""
+
+    change: Work[Any]
+    result: asyncio.Future[Any]
+    value: Any = None
+    failed: bool = False
+    """It raised, and so the transaction was rolled back."""
+
+    def settle(self, error: BaseException | None) -> None:
+        """Tell the caller, unless it was cancelled."""
+        if self.result.done():
+            return
+        if error is None:
+            self.result.set_result(self.value)
+        else:
+            self.result.set_exception(error)
+
+
+class Database:
+    """Raises StoreError, as the dialect words it, for all that goes wrong in the database.
+
+    Group commit: changes that wait for the disk at the same time share a transaction. When one of them fails, the
+    others are committed without it. Sixteen chats on SQLite need 0.8 commits a turn instead of 4.4; without it, 100
+    durable turns a second take a disk that syncs within 2 ms.
+    """
+
+    def __init__(self, engines: Engines, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self._engines = engines
+        # As many threads as connections: none waits for one.
+        self._write_threads = ThreadPoolExecutor(engines.writers, "massmem-store")
+        self._read_threads = ThreadPoolExecutor(engines.readers, "massmem-store") if engines.readers else None
+        self._write_slots = asyncio.Semaphore(engines.writers)
+        self._pending: deque[_PendingChange] = deque()
+        self._commits: set[asyncio.Task[None]] = set()
+
+    async def read(self, query: Work[T]) -> T:
+        """Return what `query` does with a connection."""
+
+        def run() -> T:
+            with self._engines.read.connect() as connection:
+                return query(connection)
+
+        with self._store_errors():
+            return await self._in_thread(run, self._read_threads)
+
+    async def fetch(self, query: sa.Executable, parameters: Parameters = None) -> list[Row]:
+        """Return the rows of a query, each by the names of its columns."""
+        return await self.read(lambda connection: [{**row} for row in connection.execute(query, parameters).mappings()])
+
+    async def write(self, change: Work[T]) -> T:
+        """Run `change` in a transaction, up to five times when the database rolls it back in favour of another one.
+
+        A caller that is cancelled leaves at once, and the change is made all the same: to interrupt it would cost the
+        connection, and the next change is often the one that says why.
+        """
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._pending.append(_PendingChange(change, result))
+        commit = asyncio.create_task(self._commit_pending())
+        self._commits.add(commit)
+        commit.add_done_callback(self._commits.discard)
+        with self._store_errors():
+            return await result
+
+    async def execute(self, change: sa.Executable, parameters: Parameters = None) -> int:
+        """Run one statement in a transaction. Returns how many rows it changed."""
+        return await self.write(lambda connection: _execute(connection, change, parameters))
+
+    async def execute_for(self, session_id: str, change: sa.Executable, parameters: Parameters = None) -> int:
+        """As `execute`, for a row that belongs to a session. Raises StoreError for an unknown session."""
+
+        def run(connection: sa.Connection) -> int:
+            with self.require_session(session_id):
+                return _execute(connection, change, parameters)
+
+        return await self.write(run)
+
+    @contextmanager
+    def require_session(self, session_id: str) -> Generator[None]:
+        """Raise StoreError for an unknown session when the block adds a row that belongs to it."""
+        try:
+            yield
+        except exc.IntegrityError as e:
+            if self.dialect.is_missing_parent(e.orig):
+                raise unknown_session_error(session_id) from e
+            raise
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[RunInTransaction]:
+        """A transaction whose parts come one by one; rolled back when the block raises."""
+        async with self._write_slots:
+            with self._store_errors():
+                connection = await self._in_thread(self._engines.write.connect)
+                try:
+                    transaction = await self._in_thread(connection.begin)
+                    try:
+                        yield lambda work: self._in_thread(lambda: work(connection))
+                    except BaseException:
+                        await self._in_thread(transaction.rollback)
+                        raise
+                    await self._in_thread(transaction.commit)
+                finally:
+                    await self._in_thread(connection.close)
+
+    async def erase_deleted(self) -> bool:
+        async with self._write_slots:
+            with self._store_errors():
+                return await self._in_thread(lambda: self.dialect.erase(self._engines.read), self._read_threads)
+
+    async def close(self) -> None:
+        """Wait for what was begun, then close all connections."""
+        await asyncio.gather(*self._commits)
+        for threads in (self._write_threads, self._read_threads):
+            if threads is not None:
+                await asyncio.to_thread(threads.shutdown)
+        for engine in (self._engines.write, self._engines.read):
+            await asyncio.to_thread(engine.dispose)
+
+    async def _commit_pending(self) -> None:
+        """Commit the changes that wait, as many as go together. Another commit may have taken them along already."""
+        async with self._write_slots:
+            size = min(len(self._pending), self._engines.group_commit)
+            batch = [self._pending.popleft() for _ in range(size)]
+            while batch:
+                error = await self._try_commit(batch)
+                culprit = next((pending for pending in batch if pending.failed), None)
+                settled = batch if culprit is None else [culprit]
+                for pending in settled:
+                    pending.settle(error)
+                batch = [pending for pending in batch if pending not in settled]
+
+    async def _try_commit(self, batch: Sequence[_PendingChange]) -> BaseException | None:
+        """Return why nothing of the batch was stored, None when the transaction is committed."""
+        error: BaseException | None = None
+        for _ in range(_MAX_ATTEMPTS):
+            commit = self._in_thread(lambda: self._commit(batch))
+            await asyncio.wait([commit])
+            error = commit.exception()
+            if not (isinstance(error, exc.DBAPIError) and self.dialect.is_conflict(error.orig)):
+                break
+        return error
+
+    def _commit(self, batch: Sequence[_PendingChange]) -> None:
+        with self._engines.write.begin() as connection:
+            for pending in batch:
+                pending.failed = True
+                pending.value = pending.change(connection)
+                pending.failed = False
+
+    def _in_thread(self, work: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(threads or self._write_threads, work)
+
+    @contextmanager
+    def _store_errors(self) -> Generator[None]:
+        try:
+            yield
+        except exc.DBAPIError as e:
+            raise self.dialect.to_store_error(e.orig) from e
+
+
+def _execute(connection: sa.Connection, change: sa.Executable, parameters: Parameters) -> int:
+    # SQLAlchemy forgets the row count of an INSERT unless it is told otherwise.
+    options: CoreExecuteOptionsParameter = {"preserve_rowcount": True}
+    return connection.execute(change, parameters, execution_options=options).rowcount

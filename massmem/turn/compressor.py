@@ -1,0 +1,291 @@
+"""Compression of prompts: the oldest messages become a summary, and what the summary lost is recalled.
+
+The log is never touched: a compressed prompt is another view of it. A summary is written by the agent's own model, or
+made of sentences of the messages where the model cannot.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from massmem.config.models import AgentConfig
+from massmem.core import prompts
+from massmem.core.errors import ContextOverflow, DoesNotFit, LimitReached, ProviderError
+from massmem.core.events import CompressionReason, ContextCompressed
+from massmem.core.messages import ChatRequest, Reply, Usage, clean_text
+from massmem.memory.buffer import Buffer
+from massmem.memory.compression import (
+    Count,
+    Utterance,
+    select_sentences,
+    select_sentences_by_part,
+    shorten,
+    to_utterances,
+)
+from massmem.memory.conversation import MAX_MESSAGES
+from massmem.providers.base import ChatProvider
+from massmem.turn.prompt_builder import (
+    MIN_TOKENS,
+    Prompt,
+    PromptBudget,
+    explain_too_long,
+    has_older_work,
+    remove_oldest,
+    shrink,
+)
+
+log = logging.getLogger(__name__)
+
+Recall = Callable[[str, frozenset[str], int], Awaitable[str]]
+"""Returns the lines that an agent's memory has on a question, "" for none; it never fails.
+
+Its arguments: the question, the ids of messages that are sent anyway, and the most tokens of the lines.
+"""
+
+MIN_SUMMARY, MAX_SUMMARY = 48, 2_000
+"""Tokens of a summary."""
+
+_SUMMARY_SHARE = 1 / 16
+"""Part of the window that a summary may take."""
+
+_EXTRACT_SHARE, _MAX_EXTRACT = 1 / 12, 16_000
+"""Tokens of the messages that the model is shown for a summary: the request costs little and cannot overflow."""
+
+SMALL_WINDOW = 4_000
+"""Tokens; a model with a smaller window has no room to write a summary."""
+
+_MIN_WINDOW = 512
+"""Tokens that every model reads."""
+
+_WORDS_PER_TOKEN = 0.7
+_EXTRACT_PART = 8_000
+"""Tokens of messages that share one part of an extract: long messages are read in several parts."""
+
+
+@dataclass(slots=True)
+class TokenMeter:
+    """What a session has learnt of a model: how much it reads, and how it counts tokens."""
+
+    window: int
+    """Tokens that it reads, prompt and reply together."""
+    buffer: Buffer
+    assumed: bool = False
+    """Nobody has said how large the window is."""
+
+    def learn(self, estimated: int, overflow: ContextOverflow) -> None:
+        """Take in that the server refused a prompt that we counted as `estimated` tokens."""
+        size = overflow.prompt_tokens or max(estimated, self.buffer.tokens)
+        # Without a number all that is known is that less must be sent.
+        self.window = overflow.window or max(_MIN_WINDOW, min(self.window, int(0.9 * size)))
+        self.assumed = False
+        if overflow.prompt_tokens or estimated <= self.window:
+            self.buffer.calibrate(estimated, overflow.prompt_tokens or int(1.1 * self.window))
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    text: str
+    by: Literal["model", "extract"]
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Summariser:
+    """Writes the summaries of one agent."""
+
+    provider: ChatProvider | None
+    """None: summaries are made without a model."""
+    agent_id: str
+    window: int
+    """Tokens that the model reads."""
+    count: Count
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens of a summary."""
+        return max(MIN_SUMMARY, min(MAX_SUMMARY, int(self.window * _SUMMARY_SHARE)))
+
+    async def summarise(self, texts: Sequence[Utterance], previous: str) -> Summary:
+        """Return one summary of `previous`, the summary so far, and of the texts since.
+
+        Never fails: where the model writes none, the summary is made of sentences of the texts.
+        """
+        if self.provider is not None and self.window >= SMALL_WINDOW:
+            size = min(_MAX_EXTRACT, int(self.window * _EXTRACT_SHARE)) - self.count(previous)
+            extract = await asyncio.to_thread(
+                select_sentences_by_part, texts, max(size, self.max_tokens), self.count, _EXTRACT_PART
+            )
+            reply = Reply()
+            try:
+                await self._write(self.provider, previous, extract, reply)
+            except (ProviderError, LimitReached) as e:
+                log.info("%s: the model wrote no summary, so it is made of sentences: %s", self.agent_id, e.message)
+            else:
+                if text := clean_text(reply.text).strip():
+                    return Summary(shorten(text, self.max_tokens, self.count), "model", reply.usage)
+        text = await asyncio.to_thread(select_sentences, texts, self.max_tokens, self.count, previous)
+        return Summary(text, "extract", Usage())
+
+    async def _write(self, provider: ChatProvider, previous: str, extract: str, reply: Reply) -> None:
+        messages = prompts.build_summary_request(previous, extract, int(self.max_tokens * _WORDS_PER_TOKEN))
+        request = ChatRequest(messages, "summary", self.agent_id, max_tokens=self.max_tokens)
+        async with aclosing(provider.stream(request)) as chunks:
+            async for chunk in chunks:
+                reply.feed(chunk)
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """A compressed prompt, and the event that says so."""
+
+    prompt: Prompt
+    event: ContextCompressed
+
+
+class Compressor:
+    """Compresses the prompts of one agent, and recalls its memories."""
+
+    def __init__(
+        self, config: AgentConfig, provider: ChatProvider, meter: TokenMeter, recall: Recall | None = None
+    ) -> None:
+        """recall None: the agent has no memory."""
+        self.config = config
+        self.meter = meter
+        self._settings = config.memory.compression
+        self._provider = provider
+        self._recall = recall
+
+    @property
+    def budget(self) -> PromptBudget:
+        return PromptBudget.of(self.config, self.meter.window)
+
+    async def recall(self, prompt: Prompt, max_tokens: int | None = None) -> Prompt:
+        """Return the prompt with what the agent's memory has on the question. max_tokens None: the usual room."""
+        most = self.budget.memories if max_tokens is None else max_tokens
+        if self._recall is None or most < MIN_TOKENS:
+            return replace(prompt, memories="")
+        ids = frozenset(message.id for message in prompt.history if message.id)
+        return replace(prompt, memories=await self._recall(prompt.question, ids, most))
+
+    def has_room_for(self, prompt: Prompt, question: str, answer: str) -> bool:
+        """Return whether the next turn needs no compression, when it asks as much as this one did.
+
+        prompt: of this turn. question, answer: what this turn adds to the history.
+        """
+        added = 2 * self.meter.buffer.cost_of_text(f"{question}\n{answer}")  # with the marks around the messages
+        tokens = prompt.tokens(self.meter.buffer) + self.meter.buffer.cost_of_text(question)
+        budget = self.budget
+        return tokens + budget.memories + added < budget.threshold and len(prompt.history) < MAX_MESSAGES // 2
+
+    async def compress_if_due(self, prompt: Prompt, round_: int) -> Compression | None:
+        """Compress a prompt that is about to be sent, when it is longer than the threshold."""
+        tokens, buffer = prompt.tokens(self.meter.buffer), self.meter.buffer
+        # A local model counts in milliseconds; another one is asked nothing, and its first reply says how it counts.
+        uncertain = self.config.backend.type == "local" and not (buffer.calibrated or prompt.tools or prompt.schema)
+        if uncertain and (counted := await self._provider.count_prompt(prompt.request())):
+            buffer.calibrate(tokens, counted)
+            tokens = prompt.tokens(buffer)
+        return await self._compress_above_threshold(prompt, round_, "threshold", tokens)
+
+    async def compress_ahead(self, prompt: Prompt) -> Compression | None:
+        """Compress now what the next turn would have to. prompt: of a turn as long as the last one."""
+        memories = self.budget.memories if self._recall is not None else 0
+        tokens = prompt.tokens(self.meter.buffer) + memories
+        return await self._compress_above_threshold(prompt, 0, "background", tokens)
+
+    async def compact(self, prompt: Prompt) -> Compression | None:
+        """Compress whether it is due or not. Return None when nothing becomes smaller."""
+        return await self._compress_if_smaller(prompt, 0, "asked") if prompt.history else None
+
+    async def compress_overflow(
+        self, prompt: Prompt, round_: int, error: ContextOverflow, reply: Reply, estimated: int
+    ) -> Compression:
+        """Compress a prompt that was refused, or whose reply did not fit. What was streamed goes into the summary.
+
+        estimated: tokens of the prompt as we counted it.
+
+        Raises:
+            DoesNotFit: it cannot be made smaller, or not small enough.
+        """
+        filled = max(estimated, self.meter.buffer.tokens)
+        self.meter.learn(estimated, error)
+        compression = await self._compress(prompt, round_, "overflow", _utterances_of(reply, error.partial))
+        event = compression.event.model_copy(update={"before": max(filled, compression.event.before)})
+        if event.after > self.budget.limit or event.after >= event.before:
+            raise self.explain_too_long(compression.prompt) from error
+        return Compression(compression.prompt, event)
+
+    def explain_too_long(self, prompt: Prompt) -> DoesNotFit:
+        return explain_too_long(prompt, self.config, self.meter.window, self.meter.buffer)
+
+    async def _compress_above_threshold(
+        self, prompt: Prompt, round_: int, why: CompressionReason, tokens: int
+    ) -> Compression | None:
+        budget = self.budget
+        due = tokens > budget.threshold or len(prompt.history) > MAX_MESSAGES
+        if not due or not self._settings.proactive:
+            return None
+        if not prompt.history and not has_older_work(prompt) and tokens <= budget.limit:
+            return None  # nothing to take out: the threshold is no limit
+        return await self._compress_if_smaller(prompt, round_, why)
+
+    async def _compress_if_smaller(self, prompt: Prompt, round_: int, why: CompressionReason) -> Compression | None:
+        """The summary of a few short messages is longer than they are."""
+        compression = await self._compress(prompt, round_, why)
+        return compression if compression.event.after < compression.event.before else None
+
+    async def _compress(
+        self, prompt: Prompt, round_: int, why: CompressionReason, streamed: Sequence[Utterance] = ()
+    ) -> Compression:
+        """Put a summary in the place of the oldest messages, and shrink the rest where that is too little.
+
+        streamed: what the agent has said of a reply that was broken off; it goes into the summary too.
+        """
+        buffer, before = self.meter.buffer, prompt.tokens(self.meter.buffer)
+        writer = self._provider if self._settings.summary == "model" else None
+        summariser = Summariser(writer, self.config.id, self.meter.window, buffer.cost_of_text)
+        removal = remove_oldest(prompt, self.budget, self._settings.target_ratio, summariser.max_tokens, buffer)
+        summary, smaller = Summary(prompt.summary, "extract", Usage()), removal.prompt
+        if removal.messages or streamed:
+            texts = [*to_utterances(removal.messages), *streamed]
+            summary = await summariser.summarise(texts, prompt.summary)
+        covers_work = bool(removal.work) or (prompt.summary_last and bool(prompt.work))
+        summary_last = bool(summary.text) and (covers_work or (why == "overflow" and not smaller.work))
+        smaller = replace(smaller, summary=summary.text, summary_last=summary_last)
+        smaller = await self._refit_memories(smaller, prompt.memories, recall_again=bool(removal.history))
+        smaller = shrink(smaller, self.budget, buffer)
+        event = ContextCompressed(
+            agent_id=self.config.id,
+            round=round_,
+            why=why,
+            before=before,
+            after=smaller.tokens(buffer),
+            window=self.meter.window,
+            kept=len(smaller.history),
+            removed=len(removal.history),
+            summary=summary.text,
+            until=removal.history[-1].seq if removal.history else None,
+            by=summary.by,
+            usage=summary.usage,
+        )
+        return Compression(smaller, event)
+
+    async def _refit_memories(self, prompt: Prompt, memories: str, *, recall_again: bool) -> Prompt:
+        """Recall what is no longer in the history, or keep the memories, in the room that there is now."""
+        bare = replace(prompt, memories="")
+        buffer, budget = self.meter.buffer, self.budget
+        room = min(budget.memories, budget.threshold - bare.tokens(buffer))
+        if recall_again and prompt.question and self._recall is not None:
+            return await self.recall(bare, room)
+        return replace(prompt, memories=memories) if memories and buffer.cost_of_text(memories) <= room else bare
+
+
+def _utterances_of(reply: Reply, partial: str) -> list[Utterance]:
+    """Return what a reply held when it was broken off."""
+    calls = [f"called {call.name}({call.arguments})" for call in reply.tool_calls]
+    text = "\n".join(filter(None, (reply.text or partial, *calls)))
+    utterances = [Utterance("You (thinking)", reply.reasoning), Utterance("You", text)]
+    return [utterance for utterance in utterances if utterance.text.strip()]

@@ -1,0 +1,303 @@
+"""The prompt of a request as a value: its parts, its messages, and how it is made smaller. Pure.
+
+A prompt is never changed: each function returns a new one. What stays the same from request to request comes first, so
+that providers find it in their caches: the system prompt, the summary, the history, the message of the step; what the
+agent has done in the step comes last.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from massmem.config.models import AgentConfig
+from massmem.core import prompts
+from massmem.core.errors import DoesNotFit
+from massmem.core.messages import Candidate, ChatMessage, ChatRequest, Purpose, ToolChoice, ToolSpec
+from massmem.memory.buffer import Buffer
+from massmem.memory.compression import condense, find_cut, shorten
+from massmem.memory.conversation import HistoryMessage
+
+MIN_TOKENS = 24
+"""Of a text that is cut to fit: with less it says nothing."""
+
+_TARGET = 0.75
+"""Part of the threshold that a compressed prompt aims at: the next messages should not bring another compression."""
+
+_MEMORIES_SHARE = 1 / 8
+"""Part of the window that recalled memories may take."""
+
+_HINTS = {
+    "the system prompt": "shorten the agent's system_message, or use a model with a larger window",
+    "the question": "ask in smaller parts, or use a model with a larger window",
+    "the answers to judge": "use fewer agents, or a model with a larger window",
+    "one message of this step": "let the tool return less, or use a model with a larger window",
+    "the tools": "offer fewer tools, or use a model with a larger window",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PromptBudget:
+    """How many tokens a prompt may have."""
+
+    window: int
+    """What the model reads: prompt and reply together."""
+    limit: int
+    """Most tokens of a prompt: the window without the longest reply."""
+    threshold: int
+    """A longer prompt is compressed before it is sent."""
+    memories: int
+    """Most tokens of recalled memories."""
+
+    @classmethod
+    def of(cls, config: AgentConfig, window: int) -> "PromptBudget":
+        limit = window - min(config.backend.max_tokens or 0, window // 2)
+        threshold = min(int(config.memory.compression.trigger_threshold * window), limit)
+        memories = min(config.memory.retrieval.max_tokens, int(_MEMORIES_SHARE * window))
+        return cls(window, limit, threshold, memories)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What an agent's model is sent in one step of a turn."""
+
+    agent_id: str
+    system: str = ""
+    """The agent's own system message."""
+    memories: str = ""
+    """Lines that its memory has on the question."""
+    summary: str = ""
+    """Stands for the oldest part of the history, and for work that was taken out."""
+    history: tuple[HistoryMessage, ...] = ()
+    """The newest part of the earlier turns, word for word."""
+    question: str = ""
+    """The user's question. It is part of the step's message, and never shortened."""
+    purpose: Purpose = "answer"
+    compose: Callable[[Sequence[Candidate]], str] = lambda _: ""
+    """Returns the step's message for the candidates, which may have been shortened."""
+    candidates: tuple[Candidate, ...] = ()
+    """The answers to judge."""
+    work: tuple[ChatMessage, ...] = ()
+    """What the agent has done in this step: tool calls and results, a reply that could not be used."""
+    note: str = ""
+    """Stands below the last message of the work, in this request only."""
+    tools: tuple[ToolSpec, ...] = ()
+    schema: Mapping[str, Any] | None = None
+    tool_choice: ToolChoice = "required"
+    summary_last: bool = False
+    """The summary follows the step's message, because it also covers what the agent has done in this step."""
+
+    def next_step(self, purpose: Purpose, question: str, candidates: Sequence[Candidate] = ()) -> "Prompt":
+        """Return the prompt with which the agent begins another step."""
+        return replace(
+            self,
+            question=question,
+            purpose=purpose,
+            candidates=tuple(candidates),
+            work=(),
+            note="",
+            tools=(),
+            schema=None,
+            tool_choice="required",
+            summary_last=False,
+        )
+
+    def add_work(self, messages: Sequence[ChatMessage]) -> "Prompt":
+        """Return the prompt with more of what the agent has done in this step."""
+        if not messages:
+            return self
+        # Below the summary there must be work that goes on from it: else two messages of the agent follow each other.
+        return replace(self, work=(*self.work, *messages), summary_last=self.summary_last and bool(self.work))
+
+    def with_message(self, compose: Callable[[Sequence[Candidate]], str], note: str = "") -> "Prompt":
+        """Return the prompt with another message of the step, and another note below the work."""
+        return replace(self, compose=compose, note=note)
+
+    @property
+    def step_message(self) -> str:
+        return self.compose(self.candidates)
+
+    def messages(self) -> tuple[ChatMessage, ...]:
+        """Return all messages in the order in which they are sent."""
+        system = ChatMessage("system", prompts.build_system_prompt(self.system, self.memories))
+        history = tuple(message.message for message in self.history)
+        step = ChatMessage("user", self.step_message)
+        work = self.work
+        if work and self.note:
+            work = (*work[:-1], replace(work[-1], content=f"{work[-1].content}\n\n{self.note}"))
+        if self.summary_last:
+            return (system, *history, step, prompts.build_progress_summary(self.summary), *work)
+        return (system, *prompts.build_history_summary(self.summary), *history, step, *work)
+
+    def request(self) -> ChatRequest:
+        return ChatRequest(
+            self.messages(),
+            self.purpose,
+            self.agent_id,
+            tools=self.tools,
+            schema=self.schema,
+            tool_choice=self.tool_choice,
+        )
+
+    def tokens(self, buffer: Buffer) -> int:
+        """Count the prompt; the buffer holds this prompt from then on."""
+        summary_at = () if not self.summary else (len(self.history) + 2,) if self.summary_last else (1,)
+        return buffer.measure(self.request(), summary_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A prompt without its oldest messages, and these messages."""
+
+    prompt: Prompt
+    history: tuple[HistoryMessage, ...]
+    work: tuple[ChatMessage, ...]
+
+    @property
+    def messages(self) -> tuple[ChatMessage, ...]:
+        return (*(message.message for message in self.history), *self.work)
+
+
+def remove_oldest(
+    prompt: Prompt, budget: PromptBudget, target_ratio: float, summary_tokens: int, buffer: Buffer
+) -> Removal:
+    """Take the oldest messages of the history and of the work out, to make room for a summary of them.
+
+    target_ratio: about this part of the history stays. summary_tokens: most tokens of the summary.
+    """
+    messages = [message.message for message in prompt.history]
+    history_costs = [buffer.cost(message) for message in messages]
+    work_cost = sum(map(buffer.cost, prompt.work))
+    fixed = prompt.tokens(buffer) - sum(history_costs) - buffer.cost_of_text(prompt.summary)
+    room = int(_TARGET * budget.threshold) - fixed - summary_tokens
+    first = find_cut(messages, history_costs, target_ratio, room)
+    room_for_work = room - sum(history_costs[first:]) + work_cost
+    first_work = _find_work_cut(prompt.work, buffer.cost, room_for_work)
+    smaller = replace(prompt, history=prompt.history[first:], work=prompt.work[first_work:])
+    return Removal(smaller, prompt.history[:first], prompt.work[:first_work])
+
+
+def has_older_work(prompt: Prompt) -> bool:
+    """Return whether part of the work can be taken out: its last unit always stays."""
+    return len(_work_units(prompt.work)) > 1
+
+
+def shrink(prompt: Prompt, budget: PromptBudget, buffer: Buffer) -> Prompt:
+    """Cut other parts as far as the limit demands: memories, then candidates, work and the summary.
+
+    The question is never cut, so the prompt may still be too long.
+    """
+    for cut in (_drop_memories, _shorten_candidates, _shorten_work, _shorten_summary):
+        tokens = prompt.tokens(buffer)
+        if tokens <= budget.limit:
+            break
+        prompt = cut(prompt, tokens, budget, buffer)
+    return prompt
+
+
+def room_to_wrap_up(prompt: Prompt, budget: PromptBudget, buffer: Buffer) -> int:
+    """Return how many tokens of a reply fit below the question when everything else is left out."""
+    bare = replace(prompt, memories="", summary="", history=(), work=(), summary_last=False)
+    return budget.threshold - sum(map(buffer.cost, bare.messages()))
+
+
+def wrap_up(prompt: Prompt, reply: str, words: int) -> Prompt:
+    """Return the prompt of a second request, in which the agent ends its reply, without the history.
+
+    reply: how it begins. words: most of the rest.
+    """
+    return replace(
+        prompt,
+        memories="",
+        summary="",
+        history=(),
+        work=(ChatMessage("assistant", reply), prompts.build_wrap_up_message(words)),
+        note="",
+        tools=(),
+        schema=None,
+        tool_choice="required",
+        summary_last=False,
+    )
+
+
+def explain_too_long(prompt: Prompt, config: AgentConfig, window: int, buffer: Buffer) -> DoesNotFit:
+    """Return the error for a prompt that cannot be made small enough; it names the longest part that must stay."""
+    system = prompts.build_system_prompt(prompt.system)
+    question, whole = buffer.cost_of_text(prompt.question), prompt.tokens(buffer)
+    parts = {
+        "the system prompt": buffer.cost(ChatMessage("system", system)),
+        "the question": question,
+        "the answers to judge": buffer.cost_of_text(prompt.step_message) - question,
+        "one message of this step": max(map(buffer.cost, prompt.work), default=0),
+        "the tools": whole - replace(prompt, tools=(), schema=None).tokens(buffer),
+    }
+    name = max(parts, key=lambda part: parts[part])
+    return DoesNotFit(
+        f"{config.backend.model or config.backend.type} reads {window:,} tokens, and the smallest prompt has "
+        f"{whole:,}: {name} alone takes {parts[name]:,}",
+        _HINTS[name],
+        prompt_tokens=whole,
+        window=window,
+    )
+
+
+def keep_end(text: str, room: int, cost: Callable[[str], int]) -> str:
+    """Return the text in `room` tokens: its end word for word, and the best sentences of the rest."""
+    size = cost(text)
+    if size <= room:
+        return text
+    start = len(text) - len(text) * room // (2 * size)
+    return f"{shorten(text[:start], room // 2, cost)}\n{text[start:]}"
+
+
+def _work_units(work: Sequence[ChatMessage]) -> list[int]:
+    """Return where each unit begins: a message of the agent, with the results of its calls."""
+    return [i for i, message in enumerate(work) if i == 0 or message.role == "assistant"]
+
+
+def _find_work_cut(work: Sequence[ChatMessage], cost: Callable[[ChatMessage], int], room: int) -> int:
+    """Return the index of the first message that stays: the newest units in `room` tokens, and always the last one."""
+    first, used = len(work), 0
+    for start in reversed(_work_units(work)):
+        used += sum(map(cost, work[start:first]))
+        if used > room and first < len(work):
+            break
+        first = start
+    return first
+
+
+def _drop_memories(prompt: Prompt, tokens: int, budget: PromptBudget, buffer: Buffer) -> Prompt:
+    return replace(prompt, memories="")
+
+
+def _shorten_candidates(prompt: Prompt, tokens: int, budget: PromptBudget, buffer: Buffer) -> Prompt:
+    """Short answers stay as they are, long ones shrink to the same size."""
+    texts = [candidate.content for candidate in prompt.candidates]
+    room = sum(map(buffer.cost_of_text, texts)) - (tokens - budget.threshold)
+    shorter = condense(texts, max(MIN_TOKENS * len(texts), room), buffer.cost_of_text)
+    pairs = zip(prompt.candidates, shorter, strict=True)
+    return replace(prompt, candidates=tuple(replace(candidate, content=text) for candidate, text in pairs))
+
+
+def _shorten_work(prompt: Prompt, tokens: int, budget: PromptBudget, buffer: Buffer) -> Prompt:
+    """Results of tools stay within their frames, and calls as they are."""
+    cost = buffer.cost_of_text
+    texts = [message.content for message in prompt.work]
+    room = sum(map(cost, texts)) - (tokens - budget.threshold)
+    shorter = condense(texts, max(MIN_TOKENS * len(texts), room), cost)
+
+    def shrink_to(text: str) -> Callable[[str], str]:
+        return lambda inner: shorten(inner, cost(text), cost)
+
+    work = (
+        message
+        if text == message.content
+        else replace(message, content=prompts.shrink_tool_result(message.content, shrink_to(text)))
+        for message, text in zip(prompt.work, shorter, strict=True)
+    )
+    return replace(prompt, work=tuple(work))
+
+
+def _shorten_summary(prompt: Prompt, tokens: int, budget: PromptBudget, buffer: Buffer) -> Prompt:
+    room = buffer.cost_of_text(prompt.summary) - (tokens - budget.limit)
+    summary = shorten(prompt.summary, max(0, room), buffer.cost_of_text)
+    return replace(prompt, summary=summary, summary_last=prompt.summary_last and bool(summary))

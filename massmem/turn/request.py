@@ -1,0 +1,210 @@
+"""One request of an agent: made to fit, sent, streamed, wrapped up near the end of the window, and what it costs."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from massmem.config.models import AgentConfig
+from massmem.core.errors import ContextOverflow, LimitReached, ProviderError
+from massmem.core.events import AgentDelta, AgentRetrying, Channel, ContextCompressed, ContextMeasured
+from massmem.core.messages import ChatRequest, ReasoningChunk, Reply, RetryChunk, TextChunk, Usage, clean_text
+from massmem.memory.tokens import estimate_tokens
+from massmem.providers.base import ChatProvider
+from massmem.providers.windows import is_truncated, truncation_error
+from massmem.turn.compressor import Compressor, TokenMeter
+from massmem.turn.prompt_builder import MIN_TOKENS, Prompt, keep_end, room_to_wrap_up, wrap_up
+
+Progress = AgentDelta | AgentRetrying | ContextCompressed | ContextMeasured
+
+_NEARLY_FULL = 0.93
+"""Part of the window from which a reply is wrapped up."""
+
+_MIN_WORDS = 30
+"""Words that a reply may have at least to be wrapped up."""
+
+
+@dataclass(slots=True)
+class StepCost:
+    """What one step of an agent has used so far; also right when the step fails."""
+
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(slots=True)
+class Step:
+    """One step of an agent while it is under way."""
+
+    round: int
+    prompt: Prompt
+    """As it was sent last: compression replaces it."""
+    cost: StepCost
+    reply: Reply = field(default_factory=Reply)
+    """To the last request."""
+
+
+class RequestSender:
+    """Sends the requests of one agent, for one turn."""
+
+    def __init__(self, config: AgentConfig, provider: ChatProvider, compressor: Compressor) -> None:
+        self._id = config.id
+        self._config = config
+        self._provider = provider
+        self._compressor = compressor
+        self._meter = compressor.meter
+
+    async def send(self, step: Step) -> AsyncGenerator[Progress, None]:
+        """Send the step's prompt and fill in its reply; compress the prompt before, when it is too long.
+
+        When it is refused nevertheless, it is compressed and sent once more. Raises ProviderError.
+        """
+        step.reply = Reply()
+        if compression := await self._compressor.compress_if_due(step.prompt, step.round):
+            step.prompt = compression.prompt
+            step.cost.usage += compression.event.usage
+            yield compression.event
+        estimated = step.prompt.tokens(self._meter.buffer)
+        try:
+            async with aclosing(self._receive(step, estimated)) as progress:
+                async for event in progress:
+                    yield event
+            return
+        except ContextOverflow as e:
+            overflow = e
+        compression = await self._compressor.compress_overflow(step.prompt, step.round, overflow, step.reply, estimated)
+        step.prompt, step.reply = compression.prompt, Reply()
+        step.cost.usage += compression.event.usage
+        yield compression.event
+        yield AgentRetrying(agent_id=self._id, round=step.round, error=overflow.message, delay=0.0, attempt=1)
+        try:
+            async with aclosing(self._receive(step, step.prompt.tokens(self._meter.buffer))) as progress:
+                async for event in progress:
+                    yield event
+        except ContextOverflow as e:
+            raise self._compressor.explain_too_long(step.prompt) from e
+
+    async def _receive(self, step: Step, estimated: int) -> AsyncGenerator[Progress, None]:
+        """Send one request, and when its reply comes near the end of the window, a second one to end it."""
+        room = room_to_wrap_up(step.prompt, self._compressor.budget, self._meter.buffer) - 2 * _MIN_WORDS
+        # Half of a ballot is none.
+        may_wrap_up = step.prompt.purpose != "vote" and room >= MIN_TOKENS
+        async with aclosing(self._stream(step, step.prompt.request(), estimated, may_break_off=may_wrap_up)) as events:
+            async for event in events:
+                yield event
+        if step.reply.finish is not None:
+            return
+        first, step.reply = step.reply, Reply()
+        request, compressed = self._wrap_up(step, first.text, room)
+        yield compressed
+        try:
+            async with aclosing(self._stream(step, request, compressed.after)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            step.reply.text = first.text + step.reply.text
+            step.reply.reasoning, step.reply.tool_calls = first.reasoning, first.tool_calls
+
+    def _wrap_up(self, step: Step, text: str, room: int) -> tuple[ChatRequest, ContextCompressed]:
+        """Return a request to end the reply that began with `text`, without the history."""
+        buffer, budget = self._meter.buffer, self._compressor.budget
+        before = buffer.tokens
+        beginning = keep_end(text, room, buffer.cost_of_text)
+        words = max(_MIN_WORDS, (budget.window - budget.threshold) // 3)
+        prompt = wrap_up(step.prompt, beginning, words)
+        event = ContextCompressed(
+            agent_id=self._id,
+            round=step.round,
+            why="threshold",
+            before=before,
+            after=prompt.tokens(buffer),
+            window=budget.window,
+            kept=0,
+            removed=len(step.prompt.history),
+            summary="" if beginning == text else beginning,
+            by="extract",
+            usage=Usage(),
+        )
+        return prompt.request(), event
+
+    async def _stream(
+        self, step: Step, request: ChatRequest, estimated: int, *, may_break_off: bool = False
+    ) -> AsyncGenerator[Progress, None]:
+        """Stream one reply into the step, and add what it cost.
+
+        estimated: tokens of the request as we counted them. may_break_off: leave the reply without a finish when the
+        window is nearly full.
+        """
+        reply, retries = step.reply, 0
+        # An answer is never JSON: with a schema, a model without tool calls decides on a tool before it answers.
+        quiet = request.purpose == "answer" and request.schema is not None
+        try:
+            async with aclosing(self._provider.stream(request)) as chunks:
+                async for chunk in chunks:
+                    reply.feed(chunk)
+                    match chunk:
+                        case TextChunk(text) if text:
+                            if not quiet:
+                                yield self._delta(step.round, "text", text)
+                            if self._is_nearly_full(text) and may_break_off:
+                                break
+                        case ReasoningChunk(text) if text:
+                            self._meter.buffer.stream(text, "reasoning")
+                            yield self._delta(step.round, "reasoning", text)
+                        case RetryChunk(error, delay, attempt):
+                            retries += 1
+                            yield AgentRetrying(
+                                agent_id=self._id, round=step.round, error=error, delay=delay, attempt=attempt
+                            )
+                        case _:
+                            pass
+        except (ProviderError, LimitReached, asyncio.CancelledError) as e:
+            step.cost.usage += self._estimate_cut_off(request, e, reply, retries + 1)
+            raise
+        reported = reply.usage.prompt or reply.usage.completion
+        usage = reply.usage if reported else self._estimate(request, reply.text + reply.reasoning, retries + 1)
+        step.cost.usage += usage
+        reply.text, reply.reasoning = clean_text(reply.text), clean_text(reply.reasoning)
+        expected = self._meter.buffer.at_least
+        if usage.reported and is_truncated(expected, usage.prompt):
+            raise truncation_error(self._config.backend, expected, usage.prompt)
+        measured = measure_context(self._config, self._meter, step.prompt, step.round, usage)
+        if usage.reported and usage.prompt:
+            self._meter.buffer.calibrate(estimated, usage.prompt)
+        yield measured
+
+    def _is_nearly_full(self, text: str) -> bool:
+        tokens = self._meter.buffer.stream(text)
+        return self._config.memory.compression.mid_stream and tokens >= _NEARLY_FULL * self._meter.window
+
+    def _delta(self, round_: int, channel: Channel, text: str) -> AgentDelta:
+        return AgentDelta(agent_id=self._id, round=round_, channel=channel, text=clean_text(text))
+
+    def _estimate_cut_off(self, request: ChatRequest, error: BaseException, reply: Reply, requests: int) -> Usage:
+        """Return what a request cost that was cut off; one that a limit held back was not sent."""
+        text = reply.text + reply.reasoning
+        if isinstance(error, LimitReached) and not text:
+            return Usage()
+        partial = error.partial if isinstance(error, ProviderError) else ""
+        return self._estimate(request, partial or text, requests)
+
+    def _estimate(self, request: ChatRequest, reply: str, requests: int) -> Usage:
+        prompt = sum(estimate_tokens(message.content) for message in request.messages)
+        usage = Usage(prompt, estimate_tokens(reply), requests=requests, reported=False)
+        return self._provider.price.add_cost(usage)
+
+
+def measure_context(
+    config: AgentConfig, meter: TokenMeter, prompt: Prompt, round_: int = 0, usage: Usage | None = None
+) -> ContextMeasured:
+    """Return how full the window is with the prompt that was counted last. usage: of its reply, if there was one."""
+    compression, counted = config.memory.compression, usage is not None and usage.reported and usage.prompt > 0
+    return ContextMeasured(
+        agent_id=config.id,
+        round=round_,
+        tokens=usage.prompt + usage.completion if usage is not None and counted else meter.buffer.tokens,
+        window=meter.window,
+        source="api" if counted else "buffer",
+        entries=meter.buffer.entries,
+        threshold=compression.trigger_threshold if compression.proactive else None,
+        recalled=meter.buffer.cost_of_text(prompt.memories),
+    )

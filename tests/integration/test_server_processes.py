@@ -1,0 +1,86 @@
+"""How services start and end: turns that are handed over, several workers, errors at the start."""
+
+import socket
+import threading
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.service import (
+    StartService,
+    make_agent,
+    make_config,
+    read_events,
+    wait_until,
+)
+
+
+def test_terminated_process_hands_its_turns_over(start_service: StartService) -> None:
+    """What cannot end in time is handed over; its stream says so and goes on at the next process."""
+    agent = make_agent("ann", "Done.", latency=0.5, chunk_delay=1.0, chunk_size=1)
+    config = make_config(agent, server={"grace": 0.3})
+    first = start_service(config)
+    events: list[tuple[str, int, dict[str, Any]]] = []
+
+    def stream() -> None:
+        body = {"message": "Why?", "session_id": "s"}
+        events.extend(read_events(first.client("gwen").post("/api/v1/chat/stream", body, "k", stream=True)))
+
+    thread = threading.Thread(target=stream)
+    thread.start()
+    wait_until(lambda: len(first.client("gwen").read_history("s")) == 1)
+    first.terminate()
+    thread.join(30)
+    assert first.stop() == 0
+    assert events[-1][0] == "turn_interrupted"
+    second = start_service(config)
+    gwen = second.client("gwen")
+    rest = read_events(gwen.get("/api/v1/chat/stream/s", stream=True, headers={"Last-Event-ID": str(events[-1][1])}))
+    assert (rest[0][0], rest[-1][0]) == ("turn_resumed", "turn_completed")
+    assert gwen.read_history("s") == [("user", "Why?"), ("assistant", "Done.")]
+    assert gwen.chat("Why?", "s", "k").json()["response"] == "Done."
+    assert second.stop() == 0
+
+
+@pytest.mark.slow
+def test_workers_share_the_store_and_the_metrics_and_a_killed_one_is_replaced(start_service: StartService) -> None:
+    service = start_service(make_config(), "--workers", "2")
+    for number in range(4):
+        assert service.client("wes").chat(f"Question {number}?", f"s{number}").status_code == 200
+    assert len(service.client("wes").list_sessions()) == 4
+    scraper = service.client("scraper", "metrics")
+    assert 'massmem_turns_total{outcome="completed"} 4.0' in scraper.get("/metrics").text
+    workers = {
+        child.pid for child in psutil.Process(service.pid).children() if "spawn_main" in " ".join(child.cmdline())
+    }
+    assert len(workers) == 2
+    victim = workers.pop()
+    psutil.Process(victim).kill()
+    wait_until(lambda: any("was replaced" in line["message"] for line in service.read_log()))
+    service.wait_until_ready()
+    assert service.client("wes").chat("Once more?", "s0").json()["turn"] == 2
+    assert service.stop() == 0
+
+
+def test_address_in_use_is_an_error(start_service: StartService) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        service = start_service(make_config(), "--port", str(other.getsockname()[1]), wait=False)
+        assert service.wait_for_exit() == 2
+    assert "cannot be listened on" in service.log.read_text()
+
+
+def test_without_a_secret_nothing_is_served(start_service: StartService) -> None:
+    service = start_service({"agents": [make_agent("ann", "x")], "server": {"jwt": {}}}, wait=False)
+    assert service.wait_for_exit() == 2
+    assert "secret" in service.log.read_text()
+
+
+@pytest.mark.slow
+def test_error_that_keeps_workers_from_starting_ends_the_service(start_service: StartService) -> None:
+    config = make_config(store={"url": "sqlite:////dev/null/massmem.db"})
+    service = start_service(config, "--workers", "2", wait=False)
+    assert service.wait_for_exit() == 2
+    text = service.log.read_text()
+    assert "/dev/null cannot be written" in text
+    assert "the service cannot start" in text

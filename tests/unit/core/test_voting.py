@@ -1,0 +1,232 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from massmem.core.events import (
+    AgentFailed,
+    AnswerSubmitted,
+    BallotCast,
+    BallotsVoided,
+    Event,
+    RoundStarted,
+    TurnResumed,
+    TurnStarted,
+)
+from massmem.core.messages import Usage
+from massmem.core.voting import LATE_ROUND_FACTOR, Answer, Tally, build_label, compute_confidence
+
+USED = Usage(10, 5, requests=1)
+
+
+def started(*agents: str) -> TurnStarted:
+    return TurnStarted(session_id="s", turn=1, question="q", agents=agents, seed=7)
+
+
+def answered(agent: str, number: int, round_: int = 1, content: str = "") -> AnswerSubmitted:
+    return AnswerSubmitted(agent_id=agent, round=round_, number=number, content=content or f"by {agent}", usage=USED)
+
+
+def voted(agent: str, choice: str, round_: int = 2) -> BallotCast:
+    return BallotCast(agent_id=agent, round=round_, choice=choice, reason="r", usage=USED)
+
+
+def failed(agent: str, round_: int, *, out: bool) -> AgentFailed:
+    return AgentFailed(agent_id=agent, round=round_, step="vote", error="X", message="m", out=out, usage=USED)
+
+
+def tally_of(*events: Event) -> Tally:
+    tally = Tally()
+    tally.apply_all(events)
+    return tally
+
+
+def three_answers() -> list[Event]:
+    return [
+        started("a", "b", "c"),
+        RoundStarted(round=1, agents=("a", "b", "c")),
+        answered("b", 1),
+        answered("a", 2),
+        answered("c", 3),
+    ]
+
+
+def test_labels_count_like_spreadsheet_columns():
+    assert [build_label(i) for i in (0, 1, 25, 26, 27, 51, 52, 701, 702)] == [
+        "A", "B", "Z", "AA", "AB", "AZ", "BA", "ZZ", "AAA",
+    ]  # fmt: skip
+
+
+def test_all_live_ballots_standing_is_consensus_and_most_votes_win():
+    tally = tally_of(
+        *three_answers(),
+        RoundStarted(round=2, agents=("a", "b", "c")),
+        voted("a", "c"),
+        voted("b", "c"),
+        voted("c", "a"),
+    )
+    winner = tally.decide_winner()
+    assert tally.is_decided()
+    assert (winner.agent_id, winner.votes, winner.by) == ("c", {"c": 2, "a": 1}, "consensus")
+    assert tally.usage == Usage(60, 30, requests=6)
+
+
+def test_a_tie_goes_to_the_earliest_answer_not_to_the_first_agent():
+    tally = tally_of(
+        *three_answers(),
+        RoundStarted(round=2, agents=("a", "b", "c")),
+        voted("a", "a"),
+        voted("b", "b"),
+        voted("c", "c"),
+    )
+    assert (tally.decide_winner().agent_id, tally.decide_winner().by) == ("b", "tie_earliest")
+
+
+def test_no_ballots_at_all_goes_to_the_earliest_answer():
+    winner = tally_of(*three_answers()).decide_winner()
+    assert (winner.agent_id, winner.votes, winner.by) == ("b", {}, "no_votes_earliest")
+
+
+def test_a_new_answer_voids_every_ballot_and_makes_all_act_again():
+    tally = tally_of(
+        *three_answers(),
+        RoundStarted(round=2, agents=("a", "b", "c")),
+        voted("a", "b"),
+        answered("c", 4, 2, "better"),
+        voted("b", "b"),
+    )
+    assert set(tally.list_voided_voters()) == {"a", "b"}
+    assert tally.visible_answers["c"].content == "by c", "agents of the round saw the answers from before it"
+    tally.apply(BallotsVoided(round=2, agents=tally.list_voided_voters()))
+    assert tally.list_voided_voters() == ()
+    assert tally.next_actors() == ("a", "b", "c")
+    assert not tally.is_decided()
+    assert tally.answers["c"] == Answer("c", 4, "better")
+
+
+def test_who_missed_a_round_acts_again_while_the_others_ballots_stand():
+    tally = tally_of(
+        *three_answers(),
+        RoundStarted(round=2, agents=("a", "b", "c")),
+        voted("a", "b"),
+        voted("b", "b"),
+        failed("c", 2, out=False),
+    )
+    assert tally.next_actors() == ("c",)
+    assert not tally.is_decided()
+
+
+def test_an_agent_that_is_out_is_not_waited_for_but_its_answer_can_win():
+    tally = tally_of(
+        *three_answers(),
+        RoundStarted(round=2, agents=("a", "b", "c")),
+        failed("c", 2, out=True),
+        voted("a", "c"),
+        voted("b", "c"),
+    )
+    assert tally.is_decided()
+    assert tally.decide_winner().agent_id == "c"
+
+
+def test_one_agent_alone_needs_no_vote():
+    tally = tally_of(started("a"), RoundStarted(round=1, agents=("a",)), answered("a", 1))
+    assert tally.is_decided()
+    assert tally.decide_winner().by == "only_answer"
+
+
+def test_a_resumed_round_asks_only_who_has_not_acted_and_gives_failed_agents_another_chance():
+    tally = tally_of(
+        *three_answers(),
+        RoundStarted(round=2, agents=("a", "b", "c")),
+        voted("a", "b"),
+        failed("c", 2, out=True),
+        TurnResumed(session_id="s", turn=1, question="q", agents=("a", "b", "c")),
+    )
+    assert tally.remaining_actors() == ("b", "c")
+    assert tally.live_agents() == ("a", "b", "c")
+
+
+def test_a_changed_team_keeps_answers_and_drops_ballots_of_who_left():
+    tally = tally_of(
+        *three_answers(),
+        RoundStarted(round=2, agents=("a", "b", "c")),
+        voted("a", "c"),
+        TurnResumed(session_id="s", turn=1, question="q", agents=("b", "d")),
+    )
+    assert tally.ballots == {}
+    assert tally.remaining_actors() == ("b",)
+    assert set(tally.next_actors()) == {"b", "d"}
+    assert set(tally.answers) == {"a", "b", "c"}
+
+
+@given(st.integers(0, 2**32), st.integers(2, 40))
+def test_candidates_are_all_answers_in_an_order_fixed_per_agent_and_turn(seed: int, count: int):
+    agents = tuple(f"agent{i}" for i in range(count))
+    tally = Tally(agents=agents, seed=seed)
+    answers = [Answer(a, i + 1, f"text of {a}") for i, a in enumerate(agents)]
+    first = tally.build_candidates("agent0", answers)
+    assert {c.agent_id for c in first} == set(agents)
+    assert len({c.label for c in first}) == count
+    assert tally.build_candidates("agent0", list(reversed(answers))) == first
+
+
+def test_no_answer_stands_first_for_everyone():
+    agents = tuple(f"agent{i}" for i in range(8))
+    answers = [Answer(a, i + 1, a) for i, a in enumerate(agents)]
+    tally = Tally(agents=agents, seed=1)
+    assert len({tally.build_candidates(a, answers)[0].agent_id for a in agents}) > 2
+
+
+ACTIONS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["answer", "vote", "miss", "out"])), max_size=24)
+
+
+@given(ACTIONS)
+def test_folding_a_log_in_two_parts_gives_the_same_tally(actions: list[tuple[str, str]]):
+    events: list[Event] = [started("a", "b", "c", "d"), RoundStarted(round=1, agents=("a", "b", "c", "d"))]
+    for number, (agent, action) in enumerate(actions, 1):
+        round_ = 1 + number // 4
+        if number % 4 == 0:
+            events.append(RoundStarted(round=round_, agents=("a", "b", "c", "d")))
+        match action:
+            case "answer":
+                events.append(answered(agent, number, round_))
+            case "vote":
+                events.append(voted(agent, "a", round_))
+            case _:
+                events.append(failed(agent, round_, out=action == "out"))
+    whole = tally_of(*events)
+    parts = tally_of(*events[: len(events) // 2])
+    parts.apply_all(events[len(events) // 2 :])
+    assert parts == whole
+    assert not set(whole.next_actors()) & set(whole.ballots), "nobody with a standing ballot acts again"
+    if whole.answers:
+        assert whole.decide_winner().agent_id in whole.answers
+
+
+@pytest.mark.parametrize(
+    ("votes", "agents", "rounds", "sure"),
+    [
+        ({"a": 3}, 3, 2, 1.0),
+        ({"a": 2, "b": 1}, 3, 2, 0.6667),
+        ({"a": 2}, 3, 2, 0.6667),  # the third failed, or was too late
+        ({"a": 3}, 3, 3, LATE_ROUND_FACTOR),
+        ({"a": 3}, 3, 4, round(LATE_ROUND_FACTOR**2, 4)),
+        ({"a": 1, "b": 1}, 2, 2, 0.5),
+        ({}, 4, 2, 0.25),
+        ({}, 4, 1, 0.25),
+        ({"b": 1}, 2, 2, 0.0),
+        ({}, 1, 1, None),
+        ({"a": 1}, 1, 2, None),
+    ],
+)
+def test_confidence(votes: dict[str, int], agents: int, rounds: int, sure: float | None):
+    assert compute_confidence(votes, "a", agents, rounds) == sure
+
+
+@given(st.integers(2, 40), st.data())
+def test_confidence_is_a_share_that_grows_with_votes_and_shrinks_with_rounds(agents: int, data: st.DataObject):
+    votes, rounds = data.draw(st.integers(1, agents)), data.draw(st.integers(1, 20))
+    sure = compute_confidence({"a": votes}, "a", agents, rounds)
+    assert sure is not None
+    assert 0 <= sure <= 1
+    assert sure <= (compute_confidence({"a": min(votes + 1, agents)}, "a", agents, rounds) or 0)
+    assert sure >= (compute_confidence({"a": votes}, "a", agents, rounds + 1) or 0)

@@ -1,0 +1,107 @@
+import subprocess
+import sys
+from decimal import Decimal
+
+import pytest
+
+from massmem.config.models import BackendConfig, PriceConfig
+from massmem.core.messages import Usage
+from massmem.providers.pricing import price_of
+
+MILLION = 1_000_000
+
+
+def backend(type_: str, model: str = "", url: str | None = None) -> BackendConfig:
+    return BackendConfig(type=type_, model=model, base_url=url)
+
+
+def cost(usage: Usage, of: BackendConfig, environ: dict[str, str]) -> Decimal | None:
+    return price_of(of, environ).cost(usage)
+
+
+@pytest.mark.parametrize(
+    ("type_", "model"),
+    [
+        ("openai", ""), ("openai", "gpt-4o"), ("anthropic", ""), ("gemini", ""), ("grok", "grok-4"),
+        ("groq", "llama-3.3-70b-versatile"), ("together", "meta-llama/Llama-3.3-70B-Instruct-Turbo"),
+        ("openrouter", "openai/gpt-4o"), ("deepseek", ""), ("mistral", ""), ("cerebras", "llama3.1-8b"),
+    ],
+)  # fmt: skip
+def test_every_provider_with_a_list_has_prices(type_, model):
+    found = cost(Usage(MILLION, MILLION, requests=1_000), backend(type_, model), {})
+    assert found is not None
+    assert Decimal("0.05") < found < 1_000
+
+
+def test_input_cached_input_and_output_have_prices_of_their_own():
+    # https://openai.com/api/pricing: gpt-4o, per million: 2.50, cached 1.25, output 10.
+    gpt = backend("openai", "gpt-4o")
+    assert cost(Usage(MILLION, requests=1), gpt, {}) == Decimal("2.5")
+    assert cost(Usage(MILLION, cached=MILLION, requests=1), gpt, {}) == Decimal("1.25")
+    assert cost(Usage(0, 1_000, requests=1), gpt, {}) == Decimal("0.01")
+    assert cost(Usage(), backend("openai", "nobody-knows"), {}) == 0
+
+
+def test_long_prompts_are_those_of_a_request():
+    """A tier for prompts over 200,000 tokens is not reached by many short ones."""
+    gemini = backend("gemini", "gemini-2.5-pro")
+    one, many = cost(Usage(MILLION, requests=1), gemini, {}), cost(Usage(MILLION, requests=10), gemini, {})
+    assert one == 2 * many == Decimal("2.5")
+
+
+@pytest.mark.parametrize(
+    "free",
+    [
+        backend("local"), backend("scripted"), backend("ollama", "gpt-4o"), backend("llamacpp"),
+        backend("openai", "gpt-4o", "http://127.0.0.1:8080/v1"), backend("vllm", "x", "http://localhost:9"),
+    ],
+)  # fmt: skip
+def test_what_runs_here_is_free(free):
+    assert cost(Usage(MILLION, MILLION), free, {}) == 0
+    assert price_of(free, {}).add_cost(Usage(1, 1)).cost == 0.0
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        backend("openai", "no-such-model"), backend("openai", "gpt-4o", "https://proxy.example/v1"),
+        backend("openai", "gpt-4o", "https://api.openai.com.evil.example/v1"),
+        backend("ollama", "gpt-4o", "http://192.168.1.5:11434/v1"), backend("groq"), backend("azure_openai", "gpt-4o"),
+    ],
+)  # fmt: skip
+def test_what_nobody_knows_is_never_free(unknown):
+    price = price_of(unknown, {})
+    assert (price.is_known, price.cost(Usage(10, 10))) == (False, None)
+    assert price.add_cost(Usage(10, 10)).cost is None
+
+
+def test_a_price_of_ones_own_counts_before_any_other():
+    given = PriceConfig(input=2, output=8, cached=0.5)
+    usage = Usage(MILLION, MILLION, cached=500_000)
+    proxy = backend("openai", "mine", "https://proxy.example/v1").model_copy(update={"price": given})
+    assert cost(usage, proxy, {}) == Decimal("9.25")
+    here = backend("scripted").model_copy(update={"price": PriceConfig(input=2, output=8)})
+    assert cost(usage, here, {}) == Decimal(10)
+
+
+def test_the_address_counts_wherever_it_comes_from():
+    gpt = backend("openai", "gpt-4o")
+    assert cost(Usage(9), gpt, {"OPENAI_BASE_URL": "https://proxy.example/v1"}) is None
+    assert cost(Usage(9), backend("openai", "openai/gpt-4o", "https://openrouter.ai/api/v1"), {}) is not None
+    assert cost(Usage(9), backend("azure_openai", "gpt-4o", "https://me.openai.azure.com"), {}) is not None
+
+
+def test_costs_add_up_and_one_unknown_makes_the_sum_unknown():
+    known, unknown = Usage(1, 1, cost=0.1), Usage(1, 1)
+    assert sum([known, Usage(2, cost=0.2), known], Usage()).cost == 0.4
+    assert (known + unknown).cost is None
+    assert (unknown + known).cost is None
+    assert (Usage() + known + Usage()).cost == 0.1
+
+
+def test_free_models_load_no_list_of_prices():
+    code = (
+        "import sys; from massmem.providers.pricing import price_of; from massmem.config.models import BackendConfig;"
+        "price_of(BackendConfig(type='scripted'), {}); sys.exit('genai_prices' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

@@ -1,0 +1,168 @@
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from massmem.config.models import RecordingConfig
+from massmem.core.records import MessageRecord, RecordingJob, is_worth_recording
+from massmem.memory.persistent import USER
+from massmem.recording.rules import conversation_of, episodes_of, is_ballot, spoken
+from tests.support.sample_turn import START
+
+BALLOT = '{"vote": {"reason": "names the cause", "choice": "bob"}}'
+CALL = '{"read_file": {"path": "a.py"}}'
+
+
+def message(seq: int, kind: str, content: str, agent: str | None = "ann", **more: Any) -> MessageRecord:
+    return MessageRecord.model_validate(
+        {"id": f"m{seq}", "session_id": "s", "seq": seq, "turn": 1, "round": 1, "kind": kind, "role": "assistant",
+         "agent_id": agent, "content": content, "created_at": START + timedelta(seconds=seq)} | more
+    )  # fmt: skip
+
+
+def row(seq: int, kind: str = "episode", agent: str | None = "ann", **more: Any) -> RecordingJob:
+    return RecordingJob.model_validate(
+        {"session_id": "s", "seq": seq, "message_id": f"m{seq}", "kind": kind, "agent_id": agent, "turn": 1,
+         "status": "pending", "attempts": 0, "created_at": START, **more}
+    )  # fmt: skip
+
+
+TURN = [
+    message(1, "user", "Why is the sky blue?", None),
+    message(2, "reasoning", "I should look first."),
+    message(3, "tool_call", CALL),
+    message(4, "tool_result", "class Sky: ..."),
+    message(5, "tool_call", '{"list": {}}'),
+    message(6, "assistant", "Rayleigh scattering."),
+    message(7, "assistant", "Blue light scatters more.", "bob"),
+    message(8, "tool_call", BALLOT),
+    message(9, "system", "You are an agent of a team."),
+    message(10, "assistant", "Rayleigh scattering.", final=True, metadata={"presented": False}),
+]
+
+
+def told(settings: RecordingConfig, **more: Any) -> list[tuple[str, str, str]]:
+    found = conversation_of(row(10, "extract", **more), TURN, settings, {})
+    assert found is not None
+    return [(m.role, m.text, m.message_id) for m in found.messages]
+
+
+@pytest.mark.parametrize(
+    ("text", "worth"), [("123456789", False), ("1234567890", True), ("  12345678  ", False), ("", False)]
+)
+def test_nothing_under_ten_characters(text: str, worth: bool) -> None:
+    assert is_worth_recording(text) is worth
+
+
+def test_an_episode_is_the_message_with_its_place() -> None:
+    messages = {m.id: m for m in TURN}
+    rows = [row(1, agent=None, position=0), row(6, position=1), row(7, agent="bob", position=2), row(99, position=3)]
+    found = episodes_of(rows, messages, {("s", 1): "ann"}, {"s": "project"})
+    assert [(e.agent_id, e.position, e.won, e.message_id) for e in found] == [
+        (USER, 0, False, "m1"),
+        ("ann", 1, True, "m6"),
+        ("bob", 2, False, "m7"),
+    ]
+    assert {e.group for e in found} == {"project"}
+    assert [e.created_at for e in found] == [m.created_at for m in (TURN[0], TURN[5], TURN[6])]
+    assert episodes_of(rows, messages, {}, {})[1].won is False
+    assert found == episodes_of(rows, messages, {("s", 1): "ann"}, {"s": "project"})
+
+
+def test_a_ballot_is_written_out_as_a_tool_call() -> None:
+    assert spoken(TURN[7]) == '[Tool Call: vote]\nArguments: {"reason": "names the cause", "choice": "bob"}'
+    for odd in ("no json", "[1]", '{"a": 1, "b": 2}', "{}", "3"):
+        assert spoken(message(1, "tool_call", odd)) == odd
+
+
+def test_a_ballot_is_its_agents_own_whoever_wins() -> None:
+    messages = {m.id: m for m in TURN}
+    answer_, ballot = episodes_of([row(6), row(8)], messages, {("s", 1): "ann"}, {})
+    assert [(e.private, e.won) for e in (answer_, ballot)] == [(False, True), (True, False)]
+    assert [is_ballot(m) for m in TURN].count(True) == 1
+
+
+def test_by_default_only_questions_answers_and_workflow_tools_are_told() -> None:
+    assert told(RecordingConfig()) == [
+        ("user", "Why is the sky blue?", "m1"),
+        ("assistant", "Rayleigh scattering.", "m6"),
+        ("assistant", f"[Tool Usage]\n{spoken(TURN[7])}", "m8"),
+    ]
+
+
+def test_all_tool_calls_with_their_results() -> None:
+    assert [text for _, text, _ in told(RecordingConfig(record_all_tool_calls=True))] == [
+        "Why is the sky blue?",
+        '[Tool Usage]\n[Tool Call: read_file]\nArguments: {"path": "a.py"}\nResult: class Sky: ...',
+        "[Tool Call: list]\nArguments: {}",
+        "Rayleigh scattering.",
+        f"[Tool Usage]\n{spoken(TURN[7])}",
+    ]
+
+
+def test_a_result_without_its_call_is_told() -> None:
+    settings = RecordingConfig(record_all_tool_calls=True)
+    assert told(settings, since=3)[1] == ("assistant", "[Tool Usage]\nResult: class Sky: ...", "m4")
+
+
+def test_calls_that_ran_at_once_have_their_own_results() -> None:
+    def made(seq: int, kind: str, content: str, call: str) -> MessageRecord:
+        return message(seq, kind, content, metadata={"call": call})
+
+    turn = [
+        made(1, "tool_call", '{"mcp__t__read": {"path": "a"}}', "c1"),
+        made(2, "tool_call", '{"mcp__t__read": {"path": "b"}}', "c2"),
+        made(3, "tool_result", "text of b", "c2"),
+        made(4, "tool_result", "text of a", "c1"),
+        message(5, "assistant", "Both are read now."),
+    ]
+    found = conversation_of(row(5, "extract"), turn, RecordingConfig(record_all_tool_calls=True), {})
+    assert found is not None
+    assert [m.text for m in found.messages] == [
+        '[Tool Usage]\n[Tool Call: mcp__t__read]\nArguments: {"path": "a"}\nResult: text of a',
+        '[Tool Call: mcp__t__read]\nArguments: {"path": "b"}\nResult: text of b',
+        "Both are read now.",
+    ]
+    quiet = conversation_of(row(5, "extract"), turn, RecordingConfig(), {})
+    assert quiet is not None
+    assert [m.text for m in quiet.messages] == ["Both are read now."]
+
+
+def test_reasoning_stands_apart() -> None:
+    assert told(RecordingConfig(record_reasoning=True))[1] == ("assistant", "[Reasoning]\nI should look first.", "m2")
+
+
+def test_only_what_is_new_since_the_last_extraction() -> None:
+    assert [id_ for _, _, id_ in told(RecordingConfig(), since=6)] == ["m1", "m8"]
+    assert conversation_of(row(5, "extract", since=2), TURN, RecordingConfig(), {}) is None
+    assert conversation_of(row(10, "extract", agent="eve"), TURN, RecordingConfig(), {}) is None
+
+
+@pytest.mark.parametrize(("rounds", "attempt"), [((0,), 1), ((1, 1), 1), ((1, 3, 0), 3)])
+def test_its_attempt_is_the_last_round_that_it_comes_from(rounds: tuple[int, ...], attempt: int) -> None:
+    turn = [message(n, "assistant", "A long answer.", round=number) for n, number in enumerate(rounds, 1)]
+    turn.append(message(8, "assistant", "Of another agent.", "bob", round=9))
+    found = conversation_of(row(10, "extract"), turn, RecordingConfig(), {})
+    assert found is not None
+    assert found.origin.attempt == attempt
+
+
+@pytest.mark.parametrize(("winners", "expected"), [({}, True), ({("s", 1): "ann"}, False), ({("s", 1): "bob"}, False)])
+def test_a_turn_without_a_winner_is_undecided(winners: dict[tuple[str, int], str], expected: bool) -> None:
+    found = conversation_of(row(10, "extract"), TURN, RecordingConfig(), winners)
+    assert found is not None
+    assert found.origin.undecided is expected
+
+
+def test_whose_conversation_it_is() -> None:
+    found = conversation_of(row(10, "extract", agent="bob"), TURN, RecordingConfig(), {("s", 1): "bob"}, "project")
+    assert found is not None
+    assert [m.message_id for m in found.messages] == ["m1", "m7"]
+    origin = found.origin
+    assert (origin.session_id, origin.agent_id, origin.turn, origin.won, origin.group) == (
+        "s",
+        "bob",
+        1,
+        True,
+        "project",
+    )

@@ -1,0 +1,147 @@
+import io
+from datetime import timedelta
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from massmem.core.events import Event
+from massmem.render.live import LiveRenderer, build_frame
+from massmem.render.turn_view import TurnView
+from tests.support.sample_turn import (
+    START,
+    answer,
+    ballot,
+    begin,
+    called,
+    compressed,
+    event,
+    measured,
+    other_ends,
+    returned,
+    whole_turn,
+)
+
+
+def render(events: list[Event]) -> str:
+    view, stream = TurnView(), io.StringIO()
+    renderer = LiveRenderer(view, Console(file=stream, force_terminal=True, width=80, height=24))
+    for e in events:
+        view.feed(e)
+        renderer.feed(e)
+    renderer.close()
+    return stream.getvalue()
+
+
+def fold(*events: Event) -> TurnView:
+    view = TurnView()
+    for e in events:
+        view.feed(e)
+    return view
+
+
+def frame(view: TurnView, seconds: float = 0, width: int = 80, height: int = 24) -> list[str]:
+    return [line.plain for line in build_frame(view, START + timedelta(seconds=seconds), width, height)]
+
+
+def busy_view(number: int, *, presenting: bool = True) -> TurnView:
+    """Return a view in which agents stream, have answered, vote and present, in wide characters too."""
+    agents = [f"agent_{i:02}" for i in range(number)]
+    view = fold(begin(*agents, question="日本語の長い質問 " * 20), event(0.1, "round_started", round=1, agents=agents))
+    for i, agent in enumerate(agents):
+        view.feed(event(0.2, "agent_started", agent_id=agent, round=1, step="answer"))
+        text = ("streamed 日本語 " * 60)[: 30 * i]
+        view.feed(event(0.3, "agent_delta", agent_id=agent, round=1, channel="text", text=text))
+        if i % 2 == 0:
+            view.feed(measured(0.35, 1_000 * (i + 1), agent=agent, window=1_000 if i == 4 else 128_000))
+        if i % 3 == 0:
+            view.feed(answer(0.4, agent, "an answer " * 30))
+        if i % 7 == 0:
+            view.feed(ballot(0.5, agent, agents[0]))
+    if presenting:
+        view.feed(event(1.0, "agent_started", agent_id=agents[0], round=2, step="present"))
+        text = "最終的な answer\n" * 40
+        view.feed(event(1.1, "agent_delta", agent_id=agents[0], round=2, channel="text", text=text))
+    return view
+
+
+def test_failure_winner_and_summary_stay_after_the_view():
+    output = render(whole_turn())
+    assert "eve failed: the key was refused" in output
+    assert output.rindex("\x1b[?25h") > output.rindex("\x1b[?25l"), "the cursor is visible"
+    assert "ann wins: 2 of 2 votes" in output.splitlines()[-2]
+    assert "3 rounds" in output.splitlines()[-1]
+
+
+def test_one_renderer_shows_two_turns_in_a_row():
+    output = render([*whole_turn(), begin("zoe", at=9), other_ends()[2]])
+    assert output.count("\x1b[?25l") == output.count("\x1b[?25h") == 2
+
+
+def test_tool_results_are_not_shown():
+    assert "secret" not in render([begin("ann"), returned(1)])
+
+
+def test_agent_line_names_running_tools():
+    started = event(0, "agent_started", agent_id="ann", round=1, step="answer")
+    view = fold(begin("ann"), started, called(0.1), called(0.1, number=2, name="list"))
+    (line,) = [line for line in frame(view) if "ann" in line]
+    assert "tools" in line
+    assert line.rstrip().endswith("waits for read_file, list")
+    view.feed(returned(1).model_copy(update={"call_id": "call_r1b1n1"}))
+    assert view.agents["ann"].running_tools == {"call_r1b1n2": "list"}
+    assert view.agents["ann"].tool_calls == 2
+
+
+def test_context_column_appears_once_a_context_is_measured():
+    view = fold(begin("ann", "bob"))
+    assert not any("ctx" in line for line in frame(view))
+    shares: list[str] = []
+    for e in (measured(1, 96_000), compressed(2), measured(3, 45_000, source="api")):
+        view.feed(e)
+        ann, bob = frame(view)[1:3]
+        shares.append(ann.split(" tok ")[1].split(" ctx")[0].strip())
+        assert "ctx" not in bob
+    assert shares == ["75%", "40%", "35%"]
+
+
+def test_recalled_column_appears_once_memories_are_recalled_and_there_is_room():
+    view = fold(begin("ann", "bob", "eve"), measured(0, 2_000), measured(0, 2_000, agent="bob"))
+    assert not any("mem" in line for line in frame(view))
+    view.feed(measured(1, 2_000, recalled=1_240))
+    ann, bob, eve = frame(view)[1:4]
+    assert " 2% ctx  1.2k mem" in ann
+    assert " 2% ctx     0 mem" in bob
+    assert "mem" not in eve
+    assert not any("mem" in line for line in frame(view, width=60))
+
+
+@pytest.mark.parametrize("agents", [1, 2, 5, 20, 50])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (40, 10), (20, 3), (200, 60), (8, 2)])
+def test_frame_fits_the_terminal(agents: int, width: int, height: int):
+    lines = frame(busy_view(agents), 2, width, height)
+    assert 2 <= len(lines) <= max(height - 1, 2)
+    assert max(cell_len(line) for line in lines) <= width
+
+
+def test_agents_without_room_are_counted():
+    lines = frame(busy_view(50, presenting=False), 2)
+    assert "and 29 more agents" in lines[-1]
+    assert sum("agent_" in line for line in lines) == 21
+
+
+def test_end_of_the_final_answer_has_room_beside_fifty_agents():
+    lines = frame(busy_view(50), 2)
+    assert "最終的な answer" in lines[-1]
+    assert sum("agent_" in line for line in lines) == 15
+
+
+def test_votes_are_visible_while_the_winner_writes():
+    lines = frame(fold(*whole_turn()[:-1]), 4.5, width=100)
+    assert lines[0].startswith("turn 1 · final answer · Why is the sky blue?")
+    assert lines[0].endswith("4.5s")
+    assert "writing" in lines[1]
+    assert "voted" in lines[2]
+    assert "for ann: names the cause" in lines[2]
+    assert "the key was refused" in lines[3]
+    assert lines[-1] == "The sky is blue because"

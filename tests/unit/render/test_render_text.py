@@ -1,0 +1,131 @@
+import pytest
+
+from massmem.core.events import ContextCompressed, ContextMeasured, Event
+from massmem.render.text import (
+    describe_failure,
+    describe_winner,
+    format_count,
+    format_duration,
+    format_window_share,
+    is_near_limit,
+    report_context,
+    summarize_context,
+    summarize_turn,
+)
+from massmem.render.turn_view import TurnView
+from tests.support.sample_turn import START, compressed, event, measured, whole_turn
+
+
+def completed_view() -> TurnView:
+    view = TurnView()
+    for e in whole_turn():
+        view.feed(e)
+    return view
+
+
+def measurement(tokens: int, **options: object) -> ContextMeasured:
+    sample = measured(1, tokens, **options)  # type: ignore[arg-type]
+    assert isinstance(sample, ContextMeasured)
+    return sample
+
+
+def compression(**changes: object) -> ContextCompressed:
+    sample = compressed(1)
+    assert isinstance(sample, ContextCompressed)
+    return sample.model_copy(update=changes)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0.0s"), (3.24, "3.2s"), (9.96, "10s"), (59.4, "59s"), (59.6, "1m00s"), (125, "2m05s"), (3720, "1h02m")],
+)
+def test_format_duration(seconds: float, text: str):
+    assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0"), (999, "999"), (1_000, "1.0k"), (34_400, "34k"), (1_250_000, "1.2M")]
+)
+def test_format_count(number: int, text: str):
+    assert format_count(number) == text
+
+
+def test_winner_without_votes():
+    decision = event(0, "winner_decided", agent_id="ann", votes={}, by="only_answer")
+    assert describe_winner(decision) == "ann wins: the only answer"  # type: ignore[arg-type]
+
+
+def test_failure_names_the_fix_and_the_next_chance():
+    failure = next(e for e in whole_turn() if e.type == "agent_failed")
+    assert describe_failure(failure) == "eve failed: the key was refused (check OPENAI_API_KEY)"
+    assert describe_failure(failure.model_copy(update={"out": False})).endswith("it may act again in the next round")
+
+
+def test_summary_counts_failures_and_names_an_unknown_price():
+    assert summarize_turn(completed_view(), START) == (
+        "3 rounds · 3 agents (1 failed) · 5.0s · 700 tokens in, 150 out · price not known"
+    )
+
+
+@pytest.mark.parametrize(
+    ("escalated", "text"), [(False, "confidence 67%"), (True, "confidence 67%, low: check the answer")]
+)
+def test_summary_ends_with_the_confidence(escalated: bool, text: str):
+    view = completed_view()
+    view.feed(whole_turn()[-1].model_copy(update={"confidence": 2 / 3, "escalated": escalated}))
+    assert summarize_turn(view, START).split(" · ")[-1] == text
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (measured(1, 45_000, source="api"), "Context Window (Turn 5): 45,000 / 128,000 tokens (35%) [API actual]"),
+        (measured(1, 45_000), "Context Buffer (Turn 5): 45,000 / 128,000 tokens (35%) [buffer]"),
+        (
+            measured(1, 96_000),
+            "Context Buffer (Turn 5): 96,000 / 128,000 tokens (75%) [buffer] - Approaching limit!",
+        ),
+    ],
+)
+def test_measurement_report(event: Event, line: str):
+    assert isinstance(event, ContextMeasured)
+    assert report_context(event, 5) == [line]
+
+
+def test_compression_report():
+    assert report_context(compression(), 11) == [
+        "Context Buffer (Turn 11): 96,000 / 128,000 tokens (75%) [buffer] - Approaching limit!",
+        "Attempting compression (96,000 → 51,200 tokens)",
+        "Context compressed: Removed 15 messages (44,800 tokens).",
+        "Kept 8 recent messages (51,200 tokens).",
+    ]
+
+
+def test_compression_report_of_a_refused_prompt():
+    assert report_context(compression(why="overflow", before=130_000), 2)[:2] == [
+        "Context Buffer (Turn 2): 130,000 / 128,000 tokens (102%) [buffer] - Refused by the provider!",
+        "Attempting compression (130,000 → 51,200 tokens)",
+    ]
+
+
+def test_compression_report_without_a_known_window():
+    assert report_context(compression(window=None), 1)[0].startswith("Attempting")
+
+
+def test_summary_longer_than_the_messages_frees_nothing():
+    assert "(0 tokens)" in report_context(compression(after=99_000), 1)[2]
+
+
+def test_only_a_window_near_its_limit_is_worth_a_line():
+    assert summarize_context(measurement(95_000), 1) is None
+    assert summarize_context(measurement(97_000), 1) is not None
+
+
+def test_window_without_threshold_is_never_near_its_limit():
+    full = measurement(128_000).model_copy(update={"threshold": None})
+    assert not is_near_limit(full)
+    assert format_window_share(full) == "100%"
+
+
+def test_window_of_unknown_size_has_no_share():
+    assert format_window_share(measurement(5_000, window=0)) == "?"

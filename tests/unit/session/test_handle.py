@@ -1,0 +1,102 @@
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from massmem.core.errors import InputError
+from massmem.session.handle import ConversationMemory, Message, SessionHandle
+from massmem.store import open_store
+from massmem.store.ports import SessionStore
+from tests.support.sample_turn import begin, requested, waiting, whole_turn
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SessionStore]:
+    store = await open_store(f"sqlite:///{tmp_path / 'massmem.db'}", tmp_path)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def handle(store: SessionStore) -> SessionHandle:
+    return ConversationMemory(store).for_session("session_a")
+
+
+async def test_an_unknown_session_is_empty_and_is_made_by_its_first_message(store: SessionStore, handle: SessionHandle):
+    assert (await handle.history(), await handle.params(), await handle.waiting()) == ([], {}, None)
+    assert await store.get_session("session_a") is None
+    await handle.append(Message("user", "hello", metadata={"channel": "chat"}))
+    (said,) = await handle.history()
+    assert (said.role, said.text, said.metadata) == ("user", "hello", {"channel": "chat"})
+    assert await store.get_session("session_a") is not None
+
+
+async def test_messages_come_back_in_order_and_with_their_roles(handle: SessionHandle):
+    said = [("user", "which?"), ("agent", "this one"), ("tool", "42")]
+    for role, text in said:
+        await handle.append(Message(role, text))  # pyright: ignore[reportArgumentType]  # one of the three
+    assert [(m.role, m.text) for m in await handle.history()] == said
+
+
+async def test_a_turn_is_history_without_what_agents_thought(store: SessionStore, handle: SessionHandle):
+    await handle.append(Message("user", "before"))
+    await store.append("session_a", 1, whole_turn())
+    history = await handle.history()
+    assert [m.role for m in history] == ["user", "user", "agent", "agent", "tool", "agent", "tool", "tool", "agent"]
+    assert history[-1].text == "The sky is blue because of Rayleigh scattering."
+
+
+async def test_values_are_merged(handle: SessionHandle):
+    await handle.merge({"order_id": "O-1", "size": 2})
+    await handle.merge({"order_id": "O-2"})
+    assert await handle.params() == {"order_id": "O-2", "size": 2}
+
+
+async def test_waiting_is_set_and_cleared(handle: SessionHandle):
+    await handle.set_waiting("order_id")
+    assert await handle.waiting() == "order_id"
+    await handle.set_waiting(None)
+    assert await handle.waiting() is None
+
+
+async def test_a_turn_that_waited_is_told_that_nobody_waits_any_more(store: SessionStore, handle: SessionHandle):
+    await handle.merge({})
+    round_ = [begin("ann"), requested(1, "ann", "zip"), waiting(1, "zip", "ann")]
+    await store.append("session_a", 1, round_)
+    await handle.set_waiting(None)
+    last = (await store.read_turn_events("session_a", 1))[-1]
+    assert (last.type, getattr(last, "param", None), getattr(last, "why", None)) == ("param_cleared", "zip", "gave_up")
+
+
+async def test_clear_forgets_values_and_hides_the_history_that_the_log_keeps(
+    store: SessionStore, handle: SessionHandle
+):
+    await handle.append(Message("user", "hello"))
+    await handle.merge({"order_id": "O-1"})
+    await handle.set_waiting("zip")
+    await handle.clear()
+    assert (await handle.history(), await handle.params(), await handle.waiting()) == ([], {}, None)
+    assert [m.content for m in await store.read_messages("session_a")] == ["hello"]
+    await handle.append(Message("user", "again"))
+    assert [m.text for m in await handle.history()] == ["again"]
+
+
+async def test_prune_limits_what_is_shown_and_deletes_nothing(store: SessionStore, handle: SessionHandle):
+    for number in range(15):
+        await handle.append(Message("user", str(number)))
+    await handle.prune()
+    assert [m.text for m in await handle.history()] == [str(n) for n in range(5, 15)]
+    await handle.prune(max_messages=0)
+    assert await handle.history() == []
+    assert len(await ConversationMemory(store).for_session("session_a").history()) == 15
+
+
+async def test_two_handles_see_the_same(store: SessionStore, handle: SessionHandle):
+    other = ConversationMemory(store).for_session("session_a")
+    await handle.merge({"order_id": "O-1"})
+    assert await other.params() == {"order_id": "O-1"}
+
+
+def test_what_cannot_be_an_id_is_refused(store: SessionStore):
+    with pytest.raises(InputError):
+        ConversationMemory(store).for_session("../etc")

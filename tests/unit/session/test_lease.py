@@ -1,0 +1,237 @@
+"""Leases: one owner at a time, and what becomes of the lease when its owner dies, is suspended, or loses it."""
+
+import asyncio
+import os
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from massmem.core.errors import SessionBusyError
+from massmem.core.events import NoteAdded, now
+from massmem.core.records import SessionRecord
+from massmem.session.lease import Lease, ProcessLock, hold_lease
+from massmem.store import open_store
+from massmem.store.ports import SessionStore
+
+ID = "session_a"
+OWNER_PROGRAM = """
+import sys, time
+from pathlib import Path
+from massmem.session.lease import ProcessLock
+
+process = ProcessLock(Path(sys.argv[1]))
+print(process.add_owner(), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+async def store(tmp_path: Path):
+    store = await open_store(f"sqlite:///{tmp_path}/massmem.db", tmp_path)
+    await store.create_session(SessionRecord(session_id=ID, created_at=now(), updated_at=now()))
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[ProcessLock]:
+    lock = ProcessLock(tmp_path)
+    yield lock
+    lock.close()
+
+
+@pytest.fixture
+def neighbour(tmp_path: Path) -> Iterator[ProcessLock]:
+    """Another process of the same home."""
+    lock = ProcessLock(tmp_path)
+    yield lock
+    lock.close()
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Iterator[ProcessLock]:
+    """A process of another home."""
+    lock = ProcessLock(tmp_path / "other")
+    yield lock
+    lock.close()
+
+
+async def assert_busy(store: SessionStore, process: ProcessLock) -> None:
+    with pytest.raises(SessionBusyError, match="another process is running a turn of session_a"):
+        async with hold_lease(store, process, ID):
+            pass
+
+
+async def assert_free(store: SessionStore, process: ProcessLock, wait: float = 0) -> None:
+    async with hold_lease(store, process, ID, wait) as lease:
+        assert await store.get_lease_owner(ID) == lease.owner
+    assert await store.get_lease_owner(ID) is None
+
+
+async def test_lease_has_one_owner_at_a_time(
+    store: SessionStore, process: ProcessLock, neighbour: ProcessLock, stranger: ProcessLock
+):
+    async with hold_lease(store, process, ID):
+        for other in (process, neighbour, stranger):
+            await assert_busy(store, other)
+    for other in (process, neighbour, stranger):
+        await assert_free(store, other)
+
+
+async def test_waiting_ends_when_the_owner_releases(store: SessionStore, process: ProcessLock, stranger: ProcessLock):
+    order: list[str] = []
+
+    async def wait_for_lease() -> None:
+        async with hold_lease(store, stranger, ID, wait=30):
+            order.append("second")
+
+    async with hold_lease(store, process, ID):
+        waiting = asyncio.create_task(wait_for_lease())
+        await asyncio.sleep(0.3)
+        order.append("first")
+    await waiting
+    assert order == ["first", "second"]
+
+
+async def test_lease_of_a_dead_process_is_free_at_once_in_its_home_and_elsewhere_when_it_expires(
+    store: SessionStore, tmp_path: Path, neighbour: ProcessLock, stranger: ProcessLock
+):
+    dead = ProcessLock(tmp_path)
+    assert await store.acquire_lease(ID, dead.add_owner(), 60)
+    dead.close()  # its lock is free, its lease is not: as after a kill
+    await assert_busy(store, stranger)
+    await assert_free(store, neighbour)
+    assert await store.acquire_lease(ID, dead.add_owner(), 0.05)
+    dead.close()
+    await assert_free(store, stranger, wait=10)
+
+
+async def test_expired_lease_of_a_suspended_process_is_kept_in_its_home(
+    store: SessionStore, process: ProcessLock, neighbour: ProcessLock, stranger: ProcessLock
+):
+    """Whatever the clock says: a machine slept, or its clock was set."""
+    assert await store.acquire_lease(ID, process.add_owner(), 0.01)
+    await asyncio.sleep(0.05)
+    await assert_busy(store, neighbour)
+    await assert_free(store, stranger)
+
+
+async def test_lease_that_this_process_failed_to_release_is_free_for_it(store: SessionStore, process: ProcessLock):
+    owner = process.add_owner()
+    assert await store.acquire_lease(ID, owner, 60)
+    await assert_busy(store, process)
+    process.remove_owner(owner)
+    await assert_free(store, process)
+
+
+async def test_lease_is_renewed_until_it_is_released(store: SessionStore, process: ProcessLock):
+    lease = Lease(store, process, ID, seconds=0.3)
+    await lease.acquire()
+    for _ in range(10):
+        await asyncio.sleep(0.1)
+        assert not await store.acquire_lease(ID, "somebody else", 60)
+    await lease.release()
+    assert await store.acquire_lease(ID, "somebody else", 60)
+
+
+async def test_owner_that_lost_its_lease_is_told_and_cannot_write(store: SessionStore, process: ProcessLock):
+    lost = asyncio.Event()
+    lease = Lease(store, process, ID, lost.set, seconds=0.3)
+    await lease.acquire()
+    await store.release_lease(ID, lease.owner)
+    assert await store.acquire_lease(ID, "somebody else", 60)
+    await asyncio.wait_for(lost.wait(), 10)
+    with pytest.raises(SessionBusyError, match="taken over"):
+        await store.append(ID, 0, [NoteAdded(text="late")], owner=lease.owner)
+    await lease.release()
+    assert await store.get_lease_owner(ID) == "somebody else"
+
+
+def lock_files(home: Path) -> list[str]:
+    return sorted(path.name for path in (home / "locks").iterdir())
+
+
+def test_lock_file_is_made_with_the_first_owner_and_removed_at_the_end(tmp_path: Path):
+    process = ProcessLock(tmp_path)
+    assert not (tmp_path / "locks").exists()
+    first, second = process.add_owner(), process.add_owner()
+    assert first != second
+    assert len(lock_files(tmp_path)) == 2
+    for path in (tmp_path / "locks").iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    process.close()
+    process.close()
+    assert lock_files(tmp_path) == ["home"]
+
+
+def test_owners_of_two_processes_and_two_homes_are_told_apart(
+    process: ProcessLock, neighbour: ProcessLock, stranger: ProcessLock
+):
+    own, near, far = process.add_owner(), neighbour.add_owner(), stranger.add_owner()
+    assert process.is_same_home(near)
+    assert not process.is_same_home(far)
+    assert not process.is_same_home("")
+    assert [process.is_gone(owner) for owner in (own, near)] == [False, False]
+    process.remove_owner(own)
+    assert process.is_gone(own)
+    neighbour.close()
+    assert process.is_gone(near)
+
+
+def test_owner_is_gone_when_its_process_is_killed(tmp_path: Path, process: ProcessLock):
+    command = [sys.executable, "-c", OWNER_PROGRAM, str(tmp_path)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process.add_owner()
+    try:
+        assert child.stdout is not None
+        owner = child.stdout.readline().strip()
+        assert process.is_same_home(owner)
+        assert not process.is_gone(owner)
+    finally:
+        child.kill()
+        child.communicate()
+    assert process.is_gone(owner)
+    assert process.is_gone(owner), "also when its file has been removed"
+    assert len(lock_files(tmp_path)) == 2
+
+
+def test_owner_name_from_the_store_is_never_used_as_a_path(tmp_path: Path, process: ProcessLock):
+    home = process.add_owner().partition(":")[0]
+    assert not process.is_gone(f"{home}:../../other:1")
+
+
+def test_lock_file_that_was_removed_by_hand_is_made_again(tmp_path: Path, process: ProcessLock, neighbour: ProcessLock):
+    process.add_owner()
+    for path in (tmp_path / "locks").glob("process_*"):
+        path.unlink()
+    assert not neighbour.is_gone(process.add_owner())
+
+
+def test_lock_files_of_killed_processes_are_removed_after_a_day(
+    tmp_path: Path, process: ProcessLock, neighbour: ProcessLock
+):
+    neighbour.add_owner()
+    old, young = tmp_path / "locks" / "process_old.lock", tmp_path / "locks" / "process_young.lock"
+    old.touch()
+    young.touch()
+    for path in old.parent.glob("process_*"):
+        if path != young:
+            os.utime(path, (time.time() - 200_000,) * 2)
+    process.add_owner()
+    assert not old.exists()
+    assert young.exists()
+    assert len(lock_files(tmp_path)) == 4
+
+
+def test_store_in_memory_needs_no_lock_files():
+    process = ProcessLock(None)
+    owner = process.add_owner()
+    assert not process.is_gone(owner)
+    process.remove_owner(owner)
+    assert process.is_gone(owner)
+    process.close()

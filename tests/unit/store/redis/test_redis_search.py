@@ -1,0 +1,57 @@
+"""Search in the messages of Redis sessions: what matches, and what comes first."""
+
+import pytest
+
+from massmem.store.redis.document import StoredEvent
+from massmem.store.redis.search import find_matches, rank
+from massmem.store.tokenizer import MAX_QUERY_WORDS, split_query, split_words
+from tests.support.sample_turn import answer, ballot, event
+
+
+def log_of(*texts: str) -> list[str]:
+    events = [event(0, "message_added", role="user", text=text) for text in texts]
+    return [StoredEvent(seq, 0, each.model_dump_json()).pack() for seq, each in enumerate(events, 1)]
+
+
+def search(query: str, sessions: dict[str, list[str]]) -> list[tuple[str, int]]:
+    """Return session and seq of what is found in sessions with messages of these texts."""
+    logs = {name: log_of(*texts) for name, texts in sessions.items()}
+    matches = [match for name, log in logs.items() for match in find_matches(name, log, split_query(query))]
+    return [(message.session_id, message.seq) for message in rank(matches, sum(map(len, logs.values())))]
+
+
+def test_words_have_no_case_and_no_accents() -> None:
+    assert split_words("Café, STRASSE straße snake_case 100%") == ["cafe", "strasse", "strasse", "snake", "case", "100"]
+    assert split_query("snake_case Case case ?") == [("snake", "case"), ("case",)]
+    assert len(split_query(" ".join(f"w{n}" for n in range(1000)))) == MAX_QUERY_WORDS
+
+
+def test_rare_words_and_short_messages_come_first() -> None:
+    sessions = {
+        "x": ["the the plan", "the sky"],
+        "y": ["the sky is blue and wide and high today", "sky blue"],
+        "z": ["the"],
+    }
+    assert search("blue", sessions) == [("y", 2), ("y", 1)]
+    assert search("the plan", sessions)[0] == ("x", 1)
+    assert search("nothing", sessions) == []
+    assert set(search("the", sessions)) == {("x", 1), ("x", 2), ("y", 1), ("z", 1)}
+
+
+def test_parts_of_a_word_must_stand_side_by_side() -> None:
+    texts = ["max", "size max", "the max_size of it", "max-size", "max is the size"]
+    assert {seq for _, seq in search("max_size", {"x": texts})} == {3, 4}
+    assert {seq for _, seq in search("max size", {"x": texts})} == {1, 2, 3, 4, 5}
+
+
+def test_a_part_of_a_longer_word_does_not_match() -> None:
+    assert search("cat", {"x": ["concatenate", "the cat"]}) == [("x", 2)]
+
+
+@pytest.mark.parametrize(("query", "number"), [("vote", 1), ("café", 2), ("because", 0)])
+def test_words_are_found_in_messages_of_agents(query: str, number: int) -> None:
+    """The word "vote" stands in no ballot's event, only in its message. Reasoning is not searched."""
+    events = [ballot(1, "ann", "ann", reason="The CAFÉ"), answer(2, "ann", "cafe\nbar")]
+    events[1] = events[1].model_copy(update={"reasoning": "because"})
+    log = [StoredEvent(2 * seq, 1, each.model_dump_json()).pack() for seq, each in enumerate(events, 1)]
+    assert len(find_matches("s", log, split_query(query))) == number

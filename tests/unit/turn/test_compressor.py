@@ -1,0 +1,98 @@
+"""The summary in the place of old messages: by the agent's model where it can, of sentences in any case."""
+
+from typing import Any
+
+import pytest
+
+from massmem.config.models import BackendConfig
+from massmem.memory.compression import Utterance
+from massmem.memory.tokens import estimate_tokens
+from massmem.providers import Providers
+from massmem.turn.compressor import MAX_SUMMARY, MIN_SUMMARY, SMALL_WINDOW, Summariser, Summary
+from tests.support.contexts import RequestKeeper
+
+TALK = [
+    Utterance("User", "The port of the north gate is 8042. It was a nice day."),
+    Utterance("You", "I will keep that in mind. Nothing else happened."),
+]
+
+
+async def summariser_with(window: int = 8_000, reply: Any = "The port is 8042.") -> tuple[Summariser, RequestKeeper]:
+    script = {"context_window": 0, "summary": reply}
+    provider = RequestKeeper(await Providers().open(BackendConfig(type="scripted", script=script, max_retries=0)))
+    return Summariser(provider, "ann", window, estimate_tokens), provider
+
+
+def summariser_without_model(window: int = 8_000) -> Summariser:
+    return Summariser(None, "ann", window, estimate_tokens)
+
+
+async def test_model_of_the_agent_writes_the_summary():
+    summariser, provider = await summariser_with()
+    summary = await summariser.summarise(TALK, "")
+    assert (summary.text, summary.by) == ("The port is 8042.", "model")
+    assert summary.usage.prompt > 0
+    (request,) = provider.requests
+    assert (request.purpose, request.agent_id, request.max_tokens) == ("summary", "ann", summariser.max_tokens)
+    assert request.tools == ()
+    assert "north gate is 8042" in request.messages[-1].content
+
+
+async def test_request_for_a_summary_holds_the_one_before():
+    summariser, provider = await summariser_with()
+    await summariser.summarise(TALK, "Ann prefers tea.")
+    assert "Ann prefers tea." in "\n".join(m.content for m in provider.requests[0].messages)
+
+
+async def test_summary_without_a_model_is_made_of_sentences():
+    summary = await summariser_without_model().summarise(TALK, "Ann prefers tea.")
+    assert summary.by == "extract"
+    assert "8042" in summary.text
+    assert "Ann prefers tea." in summary.text
+    assert summary.usage.requests == 0
+
+
+@pytest.mark.parametrize(
+    "reply", ["", "  \n ", {"error": "unavailable"}, {"error": "overflow"}, {"text": "The po", "error": "interrupted"}]
+)
+async def test_summary_is_made_of_sentences_when_the_model_writes_none(reply: Any):
+    summariser, provider = await summariser_with(reply=[reply])
+    summary = await summariser.summarise(TALK, "")
+    assert summary.by == "extract"
+    assert "8042" in summary.text
+    assert len(provider.requests) == 1
+
+
+async def test_model_with_a_small_window_is_not_asked():
+    summariser, provider = await summariser_with(SMALL_WINDOW - 1)
+    assert (await summariser.summarise(TALK, "")).by == "extract"
+    assert provider.requests == []
+
+
+async def test_summary_that_is_too_long_is_shortened():
+    summariser, _ = await summariser_with(reply="The port is 8042. " * 4_000)
+    summary = await summariser.summarise(TALK, "")
+    assert summary.by == "model"
+    assert 0 < estimate_tokens(summary.text) <= summariser.max_tokens
+
+
+@pytest.mark.parametrize("window", [SMALL_WINDOW, 8_000, 128_000])
+async def test_request_for_a_summary_fits_whatever_is_summarised(window: int):
+    summariser, provider = await summariser_with(window)
+    await summariser.summarise([Utterance("Tool", "Room 7 is locked since 17:04. " * window)], "")
+    (request,) = provider.requests
+    sent = sum(estimate_tokens(m.content) for m in request.messages)
+    assert sent + (request.max_tokens or 0) < window / 2
+
+
+@pytest.mark.parametrize(
+    ("window", "max_tokens"),
+    [(512, MIN_SUMMARY), (8_000, 500), (16_000, 1_000), (128_000, MAX_SUMMARY), (1_000_000, MAX_SUMMARY)],
+)
+def test_summary_takes_a_share_of_the_window_within_bounds(window: int, max_tokens: int):
+    assert summariser_without_model(window).max_tokens == max_tokens
+
+
+async def test_summary_of_nothing_is_empty():
+    assert (await summariser_without_model().summarise([], "")).text == ""
+    assert isinstance(await summariser_without_model(512).summarise(TALK, ""), Summary)
