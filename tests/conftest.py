@@ -10,6 +10,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.collector import collector  # noqa: F401  a fixture for whoever names it
+from tests.support.postgres_server import (  # noqa: F401  fixtures for whoever names them
+    _postgres_programs,
+    postgres,
+    start_postgres,
+)
 from tests.support.redis_server import (  # noqa: F401  fixtures for whoever names them
     _redis_program,
     redis_server,
@@ -20,7 +25,6 @@ from tests.support.stores import (  # noqa: F401  fixtures for whoever names the
     _databases,
     kind,
     new_place,
-    postgres,
 )
 
 # How long an example takes says more about the machine than about it.

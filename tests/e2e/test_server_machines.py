@@ -7,18 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import requests
 
-from tests.support.postgres_server import PostgresServer, binary
+from tests.support.postgres_server import PostgresServer
 from tests.support.service import Service, make_agent, make_config, read_events
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Service]]:
+def machines(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) -> Iterator[list[Service]]:
     """Each has a home of its own; only the database is shared."""
-    if binary("initdb") is None:
-        pytest.skip("there is no PostgreSQL on this machine")
-    postgres = PostgresServer()
     url = postgres.url(postgres.new_database())
     agent = make_agent("ann", "It is blue.", latency=0.05, chunk_delay=0.02, chunk_size=4)
     config = make_config(agent, store={"url": url}, memory={"persistent_memory": {"enabled": False}})
@@ -29,7 +26,6 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Service]
         service.wait_until_ready()
     yield services
     codes = [service.stop() for service in services]
-    postgres.remove()
     assert codes == [0, 0, 0]
 
 

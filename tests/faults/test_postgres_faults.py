@@ -18,7 +18,7 @@ from massmem.store import open_store
 from tests.contract.test_session_store import done, session
 from tests.support.cli import massmem, script, write_team
 from tests.support.cli import start as start_massmem
-from tests.support.postgres_server import PostgresServer, binary
+from tests.support.postgres_server import PostgresServer
 from tests.support.sample_turn import answer, begin, whole_turn
 from tests.support.store_writer import (
     append_answers,
@@ -35,14 +35,10 @@ from tests.support.verdict import check
 
 
 @pytest.fixture(scope="module")
-def durable() -> Iterator[PostgresServer]:
-    if not (binary("postgres") and binary("initdb")):
-        pytest.skip("there is no PostgreSQL on this machine: apt-get install postgresql")
+def durable(_postgres_programs: None) -> Iterator[PostgresServer]:
     server = PostgresServer(durable=True)
-    try:
-        yield server
-    finally:
-        server.remove()
+    yield server
+    server.remove()
 
 
 async def server_killed(server: PostgresServer, folder: Path, kills: int) -> None:

@@ -1,26 +1,15 @@
 """The service while its store is unreachable: alive, not ready, refusing with Retry-After; then it recovers."""
 
-from collections.abc import Iterator
-
 import pytest
 import requests
 
-from tests.support.postgres_server import PostgresServer, binary
+from tests.support.postgres_server import PostgresServer, StartPostgres
 from tests.support.redis_server import StartRedis
 from tests.support.service import Service, StartService, find_free_port, make_config, wait_until
 
 pytestmark = pytest.mark.slow
 
 NO_MEMORY = {"persistent_memory": {"enabled": False}}
-
-
-@pytest.fixture
-def postgres() -> Iterator[PostgresServer]:
-    if binary("initdb") is None:
-        pytest.skip("there is no PostgreSQL on this machine")
-    server = PostgresServer()
-    yield server
-    server.remove()
 
 
 def check_refusals(service: Service) -> None:
@@ -44,7 +33,10 @@ def wait_until_alive(service: Service) -> None:
     wait_until(lambda: service.get_status("/healthz") == 200)
 
 
-def test_database_that_is_away_at_the_start_and_later(postgres: PostgresServer, start_service: StartService) -> None:
+def test_database_that_is_away_at_the_start_and_later(
+    start_postgres: StartPostgres, start_service: StartService
+) -> None:
+    postgres = start_postgres()
     url = postgres.url(postgres.new_database())
     postgres.stop()
     service = start_service(make_config(store={"url": url}, memory=NO_MEMORY), wait=False)

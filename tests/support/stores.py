@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from massmem.store.postgres import migrate_database, parse_url
-from tests.support.postgres_server import PostgresServer, binary
+from tests.support.postgres_server import PostgresServer
 from tests.support.redis_server import RedisServer
 
 NewPlace = Callable[[], str]
@@ -40,17 +40,6 @@ class _Databases:
             self._server.execute("DELETE FROM chat_sessions", name)
         self._free += self._used
         self._used.clear()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    if not (binary("postgres") and binary("initdb")):
-        pytest.skip("there is no PostgreSQL on this machine: apt-get install postgresql")
-    server = PostgresServer()
-    try:
-        yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture(scope="session")
