@@ -53,10 +53,7 @@ JSON_NAMES = {("core/events.py", "at"), ("core/events.py", "kept")}
 # Ceilings that only go down, to 0.
 MAX_PARTICIPLES = {
     "cli": 64,
-    "config": 10,
-    "core": 10,
     "memory": 46,
-    "providers": 23,
     "recording": 10,
     "render": 2,
     "server": 1,
@@ -68,10 +65,7 @@ MAX_PARTICIPLES = {
 }
 MAX_VAGUE_NAMES = {
     "cli": 169,
-    "config": 12,
-    "core": 14,
     "memory": 113,
-    "providers": 20,
     "recording": 26,
     "render": 2,
     "server": 1,

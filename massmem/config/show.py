@@ -88,9 +88,9 @@ class _SettingLister:
 
     def list_section(self, section: Section, path: KeyPath, *, only_given: bool) -> Iterator[Setting]:
         for name in type(section).model_fields:
-            given = name in section.model_fields_set
+            is_given = name in section.model_fields_set
             optional = name in _ONLY_IF_GIVEN and path != ()
-            if name in _NO_KEYS or (not given and (only_given or optional)):
+            if name in _NO_KEYS or (not is_given and (only_given or optional)):
                 continue
             yield from self._list_value(getattr(section, name), (*path, name), only_given=only_given or optional)
 

@@ -170,6 +170,11 @@ class Reply:
     """None until the stream has ended well."""
     usage: Usage = field(default_factory=Usage)
 
+    @property
+    def truncated(self) -> bool:
+        """Whether the provider cut the reply at its limit of tokens, so that its end is missing."""
+        return self.finish == "length"
+
     def feed(self, chunk: Chunk) -> None:
         """Add one chunk."""
         match chunk:

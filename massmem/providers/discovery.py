@@ -62,8 +62,8 @@ async def find_local_servers(
 
     All are asked at once: that takes half a second when there is no server, 4 seconds at most.
     """
-    wanted = list_usual_addresses(environ) if addresses is None else addresses
-    servers = await asyncio.gather(*(_find_server(type_, url, environ) for type_, url in wanted))
+    places = list_usual_addresses(environ) if addresses is None else addresses
+    servers = await asyncio.gather(*(_find_server(type_, url, environ) for type_, url in places))
     return [server for server in servers if server is not None]
 
 

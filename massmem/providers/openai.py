@@ -123,7 +123,7 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
                 return None
 
     def _adapt(self, error: Exception, body: Json) -> str:
-        option = _refused_option(error, body) if isinstance(error, openai.APIStatusError) else None
+        option = _find_refused_option(error, body) if isinstance(error, openai.APIStatusError) else None
         if option is None or option in self._refused:
             return ""
         self._refused.add(option)
@@ -183,7 +183,7 @@ def _fits_strict(schema: Json) -> bool:
     return closed and all(_fits_strict(p.get("items", p)) for p in inner)
 
 
-def _refused_option(error: openai.APIStatusError, body: Json) -> str | None:
+def _find_refused_option(error: openai.APIStatusError, body: Json) -> str | None:
     """Return the option of `body` that the server does not support, if it can be left out or replaced."""
     reply = parse_error_body(error.status_code, error.body)
     if reply.status not in (400, 422) or reply.kind is not RequestRejected or not _UNSUPPORTED.search(reply.text):

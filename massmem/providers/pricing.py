@@ -40,7 +40,7 @@ class Price:
         if self.free or not (usage.prompt or usage.completion):
             return Decimal(0)
         if self.configured is not None:
-            return _configured_cost(self.configured, usage)
+            return _cost_at(self.configured, usage)
         if self.listed_as is None:
             return None
         cost = find_list_price(*self.listed_as, usage)
@@ -73,7 +73,7 @@ def price_of(backend: BackendConfig, environ: Mapping[str, str]) -> Price:
     return Price(listed_as=(provider, model)) if provider and model else Price()
 
 
-def _configured_cost(price: PriceConfig, usage: Usage) -> Decimal:
+def _cost_at(price: PriceConfig, usage: Usage) -> Decimal:
     cached = min(usage.cached, usage.prompt)
     parts = (
         (usage.prompt - cached, price.input),

@@ -203,7 +203,7 @@ class ScriptedProvider:
                 await asyncio.sleep(self._script.chunk_delay)
             yield chunk
         if reply.error:
-            raise _scripted_error(reply)
+            raise _make_error(reply)
         yield _finish(reply, chunks, prompt_tokens)
 
     def _take_reply(self, request: ChatRequest) -> ScriptedReply:
@@ -243,7 +243,7 @@ def _finish(reply: ScriptedReply, chunks: Sequence[Chunk], prompt_tokens: int) -
     return FinishChunk(reason, Usage(prompt_tokens, _count_tokens("".join(map(_chunk_text, chunks)))))
 
 
-def _scripted_error(reply: ScriptedReply) -> ProviderError:
+def _make_error(reply: ScriptedReply) -> ProviderError:
     kind = _ERRORS[cast("ErrorName", reply.error)]
     message = f"scripted: {reply.error}"
     return kind(message) if issubclass(kind, ContextOverflow) else kind(message, retry_after=reply.retry_after)
@@ -251,7 +251,7 @@ def _scripted_error(reply: ScriptedReply) -> ProviderError:
 
 def _render(reply: ScriptedReply, request: ChatRequest) -> tuple[str, list[ToolCall]]:
     """Return the text and the tool calls of a reply, in the form that the request asks for."""
-    if reply.call and (offered := _offered_tools(request)):
+    if reply.call and (offered := _list_offered_tools(request)):
         return _render_calls(reply, offered, native=bool(request.tools))
     action = _action_of(reply, request)
     if action is None:
@@ -314,7 +314,7 @@ def _fill_in(text: str, request: ChatRequest) -> str:
     return text.replace("{result}", "\n".join(results))
 
 
-def _offered_tools(request: ChatRequest) -> list[str]:
+def _list_offered_tools(request: ChatRequest) -> list[str]:
     """Return the names of the tools that may be called, without those of the workflow."""
     if request.tool_choice == "none":
         return []
