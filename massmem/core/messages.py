@@ -171,7 +171,7 @@ class Reply:
     usage: Usage = field(default_factory=Usage)
 
     @property
-    def truncated(self) -> bool:
+    def is_truncated(self) -> bool:
         """Whether the provider cut the reply at its limit of tokens, so that its end is missing."""
         return self.finish == "length"
 

@@ -196,7 +196,7 @@ async def test_an_empty_reply_is_a_reply(harness: Harness) -> None:
 async def test_a_reply_cut_by_its_token_limit_says_so(harness: Harness) -> None:
     provider = await harness.open([Say(["Par"], finish="length")])
     reply = await ask(provider, ChatRequest(ASK, "answer", "a"))
-    assert (reply.finish, reply.truncated) == ("length", True)
+    assert (reply.finish, reply.is_truncated) == ("length", True)
 
 
 async def test_any_text_survives(harness: Harness) -> None:
