@@ -57,8 +57,8 @@ async def open_configured(store: StoreConfig, home: Path, *, fallback: bool = Fa
     except StoreUnavailable as e:
         if not fallback or store.on_unavailable == "fail" or store.url.partition(":")[0] not in _REDIS:
             raise
-        told = f"{e.message.partition(': ')[0]}: what is said now is held in memory alone and ends with this process"
-        return await (await asyncio.to_thread(_in_memory))(StoreInfo("memory", durable=False, always=told))
+        warning = f"{e.message.partition(': ')[0]}: this conversation is held in memory and ends with this process"
+        return await (await asyncio.to_thread(_in_memory))(StoreInfo("memory", durable=False, always=warning))
 
 
 # Each imports its adapter; SQLAlchemy takes longer to import than all the rest.

@@ -171,7 +171,8 @@ def test_without_a_server_a_conversation_is_held_in_memory_and_says_so(tmp_path:
     assert asked.returncode == 0, asked.stderr
     assert "an answer" in asked.stdout
     assert "redis://127.0.0.1:1/0 cannot be reached" in asked.stderr
-    assert "is gone now" in asked.stderr
+    assert "held in memory and ends with this process" in asked.stderr
+    assert "this conversation was not stored" in asked.stderr
     assert "session-id" not in asked.stderr
     if output == "json":
         assert "held in memory" in json.loads(asked.stdout)["notices"][0]
