@@ -13,8 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-from massmem.cli.checks import memory
-from massmem.cli.checks.result import CheckResult, DoctorContext, failed
+from massmem.cli.checks import CheckResult, DoctorContext, fail, memory
 from massmem.cli.doctor import Check
 from massmem.cli.setup import load_team, read_dotenv
 from massmem.cli.streams import prepare_streams
@@ -59,7 +58,7 @@ async def run(context: DoctorContext, config: TeamConfig) -> int:
         try:
             results = await check(context)
         except MassmemError as e:
-            results = [failed(e.message, e.hint)]
+            results = [fail(e.message, e.hint)]
         for result in results:
             print_result(result.of_check(title))
         failures += any(result.status == "failed" for result in results)

@@ -52,10 +52,8 @@ JSON_NAMES = {("core/events.py", "at"), ("core/events.py", "kept")}
 
 # Ceilings that only go down, to 0.
 MAX_PARTICIPLES = {
-    "cli": 64,
     "memory": 46,
     "recording": 10,
-    "render": 2,
     "server": 1,
     "session": 14,
     "store": 45,
@@ -64,10 +62,8 @@ MAX_PARTICIPLES = {
     "turn": 28,
 }
 MAX_VAGUE_NAMES = {
-    "cli": 169,
     "memory": 113,
     "recording": 26,
-    "render": 2,
     "server": 1,
     "session": 43,
     "store": 180,

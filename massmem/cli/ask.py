@@ -121,7 +121,7 @@ def ask(
     if newest and session_id is not None:
         raise InputError("--continue and --session-id exclude each other", "leave one of them out")
     if context.args:
-        raise _unquoted_question([question or "", *context.args])
+        raise _explain_quotes([question or "", *context.args])
     return RunOptions(
         question, config, session_id, newest, output, limits, no_store, list_sessions, as_json, debug, quiet, strict,
         wait,
@@ -151,7 +151,7 @@ def _show_version() -> None:
     raise typer.Exit
 
 
-def _unquoted_question(words: list[str]) -> InputError:
+def _explain_quotes(words: list[str]) -> InputError:
     return InputError(
         f"the question must be one argument, but {len(words)} were given",
         f'put it in quotes: massmem "{" ".join(words)}"',

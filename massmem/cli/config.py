@@ -1,4 +1,4 @@
-"""`massmem config`: check a configuration, show its list_settings, and print its schema for editors."""
+"""`massmem config`: check a configuration, show its settings, and print its schema for editors."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from massmem.core.display import make_printable
 _MAX_WIDTH = 60
 """Columns before the origins; longer values push theirs to the right."""
 
-app = typer.Typer(no_args_is_help=True, help="Check a configuration, and show its list_settings.")
+app = typer.Typer(no_args_is_help=True, help="Check a configuration, and show its settings.")
 
 File = Annotated[
     str | None, typer.Argument(metavar="FILE", help="A file or @examples/NAME. [default: as for a question]")

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from massmem.cli.checks import files, machine, memory, store, team
-from massmem.cli.checks.result import CheckResult, DoctorContext, failed
+from massmem.cli.checks import CheckResult, DoctorContext, fail, machine, memory, store, team
 from massmem.cli.options import AsJson, Config
 from massmem.cli.setup import choose_config, read_dotenv
 from massmem.cli.streams import write_json, write_out
@@ -28,7 +27,7 @@ CHECKS: dict[str, Check] = {
     "python": machine.check_python,
     "packages": machine.check_packages,
     "disk": machine.check_disk,
-    "permissions": files.check_permissions,
+    "permissions": machine.check_permissions,
     "config": team.check_config,
     "models": team.check_models,
     "tools": team.check_tools,
@@ -39,7 +38,7 @@ CHECKS: dict[str, Check] = {
     "memory": memory.check_recall,
     "store": store.check_store,
     "registry": store.check_registry,
-    "locks": files.check_locks,
+    "locks": machine.check_locks,
     "service": team.check_service,
 }
 """In the order in which they run."""
@@ -74,11 +73,11 @@ async def run_checks(context: DoctorContext) -> AsyncIterator[CheckResult]:
             async with asyncio.timeout(TIMEOUT):
                 results = await check(context)
         except MassmemError as e:
-            results = [failed(e.message, e.hint)]
+            results = [fail(e.message, e.hint)]
         except TimeoutError:  # is an OSError, too
-            results = [failed(f"took more than {TIMEOUT:g} s", "find the cause with --debug on a question")]
+            results = [fail(f"took more than {TIMEOUT:g} s", "find the cause with --debug on a question")]
         except OSError as e:
-            results = [failed(f"cannot be checked: {e}", "check the owner and the permissions of this file")]
+            results = [fail(f"cannot be checked: {e}", "check the owner and the permissions of this file")]
         for result in results:
             yield result.of_check(name)
 

@@ -14,9 +14,8 @@ import typer
 from massmem.cli.completion import offer_agents
 from massmem.cli.options import AsJson, Config, InSession, Yes
 from massmem.cli.paths import measure_disk_usage
-from massmem.cli.progress import MB, Progress, show_progress
 from massmem.cli.setup import Setup, load_setup
-from massmem.cli.streams import notify, write_json, write_out
+from massmem.cli.streams import MB, Progress, notify, show_progress, write_json, write_out
 from massmem.config.load import resolve_agents
 from massmem.config.models import MemoryConfig
 from massmem.core.display import make_printable, one_line
@@ -313,12 +312,12 @@ async def search_memories(
         last = None if session_id is None else await store.get_last_turn(session_id)
         turn = 1 if last is None else last.turn + 1
         scope = Scope(session_id or "", agent or USER, turn, all_sessions=session_id is None)
-        wanted = RecallOptions(tokens, limit)
+        options = RecallOptions(tokens, limit)
         try:
             async with _open_memory(setup) as memory:
-                return await memory.recall(query, scope, wanted), ""
+                return await memory.recall(query, scope, options), ""
         except MemoryUnavailable as e:
-            return await by_words(store, query, scope, wanted), e.message
+            return await by_words(store, query, scope, options), e.message
 
 
 async def list_memories(setup: Setup, selection: Selection, limit: int) -> Sequence[Memory]:

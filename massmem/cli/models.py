@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from massmem.cli.options import AsJson, Config
-from massmem.cli.progress import MB, show_progress
 from massmem.cli.setup import load_setup
-from massmem.cli.streams import notify, write_json, write_out
+from massmem.cli.streams import MB, notify, show_progress, write_json, write_out
 from massmem.config.models import BackendConfig, BackendType, TeamConfig
 from massmem.core.display import make_printable
 from massmem.core.errors import ConfigError, InputError, MassmemError

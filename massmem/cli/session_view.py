@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from massmem.cli.times import format_time
+from massmem.cli.options import format_time
 from massmem.core.display import format_dollars, make_printable, one_line
 from massmem.core.messages import clean_text
 from massmem.core.records import ListedSession, MessageRecord, SessionRecord

@@ -15,12 +15,10 @@ import typer
 
 from massmem.cli import session_view as view
 from massmem.cli.completion import offer_sessions
-from massmem.cli.options import AsJson, Config, InSession, Yes
-from massmem.cli.progress import Progress, show_progress
+from massmem.cli.options import AsJson, Config, InSession, Yes, format_time, parse_duration, parse_since
 from massmem.cli.session_view import SearchHit
 from massmem.cli.setup import Setup, load_setup
-from massmem.cli.streams import notify, open_output, write_json, write_out
-from massmem.cli.times import format_time, parse_duration, parse_since
+from massmem.cli.streams import Progress, notify, open_output, show_progress, write_json, write_out
 from massmem.core.display import one_line
 from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.events import now
@@ -79,7 +77,7 @@ def list_command(
     page = asyncio.run(list_sessions(load_setup(config), criteria, limit or None, offset))
     if as_json:
         counts = {"total": page.counts.sessions, "limit": limit, "offset": offset}
-        write_json({"sessions": [_listed_to_dict(session) for session in page.sessions], **counts})
+        write_json({"sessions": [_row_to_dict(session) for session in page.sessions], **counts})
         return
     if page.sessions:
         write_out(view.format_table(page.sessions))
@@ -469,7 +467,7 @@ def _parse_since(text: str | None) -> datetime | None:
     return None if text is None else parse_since(text, now())
 
 
-def _listed_to_dict(listed: ListedSession) -> dict[str, Any]:
+def _row_to_dict(listed: ListedSession) -> dict[str, Any]:
     last_answer = {"turns": listed.turns, "confidence": listed.confidence, "escalated": listed.escalated}
     return _session_to_dict(listed.session) | last_answer
 

@@ -12,9 +12,8 @@ from typing import Annotated
 import typer
 
 from massmem.cli.options import AsJson, Config
-from massmem.cli.progress import Progress, show_progress
 from massmem.cli.setup import load_team, read_dotenv
-from massmem.cli.streams import notify, write_json
+from massmem.cli.streams import Progress, notify, show_progress, write_json
 from massmem.config.home import massmem_home
 from massmem.config.models import StoreConfig
 from massmem.core.errors import InputError, StoreError

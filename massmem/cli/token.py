@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 from pydantic import SecretStr
 
-from massmem.cli.options import Config
+from massmem.cli.options import Config, parse_duration
 from massmem.cli.setup import load_setup
 from massmem.cli.streams import write_out
-from massmem.cli.times import parse_duration
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError
 

@@ -88,7 +88,7 @@ def _failure_to_dict(event: AgentFailed) -> dict[str, Any]:
 
 
 def _errors(view: TurnView) -> list[dict[str, Any]]:
-    errors = [{"agent": failure.agent_id, **_failure_to_dict(failure)} for failure in view.failed_agents]
+    errors = [{"agent": failure.agent_id, **_failure_to_dict(failure)} for failure in view.agent_failures]
     end = view.outcome.end
     if isinstance(end, TurnFailed):
         errors.append({"agent": None, "type": "TurnError", "error": end.message, "fix": end.hint})

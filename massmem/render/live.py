@@ -160,7 +160,7 @@ def _agent_line(agent: AgentView, view: TurnView, now: datetime, width: int, id_
     work = f" {format_duration(agent.seconds(now)):>6} {format_count(agent.tokens):>5} tok"
     window = _cost_column(agent, view) + _window_column(agent, view)
     text_width = width - cell_len(left) - len(work) - len(window) - 2
-    recalled = _recalled_column(agent, view) if text_width >= _MIN_TEXT_WIDTH else ""
+    recalled = _recall_column(agent, view) if text_width >= _MIN_TEXT_WIDTH else ""
     text_width -= len(recalled)
     line = Text(left, style=_STYLES[agent.phase])
     line.append(work, style="dim")
@@ -179,7 +179,7 @@ def _window_column(agent: AgentView, view: TurnView) -> str:
     return f" {format_window_share(agent.context):>4} ctx" if agent.context else " " * 9
 
 
-def _recalled_column(agent: AgentView, view: TurnView) -> str:
+def _recall_column(agent: AgentView, view: TurnView) -> str:
     """Return the tokens of recalled memories; the column appears once there are any for any agent."""
     if not any(a.context and a.context.recalled for a in view.agents.values()):
         return ""

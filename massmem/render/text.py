@@ -69,7 +69,7 @@ def describe_failure(event: AgentFailed) -> str:
 def summarize_turn(view: TurnView, now: datetime) -> str:
     """Return one line: rounds, agents, time, tokens, dollars, and the council's confidence."""
     parts = [pluralize(view.round, "round")] if view.round else []
-    failures = len(view.failed_agents)
+    failures = len(view.agent_failures)
     parts.append(pluralize(len(view.agents), "agent") + (f" ({failures} failed)" if failures else ""))
     parts.append(format_duration(view.seconds(now)))
     usage = view.usage
@@ -117,8 +117,8 @@ def summarize_context(event: ContextMeasured | ContextCompressed, turn: int) -> 
             return f"{agent}: {_report_measurement(event, turn)}" if is_near_limit(event) else None
         case ContextCompressed():
             removed = f"{pluralize(event.removed, 'message')} ({_freed_tokens(event):,} tokens)"
-            kept = f"kept {event.kept:,} recent ({event.after:,} tokens)"
-            return f"{agent}: context compressed: removed {removed}, {kept}"
+            recent = f"kept {event.kept:,} recent ({event.after:,} tokens)"
+            return f"{agent}: context compressed: removed {removed}, {recent}"
         case _:
             assert_never(event)
 

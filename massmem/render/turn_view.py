@@ -117,9 +117,9 @@ class AgentView:
         self.tool_calls += 1
         self._reset_reply()
 
-    def finish(self, phase: Phase, at: datetime, usage: Usage) -> None:
+    def finish(self, phase: Phase, moment: datetime, usage: Usage) -> None:
         """End the current step."""
-        self.phase, self.spent, self.started_at = phase, self.seconds(at), None
+        self.phase, self.spent, self.started_at = phase, self.seconds(moment), None
         self.usage += usage
         self.running_tools.clear()
         self._reset_reply()
@@ -160,7 +160,7 @@ class TurnView:
                 self._feed_agent(event)
 
     @property
-    def failed_agents(self) -> list[AgentFailed]:
+    def agent_failures(self) -> list[AgentFailed]:
         """The last failure of each agent that had one."""
         return [agent.failure for agent in self.agents.values() if agent.failure is not None]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from massmem.cli.checks.files import find_lock_holder
-from massmem.cli.checks.result import CheckResult, DoctorContext, failed, ok, show_start, skip_without_config, skipped
+from massmem.cli.checks import CheckResult, DoctorContext, fail, ok, show_start, skip, skip_without_config
+from massmem.cli.checks.machine import find_lock_holder
 from massmem.config.models import MemoryConfig, PersistentMemoryConfig
 from massmem.core.events import now
 from massmem.memory import open_memory
@@ -30,7 +30,7 @@ async def check_keys(context: DoctorContext) -> Sequence[CheckResult]:
     from massmem.memory.embedders import mem0_embedder
     from massmem.memory.extraction import mem0_models
 
-    settings = _enabled_settings(context)
+    settings = _find_settings(context)
     if settings is None:
         return _skip_disabled(context)
     embedding = mem0_embedder.KINDS.get(settings.embedding.provider)
@@ -52,9 +52,7 @@ def _check_key(
         return ok(f"{section}: no key needed")
     variable = next((name for name in variables if environ.get(name)), None)
     if variable is None:
-        return failed(
-            f"{' or '.join(variables)} is not set, and {section} needs it", f"run `export {variables[0]}=...`"
-        )
+        return fail(f"{' or '.join(variables)} is not set, and {section} needs it", f"run `export {variables[0]}=...`")
     return ok(f"{variable} found (starts with: {show_start(environ[variable])})")
 
 
@@ -62,33 +60,33 @@ async def check_embedding(context: DoctorContext) -> Sequence[CheckResult]:
     """Embed a text."""
     from massmem.memory.embedders import open_embedder
 
-    settings = _enabled_settings(context)
+    settings = _find_settings(context)
     if settings is None:
         return _skip_disabled(context)
     config = settings.embedding
     if context.offline and config.provider not in _LOCAL_EMBEDDERS:
-        return [skipped(f"{config.provider}: not tried (--offline)")]
+        return [skip(f"{config.provider}: not tried (--offline)")]
     embedder = await asyncio.to_thread(open_embedder, config, context.environ, context.home)
     if embedder is None:
-        return [skipped("not configured: memories are found by words alone")]
+        return [skip("not configured: memories are found by words alone")]
     vector = (await asyncio.to_thread(embedder.embed, [SAMPLE]))[0]
     return [ok("Embedding successful!", f"Vector dimensions: {len(vector)}", f"Embedder: {embedder.name}")]
 
 
 async def check_extraction(context: DoctorContext) -> Sequence[CheckResult]:
     """Extract facts from a message."""
-    settings = _enabled_settings(context)
+    settings = _find_settings(context)
     if settings is None:
         return _skip_disabled(context)
     if settings.llm is not None and context.offline and settings.llm.provider != "local":
-        return [skipped(f"{settings.llm.provider}: not tried (--offline)")]
+        return [skip(f"{settings.llm.provider}: not tried (--offline)")]
     async with open_extractor(settings.llm, context.home) as extractor:
         if extractor is None:
-            return [skipped("not configured: messages are remembered word for word, without extracted facts")]
+            return [skip("not configured: messages are remembered word for word, without extracted facts")]
         messages = [RecordedMessage("user", SAMPLE, "m1", now())]
         extraction = await extractor.extract(messages, Origin(_new_session_id(), "setup_check", 1))
     if extraction.problem is not None:
-        return [failed(extraction.problem.message, extraction.problem.hint)]
+        return [fail(extraction.problem.message, extraction.problem.hint)]
     return [ok("LLM call successful!", *(fact.text for fact in extraction.facts))]
 
 
@@ -116,7 +114,7 @@ async def check_recall(context: DoctorContext) -> Sequence[CheckResult]:
             await memory.forget(Selection(session_id=session_id))
     steps = [ok("PersistentMemory created!"), ok("Messages recorded!")]
     if SAMPLE not in [memory.text for memory in recalled.memories]:
-        return [*steps, failed("a recorded message was not found again", "run: massmem memory rebuild")]
+        return [*steps, fail("a recorded message was not found again", "run: massmem memory rebuild")]
     return [*steps, ok("Messages recalled!")]
 
 
@@ -124,7 +122,7 @@ def _memory_config(context: DoctorContext) -> MemoryConfig:
     return context.config.memory if context.config else MemoryConfig()
 
 
-def _enabled_settings(context: DoctorContext) -> PersistentMemoryConfig | None:
+def _find_settings(context: DoctorContext) -> PersistentMemoryConfig | None:
     """Return the settings; None when the configuration is invalid or disables memory."""
     memory = _memory_config(context)
     is_enabled = context.config is not None and memory.enabled and memory.persistent_memory.enabled
@@ -132,24 +130,24 @@ def _enabled_settings(context: DoctorContext) -> PersistentMemoryConfig | None:
 
 
 def _skip_disabled(context: DoctorContext) -> list[CheckResult]:
-    return skip_without_config() if context.config is None else [skipped(_OFF)]
+    return skip_without_config() if context.config is None else [skip(_OFF)]
 
 
 def _find_skip_reason(context: DoctorContext) -> CheckResult | None:
     """Return why the index must not be opened now; None when it may be."""
-    settings = _enabled_settings(context)
+    settings = _find_settings(context)
     if settings is None:
         return _skip_disabled(context)[0]
     is_server = settings.qdrant.mode == "server"
     if context.offline and (is_server or settings.embedding.provider not in _LOCAL_EMBEDDERS):
-        return skipped("not tried (--offline)")
+        return skip("not tried (--offline)")
     if is_server:
         return None
     locks = index_root(_memory_config(context), context.home).glob("*/lock")
     holder = next((pid for lock in locks if (pid := find_lock_holder(lock)) is not None), None)
     if holder is None:
         return None
-    return skipped(f"in use by process {holder}, which is normal; until it ends others find memories by words")
+    return skip(f"in use by process {holder}, which is normal; until it ends others find memories by words")
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from massmem.cli.checks.result import CheckResult, DoctorContext, failed, ok, skip_without_config, skipped
+from massmem.cli.checks import CheckResult, DoctorContext, fail, ok, skip, skip_without_config
 from massmem.config.models import TeamConfig
 from massmem.core.display import one_line
 from massmem.core.records import SessionFilter
@@ -25,7 +25,7 @@ async def check_store(context: DoctorContext) -> Sequence[CheckResult]:
     if url.startswith("sqlite:"):
         return await _check_sqlite(context.config, context.home)
     if context.offline:
-        return [skipped(f"{without_password(url)}: not tried (--offline)")]
+        return [skip(f"{without_password(url)}: not tried (--offline)")]
     return await _check_contents(context.config, context.home, without_password(url))
 
 
@@ -39,11 +39,11 @@ async def _check_sqlite(config: TeamConfig, home: Path) -> Sequence[CheckResult]
         return [ok(f"{path}: is created with the first question")]
     current = await asyncio.to_thread(read_revision, path)
     if current is not None and current not in REVISIONS:
-        return [failed(f"{path} was written by a newer massmem (schema {current})", "update massmem")]
+        return [fail(f"{path} was written by a newer massmem (schema {current})", "update massmem")]
     messages = await asyncio.to_thread(_check_integrity, path)
     if messages != _SOUND:
         fix = f"save what can be read with: massmem store recover '{path}' --to FOLDER"
-        return [failed(f"{path} is damaged", fix, *messages)]
+        return [fail(f"{path} is damaged", fix, *messages)]
     if current != REVISIONS[-1]:
         # Opening the store would update it, and a check must not change anything.
         return [ok(f"{path}: sound; the next question updates its schema from {current} to {REVISIONS[-1]}")]
@@ -73,7 +73,7 @@ async def _check_contents(config: TeamConfig, home: Path, name: str) -> Sequence
     text = f"recording queue: {queue.pending:,} pending, {queue.done:,} done, {queue.failed:,} failed"
     if queue.failed:
         reason = one_line(queue.reason or "unknown reason")
-        return [contents, failed(text, "fix the failures above, then: massmem memory record", reason)]
+        return [contents, fail(text, "fix the failures above, then: massmem memory record", reason)]
     return [contents, ok(text)]
 
 
@@ -85,7 +85,7 @@ async def check_registry(context: DoctorContext) -> Sequence[CheckResult]:
     try:
         entries = await asyncio.to_thread(registry.entries)
     except RegistryDamaged as e:
-        return [failed(e.message, "massmem --list-sessions rebuilds it from the store", e.hint)]
+        return [fail(e.message, "massmem --list-sessions rebuilds it from the store", e.hint)]
     database = context.home / "massmem.db"
     missing = {entry.session_id for entry in await asyncio.to_thread(sessions_in, database)}
     missing -= {entry.session_id for entry in entries}

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from massmem.cli.candidates import probe_model
-from massmem.cli.checks.result import (
+from massmem.cli.checks import (
     CheckResult,
     DoctorContext,
-    failed,
+    fail,
     ok,
     show_start,
+    skip,
     skip_without_config,
-    skipped,
 )
 from massmem.cli.token import SECRET, add_secret
 from massmem.config.models import BackendConfig, JwtConfig, McpServerConfig, TeamConfig
@@ -43,7 +43,7 @@ async def check_config(context: DoctorContext) -> Sequence[CheckResult]:
         hint = context.config_error.hint if context.config_error else ""
         text = f"{pluralize(len(problems), 'problem')} in the configuration"
         fix = hint or "correct these lines; massmem config validate reports what is left"
-        return [failed(text, fix, *problems)]
+        return [fail(text, fix, *problems)]
     agents = ", ".join(agent.id for agent in context.config.agents)
     return [ok(f"{context.config.source}: {agents}", *context.warnings)]
 
@@ -77,7 +77,7 @@ async def _check_backend(backend: BackendConfig, agents: str, context: DoctorCon
             case _:
                 return await _check_endpoint(backend, name, context)
     except MassmemError as e:
-        return failed(f"{name}: {e.message}", e.hint)
+        return fail(f"{name}: {e.message}", e.hint)
 
 
 def _check_weights(backend: BackendConfig, name: str) -> CheckResult:
@@ -100,11 +100,11 @@ async def _check_endpoint(backend: BackendConfig, name: str, context: DoctorCont
     endpoint = resolve(backend, context.environ)
     key = "no key needed" if endpoint.key == NO_KEY else f"key {show_start(endpoint.key)}"
     if context.offline:
-        return skipped(f"{name}: {key}, not tried (--offline)")
+        return skip(f"{name}: {key}, not tried (--offline)")
     try:
         answer = await _try_endpoint(backend, endpoint)
     except ModelNotFound as e:
-        return failed(f"{name}: {e.message}", e.hint)
+        return fail(f"{name}: {e.message}", e.hint)
     window = await find_window(backend, context.environ)
     return ok(f"{name}: {answer}", f"{endpoint.base_url}, {key}, window {window.tokens:,} tokens ({window.source})")
 
@@ -136,10 +136,10 @@ async def check_tools(context: DoctorContext) -> Sequence[CheckResult]:
         return skip_without_config()
     servers = [(agent.id, server) for agent in context.config.agents for server in agent.mcp_servers]
     if not servers:
-        return [skipped("no agent has tool servers")]
+        return [skip("no agent has tool servers")]
     Toolboxes(context.config.agents).check()
     if context.offline:
-        return [skipped(f"{pluralize(len(servers), 'tool server')}: not started (--offline)")]
+        return [skip(f"{pluralize(len(servers), 'tool server')}: not started (--offline)")]
     mcp = await asyncio.to_thread(library)
     return await asyncio.gather(*(_check_tool_server(agent, mcp(server)) for agent, server in servers))
 
@@ -148,7 +148,7 @@ async def _check_tool_server(agent: str, server: "McpServer") -> CheckResult:
     try:
         tools = await server.start()
     except ToolServerError as e:
-        return failed(f"{agent}: {e.message}", e.hint)
+        return fail(f"{agent}: {e.message}", e.hint)
     finally:
         await server.close()
     return _check_tool_names(f"{agent}: {server.config.name}", server.config, [tool.name for tool in tools])
@@ -159,7 +159,7 @@ def _check_tool_names(name: str, config: McpServerConfig, tools: Sequence[str]) 
     unknown = [tool for tool in (*(config.allow or ()), *config.deny) if tool not in tools]
     if unknown:
         fix = f"correct allow and deny under mcp_servers; it has: {', '.join(tools)}"
-        return failed(f"{name} has no tool {', '.join(map(repr, unknown))}", fix)
+        return fail(f"{name} has no tool {', '.join(map(repr, unknown))}", fix)
     usable = [tool for tool in tools if tool not in config.deny and (config.allow is None or tool in config.allow)]
     listed = ", ".join(usable[:_MAX_TOOLS]) + (", ..." if len(usable) > _MAX_TOOLS else "")
     return ok(f"{name}: {pluralize(len(usable), 'tool')} of {len(tools)}", listed or "none may be called")
@@ -177,11 +177,11 @@ async def check_service(context: DoctorContext) -> Sequence[CheckResult]:
     if config is None:
         return skip_without_config()
     if "server" not in config.model_fields_set and not environ.get(SECRET):
-        return [skipped(f"the configuration has no server section, and {SECRET} is not set")]
+        return [skip(f"the configuration has no server section, and {SECRET} is not set")]
     try:
         from massmem.server.auth import Tokens
     except ModuleNotFoundError as e:
-        return [failed(f"massmem serve needs the package {e.name}", "pip install 'massmem[server]'")]
+        return [fail(f"massmem serve needs the package {e.name}", "pip install 'massmem[server]'")]
     Tokens(add_secret(config, environ).server.jwt)
     jwt = config.server.jwt
     return [ok(f"tokens are checked with {jwt.algorithm}, by {_describe_keys(jwt)}")]

@@ -14,7 +14,7 @@ import pexpect
 import pytest
 
 from massmem.cli.candidates import Candidates, Draft, find_candidates
-from massmem.cli.config_template import EXTRACTORS, format_config
+from massmem.cli.init import EXTRACTORS, format_config
 from massmem.config.load import PROVIDERS_BY_KEY, load_config
 from massmem.providers.discovery import LocalServer
 from massmem.providers.model_list import ListedModel

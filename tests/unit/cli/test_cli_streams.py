@@ -1,8 +1,14 @@
+import io
+import os
+import pty
+import subprocess
+import sys
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import pytest
 
-from massmem.cli.streams import open_output
+from massmem.cli.streams import open_output, show_progress
 from massmem.core.errors import InputError, StoreError
 
 
@@ -38,3 +44,61 @@ def test_without_a_file_output_goes_to_stdout(capsys: pytest.CaptureFixture[str]
     with open_output(None) as write:
         write("hello\n")
     assert capsys.readouterr().out == "hello\n"
+
+
+CODE = """
+import time
+from massmem.cli.streams import show_progress
+with show_progress("deleting") as progress:
+    for done in range(5):
+        progress(done + 1, 5)
+        time.sleep(0.12)
+print("done")
+"""
+
+
+def test_every_tenth_is_a_line_without_a_terminal():
+    stderr = io.StringIO()
+    with redirect_stderr(stderr), show_progress("recording") as progress:
+        for done in range(1, 1001):
+            progress(done, 1000)
+    lines = stderr.getvalue().splitlines()
+    assert lines[0] == "massmem: recording: 10 % of 1,000"
+    assert lines[-1] == "massmem: recording: 100 % of 1,000"
+    assert len(lines) == 10
+
+
+def test_download_lines_have_megabytes():
+    stderr = io.StringIO()
+    with redirect_stderr(stderr), show_progress("model", in_bytes=True) as progress:
+        for done in (0, 500_000, 1_000_000):
+            progress(done, 1_000_000)
+        progress(250_000_000, None)
+    assert stderr.getvalue().splitlines() == [
+        "massmem: model: 0 % of 1.0 MB",
+        "massmem: model: 50 % of 1.0 MB",
+        "massmem: model: 100 % of 1.0 MB",
+        "massmem: model: 200 MB",
+    ]
+
+
+def test_bar_on_a_terminal_is_erased_at_the_end():
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "TERM": "xterm-256color"}
+    ran = subprocess.Popen([sys.executable, "-c", CODE], stdout=subprocess.PIPE, stderr=theirs, env=env)
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            part = os.read(ours, 65_536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    os.close(ours)
+    out, _ = ran.communicate(timeout=30)
+    assert out == b"done\n"
+    assert b"deleting" in shown
+    assert b"5/5" in shown or b"4/5" in shown
+    assert shown.rstrip().endswith((b"\x1b[2K", b"\x1b[?25h"))

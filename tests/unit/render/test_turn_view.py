@@ -25,7 +25,7 @@ def test_completed_turn():
     assert view.votes == {"ann": 2}
     assert view.notices == ["the store is slow"]
     assert [a.phase for a in view.agents.values()] == ["answered", "voted", "failed"]
-    assert [f.agent_id for f in view.failed_agents] == ["eve"]
+    assert [f.agent_id for f in view.agent_failures] == ["eve"]
     assert view.seconds(START + timedelta(hours=1)) == 5.0
 
 

@@ -1,7 +1,7 @@
 from pathlib import Path
 
+from massmem.cli.checks import DoctorContext
 from massmem.cli.checks.machine import Requirement, check_disk, check_packages, read_requirements
-from massmem.cli.checks.result import DoctorContext
 
 
 def test_requirements_are_read_from_the_metadata():

@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from massmem.cli.checks.result import CheckResult, DoctorContext
+from massmem.cli.checks import CheckResult, DoctorContext
 from massmem.cli.checks.team import check_service, check_tools
 from massmem.cli.main import main
 from massmem.config.models import McpServerConfig, TeamConfig

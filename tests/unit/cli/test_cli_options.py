@@ -2,7 +2,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from massmem.cli.times import format_time, parse_duration, parse_since
+from massmem.cli.options import format_time, parse_duration, parse_since
 from massmem.core.errors import InputError
 
 NOW = datetime(2026, 11, 21, 12).astimezone()
