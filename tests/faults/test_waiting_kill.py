@@ -68,7 +68,7 @@ def check_state(home: Path, counts: Counter[str]) -> None:
     params, waiting_for = saved(home) if events else ({}, None)
     given = any(isinstance(event, ParamProvided) for event in events)
     waits = waiting_for is not None
-    counts["wrong state"] += int((params == {"order_id": SECRET}) != given or (waits and not read_waiting(events).open))
+    counts["wrong state"] += int((params == {"order_id": SECRET}) != given or (waits and not read_waiting(events).open_requests))
 
 
 def one(home: Path, config: str) -> Counter[str]:
@@ -86,7 +86,7 @@ def one(home: Path, config: str) -> Counter[str]:
     counts["lost"] += sum(event not in middle for event in before)
     done = any(isinstance(event, TurnCompleted) for event in middle)
     while not done:
-        waits = read_waiting(logged(home)).open
+        waits = read_waiting(logged(home)).open_requests
         ran = massmem("--config", config, "--session-id", session, *([SECRET] if waits else []))
         counts["unanswered"] += int(ran.returncode not in (0, 6))
         done = ran.returncode != 6
