@@ -67,8 +67,8 @@ def check_state(home: Path, counts: Counter[str]) -> None:
     events = logged(home)
     params, waiting_for = saved(home) if events else ({}, None)
     given = any(isinstance(event, ParamProvided) for event in events)
-    waits = waiting_for is not None
-    counts["wrong state"] += int((params == {"order_id": SECRET}) != given or (waits and not read_waiting(events).open_requests))
+    waits_in_vain = waiting_for is not None and not read_waiting(events).open_requests
+    counts["wrong state"] += int((params == {"order_id": SECRET}) != given or waits_in_vain)
 
 
 def one(home: Path, config: str) -> Counter[str]:
