@@ -13,8 +13,8 @@ from massmem.cli.setup import choose_config, read_dotenv
 from massmem.cli.streams import notify, write_json, write_out
 from massmem.config.home import massmem_home
 from massmem.config.load import LoadedConfig, load_named
-from massmem.config.problems import format_path
 from massmem.config.show import Setting, list_settings
+from massmem.config.yaml import format_path
 from massmem.core.display import make_printable
 
 _MAX_WIDTH = 60

@@ -33,7 +33,7 @@ from massmem.providers.weights import (
 from massmem.session.registry import without_password
 
 if TYPE_CHECKING:
-    from massmem.providers.model_list import ListedModel
+    from massmem.providers.discovery import ListedModel
 
 app = typer.Typer(no_args_is_help=True, help="List the available models; download those that run on this machine.")
 
@@ -141,7 +141,7 @@ def _find_endpoints(backends: Iterable[BackendConfig]) -> list[tuple[BackendType
 async def _query_server(type_: BackendType, endpoint: Endpoint | str, used: frozenset[str]) -> _Server:
     if isinstance(endpoint, str):
         return _Server(type_, PRESETS[type_].base_url, problem=endpoint, used=used)
-    from massmem.providers.model_list import list_models
+    from massmem.providers.discovery import list_models
 
     try:
         models = await list_models(type_, endpoint)

@@ -24,9 +24,9 @@ from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.events import now
 from massmem.core.ids import check_session_name
 from massmem.core.insights import Insights
-from massmem.core.plan import read_plan
 from massmem.core.records import ListedSession, SessionCounts, SessionFilter, SessionRecord
 from massmem.core.transcript import TurnTranscript
+from massmem.core.voting import read_plan
 from massmem.export import FORMATS, Format, redact_session, redact_turn
 from massmem.export.as_json import turn_to_dict
 from massmem.render.text import pluralize

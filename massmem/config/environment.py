@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from massmem.config.problems import KeyPath, Report, shorten
+from massmem.config.yaml import KeyPath, Report, shorten
 
 MAX_EXPANDED = 1_000_000
 """Characters that the variables of a file may add: a file of references to one long variable must not grow forever."""

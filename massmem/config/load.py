@@ -1,19 +1,22 @@
-"""Find and load a configuration: a validated team, or all problems of the file at once."""
+"""Find, load and validate a configuration: a team, or all problems of the file at once."""
 
 import difflib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args, get_origin
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
 
 from massmem.config.environment import expand_variables, read_history_overrides
-from massmem.config.massgen import translate
-from massmem.config.models import AgentConfig, AgentSpec, BackendType, MemoryConfig, TeamConfig
-from massmem.config.problems import Report, describe_value, escape_unprintable
-from massmem.config.validation import validate
-from massmem.config.yaml import read_yaml
-from massmem.core.errors import ConfigError
+from massmem.config.massgen import BACKEND_WORDS, SERVICES, UNSUPPORTED_BACKENDS, translate
+from massmem.config.models import NO_STORE, AgentConfig, AgentSpec, BackendType, MemoryConfig, Section, TeamConfig
+from massmem.config.yaml import MAX_SHOWN, KeyPath, Report, describe_value, escape_unprintable, read_yaml, suggest
+from massmem.core.errors import ConfigError, InputError
+from massmem.core.ids import check_session_id
 
 EXAMPLES = "@examples/"
 _SUFFIXES = (".yaml", ".yml")
@@ -215,3 +218,249 @@ def _override(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         else:
             result[key] = value
     return result
+
+
+# Validation: the rules of pydantic's models and those between keys, in the words of a user's file
+
+STORE_SCHEMES = ("sqlite", "postgresql", "redis", "rediss", "unix")
+MIN_JWT_SECRET = 32
+"""Bytes."""
+RESERVED_ID = "user"
+"""As massmem.memory.persistent.USER: an agent of that name would pass for the person who asks."""
+
+_ALL_TYPES: frozenset[str] = frozenset(get_args(BackendType))
+_NETWORK_TYPES = _ALL_TYPES - {"local", "scripted"}
+# Fields of a backend that only some types have.
+_FIELD_TYPES: dict[str, frozenset[str]] = {
+    "script": frozenset({"scripted"}),
+    "thinking_tokens": frozenset({"anthropic"}),
+    "api_key": _NETWORK_TYPES,
+    "base_url": _NETWORK_TYPES,
+}
+# The other types have a usual model.
+NEEDS_MODEL = frozenset(
+    {"grok", "groq", "together", "openrouter", "fireworks", "cerebras", "azure_openai", "ollama", "lmstudio", "vllm"}
+)
+
+# By the first word of pydantic's error types: int_type, int_parsing, int_from_float, ...
+_EXPECTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a finite number",
+    "bool": "true or false",
+    "dict": "a mapping",
+    "model": "a mapping",
+    "tuple": "a list",
+}
+_EXPECTED_TEXT = {
+    "string_type": "text (put it in quotes)",
+    "string_pattern_mismatch": "1 to 64 letters, digits, '_', '-' or '.', with no '-' or '.' first",
+}
+
+_Mapping = Mapping[str, Any]
+
+
+def validate(data: _Mapping, report: Report) -> TeamConfig | None:
+    """Return the configuration in `data`, or None when pydantic refuses it; add every problem to `report`."""
+    # The rules between keys read the data as it is, valid or not: all problems of a file are reported at once.
+    _check_rules(data, report)
+    try:
+        return TeamConfig.model_validate({**data, "source": report.file})
+    except ValidationError as e:
+        reported = {problem.path for problem in report.problems}
+        # The input is needed to name it; `Report.describe_value` decides what of it may be seen.
+        for error in e.errors(include_url=False, include_context=True, include_input=True):
+            path: KeyPath = error["loc"]
+            follows_from_items = error["type"] == "too_short" and error["input"]
+            if not follows_from_items and report.path_in_file(path) not in reported:
+                report.add(path, _explain(path, error["type"], error, report))
+        return None
+
+
+# The rules between keys
+
+
+def _check_rules(data: _Mapping, report: Report) -> None:
+    _check_session_id(data.get("session_id"), report)
+    _check_store(_section(data, "store").get("url"), report)
+    _check_jwt(_section(data, "server", "jwt"), report)
+    _check_memory(_section(data, "memory"), ("memory",), report, needs_provider=True)
+    team_has_llm = bool(_section(data, "memory", "persistent_memory", "llm"))
+    ids: dict[str, KeyPath] = {}
+    for path, agent in _items(data.get("agents"), ("agents",)):
+        _check_agent_id(agent.get("id"), (*path, "id"), ids, report)
+        _check_backend(_section(agent, "backend"), (*path, "backend"), report)
+        _check_memory(_section(agent, "memory"), (*path, "memory"), report, needs_provider=not team_has_llm)
+        for server_path, server in _items(agent.get("mcp_servers"), (*path, "mcp_servers")):
+            _check_address(server.get("url"), (*server_path, "url"), report)
+
+
+def _section(data: _Mapping, *names: str) -> _Mapping:
+    for name in names:
+        inner = data.get(name)
+        data = cast("_Mapping", inner) if isinstance(inner, Mapping) else {}
+    return data
+
+
+def _items(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, _Mapping]]:
+    if isinstance(value, list):
+        for i, item in enumerate(cast("list[Any]", value)):
+            if isinstance(item, Mapping):
+                yield (*path, i), cast("_Mapping", item)
+
+
+def _check_session_id(value: Any, report: Report) -> None:
+    if isinstance(value, str):
+        try:
+            check_session_id(value)
+        except InputError:
+            shown = report.describe_value(("session_id",), value)
+            report.add(("session_id",), f"{shown} must be 1 to 128 letters, digits, '_', '-' or '.'")
+
+
+def _check_store(url: Any, report: Report) -> None:
+    if not isinstance(url, str) or url == NO_STORE:
+        return
+    scheme, colon, _ = url.partition("://")
+    if scheme not in STORE_SCHEMES or not colon:
+        # massmem chooses the driver (postgresql+asyncpg), not the URL. What follows :// may hold a password.
+        shown = report.describe_value(("store", "url"), f"{scheme}://" if colon else url)
+        supported = ", ".join(f"{name}://" for name in STORE_SCHEMES)
+        hint = suggest(scheme.split("+")[0], STORE_SCHEMES)
+        report.add(("store", "url"), f"{shown} is no supported store; supported: {supported}{hint}")
+
+
+def _check_jwt(jwt: _Mapping, report: Report) -> None:
+    secret = jwt.get("secret")
+    if isinstance(secret, str) and 0 < len(secret.encode("utf-8", "replace")) < MIN_JWT_SECRET:
+        report.add(("server", "jwt", "secret"), f"must be at least {MIN_JWT_SECRET} bytes")
+
+
+def _check_memory(memory: _Mapping, path: KeyPath, report: Report, *, needs_provider: bool) -> None:
+    """needs_provider: an `llm` must name its provider, since no settings of the team do."""
+    persistent = _section(memory, "persistent_memory")
+    path = (*path, "persistent_memory")
+    llm = persistent.get("llm")
+    if needs_provider and isinstance(llm, Mapping) and not cast("_Mapping", llm).get("provider"):
+        report.add((*path, "llm", "provider"), "is missing")
+    for section in ("llm", "embedding"):
+        _check_address(_section(persistent, section).get("base_url"), (*path, section, "base_url"), report)
+    _check_address(_section(persistent, "qdrant").get("url"), (*path, "qdrant", "url"), report)
+
+
+def _check_agent_id(value: Any, path: KeyPath, ids: dict[str, KeyPath], report: Report) -> None:
+    """ids: where each id was first given; `value` is added."""
+    if not isinstance(value, str):
+        return
+    if value == RESERVED_ID:
+        report.add(path, f"{RESERVED_ID!r} is the name of the person who asks; call the agent something else")
+    if value in ids:
+        first = report.find_line(report.path_in_file(ids[value]))
+        report.add(path, f"{report.describe_value(path, value)} is already the id of the agent on line {first}")
+    ids.setdefault(value, path)
+
+
+def _check_backend(backend: _Mapping, path: KeyPath, report: Report) -> None:
+    kind = backend.get("type")
+    if not isinstance(kind, str) or kind not in _ALL_TYPES:
+        return
+    for key, types in _FIELD_TYPES.items():
+        if backend.get(key) is not None and kind not in types:
+            only = f"; only {', '.join(sorted(types))} has it" if len(types) == 1 else ""
+            report.add((*path, key), f"does not belong to type {kind}{only}")
+    if kind in NEEDS_MODEL and not backend.get("model"):
+        report.add((*path, "model"), f"is missing: type {kind} needs the name of a model")
+    _check_address(backend.get("base_url"), (*path, "base_url"), report)
+    thinking, most = backend.get("thinking_tokens"), backend.get("max_tokens")
+    if isinstance(thinking, int) and isinstance(most, int) and thinking >= most:
+        report.add((*path, "thinking_tokens"), "must be less than max_tokens, which counts thinking too")
+
+
+def _check_address(url: Any, path: KeyPath, report: Report) -> None:
+    if not isinstance(url, str):
+        return
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        good = False
+    if not good:
+        report.add(path, f"{report.describe_value(path, url)} must be an address such as http://localhost:8080")
+
+
+# Pydantic's errors in plain words
+
+
+def _explain(path: KeyPath, kind: str, error: Mapping[str, Any], report: Report) -> str:
+    # A file that is something else altogether has thousands of problems; to find similar words for all would take long.
+    suggesting = len(report.problems) < 4 * MAX_SHOWN
+    if kind == "extra_forbidden":
+        return "unknown key" + (_suggest_key(path) if suggesting else "")
+    if message := _explain_without_value(path, kind, error.get("ctx", {})):
+        return message
+    shown = report.describe_value(path, error["input"])
+    if kind == "literal_error":
+        near = _suggest_choice(path, error["input"]) if suggesting else ""
+        return f"{shown} is not one of {', '.join(_choices(path))}{near}"
+    expected = _EXPECTED_TEXT.get(kind) or _EXPECTED.get(kind.split("_")[0])
+    # Pydantic's own words have the form "Input should be less than or equal to 1".
+    rule = f"be {expected}" if expected else re.sub(r"^[A-Z][a-z]+ should ", "", str(error["msg"]))
+    return f"must {rule}, not {shown}"
+
+
+def _explain_without_value(path: KeyPath, kind: str, context: Mapping[str, Any]) -> str:
+    match kind:
+        case "missing":
+            return "is missing: give agents (a list) or agent" if path == ("agents",) else "is missing"
+        case "too_short" | "string_too_short":
+            return "must not be empty"
+        case "too_long":
+            return f"must have at most {context['max_length']} entries"
+        case "value_error":
+            return str(context["error"])
+        case _:
+            return ""
+
+
+def _suggest_choice(path: KeyPath, value: Any) -> str:
+    if not isinstance(value, str):
+        return ""
+    words = (*BACKEND_WORDS, *SERVICES, *UNSUPPORTED_BACKENDS) if path[-2:] == ("backend", "type") else ()
+    return suggest(value, [*_choices(path), *words])
+
+
+def _suggest_key(path: KeyPath) -> str:
+    section, key = _section_in(_annotation(path[:-1])), str(path[-1])
+    if section is None:
+        return ""
+    fields = {name: info.annotation for name, info in section.model_fields.items() if name != "source"}
+    if near := suggest(key, fields):
+        return near
+    inner_sections = {name: _section_in(annotation) for name, annotation in fields.items()}
+    inside = [f"{name}.{key}" for name, inner in inner_sections.items() if inner and key in inner.model_fields]
+    return f" (did you mean {inside[0]!r}?)" if inside else ""
+
+
+def _section_in(annotation: Any) -> type[Section] | None:
+    """Return the section inside `Section | None` or `tuple[Section, ...]`."""
+    for part in (annotation, *get_args(annotation)):
+        if isinstance(part, type) and issubclass(part, Section):
+            return part
+    return None
+
+
+def _annotation(path: KeyPath) -> Any:
+    """Return the type of the key at `path`; None for an unknown key."""
+    annotation: Any = TeamConfig
+    for part in path:
+        section = _section_in(annotation)
+        if get_origin(annotation) is dict:
+            annotation = get_args(annotation)[1]  # the part is a name that the user chose
+        elif isinstance(part, str) and section is not None:
+            annotation = section.model_fields[part].annotation if part in section.model_fields else None
+    return annotation
+
+
+def _choices(path: KeyPath) -> tuple[str, ...]:
+    annotation = _annotation(path)
+    return get_args(annotation) if get_origin(annotation) is Literal else ()

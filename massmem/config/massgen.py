@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from massmem.config.environment import how_to_set
 from massmem.config.models import MAX_SERVERS
-from massmem.config.problems import KeyPath, Report, format_path
+from massmem.config.yaml import KeyPath, Report, format_path
 
 BACKEND_WORDS = {
     "claude": "anthropic",

@@ -17,7 +17,7 @@ from massmem.config.environment import get_history_variables, read_history_overr
 from massmem.config.load import LoadedConfig
 from massmem.config.massgen import BACKEND_WORDS
 from massmem.config.models import Section, TeamConfig
-from massmem.config.problems import KeyPath
+from massmem.config.yaml import KeyPath
 from massmem.core.redact import redact_values
 
 MASKED = "[secret]"

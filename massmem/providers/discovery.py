@@ -1,24 +1,294 @@
-"""Model servers on this machine, looked for at their usual ports. No other address is ever contacted."""
+"""Model servers: those on this machine, the models that a server lists, and how many tokens each reads.
+
+Asking for the list is also the cheapest way to try an address and a key. The search for servers contacts no address but
+the usual ports of this machine.
+"""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import json
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
-from massmem.config.models import BackendConfig, BackendType
-from massmem.core.errors import MassmemError
-from massmem.providers.presets import PRESETS, resolve
+import httpx2
 
-if TYPE_CHECKING:
-    from massmem.providers.model_list import ListedModel
+from massmem.config.models import BackendConfig, BackendType
+from massmem.core.errors import MalformedResponse, MassmemError, ProviderError, ProviderTimeout
+from massmem.providers.failures import ErrorContext, parse_error_body
+from massmem.providers.http import HTTP_ERRORS, http_client, kind_of, timeouts
+from massmem.providers.presets import PRESETS, Endpoint, resolve
+from massmem.providers.pricing import find_listed_window
+
+# The models of a server
+
+LIST_PATIENCE = 10.0
+"""Seconds for a list: some providers of many models need a few."""
+WINDOW_PATIENCE = 3.0
+"""Seconds for all requests about the window of one model."""
+
+_LONGEST_REPLY = 16_000_000
+"""Bytes."""
+_MOST_MODELS = 2_000
+_REQUESTS_AT_ONCE = 8
+
+Json = Mapping[str, Any]
+Dialect = Literal["models", "anthropic", "llamacpp", "ollama", "lmstudio"]
+"""How to ask for a window; "models" is the model list of the OpenAI protocol."""
+
+# Providers that are not here name no window.
+_DIALECT: Mapping[BackendType, Dialect] = {
+    "anthropic": "anthropic",
+    "groq": "models",
+    "together": "models",
+    "openrouter": "models",
+    "mistral": "models",
+    "fireworks": "models",
+    "ollama": "ollama",
+    "lmstudio": "lmstudio",
+    "vllm": "models",
+    "llamacpp": "llamacpp",
+}
+_ALL_DIALECTS: tuple[Dialect, ...] = ("models", "llamacpp", "ollama", "lmstudio")
+"""For a server of which only the address is known."""
+_ASK_EACH_MODEL = ("ollama", "lmstudio", "llamacpp")
+"""The lists of these servers name no windows."""
+
+# vLLM and SGLang; Groq; OpenRouter, Together and Fireworks; Mistral; Anthropic.
+_WINDOW_FIELDS = ("max_model_len", "context_window", "context_length", "max_context_length", "max_input_tokens")
+_SMALLEST_WINDOW, _LARGEST_WINDOW = 256, 100_000_000
+_NUM_CTX = re.compile(r"^num_ctx\s+(\d+)", re.MULTILINE)
+_NO_CHAT = re.compile(r"embed|rerank|(^|[/-])bge-|minilm|whisper|(^|[/-])(tts|e5|clip|dall-e|sora)-", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """A model that a server offers."""
+
+    name: str
+    window: int | None = None
+    """Tokens that it reads, None when nobody says."""
+    owner: str = ""
+    """Who it belongs to, in the server's words."""
+
+    @property
+    def can_chat(self) -> bool:
+        """Judged by its name: embedding and speech models stand in the same lists."""
+        return _NO_CHAT.search(self.name) is None
+
+
+async def list_models(
+    type_: BackendType, endpoint: Endpoint, patience: float = LIST_PATIENCE
+) -> tuple[ListedModel, ...]:
+    """Return the models that the server lists, in its order.
+
+    patience: seconds for the list. endpoint.model is not used.
+
+    Raises:
+        AuthenticationError: the key is refused.
+        ModelNotFound: the server has no list.
+        ProviderError: it cannot be reached, or replies with something else.
+    """
+    context = ErrorContext(type_, "list of models", endpoint.key)
+    try:
+        async with asyncio.timeout(patience), _connect(type_, endpoint, patience) as server:
+            if type_ == "openrouter":
+                await server.get_models("/key")  # its list is public, so only this tries the key
+            reply = await server.get_models("/models?limit=1000" if type_ == "anthropic" else "/models")
+    except TimeoutError as e:
+        raise context.error(ProviderTimeout, f"no answer in {patience:g} s") from e
+    except tuple(HTTP_ERRORS) as e:
+        raise context.error(kind_of(e, HTTP_ERRORS), str(e) or type(e).__name__) from e
+    if "data" not in reply:
+        raise context.error(MalformedResponse, "no list of models")
+    models = [model for entry in _entries(reply) if (model := _parse_model(entry))][:_MOST_MODELS]
+    if type_ in _ASK_EACH_MODEL:
+        return await _ask_windows(type_, endpoint, models)
+    return await asyncio.to_thread(_add_listed_windows, models, endpoint)
+
+
+async def ask_window(type_: BackendType, endpoint: Endpoint) -> int | None:
+    """Return the tokens that `endpoint.model` reads on this server: what the server uses, not what the model could.
+
+    Return None when the server cannot be reached in 3 seconds or does not say.
+    """
+    dialects = _dialects_of(type_, endpoint)
+    if not dialects:
+        return None
+    try:
+        async with asyncio.timeout(WINDOW_PATIENCE), _connect(type_, endpoint, WINDOW_PATIENCE) as server:
+            for dialect in dialects:
+                if window := await _ask_in(dialect, server):
+                    return window
+    except (TimeoutError, *HTTP_ERRORS):
+        pass
+    return None
+
+
+class _Server:
+    """The JSON endpoints of a model server. Each request raises ProviderError when the reply is no JSON object."""
+
+    def __init__(self, client: httpx2.AsyncClient, type_: BackendType, endpoint: Endpoint) -> None:
+        self.model = endpoint.model
+        self._client = client
+        self._context = ErrorContext(type_, endpoint.model, endpoint.key)
+        self._root = endpoint.base_url.removesuffix("/v1")
+        if PRESETS[type_].kind == "anthropic":
+            self._api = f"{self._root}/v1"
+            self._headers = {"x-api-key": endpoint.key, "anthropic-version": "2023-06-01"}
+        else:
+            self._api = endpoint.base_url
+            self._headers = {"authorization": f"Bearer {endpoint.key}"}
+
+    async def get_models(self, path: str = "/models") -> Json:
+        """Get a path of the API, which is below /v1 at most servers."""
+        return await self._request("GET", self._api + path)
+
+    async def get(self, path: str) -> Json:
+        """Get a path from the root of the server."""
+        return await self._request("GET", self._root + path)
+
+    async def post(self, path: str, body: Json) -> Json:
+        return await self._request("POST", self._root + path, body)
+
+    async def _request(self, method: str, url: str, body: Json | None = None) -> Json:
+        async with self._client.stream(method, url, json=body, headers=self._headers) as reply:
+            data = bytearray()
+            async for block in reply.aiter_bytes():
+                data += block
+                if len(data) > _LONGEST_REPLY:
+                    raise self._context.error(MalformedResponse, f"the reply has more than {_LONGEST_REPLY:,} bytes")
+        try:
+            value: object = json.loads(data)
+        except (ValueError, RecursionError):
+            value = data[:1_000].decode("utf-8", "replace")
+        if reply.status_code != 200:
+            raise parse_error_body(reply.status_code, value).error(self._context)
+        if not isinstance(value, dict):
+            # Many servers answer a path that they do not know with a page.
+            raise self._context.error(MalformedResponse, "no JSON object")
+        return cast("Json", value)
+
+
+@asynccontextmanager
+async def _connect(type_: BackendType, endpoint: Endpoint, patience: float) -> AsyncGenerator[_Server]:
+    async with await asyncio.to_thread(http_client, endpoint) as client:
+        client.timeout = timeouts(patience)
+        yield _Server(client, type_, endpoint)
+
+
+def _dialects_of(type_: BackendType, endpoint: Endpoint) -> tuple[Dialect, ...]:
+    if type_ in _DIALECT:
+        return (_DIALECT[type_],)
+    is_elsewhere = endpoint.base_url != PRESETS[type_].base_url and type_ != "azure_openai"
+    return _ALL_DIALECTS if PRESETS[type_].kind == "openai" and is_elsewhere else ()
+
+
+async def _ask_in(dialect: Dialect, server: _Server) -> int | None:
+    ask: Mapping[Dialect, Callable[[_Server], Awaitable[int | None]]] = {
+        "models": _ask_models,
+        "anthropic": _ask_anthropic,
+        "llamacpp": _ask_llamacpp,
+        "ollama": _ask_ollama,
+        "lmstudio": _ask_lmstudio,
+    }
+    try:
+        return await ask[dialect](server)
+    except ProviderError:
+        return None
+
+
+async def _ask_models(server: _Server) -> int | None:
+    entries = _entries(await server.get_models())
+    return next((_window_field(entry) for entry in entries if entry.get("id") == server.model), None)
+
+
+async def _ask_anthropic(server: _Server) -> int | None:
+    return _to_window((await server.get_models(f"/models/{server.model}")).get("max_input_tokens"))
+
+
+async def _ask_llamacpp(server: _Server) -> int | None:
+    """Return the window of one slot: llama-server divides its context among them."""
+    settings = _object((await server.get("/props")).get("default_generation_settings"))
+    return _to_window(settings.get("n_ctx"))
+
+
+async def _ask_ollama(server: _Server) -> int | None:
+    """Return the window of the running model; of one that is not loaded, what its Modelfile sets."""
+    name = server.model if ":" in server.model else f"{server.model}:latest"
+    running = await server.get("/api/ps")
+    if "models" not in running:
+        return None  # not Ollama: it might take the POST below for a question to its model
+    for model in _entries(running, "models"):
+        if name in (model.get("name"), model.get("model")):
+            return _to_window(model.get("context_length"))
+    details = await server.post("/api/show", {"model": server.model})
+    if details.get("remote_model"):  # in Ollama's cloud, which gives a model all that it can read
+        info = _object(details.get("model_info"))
+        return next((_to_window(info[key]) for key in info if key.endswith(".context_length")), None)
+    parameters = details.get("parameters")
+    num_ctx = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
+    return _to_window(int(num_ctx[1])) if num_ctx else None
+
+
+async def _ask_lmstudio(server: _Server) -> int | None:
+    entries = _entries(await server.get("/api/v0/models"))
+    return next(
+        (_to_window(entry.get("loaded_context_length")) for entry in entries if entry.get("id") == server.model), None
+    )
+
+
+async def _ask_windows(type_: BackendType, endpoint: Endpoint, models: list[ListedModel]) -> tuple[ListedModel, ...]:
+    limit = asyncio.Semaphore(_REQUESTS_AT_ONCE)
+
+    async def add_window(model: ListedModel) -> ListedModel:
+        async with limit:
+            return replace(model, window=await ask_window(type_, replace(endpoint, model=model.name)))
+
+    return tuple(await asyncio.gather(*map(add_window, models)))
+
+
+def _add_listed_windows(models: list[ListedModel], endpoint: Endpoint) -> tuple[ListedModel, ...]:
+    url = endpoint.base_url
+    return tuple(
+        model if model.window else replace(model, window=find_listed_window(model.name, url)) for model in models
+    )
+
+
+def _parse_model(entry: Json) -> ListedModel | None:
+    name = entry.get("id")
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= 300:
+        return None
+    return ListedModel(name.removeprefix("models/"), _window_field(entry), str(entry.get("owned_by") or ""))
+
+
+def _window_field(entry: Json) -> int | None:
+    return next((window for name in _WINDOW_FIELDS if (window := _to_window(entry.get(name)))), None)
+
+
+def _entries(reply: Json, name: str = "data") -> Iterator[Json]:
+    entries = reply.get(name)
+    return map(_object, cast("list[object]", entries)) if isinstance(entries, list) else iter(())
+
+
+def _object(value: object) -> Json:
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
+def _to_window(value: object) -> int | None:
+    """Return a plausible number of tokens: some servers say 0, or an absurd limit, for "unknown"."""
+    return value if type(value) is int and _SMALLEST_WINDOW <= value <= _LARGEST_WINDOW else None
+
+
+# Servers on this machine
 
 SERVER_NAMES: Mapping[BackendType, str] = {
     "ollama": "Ollama", "lmstudio": "LM Studio", "vllm": "vLLM", "llamacpp": "llama.cpp"
 }  # fmt: skip
 
-LIST_PATIENCE = 3.0
+LOCAL_PATIENCE = 3.0
 """Seconds for the model list of a server that accepts connections."""
 
 _CONNECT_PATIENCE = 0.5
@@ -37,7 +307,7 @@ class LocalServer:
 
     type: BackendType
     base_url: str
-    models: "tuple[ListedModel, ...]"
+    models: tuple[ListedModel, ...]
 
     @property
     def has_usual_address(self) -> bool:
@@ -70,12 +340,10 @@ async def find_local_servers(
 async def _find_server(type_: BackendType, url: str, environ: Mapping[str, str]) -> LocalServer | None:
     if not await _is_open(url):
         return None
-    from massmem.providers.model_list import list_models  # an HTTP client, which most machines need not load
-
     try:
         # By its own type: no key but that of this kind of server is ever sent there.
         endpoint = resolve(BackendConfig(type=type_, model="any", base_url=url), environ)
-        models = await list_models(type_, endpoint, LIST_PATIENCE)
+        models = await list_models(type_, endpoint, LOCAL_PATIENCE)
     except MassmemError:
         return None  # something else listens there, or it wants a key that nobody has set
     # Another server may have taken the usual port; some name themselves as owners of their models.

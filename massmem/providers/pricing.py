@@ -1,14 +1,31 @@
-"""What model requests cost, in US dollars: the configured price, or the list price without discounts and taxes."""
+"""What models cost and how much they read.
+
+The price is the configured one, or the list price in US dollars without discounts and taxes. The list is part of the
+installed release of `genai-prices` (https://github.com/pydantic/genai-prices): nothing is fetched over a network.
+Loading it takes 0.3 s: make the first call in a thread.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache
+from statistics import median_low
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from massmem.config.models import BackendType
+from massmem.core.messages import Usage
+from massmem.providers.presets import PRESETS
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo, Provider
+
+
+from dataclasses import dataclass, replace
 
 from massmem.config.models import BackendConfig, PriceConfig
 from massmem.core.errors import ConfigError
-from massmem.core.messages import Usage
-from massmem.providers.presets import PRESETS, find_base_url, is_loopback
-from massmem.providers.price_list import find_list_price, list_name_of
+from massmem.providers.presets import find_base_url, is_loopback
 
 _PRECISION = Decimal("1e-10")
 """Dollars; a token of the cheapest models costs more."""
@@ -82,3 +99,90 @@ def _cost_at(price: PriceConfig, usage: Usage) -> Decimal:
     )
     total = sum((tokens * Decimal(str(dollars)) for tokens, dollars in parts), Decimal(0))
     return (total / 1_000_000).quantize(_PRECISION)
+
+
+# The list of models: their prices and context windows
+
+_LIST_NAMES: Mapping[BackendType, str] = {
+    "openai": "openai", "anthropic": "anthropic", "gemini": "google", "grok": "x-ai", "groq": "groq",
+    "together": "together", "openrouter": "openrouter", "deepseek": "deepseek", "mistral": "mistral",
+    "fireworks": "fireworks", "cerebras": "cerebras",
+}  # fmt: skip
+"""The names of providers in the list, where it has them."""
+_AZURE_HOSTS = (".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com")
+
+# OpenAI takes 128,000 tokens of these windows for the reply.
+_PROMPT_LIMITS = {400_000: 272_000}
+
+
+def list_name_of(url: str) -> str | None:
+    """Return the list's name of the provider at this address, None when it has none."""
+    host = urlsplit(url).hostname or ""
+    if host.endswith(_AZURE_HOSTS):
+        return "azure"
+    return next((name for kind, name in _LIST_NAMES.items() if urlsplit(PRESETS[kind].base_url).hostname == host), None)
+
+
+def find_list_price(provider: str, model: str, usage: Usage) -> Decimal | None:
+    """Return what a provider asks for these tokens in US dollars, None when the list does not know.
+
+    Some models charge more per token for long prompts. That depends on each request, so the average request counts.
+    """
+    entry = _find_entry(provider, model)
+    if entry is None or not _has_prices(entry[1]):
+        return None
+    from genai_prices import Usage as ListUsage
+
+    requests = max(usage.requests, 1)
+    average = ListUsage(
+        input_tokens=Decimal(usage.prompt) / requests,
+        cache_read_tokens=Decimal(min(usage.cached, usage.prompt)) / requests,
+        output_tokens=Decimal(usage.completion) / requests,
+    )
+    return entry[1].calc_price(average, entry[0]).total_price * requests
+
+
+def find_listed_window(model: str, url: str) -> int | None:
+    """Return the tokens that a model at an address reads, None when the list does not know the model.
+
+    The entry of the provider at this address counts first, then what most providers give a model of this name.
+    """
+    provider = list_name_of(url)
+    entry = _find_entry(provider, model) if provider else None
+    tokens = (entry and entry[1].context_window) or _usual_window(model.rsplit("/", 1)[-1].lower())
+    return None if tokens is None else _PROMPT_LIMITS.get(tokens, tokens)
+
+
+def _find_entry(provider: str, model: str) -> "tuple[Provider, ModelInfo] | None":
+    from genai_prices.data_snapshot import get_snapshot
+
+    try:
+        return get_snapshot().find_provider_model(model, None, provider, None)
+    except LookupError:
+        return None
+
+
+def _has_prices(model: "ModelInfo") -> bool:
+    """Whether the list has the model's prices and not only its name."""
+    prices = vars(model.get_prices(datetime.now(UTC)))
+    return prices.get("input_mtok") is not None and prices.get("output_mtok") is not None
+
+
+def _usual_window(name: str) -> int | None:
+    """Return the window of the listed model with this name, or with its longest beginning ("-latest" is not listed)."""
+    windows = _usual_windows()
+    ends = (end for end in range(len(name), 0, -1) if not name[end : end + 1].isalnum())
+    return next((windows[name[:end]] for end in ends if name[:end] in windows), None)
+
+
+@cache
+def _usual_windows() -> Mapping[str, int]:
+    """Windows by model names without owners: the median of what providers give."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    windows: dict[str, list[int]] = {}
+    for provider in get_snapshot().providers:
+        for model in provider.models:
+            if model.context_window:
+                windows.setdefault(model.id.rsplit("/", 1)[-1].lower(), []).append(model.context_window)
+    return {name: median_low(values) for name, values in windows.items()}

@@ -12,7 +12,7 @@ from massmem.config.models import BackendConfig, BackendType
 from massmem.core.errors import PromptTruncated
 from massmem.providers.local import CONTEXT_WINDOW
 from massmem.providers.presets import Endpoint, resolve
-from massmem.providers.price_list import find_listed_window
+from massmem.providers.pricing import find_listed_window
 
 ASSUMED_WINDOW = 128_000
 """Tokens of an unknown model: what most models that are served today read at least."""
@@ -103,6 +103,6 @@ async def _find_served_window(backend: BackendConfig, endpoint: Endpoint) -> Con
 
 def _load_ask_window() -> Callable[[BackendType, Endpoint], Awaitable[int | None]]:
     """Import the HTTP client, which teams of local and scripted models do not need."""
-    from massmem.providers.model_list import ask_window
+    from massmem.providers.discovery import ask_window
 
     return ask_window

@@ -26,11 +26,10 @@ from massmem.core.events import (
 )
 from massmem.core.messages import ChatRequest, Reply, Usage, clean_text
 from massmem.core.params import ParamSpec, Value
-from massmem.core.plan import build_plan
 from massmem.core.prompts import build_reply_request
 from massmem.core.records import SessionState, TurnRecord
 from massmem.core.redact import mask
-from massmem.core.voting import Tally
+from massmem.core.voting import Tally, build_plan
 from massmem.core.waiting import Waiting
 from massmem.providers.base import ChatProvider
 from massmem.tools.ask_user import Asking

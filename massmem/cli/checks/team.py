@@ -111,7 +111,7 @@ async def _check_endpoint(backend: BackendConfig, name: str, context: DoctorCont
 
 async def _try_endpoint(backend: BackendConfig, endpoint: Endpoint) -> str:
     """Check the model and the key by the server's list of models, else by a tiny request. Raises ProviderError."""
-    from massmem.providers.model_list import list_models
+    from massmem.providers.discovery import list_models
 
     names: list[str] = []
     with suppress(ModelNotFound, MalformedResponse):  # the server has no list

@@ -16,8 +16,7 @@ import pytest
 from massmem.cli.candidates import Candidates, Draft, find_candidates
 from massmem.cli.init import EXTRACTORS, format_config
 from massmem.config.load import PROVIDERS_BY_KEY, load_config
-from massmem.providers.discovery import LocalServer
-from massmem.providers.model_list import ListedModel
+from massmem.providers.discovery import ListedModel, LocalServer
 from tests.support.cli import call_massmem
 from tests.support.loopback import skip_beside_model_servers
 from tests.support.provider_stub import Http, OpenAIWire, Say, Stub, running_stub

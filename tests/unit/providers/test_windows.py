@@ -9,7 +9,7 @@ import pytest
 
 from massmem.config.models import BackendConfig
 from massmem.core.errors import MissingKeyError, PromptTruncated
-from massmem.providers.model_list import WINDOW_PATIENCE
+from massmem.providers.discovery import WINDOW_PATIENCE
 from massmem.providers.windows import ASSUMED_WINDOW, ContextWindow, find_window, is_truncated, truncation_error
 from tests.support.provider_stub import KEY, Cut, Http, Stub
 
