@@ -1,5 +1,6 @@
 """Rows of the session store as values; no SQL here."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
@@ -38,6 +39,17 @@ class SessionRecord(_Record):
     updated_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose sessions are meant."""
+
+    user_id: str | None
+    """As `SessionRecord.user_id`."""
+
+
+COMMAND_LINE_USER = Owner(None)
+
+
 class SessionFilter(_Record):
     """Selects the sessions that match every field that is set."""
 
@@ -52,7 +64,7 @@ class SessionFilter(_Record):
     """Last used at this time or later."""
     before: datetime | None = None
     """Last used before this time."""
-    owner: str | None = None
+    owner: Owner | None = None
     """Sessions of this owner; None: of everybody."""
     cut_off: bool = False
     """The last turn may have been cut off: the session has an owner and its status is active or interrupted."""

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from massmem.core.errors import InputError, UnknownSessionError
 from massmem.core.messages import clean_text
-from massmem.core.records import ListedSession, MessageRecord, SessionFilter, SessionRecord, TurnRecord
+from massmem.core.records import ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord, TurnRecord
 from massmem.core.transcript import TurnTranscript, build_transcript
 from massmem.store.ports import SessionStore
 
@@ -18,91 +18,101 @@ _CANDIDATES = 6
 _SUGGEST_FROM = 500
 
 
-async def find_session(store: SessionStore, name: str) -> SessionRecord:
-    """The session that a user means: by its id, else by its whole title, else by the beginning of its id.
+async def find_session(store: SessionStore, name: str, owner: Owner | None = None) -> SessionRecord:
+    """Return the session that a user means: by its id, else by its whole title, else by the beginning of its id.
+
+    owner: only this owner's sessions exist; None: everybody's.
 
     Raises:
         UnknownSessionError: there is none, or it is being deleted; the hint names similar ones.
         InputError: there are several; the hint names them.
     """
-    exact = await store.get_session(name)
-    if exact is not None:
-        return _alive(exact)
-    wanted = [SessionFilter(title=name), SessionFilter(prefix=name), SessionFilter(prefix=PREFIX + name)]
-    for each in wanted:
-        found = await store.find_sessions(each, _CANDIDATES)
-        if len(found) == 1:
-            return _alive(found[0].session)
-        if found:
-            raise _ambiguous(name, found)
-    raise await _unknown(store, name)
+    session = await store.get_session(name)
+    if session is not None and (owner is None or session.user_id == owner.user_id):
+        return _refuse_deleted(session)
+    for filter_ in (
+        SessionFilter(title=name, owner=owner),
+        SessionFilter(prefix=name, owner=owner),
+        SessionFilter(prefix=PREFIX + name, owner=owner),
+    ):
+        sessions = await store.find_sessions(filter_, _CANDIDATES)
+        if len(sessions) == 1:
+            return _refuse_deleted(sessions[0].session)
+        if sessions:
+            raise _ambiguous_error(name, sessions)
+    raise await _unknown_error(store, name, owner)
 
 
-async def resolve_session(store: SessionStore, name: str | None, *, newest: bool) -> SessionRecord | None:
-    """The one that is named, or the one that was used last; None: a new session. Raises as the two do."""
+async def resolve_session(
+    store: SessionStore, name: str | None, owner: Owner | None = None, *, newest: bool
+) -> SessionRecord | None:
+    """Return the session that is named, else with `newest` the one that was used last; None: a new session.
+
+    owner, Raises: as `find_session` and `get_newest_session`.
+    """
     if name is not None:
-        return await find_session(store, name)
-    return await get_newest_session(store) if newest else None
+        return await find_session(store, name, owner)
+    return await get_newest_session(store, owner) if newest else None
 
 
 async def require_session(store: SessionStore, session_id: str) -> SessionRecord:
-    """Raises UnknownSessionError when there is none with this id, or it is being deleted."""
-    found = await store.get_session(session_id)
-    if found is None:
+    """Return the session with this id. Raises UnknownSessionError: there is none, or it is being deleted."""
+    session = await store.get_session(session_id)
+    if session is None:
         raise UnknownSessionError(f"session {session_id} was deleted", 'start a new one with: massmem "your question"')
-    return _alive(found)
+    return _refuse_deleted(session)
 
 
-async def get_newest_session(store: SessionStore) -> SessionRecord:
-    """The session that was used last. Raises UnknownSessionError when there is none."""
-    for listed in await store.find_sessions(SessionFilter(), _CANDIDATES):
+async def get_newest_session(store: SessionStore, owner: Owner | None = None) -> SessionRecord:
+    """Return the session that was used last. owner: as `find_session`. Raises UnknownSessionError: there is none."""
+    for listed in await store.find_sessions(SessionFilter(owner=owner), _CANDIDATES):
         if listed.session.status != "deleting":
             return listed.session
     raise UnknownSessionError("there is no session yet to go on with", 'start one with: massmem "your question"')
 
 
 async def read_transcript(store: SessionStore, session_id: str) -> AsyncGenerator[TurnTranscript]:
-    """All turns of a session in order; never more than one of them and a page of messages is held.
+    """Yield all turns of a session in order; no more than one of them and a page of messages is in memory.
 
     What was added before the first turn comes as turn 0, see `TurnTranscript.is_between_turns`.
     """
     records: dict[int, TurnRecord] = {}
-    said: list[MessageRecord] = []
+    messages: list[MessageRecord] = []
     after = 0
     while page := await store.read_messages(session_id, after, _PAGE):
         after = page[-1].seq
         for message in page:
-            if said and message.turn != said[0].turn:
-                yield await _exchange(store, records, said)
-                said = []
-            said.append(message)
-    if said:
-        yield await _exchange(store, records, said)
+            if messages and message.turn != messages[0].turn:
+                yield await _build_turn(store, records, messages)
+                messages = []
+            messages.append(message)
+    if messages:
+        yield await _build_turn(store, records, messages)
 
 
 async def read_turn_transcript(store: SessionStore, session_id: str, turn: int) -> TurnTranscript:
-    """Raises InputError when the session has no such turn."""
-    found = await store.list_turns(session_id, turn - 1, 1)
-    if not found or found[0].turn != turn:
+    """Return one turn. Raises InputError: the session has no such turn."""
+    turns = await store.list_turns(session_id, turn - 1, 1)
+    if not turns or turns[0].turn != turn:
         raise InputError(
             f"{session_id} has no turn {turn}", f"see what it has with: massmem sessions show {session_id}"
         )
-    return build_transcript(found[0], await store.read_turn_messages(session_id, turn))
+    return build_transcript(turns[0], await store.read_turn_messages(session_id, turn))
 
 
-async def _exchange(
+async def _build_turn(
     store: SessionStore, records: dict[int, TurnRecord], messages: Sequence[MessageRecord]
 ) -> TurnTranscript:
-    """records: a page of turns, filled here as it is needed."""
+    """messages: all of one turn. records: a page of turns, replaced here when the turn is not in it."""
     session_id, turn = messages[0].session_id, messages[0].turn
     if turn not in records:
         records.clear()
         records.update({r.turn: r for r in await store.list_turns(session_id, turn - 1, _TURNS)})
-    return build_transcript(records.get(turn) or _no_turn(messages), messages)
+    return build_transcript(records.get(turn) or _build_record_outside_turns(messages), messages)
 
 
-def _no_turn(messages: Sequence[MessageRecord]) -> TurnRecord:
-    """What stands for the turn of messages that were added before the first one."""
+def _build_record_outside_turns(messages: Sequence[MessageRecord]) -> TurnRecord:
+    """Return what stands for the turn of messages that were added before the first one."""
     first, last = messages[0], messages[-1]
     return TurnRecord(
         session_id=first.session_id, turn=first.turn, question="", status="completed", seed=0,
@@ -110,7 +120,7 @@ def _no_turn(messages: Sequence[MessageRecord]) -> TurnRecord:
     )  # fmt: skip
 
 
-def _alive(session: SessionRecord) -> SessionRecord:
+def _refuse_deleted(session: SessionRecord) -> SessionRecord:
     if session.status != "deleting":
         return session
     raise UnknownSessionError(
@@ -119,19 +129,19 @@ def _alive(session: SessionRecord) -> SessionRecord:
     )
 
 
-def _ambiguous(name: str, found: Sequence[ListedSession]) -> InputError:
-    more = "" if len(found) < _CANDIDATES else " or another"
-    lines = [f"  {f.session.session_id}  {f.session.title[:60]}".rstrip() for f in found[: _CANDIDATES - 1]]
+def _ambiguous_error(name: str, sessions: Sequence[ListedSession]) -> InputError:
+    has_more = len(sessions) >= _CANDIDATES
+    lines = [f"  {s.session.session_id}  {s.session.title[:60]}".rstrip() for s in sessions[: _CANDIDATES - 1]]
     return InputError(
-        f"{clean_text(name)!r} may be any of {'several' if more else len(found)} sessions",
-        "\n".join(["give more of the id of the one you mean:", *lines, *(["  ..."] if more else [])]),
+        f"{clean_text(name)!r} may be any of {'several' if has_more else len(sessions)} sessions",
+        "\n".join(["give more of the id of the one you mean:", *lines, *(["  ..."] if has_more else [])]),
     )
 
 
-async def _unknown(store: SessionStore, name: str) -> UnknownSessionError:
-    known: dict[str, str] = {}
-    for listed in await store.find_sessions(SessionFilter(), _SUGGEST_FROM):
-        known[listed.session.session_id] = known[listed.session.title] = listed.session.session_id
-    near = list(dict.fromkeys(known[found] for found in difflib.get_close_matches(name, known, n=3)))
+async def _unknown_error(store: SessionStore, name: str, owner: Owner | None) -> UnknownSessionError:
+    ids_by_name: dict[str, str] = {}
+    for listed in await store.find_sessions(SessionFilter(owner=owner), _SUGGEST_FROM):
+        ids_by_name[listed.session.session_id] = ids_by_name[listed.session.title] = listed.session.session_id
+    near = list(dict.fromkeys(ids_by_name[match] for match in difflib.get_close_matches(name, ids_by_name, n=3)))
     hint = f"did you mean {', '.join(near)}? " if near else ""
     return UnknownSessionError(f"there is no session {name!r}", f"{hint}see all with: massmem --list-sessions")

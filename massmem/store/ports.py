@@ -15,6 +15,7 @@ from massmem.core.records import (
     LogEntry,
     MessageRecord,
     MessageToRecord,
+    Owner,
     RecordingCounts,
     RecordingJob,
     RecordingKind,
@@ -124,9 +125,17 @@ class SessionLog(Protocol):
         ...
 
     async def search_messages(
-        self, query: str, session_ids: Sequence[str] | None = None, limit: int = 20
+        self,
+        query: str,
+        session_ids: Sequence[str] | None = None,
+        limit: int = 20,
+        *,
+        owner: Owner | None = None,
     ) -> list[MessageRecord]:
-        """Return messages with words of the query, best first, without reasoning. session_ids None: all sessions."""
+        """Return messages with words of the query, best first, without reasoning.
+
+        session_ids: only of these sessions; None: of all. owner: only of this owner's sessions; None: of everybody's.
+        """
         ...
 
     async def get_winners(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:

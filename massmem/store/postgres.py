@@ -17,7 +17,7 @@ from massmem.store.ports import StoreInfo
 from massmem.store.postgres_search import build_search, build_tsvector
 from massmem.store.schema import REVISIONS, SESSION, UtcDateTime, chat_sessions, message_search, metadata
 from massmem.store.sql import SqlSessionStore
-from massmem.store.sql.database import Database, Engines, Row
+from massmem.store.sql.database import Database, Engines, Row, SearchScope
 
 WRITERS, READERS = 6, 4
 """Connections of one process."""
@@ -237,9 +237,9 @@ class PostgresDialect:
             connection.execute(_INDEX_MESSAGE, new)
 
     def build_search(
-        self, columns: sa.Select[*tuple[Any, ...]], query: str, session_ids: Sequence[str] | None, limit: int
+        self, columns: sa.Select[*tuple[Any, ...]], query: str, scope: SearchScope, limit: int
     ) -> sa.Select[*tuple[Any, ...]] | None:
-        return build_search(columns, query, session_ids, limit)
+        return build_search(columns, query, scope, limit)
 
     def erase(self, read: sa.Engine) -> bool:
         """Clear deleted rows out of the tables. The server overwrites their bytes, and its write-ahead log, later."""

@@ -5,13 +5,13 @@ knowing how rare a word is, and ranks every row that matches: so the statement w
 does, and where a query matches very many messages, its rarer words choose those that are ranked.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from massmem.store.schema import chat_messages
+from massmem.store.schema import CleanText, chat_messages
+from massmem.store.sql.database import SearchScope
 from massmem.store.tokenizer import split_query, split_words
 
 _MAX_BYTES = 900_000
@@ -46,7 +46,7 @@ WITH common AS (
     SELECT string_agg(term, ' | ')::tsquery AS query FROM terms WHERE place = 1 OR together <= :ranked
 ), hits AS MATERIALIZED (
     SELECT session_id, seq, words FROM message_search
-    WHERE words @@ (SELECT query FROM chosen) {of_sessions} LIMIT :read
+    WHERE words @@ (SELECT query FROM chosen) {conditions} LIMIT :read
 ), size AS MATERIALIZED (
     SELECT greatest((SELECT count(*) FROM hits), (SELECT max(messages) FROM terms),
                     (SELECT reltuples FROM pg_class WHERE oid = to_regclass('message_search'))) AS messages
@@ -60,6 +60,9 @@ SELECT session_id, seq, (SELECT sum(ts_rank(hits.words, query, 1) * weight) FROM
 FROM hits ORDER BY score DESC, session_id, seq LIMIT :most
 """
 _OF_SESSIONS = "AND session_id = ANY(:sessions)"
+_OF_OWNER = (
+    "AND session_id IN (SELECT session_id FROM chat_sessions WHERE user_id IS NOT DISTINCT FROM cast(:owner AS text))"
+)
 
 
 def build_tsvector(text: str) -> str:
@@ -87,7 +90,7 @@ def build_tsqueries(query: str) -> dict[str, str]:
 
 
 def build_search(
-    columns: sa.Select[*tuple[Any, ...]], query: str, session_ids: Sequence[str] | None, limit: int
+    columns: sa.Select[*tuple[Any, ...]], query: str, scope: SearchScope, limit: int
 ) -> sa.Select[*tuple[Any, ...]] | None:
     """See Dialect.build_search."""
     tsqueries = build_tsqueries(query)
@@ -101,9 +104,14 @@ def build_search(
         sa.bindparam("read", _MAX_READ),
         sa.bindparam("most", limit + _MAX_HIDDEN),
     ]
-    if session_ids is not None:
-        binds.append(sa.bindparam("sessions", list(session_ids), type_=texts))
-    statement = sa.text(_BEST.format(of_sessions="" if session_ids is None else _OF_SESSIONS))
+    conditions: list[str] = []
+    if scope.session_ids is not None:
+        conditions.append(_OF_SESSIONS)
+        binds.append(sa.bindparam("sessions", list(scope.session_ids), type_=texts))
+    if scope.owner is not None:
+        conditions.append(_OF_OWNER)
+        binds.append(sa.bindparam("owner", scope.owner.user_id, type_=CleanText))
+    statement = sa.text(_BEST.format(conditions=" ".join(conditions)))
     m = chat_messages.c
     best = statement.bindparams(*binds).columns(m.session_id, m.seq, sa.column("score", sa.Float)).subquery()
     same_message = sa.and_(m.session_id == best.c.session_id, m.seq == best.c.seq)

@@ -15,6 +15,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import Dialect
 
 from massmem.core.messages import clean_text
+from massmem.core.records import Owner
 from massmem.store.log_format import clean_json
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
@@ -150,6 +151,14 @@ chat_messages = sa.Table(
     _partial_index("ix_chat_messages_conversation", "session_id", "seq", where=IS_CONVERSATION),
     _partial_index("ix_chat_messages_summaries", "session_id", "agent_id", "seq", where=IS_SUMMARY),
 )
+
+
+def is_owned_by(owner: Owner) -> sa.ColumnElement[bool]:
+    """Return the condition that a row of chat_sessions belongs to this owner."""
+    column = chat_sessions.c.user_id
+    # The condition of the partial index comes first, though the second one says it all.
+    return column.is_(None) if owner.user_id is None else sa.and_(sa.text(HAS_OWNER), column == owner.user_id)
+
 
 MESSAGE_COLUMNS = tuple(column for column in chat_messages.c if column.name != "row_id")
 """The fields of a MessageRecord."""

@@ -20,9 +20,9 @@ from massmem.core.errors import InputError, StoreError, StoreVersionError
 from massmem.core.events import now
 from massmem.core.messages import clean_text
 from massmem.store.ports import StoreInfo
-from massmem.store.schema import REVISIONS, UtcDateTime, chat_messages, metadata
+from massmem.store.schema import REVISIONS, UtcDateTime, chat_messages, chat_sessions, is_owned_by, metadata
 from massmem.store.sql import SqlSessionStore
-from massmem.store.sql.database import Database, Engines, Row
+from massmem.store.sql.database import Database, Engines, Row, SearchScope
 from massmem.store.sqlite_file import BUSY_TIMEOUT, migrate_file, read_revision, to_store_error
 from massmem.store.tokenizer import MAX_QUERY_WORDS
 
@@ -138,14 +138,14 @@ class SqliteDialect:
         """Nothing to do: a trigger of the table does it."""
 
     def build_search(
-        self, columns: sa.Select[*tuple[Any, ...]], query: str, session_ids: Sequence[str] | None, limit: int
+        self, columns: sa.Select[*tuple[Any, ...]], query: str, scope: SearchScope, limit: int
     ) -> sa.Select[*tuple[Any, ...]] | None:
         # Each word is quoted: what FTS5 would read as an operator is a word like any other.
         words = [f'"{word}"' for word in dict.fromkeys(re.findall(r"\w+", clean_text(query)))][:MAX_QUERY_WORDS]
         if not words:
             return None
-        # SQLite's word for no limit is -1: all of a session's own messages may be older than the newest of the store.
-        newest = _MAX_NEWEST if session_ids is None else -1
+        # -1 is no limit: all messages of some sessions may be older than the newest of the store.
+        newest = _MAX_NEWEST if scope == SearchScope(None, None) else -1
         best = sa.text(_BEST).bindparams(words=json.dumps(words), ranked=_MAX_RANKED, newest=newest)
         hits = best.columns(sa.column("row_id", sa.Integer), sa.column("score", sa.Float)).subquery()
         search = (
@@ -154,7 +154,12 @@ class SqliteDialect:
             .order_by(hits.c.score, chat_messages.c.row_id)
             .limit(limit)
         )
-        return search if session_ids is None else search.where(chat_messages.c.session_id.in_(session_ids))
+        if scope.session_ids is not None:
+            search = search.where(chat_messages.c.session_id.in_(scope.session_ids))
+        if scope.owner is not None:
+            sessions = sa.select(chat_sessions.c.session_id).where(is_owned_by(scope.owner))
+            search = search.where(chat_messages.c.session_id.in_(sessions))
+        return search
 
     def erase(self, read: sa.Engine) -> bool:
         """Rewrite the file: deleted rows are overwritten (secure_delete), but not the places that SQLite had moved them

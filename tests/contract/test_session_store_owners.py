@@ -1,7 +1,11 @@
 """What every SessionStore promises when many users share it: whose sessions are found, and what was asked before."""
 
+import pytest
+
+from massmem.core.errors import UnknownSessionError
 from massmem.core.events import TurnInterrupted, TurnResumed, UserReplied
-from massmem.core.records import SessionFilter
+from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter
+from massmem.store.lookup import find_session, get_newest_session
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, opener, session, store
 from tests.support.sample_turn import begin
@@ -20,12 +24,41 @@ async def ids(store: SessionStore, **wanted: object) -> list[str]:
 async def test_sessions_are_found_by_their_owner(store: SessionStore) -> None:
     for at, (name, owner) in enumerate([("a", "alice"), ("b", "bob"), ("c", "alice"), ("d", None), ("e", "Alice")]):
         await owned(store, name, owner, at)
-    assert await ids(store, owner="alice") == ["c", "a"]
-    assert await ids(store, owner="bob") == ["b"]
+    assert await ids(store, owner=Owner("alice")) == ["c", "a"]
+    assert await ids(store, owner=Owner("bob")) == ["b"]
     for nobody in ("", "%", "*", "alic_", "carol", "' OR 1=1 --", "\x00", "\ud800"):
-        assert await ids(store, owner=nobody) == []
-    assert (await store.count_sessions(SessionFilter(owner="alice"))).sessions == 2
+        assert await ids(store, owner=Owner(nobody)) == []
+    assert (await store.count_sessions(SessionFilter(owner=Owner("alice")))).sessions == 2
+    assert await ids(store, owner=COMMAND_LINE_USER) == ["d"]
     assert len(await ids(store)) == 5
+
+
+async def test_search_looks_only_into_the_sessions_of_an_owner(store: SessionStore) -> None:
+    for name, owner in (("a", "alice"), ("b", "bob"), ("c", None)):
+        await owned(store, name, owner)
+        await store.append(name, 1, [begin("ann").model_copy(update={"question": "Which penguin?"})])
+
+    async def search(owner: Owner | None, within: list[str] | None = None) -> list[str]:
+        return sorted(m.session_id for m in await store.search_messages("penguin", within, owner=owner))
+
+    assert await search(None) == ["a", "b", "c"]
+    assert await search(COMMAND_LINE_USER) == ["c"]
+    assert await search(Owner("alice")) == ["a"]
+    assert await search(Owner("")) == []
+    assert await search(COMMAND_LINE_USER, ["a", "b"]) == []
+
+
+async def test_a_name_means_only_a_session_of_the_owner(store: SessionStore) -> None:
+    await owned(store, "session_1", "alice", 1)
+    await owned(store, "session_2", None)
+    for name in ("session_1", "1"):
+        assert (await find_session(store, name)).session_id == "session_1"
+        assert (await find_session(store, name, Owner("alice"))).session_id == "session_1"
+        with pytest.raises(UnknownSessionError) as refused:
+            await find_session(store, name, COMMAND_LINE_USER)
+        assert "session_1" not in refused.value.hint
+    assert (await get_newest_session(store)).session_id == "session_1"
+    assert (await get_newest_session(store, COMMAND_LINE_USER)).session_id == "session_2"
 
 
 async def test_messages_of_a_conversation_are_counted(store: SessionStore) -> None:
@@ -36,9 +69,11 @@ async def test_messages_of_a_conversation_are_counted(store: SessionStore) -> No
     await store.append("a", 2, [begin("ann", at=2)])
     await store.append("b", 1, [begin("ann"), done(1)])
     assert await store.count_messages(SessionFilter()) == 5
-    assert await store.count_messages(SessionFilter(owner="alice")) == 3
-    assert await store.count_messages(SessionFilter(owner="carol")) == 0
-    assert [listed.conversation_length for listed in await store.find_sessions(SessionFilter(owner="alice"))] == [3]
+    assert await store.count_messages(SessionFilter(owner=Owner("alice"))) == 3
+    assert await store.count_messages(SessionFilter(owner=Owner("carol"))) == 0
+    assert [
+        listed.conversation_length for listed in await store.find_sessions(SessionFilter(owner=Owner("alice")))
+    ] == [3]
 
 
 async def test_turns_that_may_have_been_cut_off(store: SessionStore) -> None:

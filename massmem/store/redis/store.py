@@ -16,6 +16,7 @@ from massmem.core.records import (
     LogEntry,
     MessageRecord,
     MessageToRecord,
+    Owner,
     RecordingCounts,
     RecordingJob,
     RecordingKind,
@@ -207,7 +208,12 @@ class RedisStore:
         return repeated
 
     async def search_messages(
-        self, query: str, session_ids: Sequence[str] | None = None, limit: int = 20
+        self,
+        query: str,
+        session_ids: Sequence[str] | None = None,
+        limit: int = 20,
+        *,
+        owner: Owner | None = None,
     ) -> list[MessageRecord]:
         terms = split_query(clean_text(query))
         names = await self._server.run("ZRANGE", USED, 0, -1) if session_ids is None else session_ids
@@ -218,7 +224,7 @@ class RedisStore:
             logs = await self._server.run_all([("ZRANGE", each.log, 0, -1) for each in part])
             sessions = await self._sessions.load_all(each.session_id for each in part)
             for stored, log in zip(sessions, logs, strict=True):
-                if stored is not None:
+                if stored is not None and _is_owned_by(stored.session, owner):
                     found = find_matches(stored.session.session_id, log, terms)
                     matches += [match for match in found if match.message.turn not in stored.undone]
                     searched += len(log)
@@ -562,9 +568,14 @@ def _matches(session: SessionRecord, wanted: SessionFilter) -> bool:
         and any(text in each.casefold() for each in texts)
         and (wanted.title is None or clean_text(wanted.title).casefold() == session.title.casefold())
         and session.session_id.startswith(clean_text(wanted.prefix))
-        and (wanted.owner is None or session.user_id == clean_text(wanted.owner))
+        and _is_owned_by(session, wanted.owner)
         and (not wanted.cut_off or (session.user_id is not None and session.status in ("active", "interrupted")))
     )
+
+
+def _is_owned_by(session: SessionRecord, owner: Owner | None) -> bool:
+    """owner None: everybody."""
+    return owner is None or session.user_id == (owner.user_id and clean_text(owner.user_id))
 
 
 def _is_pending(job: RecordingJob) -> bool:

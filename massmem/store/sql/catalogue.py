@@ -27,6 +27,7 @@ from massmem.store.schema import (
     chat_messages,
     chat_sessions,
     events,
+    is_owned_by,
     recordings,
     turns,
 )
@@ -233,9 +234,8 @@ def _conditions(wanted: SessionFilter) -> list[sa.ColumnElement[bool] | sa.TextC
         where.append(_s.updated_at >= wanted.since)
     if wanted.before is not None:
         where.append(_s.updated_at < wanted.before)
-    # Conditions of partial indexes come first, though the second one says it all for the owner.
     if wanted.owner is not None:
-        where.extend((sa.text(HAS_OWNER), _s.user_id == wanted.owner))
+        where.append(is_owned_by(wanted.owner))
     if wanted.cut_off:
         where.extend((sa.text(HAS_OWNER), sa.text(MAY_BE_CUT_OFF)))
     return where

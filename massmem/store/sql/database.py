@@ -18,6 +18,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.interfaces import CoreExecuteOptionsParameter
 
 from massmem.core.errors import StoreError
+from massmem.core.records import Owner
 from massmem.store.ports import unknown_session_error
 
 T = TypeVar("T")
@@ -29,6 +30,16 @@ RunInTransaction = Callable[[Work[Any]], Awaitable[Any]]
 """Runs its argument with the connection of an open transaction."""
 
 _MAX_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SearchScope:
+    """Which sessions a search looks into."""
+
+    session_ids: Sequence[str] | None
+    """None: all."""
+    owner: Owner | None
+    """None: everybody's."""
 
 
 class Dialect(Protocol):
@@ -51,11 +62,11 @@ class Dialect(Protocol):
         ...
 
     def build_search(
-        self, columns: sa.Select[*tuple[Any, ...]], query: str, session_ids: Sequence[str] | None, limit: int
+        self, columns: sa.Select[*tuple[Any, ...]], query: str, scope: "SearchScope", limit: int
     ) -> sa.Select[*tuple[Any, ...]] | None:
         """Return a SELECT of the messages with any word of the query, best first, without reasoning.
 
-        columns: a SELECT of chat_messages. session_ids None: all sessions. Returns None for a query without words.
+        columns: a SELECT of chat_messages. Returns None for a query without words.
         """
         ...
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from massmem.core.events import EVENT, Event, now
-from massmem.core.records import MessageRecord, SessionState, TurnRecord
+from massmem.core.records import MessageRecord, Owner, SessionState, TurnRecord
 from massmem.store.log_format import encode_event
 from massmem.store.schema import (
     IS_CONVERSATION,
@@ -21,7 +21,7 @@ from massmem.store.schema import (
     turns,
 )
 from massmem.store.sql.append import UPDATE_TURN, append_events
-from massmem.store.sql.database import Database, Row
+from massmem.store.sql.database import Database, Row, SearchScope
 from massmem.store.sql.leases import RELEASE_LEASE, check_lease
 from massmem.store.sql.queue import QUESTION_SEQ
 from massmem.store.sql.state import build_save_state, fetch_state
@@ -168,9 +168,15 @@ class SqlSessionLog:
         return [row["id"] for row in rows]
 
     async def search_messages(
-        self, query: str, session_ids: Sequence[str] | None = None, limit: int = 20
+        self,
+        query: str,
+        session_ids: Sequence[str] | None = None,
+        limit: int = 20,
+        *,
+        owner: Owner | None = None,
     ) -> list[MessageRecord]:
-        search = self._database.dialect.build_search(_MESSAGES.where(_STANDS), query, session_ids, limit)
+        scope = SearchScope(session_ids, owner)
+        search = self._database.dialect.build_search(_MESSAGES.where(_STANDS), query, scope, limit)
         return [] if search is None else await self._fetch_messages(search)
 
     async def get_winners(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:

@@ -19,7 +19,7 @@ from massmem.store import open_store, sqlite
 from massmem.store.ports import StoreInfo
 from massmem.store.schema import chat_messages
 from massmem.store.sql import SqlSessionStore
-from massmem.store.sql.database import Database, Engines
+from massmem.store.sql.database import Database, Engines, SearchScope
 from massmem.store.tokenizer import MAX_QUERY_WORDS
 from tests.contract.test_session_store import done, session
 from tests.support.sample_turn import answer, begin, whole_turn
@@ -192,7 +192,7 @@ async def test_search_index_follows_the_messages(store: SqlSessionStore, databas
 
 @given(query=st.text(max_size=200))
 def test_query_becomes_quoted_words_only(query: str) -> None:
-    search = sqlite.SqliteDialect(None).build_search(sa.select(chat_messages), query, None, 5)
+    search = sqlite.SqliteDialect(None).build_search(sa.select(chat_messages), query, SearchScope(None, None), 5)
     if search is None:
         return
     words = json.loads(search.compile().params["words"])
