@@ -231,6 +231,14 @@ def test_test_modules_have_names_of_their_own():
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def test_index_of_test_support_is_whole():
+    folder = ROOT / "tests" / "support"
+    listed = set(
+        re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (`.*?) \|", (folder / "README.md").read_text(), re.M)))
+    )
+    assert listed == {path.stem for path in folder.glob("*.py")}
+
+
 def test_tests_replace_almost_nothing():
     """Mocks and patched attributes: 5 per 100 tests at most. Environment variables and folders are no mocks."""
     texts = [p.read_text() for p in (ROOT / "tests").rglob("*.py") if p != Path(__file__)]

