@@ -55,20 +55,14 @@ MAX_PARTICIPLES = {
     "memory": 46,
     "recording": 10,
     "server": 1,
-    "session": 14,
     "store": 45,
     "telemetry": 2,
-    "tools": 7,
-    "turn": 28,
 }
 MAX_VAGUE_NAMES = {
     "memory": 113,
     "recording": 26,
     "server": 1,
-    "session": 43,
     "store": 180,
-    "tools": 14,
-    "turn": 28,
 }
 
 BROAD_EXCEPT_IN = {"cli/main.py", "turn/coordinator.py", "server/app.py"}

@@ -66,7 +66,7 @@ def run(command: str, user: Path) -> None:
     for part, reason in NOT_RUN.items():
         if part in command:
             pytest.skip(f"{command}: {reason}")
-    session_id = Registry(user / ".massmem").entries()[-1].session_id
+    session_id = Registry(user / ".massmem").read_entries()[-1].session_id
     command = re.sub(r"session_\d{8}_\d{6}", session_id, command)
     if command.endswith(session_id):
         pytest.skip(f"{command}: the session has no unfinished turn; tests/integration/test_session.py has one")

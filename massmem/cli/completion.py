@@ -74,7 +74,7 @@ def offer_sessions(incomplete: str) -> Iterator[tuple[str, str]]:
 
     try:
         registry = Registry(massmem_home())
-        entries = registry.entries() if registry.path.exists() else []
+        entries = registry.read_entries() if registry.path.exists() else []
     except MassmemError:
         return
     matches = [entry for entry in entries if entry.session_id.startswith(incomplete)]

@@ -7,7 +7,7 @@ from datetime import datetime
 from massmem.cli.streams import notify, write_err, write_out
 from massmem.config.home import massmem_home
 from massmem.core.display import one_line
-from massmem.session.registry import Entry, Registry, RegistryDamaged, sessions_in
+from massmem.session.registry import Entry, Registry, RegistryDamaged, read_sessions
 
 _LINE = "=" * 60
 _HOW_TO_LOAD = 'To load a session, use: massmem --session-id <SESSION_ID> "Your question"'
@@ -38,14 +38,14 @@ def _read_entries() -> list[Entry]:
     registry, database = Registry(home), home / "massmem.db"
     try:
         if registry.path.exists():
-            return registry.entries()
+            return registry.read_entries()
     except RegistryDamaged as e:
-        entries = sessions_in(database)
+        entries = read_sessions(database)
         registry.rebuild(entries)
         notify(e.message)
         write_err(f"{e.hint}; the list was rebuilt from {database}", indent="  ")
         return entries
-    return sessions_in(database)
+    return read_sessions(database)
 
 
 def _format_entry(entry: Entry) -> str:

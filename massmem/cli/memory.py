@@ -29,7 +29,7 @@ from massmem.memory.opening import set_index_aside
 from massmem.memory.persistent import USER, Memory, MemoryStats, RecallOptions, RecallResult, Scope, Selection
 from massmem.recording.forgetting import DamageHandler, forget_everywhere, open_durable_memory, unknown_memory
 from massmem.recording.queue import DrainCounts
-from massmem.session.recall import by_words, recorder
+from massmem.session.recall import create_recorder, recall_by_words
 from massmem.store.lookup import find_session
 from massmem.store.ports import SessionStore
 
@@ -257,7 +257,7 @@ async def _drain_queue(
 
     llm = setup.config.memory.persistent_memory.llm
     async with open_extractor(llm, setup.home, memory.known()) as extractor:
-        counts = await recorder(store, memory, extractor, agents, session_id).drain(done=report)
+        counts = await create_recorder(store, memory, extractor, agents, session_id).drain(done=report)
     if not counts.unavailable:
         progress(total, total)
     return RecordingResult(counts, await store.count_recordings(session_id))
@@ -317,7 +317,7 @@ async def search_memories(
             async with _open_memory(setup) as memory:
                 return await memory.recall(query, scope, options), ""
         except MemoryUnavailable as e:
-            return await by_words(store, query, scope, options), e.message
+            return await recall_by_words(store, query, scope, options), e.message
 
 
 async def list_memories(setup: Setup, selection: Selection, limit: int) -> Sequence[Memory]:

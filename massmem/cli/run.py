@@ -162,7 +162,7 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
             events = TurnEvents(session, invocation.question, wait=options.wait)
             await show_turn(events.stream(), view, invocation.output, quiet=options.quiet)
             # The answer is shown before the session is closed, which records memories for up to some seconds.
-            return _conclude(invocation, view, durable=session.lasting)
+            return _conclude(invocation, view, durable=session.is_durable)
         finally:
             await session.close()
 
@@ -171,9 +171,9 @@ def _start_logging(invocation: Invocation, session: Session) -> None:
     if invocation.options.no_store:
         disable_logging()
     elif invocation.debug_log is None:
-        log_to_usual_file(invocation.home, lambda: session.hidden)
+        log_to_usual_file(invocation.home, lambda: session.secret_values)
     else:
-        log_to_file(invocation.debug_log, logging.DEBUG, lambda: session.hidden)
+        log_to_file(invocation.debug_log, logging.DEBUG, lambda: session.secret_values)
         if not invocation.options.quiet:
             write_err(f"debug log: {invocation.debug_log}")
 

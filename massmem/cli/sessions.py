@@ -31,7 +31,7 @@ from massmem.export import FORMATS, Format, redact_session, redact_turn
 from massmem.export.as_json import turn_to_dict
 from massmem.render.text import pluralize
 from massmem.session.delete import DeletionResult, SessionDeleter, list_begun_deletions
-from massmem.session.registry import Registry, RegistryDamaged, entry_of, without_password
+from massmem.session.registry import Registry, RegistryDamaged, build_entry, without_password
 from massmem.store.lookup import find_session, read_transcript, read_turn_transcript
 from massmem.store.ports import SessionStore
 
@@ -414,9 +414,9 @@ async def rename_session(setup: Setup, name: str, title: str) -> SessionRecord:
         await store.rename_session(session.session_id, title)
         session = session.model_copy(update={"title": title})
         try:
-            await asyncio.to_thread(Registry(setup.home).upsert, entry_of(session, setup.config.store.url))
+            await asyncio.to_thread(Registry(setup.home).upsert, build_entry(session, setup.config.store.url))
         except RegistryDamaged:
-            entries = [entry_of(session, setup.config.store.url) for session in await store.list_sessions()]
+            entries = [build_entry(session, setup.config.store.url) for session in await store.list_sessions()]
             await asyncio.to_thread(Registry(setup.home).rebuild, entries)
         return session
 

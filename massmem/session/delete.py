@@ -18,7 +18,7 @@ from massmem.core.records import SessionFilter, SessionRecord
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import EraseSessions, open_eraser
 from massmem.session.lease import ProcessLock, hold_lease
-from massmem.session.registry import Registry, RegistryDamaged, entry_of
+from massmem.session.registry import Registry, RegistryDamaged, build_entry
 from massmem.store.ports import SessionStore
 
 Progress = Callable[[int, int], None]
@@ -124,9 +124,9 @@ class SessionDeleter:
             for session_id in session_ids:
                 await asyncio.to_thread(registry.remove, session_id)
         except RegistryDamaged as e:
-            e.kept.unlink(missing_ok=True)  # nobody can tell which of its lines are about these sessions
+            e.copy.unlink(missing_ok=True)  # it may name these sessions
             url = self.config.store.url
-            entries = [entry_of(session, url) for session in await self.store.list_sessions()]
+            entries = [build_entry(session, url) for session in await self.store.list_sessions()]
             await asyncio.to_thread(registry.replace, entries)
 
 

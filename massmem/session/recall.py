@@ -1,4 +1,4 @@
-"""The memory of one session at work: opened beside the first answers, fed by the recorder, asked by the agents."""
+"""The searchable memory of a team at work: opens beside the first answers, records in the background, recalls."""
 
 import asyncio
 import logging
@@ -27,14 +27,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CATCH_UP = 2.0
-"""Most seconds that a question waits for what was said before it to become searchable."""
+CATCH_UP_SECONDS = 2.0
+"""Most seconds that a question waits until the messages before it are searchable."""
 
-_BY_WORDS = 50
+_MAX_HITS = 50
+"""Messages that a search of the log returns."""
 
 
 class SessionMemory:
-    """Never fails a turn: what cannot be recalled or recorded now is left for later, and `take_notices` says so."""
+    """Recalls and records for all sessions of a team.
+
+    Never fails a turn: what cannot be recalled or recorded now is left for a later run, and `take_notices` says so.
+    """
 
     def __init__(
         self,
@@ -56,40 +60,45 @@ class SessionMemory:
         self._recorder: Recorder | None = None
         self._stack = AsyncExitStack()
         self._notices: list[str] = []
-        self._said: set[str] = set()
+        self._past_notices: set[str] = set()
 
     def start(self) -> None:
-        """Begin to open the memory and to record what is due; returns at once."""
+        """Begin to open the memory and to record what is queued; return at once."""
         if self.enabled:
             self._opening = asyncio.create_task(self._open())
 
     def wake(self) -> None:
-        """Something new is in the queue."""
+        """Start recording: something new is in the queue."""
         if self._recorder is not None:
             self._recorder.wake()
 
     async def recall(
-        self, agent: AgentConfig, question: str, place: tuple[str, int], shown: frozenset[str], most: int
+        self, agent: AgentConfig, question: str, turn: tuple[str, int], message_ids: frozenset[str], max_tokens: int
     ) -> str:
-        """The lines that bear on the question, for this agent. place: the session's id and the turn.
+        """Return the lines that this agent's memory has on the question, "" for none.
 
-        shown: ids of the messages that the agent is sent verbatim. most: tokens that its context has room for.
+        turn: the session's id and the number of the turn. message_ids: of messages that the agent is sent verbatim.
+        max_tokens: of the lines.
         """
-        scope = _scope(agent, *place)
+        scope = _build_scope(agent, *turn)
         if self._opening is None:
             return ""
         try:
-            if await self._nothing_before(scope):
+            if await self._is_empty(scope):
                 return ""
             memory = await asyncio.shield(self._opening)
-            wanted = await self._wanted(agent.memory.retrieval, shown, most)
-            return (await self._found(memory, question, scope, wanted)).text
+            options = await self._build_options(agent.memory.retrieval, message_ids, max_tokens)
+            return (await self._search(memory, question, scope, options)).text
         except MassmemError as e:
-            self._say(f"nothing could be recalled: {e.message}")
+            self._notify(f"nothing could be recalled: {e.message}")
             return ""
 
     async def forget(self, session_id: str) -> None:
-        """Delete what is remembered of a session. Raises MemoryUnavailable: it may still be there."""
+        """Delete the memories of a session.
+
+        Raises:
+            MemoryUnavailable: the memory is not open in this process; the memories may still be there.
+        """
         if self._opening is None:
             return
         memory = await asyncio.shield(self._opening)
@@ -97,24 +106,24 @@ class SessionMemory:
             raise MemoryUnavailable("the memory is not open in this process")
         await memory.forget(Selection(session_id=session_id))
 
-    async def opened(self) -> "IndexedMemory | None":
-        """What is recalled from and recorded to; None when it is off, or could not be opened."""
+    async def wait_until_open(self) -> "IndexedMemory | None":
+        """Return the open memory; None when it is off, or could not be opened."""
         return None if self._opening is None else await asyncio.shield(self._opening)
 
     @property
     def trouble(self) -> str:
-        """Why nothing is remembered now, "" when it is, or when nothing is to be."""
+        """Why nothing is remembered now; "" when the memory works or is off."""
         if self._opening is None or not self._opening.done() or self._opening.result() is not None:
             return ""
         return "the memory could not be opened"
 
     def take_notices(self) -> list[str]:
-        """What the user should be told, each once."""
+        """Return what the user should know and has not been told yet."""
         notices, self._notices = self._notices, []
         return notices
 
     async def close(self, seconds: float) -> None:
-        """Record what is due for `seconds` at most; the rest stays queued for the next run."""
+        """Record what is queued for `seconds` at most; the rest stays queued for the next run."""
         if self._opening is None:
             return
         memory = await self._opening
@@ -126,106 +135,111 @@ class SessionMemory:
         if self._warming is not None:
             await self._warming  # closing has ended it
 
-    async def _nothing_before(self, scope: Scope) -> bool:
-        """A session's first turn has nothing to remember but notes, unless other sessions are searched too."""
+    async def _is_empty(self, scope: Scope) -> bool:
+        """Return whether nothing can be recalled: a first turn has notes at most, unless the scope is wider."""
         if scope.turn > 1 or scope.all_sessions or scope.group is not None:
             return False
         first = await self._store.read_messages(scope.session_id, limit=1)
         return not first or first[0].turn == scope.turn
 
-    async def _wanted(self, settings: RetrievalConfig, shown: frozenset[str], most: int) -> RecallOptions:
-        without: frozenset[str] = frozenset()
-        if settings.exclude_recent and shown:
-            # An answer that was shown as it is stands in the log a second time, under another id.
-            without = shown.union(await self._store.find_repeated_answers([*shown]))
-        return RecallOptions(min(settings.max_tokens, most), settings.limit, without)
+    async def _build_options(
+        self, settings: RetrievalConfig, message_ids: frozenset[str], max_tokens: int
+    ) -> RecallOptions:
+        exclude: frozenset[str] = frozenset()
+        if settings.exclude_recent and message_ids:
+            # An answer that was presented as it is stands in the log a second time, under another id.
+            exclude = message_ids.union(await self._store.find_repeated_answers([*message_ids]))
+        return RecallOptions(min(settings.max_tokens, max_tokens), settings.limit, exclude)
 
-    async def _found(
-        self, memory: PersistentMemory | None, question: str, scope: Scope, wanted: RecallOptions
+    async def _search(
+        self, memory: PersistentMemory | None, question: str, scope: Scope, options: RecallOptions
     ) -> RecallResult:
         try:
             if memory is not None and self._recorder is not None:
-                await self._recorder.catch_up(scope.session_id, CATCH_UP)
-                return await memory.recall(question, scope, wanted)
+                await self._recorder.catch_up(scope.session_id, CATCH_UP_SECONDS)
+                return await memory.recall(question, scope, options)
         except MemoryUnavailable as e:
-            self._say(f"{e.message}; memories are found by words alone for now")
-        return await by_words(self._store, question, scope, wanted)
+            self._notify(f"{e.message}; memories are found by words alone for now")
+        return await recall_by_words(self._store, question, scope, options)
 
     async def _open(self) -> "IndexedMemory | None":
         try:
             memory = await open_memory(self._config, self._home, os.environ)
         except MassmemError as e:
-            self._say(f"{e.message}; what is said now is remembered by a later run")
+            self._notify(f"{e.message}; what is said now is remembered by a later run")
             return None
         if memory.note:
-            self._say(memory.note)
+            self._notify(memory.note)
         opening = open_extractor(self._config.persistent_memory.llm, self._home, memory.known())
         try:
             extractor = await self._stack.enter_async_context(opening)
         except MassmemError as e:
-            self._say(f"{e.message}; until then messages are remembered word for word, and no facts")
+            self._notify(f"{e.message}; until then messages are remembered word for word, and no facts")
             extractor = failing_extractor(e)
         if extractor is not None and self._debug is not None:
             extractor = with_debug_files(extractor, self._debug)
-        self._recorder = recorder(self._store, memory, extractor, self._agents)
+        self._recorder = create_recorder(self._store, memory, extractor, self._agents)
         self._recorder.start()
         self._warming = asyncio.create_task(memory.warm())
         return memory
 
-    def _say(self, text: str) -> None:
-        if text not in self._said:
+    def _notify(self, text: str) -> None:
+        if text not in self._past_notices:
             log.warning("%s", text)
-            self._said.add(text)
+            self._past_notices.add(text)
             self._notices.append(text)
 
 
-def recorder(
+def create_recorder(
     store: "SessionStore",
     memory: PersistentMemory,
     extractor: Extractor | None,
     agents: Iterable[AgentConfig],
     session_id: str | None = None,
 ) -> Recorder:
-    """Records with what is configured for each agent. extractor None: messages only. session_id None: all sessions."""
+    """Return a recorder with the settings of each agent.
+
+    extractor None: messages are recorded, and no facts. session_id None: of all sessions.
+    """
     settings = {agent.id: agent.memory.recording for agent in agents}
     extract, summarise = (extractor.extract, extractor.summarise) if extractor else (None, None)
     return Recorder(store, memory, extract, settings, session_id, summarise)
 
 
-async def by_words(store: "SessionStore", query: str, scope: Scope, wanted: RecallOptions) -> RecallResult:
-    """Recall from the log itself, for when the index cannot be used: best word matches first, until the budget is full.
+async def recall_by_words(store: "SessionStore", query: str, scope: Scope, options: RecallOptions) -> RecallResult:
+    """Recall from the log itself when the index cannot be used: best word matches first, until the budget is full.
 
     Raises:
         StoreError: the log cannot be read.
     """
     sessions = None if scope.all_sessions else [scope.session_id]
-    hits = [message.id for message in await store.search_messages(query, sessions, _BY_WORDS)]
-    found = {each.message.id: each for each in await store.get_messages_to_record(hits)}
-    messages = without_values(found[hit] for hit in hits if hit in found)
+    hits = [message.id for message in await store.search_messages(query, sessions, _MAX_HITS)]
+    by_id = {entry.message.id: entry for entry in await store.get_messages_to_record(hits)}
+    messages = without_values(by_id[hit] for hit in hits if hit in by_id)
     chosen: list[Memory] = []
-    left = wanted.max_tokens
+    room = options.max_tokens
     for message in messages:
         if is_tool_use(message):
             continue
-        memory = _as_memory(message)
-        shared = not is_ballot(message) and found[message.id].winner == memory.agent_id
+        memory = _to_memory(message)
+        shared = not is_ballot(message) and by_id[message.id].winner == memory.agent_id
         allowed = may_see(scope, memory, won=shared)
         cost = estimate_tokens(render([Quote(memory)], scope.agent_id))
-        if not allowed or message.id in wanted.exclude or cost > left:
+        if not allowed or message.id in options.exclude or cost > room:
             continue
         chosen.append(memory)
-        left -= cost
-        if len(chosen) == wanted.limit:
+        room -= cost
+        if len(chosen) == options.limit:
             break
     in_order = sorted(chosen, key=lambda m: (m.created_at, m.id))
     text = render([Quote(m) for m in in_order], scope.agent_id)
-    return RecallResult(text, tuple(chosen), wanted.max_tokens - left, lexical_only=True)
+    return RecallResult(text, tuple(chosen), options.max_tokens - room, lexical_only=True)
 
 
-def _as_memory(m: "MessageRecord") -> Memory:
+def _to_memory(m: "MessageRecord") -> Memory:
     return Memory(m.id, "episode", m.session_id, m.turn, m.agent_id or USER, spoken(m), (m.id,), m.created_at)
 
 
-def _scope(agent: AgentConfig, session_id: str, turn: int) -> Scope:
+def _build_scope(agent: AgentConfig, session_id: str, turn: int) -> Scope:
     persistent = agent.memory.persistent_memory
     return Scope(session_id, agent.id, turn, all_sessions=persistent.all_sessions, group=persistent.session_name)

@@ -1,7 +1,7 @@
-"""`~/.massmem/sessions.json`: an index of the sessions on this machine. Never state: the stores hold that.
+"""`~/.massmem/sessions.json`: an index of the sessions on this machine, never state.
 
-It is read on the way to `--list-sessions`, so nothing heavy is imported here. A file that cannot be read whole is
-never overwritten: a copy is kept beside it, and `rebuild` makes it anew from what the stores hold.
+`--list-sessions` reads it, so nothing heavy is imported here. A damaged file is never overwritten: it is copied first,
+and `rebuild` then writes a new one from the sessions in the stores.
 """
 
 import json
@@ -23,38 +23,38 @@ from massmem.core.messages import clean_text
 if TYPE_CHECKING:
     from massmem.core.records import SessionRecord
 
-LOCK_TIMEOUT = 30.0
+LOCK_SECONDS = 30.0
 """Seconds to wait for another process that writes the registry."""
 
 
 class RegistryDamaged(MassmemError):
-    """The file is not what massmem writes. kept: where its bytes are kept; call `rebuild` to go on."""
+    """The file is not what massmem writes; `rebuild` writes a new one."""
 
-    def __init__(self, message: str, kept: Path) -> None:
-        super().__init__(message, f"its bytes are kept in {kept}")
-        self.kept = kept
+    def __init__(self, message: str, copy: Path) -> None:
+        """copy: a file with the same bytes."""
+        super().__init__(message, f"its bytes are kept in {copy}")
+        self.copy = copy
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A session as the list shows it. Times are ISO 8601 in UTC; end_time is None while it is open.
-
-    store: the URL of the store that holds it, without a password.
-    """
+    """A session as the list shows it. Times are ISO 8601 in UTC."""
 
     session_id: str
     start_time: str
     end_time: str | None = None
+    """None while the session is open."""
     status: str = "active"
     config_path: str = ""
     model: str = ""
     description: str = ""
     store: str = ""
+    """The URL of its store, without a password."""
 
 
 _NAMES = tuple(field.name for field in fields(Entry))
-_TEXTS = (  # name, value when it is missing (None: damage), longest text that is kept
-    ("session_id", None, 200),  # more than an id may have, so that cutting never makes one valid
+_TEXTS = (  # name, value when it is missing (None: damage), most characters that are kept
+    ("session_id", None, 200),  # more than an id may have: a cut id must never become a valid one
     ("start_time", None, 40),
     ("status", "active", 40),
     ("config_path", "", 4096),
@@ -71,8 +71,8 @@ class Registry:
         self.path = home / "sessions.json"
         self._home = home
 
-    def entries(self) -> list[Entry]:
-        """All sessions, newest first; empty when there is no file.
+    def read_entries(self) -> list[Entry]:
+        """Return all sessions, newest first; an empty list when there is no file.
 
         Raises:
             RegistryDamaged: see `rebuild`.
@@ -82,7 +82,7 @@ class Registry:
             return _newest_first(self._load())
         except _Unreadable:
             with self._lock():
-                return _newest_first(self._load_or_keep())
+                return _newest_first(self._load_or_copy())
 
     def upsert(self, entry: Entry) -> None:
         """Add a session, or replace the entry with the same id.
@@ -92,27 +92,27 @@ class Registry:
             HomeError: the file or its folder cannot be written.
             StoreError: the disk is full, or another process keeps the file locked.
         """
-        checked = _entry(_row(entry))
+        checked = _read_entry(_to_row(entry))
         with self._lock():
-            known = self._load_or_keep()
-            known[entry.session_id] = checked
-            self._save(known.values())
+            entries = self._load_or_copy()
+            entries[entry.session_id] = checked
+            self._save(entries.values())
 
     def remove(self, session_id: str) -> None:
-        """Forget a session, when it is there. Raises as `upsert`."""
+        """Remove a session, if it is listed. Raises as `upsert`."""
         with self._lock():
-            known = self._load_or_keep()
-            if known.pop(session_id, None):
-                self._save(known.values())
+            entries = self._load_or_copy()
+            if entries.pop(session_id, None):
+                self._save(entries.values())
 
     def replace(self, entries: Iterable[Entry]) -> None:
-        """Write exactly these entries, whatever was there. Raises HomeError, StoreError."""
+        """Write these entries and no others. Raises HomeError, StoreError."""
         checked = _by_id(entries)
         with self._lock():
             self._save(checked.values())
 
     def rebuild(self, entries: Iterable[Entry]) -> None:
-        """Write the entries found in the stores; what another process has written since the damage stays.
+        """Write the entries of the stores; entries that another process has written since the damage stay.
 
         Raises as `replace`.
         """
@@ -133,19 +133,21 @@ class Registry:
             raise HomeError(f"{self.path} cannot be read: {e.strerror}", "check its owner and permissions") from e
         return {entry.session_id: entry for entry in _parse(data)}
 
-    def _load_or_keep(self) -> dict[str, Entry]:
-        """Under the lock: the entries, or a copy of the damaged file and RegistryDamaged.
+    def _load_or_copy(self) -> dict[str, Entry]:
+        """Return the entries; copy a damaged file. The caller holds the lock.
 
-        The file itself stays in place until `rebuild` replaces it: when the process dies in between, the next
-        one finds it damaged again and not missing.
+        The file itself stays in place until `rebuild` replaces it: when this process dies in between, the next one must
+        not take it for missing.
+
+        Raises:
+            RegistryDamaged: the file was copied.
         """
         try:
             return self._load()
         except _Unreadable as e:
-            kept = self._keep()
-            raise RegistryDamaged(f"{self.path} is damaged: {e}", kept) from e
+            raise RegistryDamaged(f"{self.path} is damaged: {e}", self._copy()) from e
 
-    def _keep(self) -> Path:
+    def _copy(self) -> Path:
         data = self.path.read_bytes()
         for copy in self._home.glob(f"{self.path.name}.damaged-*"):
             if copy.read_bytes() == data:
@@ -161,8 +163,8 @@ class Registry:
         return copy
 
     def _save(self, entries: Iterable[Entry]) -> None:
-        lines = ",\n".join(json.dumps(_row(entry)) for entry in entries)
-        # One name is enough: only the holder of the lock writes it, and what a killed one left is overwritten.
+        lines = ",\n".join(json.dumps(_to_row(entry)) for entry in entries)
+        # One name is enough: only the holder of the lock writes it, and overwrites what a killed process left.
         temporary = self.path.with_name(f"{self.path.name}.tmp")
         try:
             temporary.unlink(missing_ok=True)
@@ -175,15 +177,15 @@ class Registry:
 
     @contextmanager
     def _lock(self) -> Generator[None]:
-        from filelock import FileLock, Timeout  # it loads asyncio, 45 ms that reading the list does not need
+        from filelock import FileLock, Timeout  # it loads asyncio for 45 ms, which reading the list does not need
 
         make_home(self._home)
-        lock = FileLock(f"{self.path}.lock", timeout=LOCK_TIMEOUT, mode=0o600, poll_interval=0.01)
+        lock = FileLock(f"{self.path}.lock", timeout=LOCK_SECONDS, mode=0o600, poll_interval=0.01)
         try:
             lock.acquire()
         except Timeout as e:
             raise StoreError(
-                f"{self.path} is locked: another process has been writing it for more than {LOCK_TIMEOUT:.0f} s",
+                f"{self.path} is locked: another process has been writing it for more than {LOCK_SECONDS:.0f} s",
                 "run the same command again when it has ended",
             ) from e
         except OSError as e:
@@ -194,11 +196,11 @@ class Registry:
             lock.release()
 
 
-def sessions_in(database: Path) -> list[Entry]:
-    """The sessions that an SQLite store holds, newest first; read without SQLAlchemy. Empty when there is no such file.
+def read_sessions(database: Path) -> list[Entry]:
+    """Return the sessions of an SQLite store, newest first, read without SQLAlchemy; none when there is no such file.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the file cannot be read.
     """
     if not database.exists():
         return []
@@ -210,18 +212,18 @@ def sessions_in(database: Path) -> list[Entry]:
     store = f"sqlite:///{database}"
     try:
         with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            return [_stored(row, store) for row in connection.execute(query)]
+            return [_row_to_entry(row, store) for row in connection.execute(query)]
     except sqlite3.Error as e:
         raise StoreError(f"the sessions in {database} cannot be read: {e}", "check it with: massmem doctor") from e
 
 
 def without_password(url: str) -> str:
-    """The URL without what follows the user's name, and without parameters, which may hold a password too."""
+    """Return the URL without the password, and without parameters, which may hold a password too."""
     return re.sub(r"(?<=://)([^:@/?]*):.*@", r"\1@", url).partition("?")[0]
 
 
-def entry_of(session: "SessionRecord", store: str) -> Entry:
-    """The entry of a stored session. store: the URL of the store."""
+def build_entry(session: "SessionRecord", store: str) -> Entry:
+    """Return the entry of a stored session. store: the URL of the store."""
     ended = None if session.status == "active" else session.updated_at.isoformat(timespec="seconds")
     return Entry(
         session_id=session.session_id,
@@ -230,7 +232,7 @@ def entry_of(session: "SessionRecord", store: str) -> Entry:
         status=session.status,
         config_path=session.config_path,
         model=session.model,
-        description=_described(session.description or session.title),
+        description=_hide_secrets(session.description or session.title),
         store=without_password(store),
     )
 
@@ -244,16 +246,16 @@ def _parse(data: bytes) -> list[Entry]:
         content = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as e:
         raise _Unreadable(str(e)) from e
-    found = content.get("sessions") if isinstance(content, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-    if not isinstance(found, list):
+    items = content.get("sessions") if isinstance(content, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    if not isinstance(items, list):
         raise _Unreadable("it has no list of sessions")
-    return [_entry(item) for item in found]  # pyright: ignore[reportUnknownVariableType]
+    return [_read_entry(item) for item in items]  # pyright: ignore[reportUnknownVariableType]
 
 
-def _entry(item: Any) -> Entry:
-    """Checked, because the file may have been edited: ids become parts of paths and commands."""
+def _read_entry(item: Any) -> Entry:
+    """Check and return an entry: the file may have been edited, and ids become parts of paths and commands."""
     try:
-        session_id, start, *others = [_text(item.get(name, missing), most) for name, missing, most in _TEXTS]
+        session_id, start, *others = [_read_text(item.get(name, missing), length) for name, missing, length in _TEXTS]
         end = item.get("end_time")
         if not SESSION_ID.fullmatch(session_id):
             raise _Unreadable("an entry has an impossible session id")
@@ -265,36 +267,36 @@ def _entry(item: Any) -> Entry:
     return Entry(session_id, start, end, *others)
 
 
-def _text(value: Any, most: int) -> str:
+def _read_text(value: Any, max_length: int) -> str:
     if not isinstance(value, str):
         raise _Unreadable("an entry has a value that is no text")
-    if len(value) <= most and value.isprintable():
+    if len(value) <= max_length and value.isprintable():
         return value
-    return clean_text(value[:most])
+    return clean_text(value[:max_length])
 
 
-def _row(entry: Entry) -> dict[str, str | None]:
+def _to_row(entry: Entry) -> dict[str, str | None]:
     return {name: getattr(entry, name) for name in _NAMES}
 
 
 def _by_id(entries: Iterable[Entry]) -> dict[str, Entry]:
-    return {entry.session_id: _entry(_row(entry)) for entry in entries}
+    return {entry.session_id: _read_entry(_to_row(entry)) for entry in entries}
 
 
-def _stored(row: tuple[Any, ...], store: str) -> Entry:
+def _row_to_entry(row: tuple[Any, ...], store: str) -> Entry:
     session_id, start, end, status, config_path, model, description = row
-    ended = _utc(end) if end else None
-    return Entry(session_id, _utc(start), ended, status, config_path, model, _described(description), store)
+    ended = _to_utc(end) if end else None
+    return Entry(session_id, _to_utc(start), ended, status, config_path, model, _hide_secrets(description), store)
 
 
-def _described(text: str) -> str:
-    """The list is read by programs and pasted into reports: without secrets."""
+def _hide_secrets(text: str) -> str:
+    """Programs read the list, and people paste it into reports."""
     from massmem.core.redact import redact  # its patterns take longer to load than a list to read
 
     return redact(text)
 
 
-def _utc(stored: str) -> str:
+def _to_utc(stored: str) -> str:
     return datetime.fromisoformat(stored).replace(tzinfo=UTC).isoformat(timespec="seconds")
 
 

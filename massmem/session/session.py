@@ -29,7 +29,7 @@ from massmem.core.records import SessionRecord, SessionStatus, TurnRecord
 from massmem.session.history import History
 from massmem.session.lease import Lease
 from massmem.session.owners import memory_group, restrict_to_owner
-from massmem.session.registry import Registry, RegistryDamaged, entry_of
+from massmem.session.registry import Registry, RegistryDamaged, build_entry
 from massmem.session.team import Team
 from massmem.session.turn_runner import Stop, StopReason, TurnRunner
 from massmem.session.undo import undo_last_turn
@@ -91,13 +91,13 @@ class Session:
             InputError: session_id may be any of several sessions; the hint names them.
             StoreError: the store cannot be used.
         """
-        wanted = session_id or (None if newest else config.session_id)
-        if wanted is not None:
-            check_session_name(wanted)
-        fallback = wanted is None and not newest
+        name = session_id or (None if newest else config.session_id)
+        if name is not None:
+            check_session_name(name)
+        fallback = name is None and not newest
         team = await Team.open(config, home=home or massmem_home(), debug=debug, fallback=fallback)
         try:
-            session = await cls.on(team, wanted, newest=newest)
+            session = await cls.on(team, name, newest=newest)
             session._owns_team = True
             await team.start()
         except BaseException:
@@ -107,7 +107,7 @@ class Session:
 
     @classmethod
     async def on(cls, team: Team, session_id: str | None = None, *, newest: bool = False) -> Self:
-        """As `open`, one of several sessions of this machine's user on a team that is open; closed before the team is.
+        """Open one of several sessions of this machine's user on an open team; close it before the team.
 
         Raises UnknownSessionError, InputError, StoreError: as `open`.
         """
@@ -117,10 +117,10 @@ class Session:
 
     @classmethod
     async def of(cls, team: Team, session_id: str, owner: str) -> "Session":
-        """The session with exactly this id, on a team that was started, to be made for `owner` when there is none.
+        """Return the session with exactly this id on a started team; its first question creates it for `owner`.
 
         Raises:
-            UnknownSessionError: it is somebody else's.
+            UnknownSessionError: another owner has it.
             SessionBusyError: it is being deleted.
             StoreError: the store cannot be read.
         """
@@ -140,32 +140,32 @@ class Session:
         return "" if self._record is None else self._record.config_path
 
     @property
-    def lasting(self) -> bool:
-        """False: it is held in memory, because the store was away, and ends with this process."""
+    def is_durable(self) -> bool:
+        """False: the session is held in memory, because the store was away, and ends with this process."""
         return self._store.info.durable
 
     @property
-    def hidden(self) -> Mapping[str, object]:
-        """What the user gave when asked, by name: no log may show it."""
+    def secret_values(self) -> Mapping[str, object]:
+        """Values that the user gave when asked, by name: no log may show them."""
         return {} if self._runner is None else self._runner.dialog.values
 
     @property
     def seq(self) -> int:
-        """Where the event that was yielded last stands in the log."""
+        """The number in the log of the event that was yielded last."""
         return 0 if self._runner is None else self._runner.seq
 
     async def ask(self, question: str, request: str = "") -> AsyncGenerator[Event, None]:
         """Run a turn and yield its events, each after it was stored.
 
-        request: a name that only this question has in the session; under it, it is never asked a second time.
+        request: an idempotency key: a question with a key that the session has seen is not asked again.
 
-        An unfinished turn comes first: it is taken up when it was cut off by a kill or asks the same question, and
-        given up when the user stopped it or saw it fail and asks something else now. To a turn that waits for the user
-        the question is the reply, and becomes a turn of its own only when it is something else.
+        An unfinished turn comes first. It is resumed when a kill cut it off or the question is the same, and abandoned
+        when the user stopped it, or saw it fail, and asks something else now. When it waits for the user, the question
+        is the reply, and becomes a turn of its own only when it is something else.
 
         Raises:
             InputError: the question is empty.
-            DuplicateRequestError: what has this name is in the log already; nothing was done.
+            DuplicateRequestError: the key is in the log already; nothing was done.
             ProviderError: the reply could not be read; the turn still waits.
             SessionBusyError: another process runs a turn of this session.
             StoreError: the log cannot be written; what was yielded before is safe.
@@ -179,7 +179,7 @@ class Session:
                 yield event
 
     async def finish_turn(self) -> AsyncGenerator[Event, None]:
-        """Take the unfinished turn up where it was and yield its further events.
+        """Resume the unfinished turn and yield its further events.
 
         Raises:
             InputError: no turn is unfinished.
@@ -190,7 +190,7 @@ class Session:
                 yield event
 
     async def compact(self) -> list[ContextCompressed]:
-        """Compress now what the agents are shown of earlier turns; says of each agent for whom it became less.
+        """Compress the history now; return an event for each agent whose history became smaller.
 
         Raises:
             SessionBusyError, StoreError: as `ask`.
@@ -202,7 +202,7 @@ class Session:
             return [] if last is None else await self._history.compact(self.id, last.turn, self._team.chat)
 
     async def context(self) -> list[ContextMeasured]:
-        """How full each agent's window is before the next question, without the memories that it brings up.
+        """Return how full each agent's window is before the next question, without recalled memories.
 
         Raises StoreError.
         """
@@ -210,9 +210,9 @@ class Session:
         return await self._history.measure(self.id, 0 if last is None else last.turn, self._team.chat)
 
     async def clear_history(self) -> None:
-        """From now on show the agents nothing of what was said so far, in this process or in any other.
+        """Hide the history so far from the agents, in this process and in all others.
 
-        The log keeps it, and what is remembered of it is still recalled where it bears on a question.
+        The log keeps it, and its memories are still recalled where they bear on a question.
 
         Raises:
             SessionBusyError, StoreError: as `ask`.
@@ -225,10 +225,9 @@ class Session:
             await self._store.append(self.id, 0, [HistoryCleared()])
 
     async def undo(self) -> TurnRecord:
-        """Take the last turn back, answered or not: no agent is shown it, and nothing that was remembered of it stays.
+        """Undo the last turn, answered or not: hide it from the agents, delete its memories and its params.
 
-        The log keeps it, marked as undone. Values that the user gave in it are forgotten. Returns what was undone; the
-        next call takes back the turn before.
+        The log keeps it, marked as undone. Return the turn; the next call undoes the turn before it.
 
         Raises:
             InputError: there is no turn to undo.
@@ -243,10 +242,10 @@ class Session:
             return await undo_last_turn(self._team, self.id)
 
     async def remember(self, text: str) -> None:
-        """Have something remembered, word for word, as said by the user; every agent recalls it from the next turn on.
+        """Store a note of the user, word for word, that every agent can recall from the next turn on.
 
         Raises:
-            InputError: there is nothing in it, or the configuration remembers nothing.
+            InputError: the text is empty, or the configuration remembers nothing.
             StoreError: the log cannot be written.
         """
         text = clean_text(text).strip()
@@ -259,9 +258,13 @@ class Session:
         self._memory.wake()
 
     async def add_tool_result(self, agent_id: str, name: str, text: str) -> None:
-        """Keep what a tool gave back outside a turn (in an editor, a pipeline); the agent recalls it later.
+        """Store the result of a tool that ran outside a turn (in an editor, a pipeline); the agent recalls it later.
 
-        name: of the tool. Raises InputError for an unknown agent, StoreError.
+        name: of the tool.
+
+        Raises:
+            InputError: there is no such agent.
+            StoreError: the log cannot be written.
         """
         if agent_id not in {agent.id for agent in self._agents}:
             raise InputError(f"there is no agent {agent_id!r}", f"agents: {', '.join(a.id for a in self._agents)}")
@@ -272,12 +275,12 @@ class Session:
         self._memory.wake()
 
     def stop(self, by: StopReason) -> None:
-        """End the running turn now: its last event is turn_interrupted, and it can be taken up later."""
+        """Stop the running turn: its last event is turn_interrupted, and it can be resumed later."""
         self._stop.by = by
         self._stop.requested.set()
 
     async def settle(self) -> None:
-        """Wait until what is done after a turn, for the next one, is done."""
+        """Wait for the work that prepares the next turn."""
         await self._history.settle()
 
     async def __aenter__(self) -> Self:
@@ -287,7 +290,7 @@ class Session:
         await self.close()
 
     async def close(self) -> None:
-        """Record for a moment what is still to be remembered, and let go of everything that is this session's."""
+        """Release what this session holds; when it has opened the team itself, close that too."""
         await self._history.close()
         if self._owns_team:
             await self._team.close()
@@ -334,7 +337,7 @@ class Session:
 
     @asynccontextmanager
     async def _hold_lease(self) -> AsyncGenerator[Lease, None]:
-        """Be the only one that runs turns of the session."""
+        """Hold the session's lease within the block: nobody else runs turns of it."""
         lease = Lease(self._store, self._team.process, self.id, self._stop.requested.set)
         try:
             await lease.acquire(self.wait)
@@ -350,7 +353,7 @@ class Session:
     @asynccontextmanager
     async def _keep_registered(self) -> AsyncGenerator[None, None]:
         """Keep the session's entry in the registry up to date; it lists the sessions of this machine's user."""
-        if self._owner is not None or not self.lasting:
+        if self._owner is not None or not self.is_durable:
             yield
             return
         # Beside the turn: with thousands of sessions the file takes longer to write than a turn should wait.
@@ -373,10 +376,10 @@ class Session:
             record = record.model_copy(update={"status": status})
         registry, url = Registry(self._team.home), self._config.store.url
         try:
-            await asyncio.to_thread(registry.upsert, entry_of(record, url))
+            await asyncio.to_thread(registry.upsert, build_entry(record, url))
         except RegistryDamaged as e:
             log.warning("%s; it is made again from the store. %s", e.message, e.hint)
-            entries = [entry_of(session, url) for session in await self._store.list_sessions()]
+            entries = [build_entry(session, url) for session in await self._store.list_sessions()]
             await asyncio.to_thread(registry.rebuild, entries)
 
 

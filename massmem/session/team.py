@@ -1,4 +1,4 @@
-"""A configuration that was opened: its store, its memory and its models, shared by any number of sessions."""
+"""An open configuration: its store, memory, models and tools, shared by any number of sessions."""
 
 import asyncio
 import os
@@ -31,12 +31,7 @@ RECORD_AT_EXIT = 3.0
 
 
 class Team:
-    """Made by `Team.open`, ready after `start`.
-
-    chat: the agents' models, by the agents' ids. windows: what their models read.
-    tools: what they may call. tracer, stages: who is told of turns, where the configuration wants it.
-    process: who owns sessions here.
-    """
+    """Create it with `Team.open`; it is ready after `start`."""
 
     def __init__(self, config: TeamConfig, home: Path, store: SessionStore, memory: SessionMemory) -> None:
         self.config = config
@@ -45,30 +40,33 @@ class Team:
         self.memory = memory
         self.agents = resolve_agents(config, os.environ)
         self.chat: dict[str, ChatProvider] = {}
-        self._pricing: asyncio.Task[bool] | None = None
+        """The agents' models, by agent id."""
         self.windows = Windows(self.agents)
         self.tools = Toolboxes(self.agents)
-        written = config.store.url != NO_STORE
-        self.stages = Stages(config.telemetry.stages if written else None, config.telemetry.redact)
+        stages_file = config.telemetry.stages if config.store.url != NO_STORE else None
+        self.stages = Stages(stages_file, config.telemetry.redact)
         self.tracer = Tracer({})
+        # No other process can use a store that is held in memory.
+        self.process = ProcessLock(home if store.info.durable else None)
         self._tracing = ExitStack()
         self._providers = Providers()
-        # What is in the memory of this process is nobody else's.
-        self.process = ProcessLock(home if store.info.durable else None)
-        self._guest = False
-        self._told = False
+        self._pricing: asyncio.Task[bool] | None = None
+        self._is_guest = False
+        self._warned = False
 
     @classmethod
     async def open(
         cls, config: TeamConfig, *, home: Path, debug: Path | None = None, fallback: bool = False
     ) -> Self:  # fmt: skip
-        """Check the keys and open the store. home: the folder for massmem's own files, made when missing.
+        """Check the keys and open the store.
 
-        debug: a folder for debug files of what is remembered; None: none are written. fallback: only new sessions are
-        wanted, so that they may be held in memory when Redis is down; nothing is remembered of them.
+        home: the folder for massmem's own files, created when missing. debug: a folder for debug files of the memory;
+        None: none are written. fallback: all sessions will be new ones, so that they may be held in memory when Redis
+        is down; nothing is remembered of them.
 
         Raises:
-            MissingKeyError, HomeError, InputError: see there; also when the program of a tool server is not there.
+            MissingKeyError, HomeError: see there.
+            InputError: the program of a tool server, or the package for tools, is missing.
             StoreError: the store cannot be used.
         """
         _check_keys(config)
@@ -81,31 +79,33 @@ class Team:
         return cls(config, home, store, SessionMemory(memory, home, store, agents, debug))
 
     def beside(self, config: TeamConfig) -> Self:
-        """Another team on the same store and memory, whose own settings for them do not count; closed before this one.
+        """Return another team on this team's store and memory; close it before this one.
+
+        The settings of `config` for store and memory do not count.
 
         Raises MissingKeyError, InputError.
         """
         _check_keys(config)
         Toolboxes(config.agents).check()
         guest = type(self)(config, self.home, self.store, self.memory)
-        guest._guest = True
+        guest._is_guest = True
         guest.process = self.process
         return guest
 
     def take_warnings(self) -> list[str]:
         """Return what the user should know of the store and of tools with this answer; some of it only once."""
-        info, told = self.store.info, self._told
-        self._told = True
-        return [*([info.always] if info.always else []), *(() if told else info.once), *self.tools.take_notices()]
+        info, first = self.store.info, not self._warned
+        self._warned = True
+        return [*([info.always] if info.always else []), *(info.once if first else ()), *self.tools.take_notices()]
 
     @asynccontextmanager
     async def open_durable_memory(self) -> AsyncGenerator["IndexedMemory"]:
-        """The memory, to search and change; opened for the block when this team does not have it open.
+        """Yield the memory, to search and change; open it for the block when this team does not have it open.
 
         Raises:
             MemoryUnavailable: another process has it, or its server is away.
         """
-        memory = await self.memory.opened()
+        memory = await self.memory.wait_until_open()
         if memory is not None:
             yield memory
             return
@@ -117,8 +117,8 @@ class Team:
 
         Raises:
             MissingKeyError, MissingModelError, ConfigError: see Providers.open.
-            InputError: the costs of a turn are limited, and nobody knows a model's price; or spans are wanted without
-                the package that sends them.
+            InputError: the cost of a turn is limited and the price of a model is unknown; or the package that sends
+                telemetry is missing.
         """
         spans = open_tracer({agent.id: agent for agent in self.agents}, enabled=self.config.telemetry.otel)
         self.tracer = self._tracing.enter_context(spans)
@@ -128,26 +128,27 @@ class Team:
         if self.config.coordination.max_cost is not None:
             await asyncio.to_thread(_check_prices, self.agents, self.chat)
         # Beside the first request, which takes longer: it loads the list of prices.
-        self._pricing = asyncio.create_task(asyncio.to_thread(_all_known, self.chat))
-        if not self._guest:
+        self._pricing = asyncio.create_task(asyncio.to_thread(_load_prices, self.chat))
+        if not self._is_guest:
             self.memory.start()
         self.windows.start()
 
     async def close(self) -> None:
-        """Record for a moment what is still to be remembered, and let go of everything."""
+        """Record for a few seconds what is still queued, then close everything."""
         await asyncio.to_thread(self._tracing.close)
         if self._pricing is not None:
             await self._pricing
         await asyncio.gather(self.tools.close(), self.windows.close())
-        if not self._guest:
+        if not self._is_guest:
             await self.memory.close(RECORD_AT_EXIT)
         await self._providers.close()
-        if not self._guest:
+        if not self._is_guest:
             self.process.close()
             await self.store.close()
 
 
-def _all_known(chat: Mapping[str, ChatProvider]) -> bool:
+def _load_prices(chat: Mapping[str, ChatProvider]) -> bool:
+    """Look every price up once, and return whether all are known."""
     return all(provider.price.is_known for provider in chat.values())
 
 

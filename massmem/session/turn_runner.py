@@ -1,4 +1,4 @@
-"""Runs the turns of a session: begun, resumed, replied to, given up. Each event is stored, then yielded."""
+"""Runs the turns of a session: starts, resumes and abandons them. Each event is stored, then yielded."""
 
 import asyncio
 import secrets
@@ -45,11 +45,11 @@ class Stop:
 
 @dataclass(slots=True)
 class _Message:
-    """What the user says to a session with an unfinished turn."""
+    """The user's message to a session with an unfinished turn."""
 
     text: str
     consumed: bool = False
-    """It was for that turn, and is no question of its own."""
+    """The message was for that turn, and is no question of its own."""
 
 
 class TurnRunner:
@@ -97,32 +97,32 @@ class TurnRunner:
         pending = await self._store.get_last_turn(self._session_id)
         if pending is None or not pending.is_unfinished:
             raise InputError("no turn of this session is unfinished", "ask a question")
-        past = await self._load(pending)
+        logged = await self._load(pending)
         expired = self.dialog.is_waiting and self.dialog.is_expired
-        turn = self._abandon(pending, ReplyReading("timeout"), "") if expired else self._resume(pending, past)
+        turn = self._abandon(pending, ReplyReading("timeout"), "") if expired else self._resume(pending, logged)
         async with aclosing(turn) as events:
             async for event in events:
                 yield event
 
     async def _continue_unfinished(self, pending: TurnRecord, message: _Message) -> AsyncGenerator[Event, None]:
         """Go on with the unfinished turn, as far as the message asks for that, or give it up."""
-        past = await self._load(pending)
+        logged = await self._load(pending)
         message.consumed = message.text == pending.question
-        if message.consumed or (not self.dialog.is_waiting and was_cut_off(past)):
-            async with aclosing(self._resume(pending, past)) as events:
+        if message.consumed or (not self.dialog.is_waiting and was_cut_off(logged)):
+            async with aclosing(self._resume(pending, logged)) as events:
                 async for event in events:
                     yield event
             if message.consumed or self._stop.requested.is_set():
                 return
-            past = await self._load(pending)
+            logged = await self._load(pending)
         elif not self.dialog.is_waiting:
             await self._store.abandon_turn(self._session_id, pending.turn)
         if self.dialog.is_waiting:
-            async with aclosing(self._reply(pending, past, message)) as events:
+            async with aclosing(self._reply(pending, logged, message)) as events:
                 async for event in events:
                     yield event
 
-    async def _reply(self, pending: TurnRecord, past: list[Event], message: _Message) -> AsyncGenerator[Event, None]:
+    async def _reply(self, pending: TurnRecord, logged: list[Event], message: _Message) -> AsyncGenerator[Event, None]:
         """Read the message as a reply to the waiting turn, and go on with the turn, or give it up."""
         reading = await self.dialog.read_reply(pending.question, message.text, self._team.chat, self._stop.requested)
         match reading:
@@ -131,7 +131,7 @@ class TurnRunner:
                 turn = self._store_and_yield(pending.turn, [TurnInterrupted(by=self._stop.by)])
             case ReplyReading("answer"):
                 message.consumed = True
-                turn = self._resume(pending, past, self.dialog.accept(reading, message.text))
+                turn = self._resume(pending, logged, self.dialog.accept(reading, message.text))
             case ReplyReading(intent):
                 message.consumed = intent in ("cancel", "reset")
                 turn = self._abandon(pending, reading, message.text)
@@ -143,7 +143,7 @@ class TurnRunner:
         return self._store_and_yield(pending.turn, self.dialog.abandon(pending, reading, text))
 
     def _resume(
-        self, pending: TurnRecord, past: list[Event], replies: Sequence[Event] = ()
+        self, pending: TurnRecord, logged: list[Event], replies: Sequence[Event] = ()
     ) -> AsyncGenerator[Event, None]:
         return self._run(
             Turn(
@@ -151,7 +151,7 @@ class TurnRunner:
                 pending.turn,
                 pending.question,
                 pending.seed,
-                past,
+                logged,
                 replies or self.dialog.find_provided(),
                 self._config.param_specs,
             )
@@ -183,7 +183,7 @@ class TurnRunner:
         agents = await self._create_agents(turn, providers)
         self._notices += self._team.take_warnings()
         received = await self._memory_payload()
-        begun, ended = False, False
+        started, ended = False, False
         source = run_turn(turn, agents, self._config.coordination, budget)
         try:
             async with aclosing(batch_events(source, self._stop.requested)) as batches:
@@ -194,8 +194,8 @@ class TurnRunner:
                     batch.confirm()
                     if isinstance(last, TurnCompleted):
                         self._history.prepare_next(self._session_id, turn.number, last.answer, providers)
-                    if not begun:
-                        begun = True
+                    if not started:
+                        started = True
                         await self._write_stage("received", turn, received)
                         for event in self._history.take_prepared():
                             yield event
@@ -206,7 +206,7 @@ class TurnRunner:
                 async for event in self._store_and_yield(turn.number, [TurnInterrupted(by=self._stop.by)]):
                     yield event
         finally:
-            if begun and not ended:
+            if started and not ended:
                 with suppress(StoreError):  # a store that has just failed has raised its error already
                     await self._append(turn.number, [TurnInterrupted(by=self._stop.by)])
 
@@ -244,19 +244,21 @@ class TurnRunner:
         return list(zip(numbers, named, strict=True))
 
     async def _create_agents(self, turn: Turn, providers: Mapping[str, ChatProvider]) -> dict[str, Agent]:
-        await self._team.tools.ready()
+        await self._team.tools.wait_until_ready()
         contexts = await self._history.build_contexts(self._session_id, turn.number, turn.question, providers)
-        asking = self.dialog.build_asking(turn.replies)
+        ask_context = self.dialog.build_ask_context(turn.replies)
         agents: dict[str, Agent] = {}
         for config in self._agents:
             context = contexts[config.id]
             tools = AgentTools(
-                self._team.tools.of(config.id),
+                self._team.tools.get_toolbox(config.id),
                 turn.events,
                 self._config.coordination.max_tool_rounds,
                 config.memory.recording.record_all_tool_calls,
             )
-            agents[config.id] = Agent(config, providers[config.id], context.prompt, context.compressor, asking, tools)
+            agents[config.id] = Agent(
+                config, providers[config.id], context.prompt, context.compressor, ask_context, tools
+            )
         return agents
 
     async def _write_stage(self, stage: Stage, turn: Turn, payload: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The last turn of a session taken back: out of what the agents are shown, and out of what is remembered."""
+"""Undoing the last turn of a session: hidden from the agents, and removed from the memory."""
 
 from massmem.core.errors import InputError
 from massmem.core.events import ParamProvided, TurnUndone
@@ -10,27 +10,27 @@ from massmem.store.ports import SessionStore
 
 
 async def undo_last_turn(team: Team, session_id: str) -> TurnRecord:
-    """Take back the newest turn that still stands, however it ended; the log keeps it.
+    """Undo the newest turn that is not undone yet, however it ended; the log keeps it.
 
-    What was remembered of it goes first: killed on the way, the turn stands still, and can be taken back again.
+    Its memories are deleted first: after a kill on the way, the turn can be undone again.
 
     Raises:
         InputError: there is none.
-        MemoryUnavailable: its memories cannot be deleted now; the turn stands still.
+        MemoryUnavailable: its memories cannot be deleted now; the turn is not undone.
         StoreError: the store cannot be used.
     """
-    turn = await _standing(team.store, session_id)
+    turn = await _find_last_turn(team.store, session_id)
     selection = Selection(session_id=session_id, turn=turn.turn)
     async with team.open_durable_memory() as memory:
         await forget_everywhere(team.store, memory, selection, team.config.memory, team.home)
-        state = await _state_without(team.store, turn)
+        state = await _remove_turn_values(team.store, turn)
         await team.store.append(session_id, turn.turn, [TurnUndone(session_id=session_id, turn=turn.turn)], state=state)
-        # What was being recorded while the queue was told.
+        # A recorder may have taken something out of the queue before.
         await memory.forget(selection)
     return turn
 
 
-async def _standing(store: SessionStore, session_id: str) -> TurnRecord:
+async def _find_last_turn(store: SessionStore, session_id: str) -> TurnRecord:
     turn = await store.get_last_turn(session_id)
     while turn is not None and turn.status == "undone":
         before = await store.list_turns(session_id, turn.turn - 2, 1)
@@ -40,12 +40,12 @@ async def _standing(store: SessionStore, session_id: str) -> TurnRecord:
     return turn
 
 
-async def _state_without(store: SessionStore, turn: TurnRecord) -> SessionState:
-    """The session's state without the values that came in with the turn; nothing is waited for any more."""
+async def _remove_turn_values(store: SessionStore, turn: TurnRecord) -> SessionState:
+    """Return the session's state without the values that the user gave in the turn, and waiting for none."""
     state = await store.load_state(turn.session_id)
     events = await store.read_turn_events(turn.session_id, turn.turn)
-    given = {event.param for event in events if isinstance(event, ParamProvided)}
-    params = {name: value for name, value in state.params.items() if name not in given}
+    names = {event.param for event in events if isinstance(event, ParamProvided)}
+    params = {name: value for name, value in state.params.items() if name not in names}
     result = state.last_result if (state.last_result or {}).get("turn") != turn.turn else None
     changed = {"params": params, "waiting_for_param": None, "plan_execution": None, "last_result": result}
     return state.model_copy(update=changed)

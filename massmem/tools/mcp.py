@@ -23,33 +23,37 @@ from massmem.core.display import one_line
 from massmem.core.errors import ToolServerError
 from massmem.core.messages import ToolSpec
 from massmem.core.redact import redact
-from massmem.tools.content import ToolResult, plain, text_of
+from massmem.tools.results import ToolResult, blocks_to_text, clean_result
 
 if TYPE_CHECKING:
     from mcp.client import Transport
 
-MOST_TOOLS = 500
-CLOSING = 8.0
-"""Seconds for a server to end; it is killed before that, this is for what cannot be killed."""
+MAX_TOOLS = 500
+"""Tools of one server."""
+
+CLOSE_SECONDS = 8.0
+"""Seconds for a server to end. Servers that run here are killed before; this is for those that cannot be killed."""
 
 _GUARD = '{ cat; exec >&-; sleep 2; kill -KILL 0; } | { "$@"; kill -KILL 0; }'
 """cat ends when our end of the pipe is closed; then the server has two seconds. 0 is the group, which is its own."""
 
-_STEADY = 60.0
-"""Seconds that a server must have worked for before it is started once more."""
+_MIN_UPTIME = 60.0
+"""Seconds that a server must have run for before it is started a third time."""
 
-_DESCRIPTION = 1_000
+_MAX_DESCRIPTION = 1_000
 """Characters of a description; OpenAI takes 1,024."""
 
-_TAIL = 4_000
-_CONNECTING = 30.0
+_MAX_STDERR = 4_000
+"""Bytes of what a server writes to stderr that are kept for its error message."""
 
-# What a call may raise beside its own time-out: the server's error, a reply that is not of the protocol, a dead line.
+_CONNECT_SECONDS = 30.0
+
+# What a call may raise beside its own time-out: the server's error, a malformed reply, a broken connection.
 _FAILURES = (MCPError, RuntimeError, ValueError, OSError, httpx2.HTTPError)
 
 
 class McpServer:
-    """One server of one agent. Never raises for a call: what went wrong is its result."""
+    """One server of one agent. A failed call raises nothing: its result says what went wrong."""
 
     def __init__(self, config: McpServerConfig) -> None:
         self.config = config
@@ -61,7 +65,8 @@ class McpServer:
     async def start(self) -> tuple[ToolSpec, ...]:
         """Connect, and return the tools under their own names.
 
-        Raises ToolServerError: why it cannot be used, in one line.
+        Raises:
+            ToolServerError: the server cannot be used; the message says why, in one line.
         """
         link = self._link = _Link(self.config)
         tools = await link.open(self.config.start_timeout)
@@ -71,23 +76,24 @@ class McpServer:
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool by its own name; cancelling this tells the server to stop. A call is never repeated."""
         try:
-            link = await self._alive()
+            link = await self._require_link()
         except ToolServerError as e:
             return ToolResult(e.message, failed=True)
         try:
             async with asyncio.timeout(self.config.timeout):
                 result = await link.client.call_tool(tool, dict(arguments))
         except TimeoutError:
-            said = f"no answer within {self.config.timeout:g} s; the tool was told to stop, and may have done its work"
-            return ToolResult(said, failed=True)
+            limit = f"{self.config.timeout:g} s"
+            message = f"no answer within {limit}; the tool was told to stop, and may have done its work"
+            return ToolResult(message, failed=True)
         except _FAILURES as e:
             closed = not isinstance(e, MCPError) or e.code == CONNECTION_CLOSED
             link.broken = link.broken or (closed and not isinstance(e, RuntimeError | ValueError))
             if link.broken:
-                said = f"the tool server {self.config.name} ended during the call, which may have done its work"
-                return ToolResult(said, failed=True)
-            return ToolResult(plain(f"{e}") or type(e).__name__, failed=True)
-        return ToolResult(text_of(result.content, result.structured_content), failed=result.is_error)
+                message = f"the tool server {self.config.name} ended during the call, which may have done its work"
+                return ToolResult(message, failed=True)
+            return ToolResult(clean_result(f"{e}") or type(e).__name__, failed=True)
+        return ToolResult(blocks_to_text(result.content, result.structured_content), failed=result.is_error)
 
     async def close(self) -> None:
         """End the connection, and a server that runs here with it."""
@@ -95,12 +101,16 @@ class McpServer:
         if link is not None:
             await link.close()
 
-    async def _alive(self) -> "_Link":
-        """The connection; one that has broken is made anew, unless it was young."""
+    async def _require_link(self) -> "_Link":
+        """Return the connection. Make a broken one anew, but not over and over.
+
+        Raises:
+            ToolServerError: the server ended twice within a short time, or does not start.
+        """
         async with self._starting:
             if self._link is not None and not self._link.broken:
                 return self._link
-            if asyncio.get_running_loop().time() - self._started_at < _STEADY and self._restarted:
+            if asyncio.get_running_loop().time() - self._started_at < _MIN_UPTIME and self._restarted:
                 raise ToolServerError(f"the tool server {self.config.name} has ended twice; its tools are gone for now")
             await self.close()
             await self.start()
@@ -131,7 +141,7 @@ class _Link:
         finally:
             opened.cancel()
         await self.close()
-        why = f"it said nothing usable within {seconds:g} s" if late else self._reason()
+        why = f"it did not answer within {seconds:g} s" if late else self._explain_end()
         raise ToolServerError(
             f"the tool server {self._config.name} does not start: {why}",
             "try its command by hand, or raise its start_timeout" if self._config.command else "check its url",
@@ -141,7 +151,7 @@ class _Link:
         self._closing.set()
         if not self._opened.is_set():
             self._task.cancel()
-        _, pending = await asyncio.wait({self._task}, timeout=CLOSING)
+        _, pending = await asyncio.wait({self._task}, timeout=CLOSE_SECONDS)
         for task in pending:
             task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -149,44 +159,44 @@ class _Link:
     async def _hold(self) -> None:
         async with AsyncExitStack() as stack:
             stack.callback(self._stderr.close)
-            transport = await self._transport(stack)
+            transport = await self._create_transport(stack)
             about = Implementation(name="massmem", version="1")
             client = await stack.enter_async_context(Client(transport, client_info=about, cache=None))
-            self._tools = await _listed(client)
+            self._tools = await _list_tools(client)
             self.client = client
             self._opened.set()
             await self._closing.wait()
 
-    async def _transport(self, stack: AsyncExitStack) -> "Transport":
+    async def _create_transport(self, stack: AsyncExitStack) -> "Transport":
         config = self._config
         if config.url is not None:
-            timeout = httpx2.Timeout(_CONNECTING, read=config.timeout + _CONNECTING)
-            http = httpx2.AsyncClient(headers=_plain(config.headers), timeout=timeout)
+            timeout = httpx2.Timeout(_CONNECT_SECONDS, read=config.timeout + _CONNECT_SECONDS)
+            http = httpx2.AsyncClient(headers=_reveal(config.headers), timeout=timeout)
             return streamable_http_client(config.url, http_client=await stack.enter_async_context(http))
         command = [config.command or "", *config.args]
         if shell := shutil.which("sh"):
             command = [shell, "-c", _GUARD, "massmem", *command]
-        server = StdioServerParameters(command=command[0], args=command[1:], env=_plain(config.env))
+        server = StdioServerParameters(command=command[0], args=command[1:], env=_reveal(config.env))
         return stdio_client(server, errlog=self._stderr.open())
 
-    def _reason(self) -> str:
-        """The last thing that the server has said, or what went wrong here."""
+    def _explain_end(self) -> str:
+        """Return the last line that the server wrote to stderr, or what went wrong here."""
         lines = [line for line in self._stderr.text.splitlines() if line.strip()]
-        said = lines[-1] if lines else _first(None if self._task.cancelled() else self._task.exception())
-        return redact(one_line(said))
+        reason = lines[-1] if lines else _describe_error(None if self._task.cancelled() else self._task.exception())
+        return redact(one_line(reason))
 
 
 class _Stderr:
     """The end of what a server writes to stderr."""
 
     def __init__(self) -> None:
-        self._kept = b""
+        self._tail = b""
         self._reading: int | None = None
         self._writing: Any = None
 
     @property
     def text(self) -> str:
-        return self._kept.decode("utf-8", "replace")
+        return self._tail.decode("utf-8", "replace")
 
     def open(self) -> Any:
         """The file that the server gets."""
@@ -208,31 +218,32 @@ class _Stderr:
     def _read(self) -> None:
         if self._reading is not None:
             with suppress(BlockingIOError):
-                self._kept = (self._kept + os.read(self._reading, 65_536))[-_TAIL:]
+                self._tail = (self._tail + os.read(self._reading, 65_536))[-_MAX_STDERR:]
 
 
-def _first(error: BaseException | None) -> str:
-    """What was raised, or the first of several."""
+def _describe_error(error: BaseException | None) -> str:
+    """Return what was raised; of a group, its first error."""
     if isinstance(error, BaseExceptionGroup):
-        return _first(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
+        return _describe_error(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
     return str(error) or type(error).__name__
 
 
-async def _listed(client: Client) -> tuple[ToolSpec, ...]:
-    """All tools, page by page."""
-    found: list[ToolSpec] = []
+async def _list_tools(client: Client) -> tuple[ToolSpec, ...]:
+    """Return all tools, read page by page."""
+    specs: list[ToolSpec] = []
     cursor: str | None = None
-    while len(found) < MOST_TOOLS:
+    while len(specs) < MAX_TOOLS:
         page = await client.list_tools(cursor=cursor)
         for tool in page.tools:
             schema: dict[str, Any] = {"type": "object", "properties": {}, **tool.input_schema}
             schema.pop("$schema", None)  # some providers take no key that they do not know
-            found.append(ToolSpec(tool.name, plain(tool.description or tool.title or "")[:_DESCRIPTION], schema))
+            description = clean_result(tool.description or tool.title or "")[:_MAX_DESCRIPTION]
+            specs.append(ToolSpec(tool.name, description, schema))
         cursor = page.next_cursor
         if cursor is None:
             break
-    return tuple(found[:MOST_TOOLS])
+    return tuple(specs[:MAX_TOOLS])
 
 
-def _plain(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
+def _reveal(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
     return {name: secret.get_secret_value() for name, secret in secrets.items()}

@@ -11,18 +11,18 @@ from massmem.core.events import AgentStarted, AnswerSubmitted, BallotCast, Param
 from massmem.core.messages import Candidate, ChatMessage, Purpose, Reply, Usage, clean_text
 from massmem.providers.base import ChatProvider
 from massmem.tools.ask_user import NAME as ASK_USER
-from massmem.tools.ask_user import AskError, Asking, AskUser, ask_tool, read_request
+from massmem.tools.ask_user import AskContext, AskError, AskUser, build_ask_tool, find_ask_request
+from massmem.tools.json_calls import build_call_schemas, build_decision_schema, describe_tools
 from massmem.tools.workflow import (
     ACTIONS,
     Action,
     ActionError,
     NewAnswer,
     Vote,
+    build_vote_schema,
+    build_vote_tools,
     read_action,
-    workflow_schema,
-    workflow_tools,
 )
-from massmem.tools.written import call_schemas, decision_schema, described
 from massmem.turn.compressor import Compressor
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import Progress, RequestSender, Step, StepCost
@@ -74,17 +74,17 @@ class Agent:
         provider: ChatProvider,
         prompt: Prompt,
         compressor: Compressor,
-        asking: Asking | None = None,
+        ask_context: AskContext | None = None,
         tools: AgentTools | None = None,
     ) -> None:
-        """prompt: what the agent is sent in every step. asking None: the user is not asked, and has given no values."""
+        """prompt: what the agent is sent in every step. ask_context None: the user is not asked for anything."""
         self.id = config.id
         self._native = provider.abilities.tools
         self._prompt = prompt
         self._step: Step | None = None
         self._compressor = compressor
         self._sender = RequestSender(config, provider, compressor)
-        self._asking = asking or Asking()
+        self._ask_context = ask_context or AskContext()
         self._tools = tools or AgentTools()
 
     async def answer(self, question: str, round_: int, cost: StepCost) -> AsyncGenerator[Work | Result, None]:
@@ -191,51 +191,53 @@ class Agent:
         return step.prompt.purpose == "answer" and not self._native and bool(tools.specs)
 
     def _ask_for_answer(self, prompt: Prompt, tools: ToolLoop) -> Prompt:
-        question, asking = prompt.question, self._asking
+        question, ask_context = prompt.question, self._ask_context
         text = self._add_param_values(question)
         if not self._native:
             if tools.specs:
-                choice = prompts.build_tool_choice_prompt(described(tools.specs), text)
-                note, schema = prompts.build_enough_prompt(question), decision_schema(tools.specs)
+                choice = prompts.build_tool_choice_prompt(describe_tools(tools.specs), text)
+                note, schema = prompts.build_enough_prompt(question), build_decision_schema(tools.specs)
                 return replace(prompt.with_message(lambda _: choice, note), schema=schema)
-            ask = asking.described if asking.offered else None
+            ask = ask_context.descriptions if ask_context.may_ask else None
             answer = prompts.build_answer_prompt(text, tools=False, ask=ask)
             note = prompts.build_answer_from_tools_prompt(question)
             return replace(prompt.with_message(lambda _: answer, note), schema=None)
         answer = prompts.build_answer_prompt(text, tools=True)
-        ask_tools = (ask_tool(asking),) if asking.offered else ()
+        ask_tools = (build_ask_tool(ask_context),) if ask_context.may_ask else ()
         return replace(
             prompt.with_message(lambda _: answer),
-            tools=(*ask_tools, *tools.named_specs),
-            tool_choice="none" if tools.named_specs and not tools.specs and not ask_tools else "auto",
+            tools=(*ask_tools, *tools.request_specs),
+            tool_choice="none" if tools.request_specs and not tools.specs and not ask_tools else "auto",
         )
 
     def _ask_for_vote(self, prompt: Prompt, tools: ToolLoop, *, final: bool) -> Prompt:
         native, text = self._native, self._add_param_values(prompt.question)
         labels = [candidate.label for candidate in prompt.candidates]
-        asking = self._asking if self._asking.offered and not final else None
-        ask = asking and asking.described
-        check = described(tools.specs) if tools.specs and not native else ""
+        ask_context = self._ask_context if self._ask_context.may_ask and not final else None
+        ask = ask_context and ask_context.descriptions
+        check = describe_tools(tools.specs) if tools.specs and not native else ""
         prompt = prompt.with_message(
             lambda shown: prompts.build_vote_prompt(text, shown, final=final, tools=native, ask=ask, check=check)
         )
         if native:
-            return replace(prompt, tools=(*workflow_tools(labels, final=final, asking=asking), *tools.specs))
-        calls = call_schemas(tools.specs)
-        return replace(prompt, schema=workflow_schema(labels, final=final, asking=asking, calls=calls))
+            return replace(
+                prompt, tools=(*build_vote_tools(labels, final=final, ask_context=ask_context), *tools.specs)
+            )
+        calls = build_call_schemas(tools.specs)
+        return replace(prompt, schema=build_vote_schema(labels, final=final, ask_context=ask_context, calls=calls))
 
     def _read_answer(self, reply: Reply) -> Action | _Unusable:
         try:
-            request = read_request(reply, self._asking) if self._asking.offered else None
+            request = find_ask_request(reply, self._ask_context) if self._ask_context.may_ask else None
         except AskError as e:
             return _Unusable(str(e), prompts.build_ask_repair_prompt(str(e)))
         return NewAnswer(_require_text(reply)) if request is None else self._unless_known(request)
 
     def _read_vote(self, reply: Reply, candidates: Sequence[Candidate], *, final: bool) -> Action | _Unusable:
         labels = [candidate.label for candidate in candidates]
-        asking = self._asking if self._asking.offered else None
+        ask_context = self._ask_context if self._ask_context.may_ask else None
         try:
-            action = read_action(reply, labels, final=final, asking=asking)
+            action = read_action(reply, labels, final=final, ask_context=ask_context)
         except ActionError as e:
             return _Unusable(str(e), prompts.build_repair_prompt(str(e), tools=self._native))
         match action:
@@ -248,15 +250,15 @@ class Agent:
                 return action
 
     def _unless_known(self, request: AskUser) -> AskUser | _Unusable:
-        """The user is never asked twice: an agent that missed a value in its prompt is told it."""
-        name, known = request.param, self._asking.known
+        """Return the request, or the value that the agent missed in its prompt: the user is never asked twice."""
+        name, known = request.param, self._ask_context.known
         if name not in known:
             return request
         return _Unusable(f"{name} is known", prompts.build_known_value_prompt(name, known[name]))
 
     def _add_param_values(self, question: str) -> str:
         """Return the question with the values that the user has given."""
-        return prompts.add_param_values(question, self._asking.known, sorted(self._asking.given_up))
+        return prompts.add_param_values(question, self._ask_context.known, sorted(self._ask_context.given_up))
 
     def _to_event(self, action: Action, step: Step) -> Result:
         round_, reasoning, usage = step.round, step.reply.reasoning, step.cost.usage

@@ -237,12 +237,12 @@ class _TurnRun:
         """Yield the winner and its final answer, or why there is none, or what is waited for."""
         tally = self.tally
         if (request := tally.waiting.next_request) is not None:
-            yield self._waiting(request)
+            yield self._build_waiting(request)
             return
         for event in self._use_cut_answer():
             yield event
         if not tally.answers:
-            yield self._failed()
+            yield self._build_failed()
             return
         if tally.winner is None:
             yield tally.decide_winner()
@@ -259,7 +259,7 @@ class _TurnRun:
                         yield item
             if presentation is None:
                 yield Notice(message=f"{presenter.id} could not write the final answer; its answer is shown as it is")
-        yield self._completed(winner, presentation)
+        yield self._build_completed(winner, presentation)
 
     def _needs_presentation(self) -> bool:
         """There are two answers at least to write from, and no limit is reached."""
@@ -291,7 +291,7 @@ class _TurnRun:
             self.lost += usage
         return events
 
-    def _waiting(self, request: ParamRequested) -> TurnWaiting:
+    def _build_waiting(self, request: ParamRequested) -> TurnWaiting:
         waiting, name = self.tally.waiting, request.param
         asked = waiting.ask_number(name)
         prompt = params.build_question(name, self.turn.params.get(name, ParamSpec()), request.prompt, asked)
@@ -305,7 +305,7 @@ class _TurnRun:
             usage=self.tally.usage + self.lost,
         )
 
-    def _completed(self, winner: WinnerDecided, presentation: Presentation | None) -> TurnCompleted:
+    def _build_completed(self, winner: WinnerDecided, presentation: Presentation | None) -> TurnCompleted:
         tally, bound = self.tally, self.settings.escalate_below
         usage = tally.usage + self.lost
         confidence = compute_confidence(winner.votes, winner.agent_id, len(tally.agents), tally.round)
@@ -320,7 +320,7 @@ class _TurnRun:
             escalated=confidence is not None and bound is not None and confidence < bound,
         )
 
-    def _failed(self) -> TurnFailed:
+    def _build_failed(self) -> TurnFailed:
         usage = self.tally.usage + self.lost
         if self.limit is not None:
             message, hint = f"no agent answered within {self.settings.timeout:g} seconds", "raise coordination.timeout"

@@ -1,11 +1,10 @@
 """The dialog with the user about params: what agents may ask for, how a reply is read, and what is known afterwards."""
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from massmem.config.models import TeamConfig
 from massmem.core import params
@@ -32,7 +31,8 @@ from massmem.core.redact import mask
 from massmem.core.voting import Tally, build_plan
 from massmem.core.waiting import Waiting
 from massmem.providers.base import ChatProvider
-from massmem.tools.ask_user import Asking
+from massmem.tools.ask_user import AskContext
+from massmem.tools.json_calls import find_object
 
 MAX_FREE_PARAMS = 8
 """Params under names of their own that agents may ask for in one turn."""
@@ -110,16 +110,16 @@ class ParamDialog:
         """All values by name. No log may show them."""
         return {**self.state.params, **self._new_values}
 
-    def build_asking(self, replies: Sequence[Event] = ()) -> Asking:
+    def build_ask_context(self, replies: Sequence[Event] = ()) -> AskContext:
         """Return what the agents may ask for in this turn, and what they are told. replies: see `Turn.replies`."""
         config, waiting, values = self._config, self.waiting, self.values
         cleared = {event.param for event in replies if isinstance(event, ParamCleared) and event.why == "gave_up"}
         given_up = frozenset(waiting.given_up | cleared)
         if not config.may_ask_user:
-            return Asking(known=values, given_up=given_up)
+            return AskContext(known=values, given_up=given_up)
         free_names = (set(values) | given_up | set(waiting.params)) - set(config.params)
         free = config.coordination.ask_user is True and len(free_names) < MAX_FREE_PARAMS
-        return Asking(config.param_specs, free, values, given_up)
+        return AskContext(config.param_specs, free, values, given_up)
 
     def read_question(self, question: str) -> list[Event]:
         """Return the events of a new turn whose question holds the value that a program waits for.
@@ -147,7 +147,7 @@ class ParamDialog:
         Raises:
             ProviderError: the model cannot be asked; nothing has changed.
         """
-        name, spec = self._requested()
+        name, spec = self._get_requested_param()
         if self.is_expired:
             return ReplyReading("timeout")
         if (value := params.find_value(name, spec, message)) is not None:
@@ -233,7 +233,7 @@ class ParamDialog:
                 return event
         return event.model_copy(update=texts)
 
-    def _requested(self) -> tuple[str, ParamSpec]:
+    def _get_requested_param(self) -> tuple[str, ParamSpec]:
         """Return the param that the user is asked for. The turn waits."""
         name = self.waiting.params[0]
         return name, self._spec(name)
@@ -242,7 +242,7 @@ class ParamDialog:
         request, last = self.waiting.open_requests[0], self.waiting.last_shown
         provider = providers.get(request.agent_id) or next(iter(providers.values()))
         prompt = last.prompt if last is not None and last.param == request.param else request.prompt
-        messages = build_reply_request(_describe(*self._requested()), question, prompt, message[:_MAX_REPLY])
+        messages = build_reply_request(_describe(*self._get_requested_param()), question, prompt, message[:_MAX_REPLY])
         chat_request = ChatRequest(messages, "extract", request.agent_id, schema=_SCHEMA, temperature=0.0)
         reply = Reply()
         async with aclosing(provider.stream(chat_request)) as chunks:
@@ -282,7 +282,7 @@ def _describe(name: str, spec: ParamSpec) -> str:
 
 def _read_model_reply(reply: Reply, spec: ParamSpec, message: str) -> ReplyReading:
     """Return what a model found in the message; a value counts only when it has the right form and stands there."""
-    data = _parse_object(reply.text)
+    data = find_object(reply.text) or {}
     intent, raw = data.get("intent"), data.get("value")
     if data.get("provided") is True and isinstance(raw, str):
         value = params.parse_value(spec, clean_text(raw))
@@ -304,12 +304,3 @@ def _is_in_message(raw: str, spec: ParamSpec, message: str) -> bool:
 
 def _letters_and_digits(text: str) -> str:
     return "".join(char for char in text.casefold() if char.isalnum())
-
-
-def _parse_object(text: str) -> Mapping[str, Any]:
-    start, end = text.find("{"), text.rfind("}")
-    try:
-        data = json.loads(text[start : end + 1]) if 0 <= start < end else None
-    except (ValueError, RecursionError):
-        data = None
-    return cast("Mapping[str, Any]", data) if isinstance(data, dict) else {}

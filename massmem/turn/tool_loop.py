@@ -1,4 +1,4 @@
-"""The tools that an agent uses in one step: the calls in its replies, running them, and what its model is told.
+"""Tool use in one step of an agent: the calls in its replies, running them, and what its model is told.
 
 Calls and results are events. A call is in the log before its tool runs, and its result before the model is told of it.
 So a step that was cut off goes on from there: no tool is called again whose result is in the log, nor one of which
@@ -9,14 +9,13 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
 
 from massmem.core import prompts
 from massmem.core.events import Event, ToolCalled, ToolReturned
 from massmem.core.messages import ChatMessage, Reply, ToolCall, ToolSpec, clean_text
-from massmem.tools.content import ToolResult, excerpt
+from massmem.tools.json_calls import format_call, parse_object, read_call
+from massmem.tools.results import ToolResult, excerpt
 from massmem.tools.toolbox import Toolbox
-from massmem.tools.written import read_call, written_call
 from massmem.turn.request import Step
 from massmem.turn.stream import Checkpoint
 
@@ -86,7 +85,7 @@ class ToolLoop:
         return () if self._closed or used_up else self._tools.toolbox.specs
 
     @property
-    def named_specs(self) -> tuple[ToolSpec, ...]:
+    def request_specs(self) -> tuple[ToolSpec, ...]:
         """The tools that a request has to name: those that may be called, or those that earlier messages call."""
         return self.specs or (self._tools.toolbox.specs if self._batches else ())
 
@@ -150,7 +149,7 @@ class ToolLoop:
         self._unusable = 0 if any(map(self._is_usable, batch.calls)) else self._unusable + 1
 
     def _is_usable(self, call: ToolCalled) -> bool:
-        return call.name in self._tools.toolbox.tools and _parse_arguments(call.arguments) is not None
+        return call.name in self._tools.toolbox.tools and parse_object(call.arguments or "{}") is not None
 
     def _call_event(self, index: int, call: ToolCall) -> ToolCalled:
         number, is_first, reply = len(self._batches) + 1, index == 0, self._step.reply
@@ -167,7 +166,7 @@ class ToolLoop:
         )
 
     async def _call(self, call: ToolCalled) -> ToolResult:
-        arguments = _parse_arguments(call.arguments)
+        arguments = parse_object(call.arguments or "{}")
         if arguments is None:
             return ToolResult("the arguments are not one JSON object; call the tool again with valid ones", failed=True)
         return await self._tools.toolbox.call(call.name, arguments)
@@ -193,13 +192,13 @@ class ToolLoop:
             message = ChatMessage("assistant", batch.calls[0].text, tool_calls=tuple(calls))
             pairs = zip(calls, results, strict=True)
             return [message, *(ChatMessage("tool", text, tool_call_id=call.id) for call, text in pairs)]
-        written = "\n".join(map(written_call, calls))
+        written = "\n".join(map(format_call, calls))
         return [ChatMessage("assistant", written), ChatMessage("user", "\n".join(results))]
 
     def _result(self, batch: _Batch, call: ToolCalled, max_tokens: int) -> str:
         """Return as much of the result as the model has room for; the log has all of it."""
         returned = batch.results[call.call_id]
-        most = min(max_tokens, self._tools.toolbox.most_tokens(call.name))
+        most = min(max_tokens, self._tools.toolbox.max_tokens(call.name))
         return prompts.frame_tool_result(excerpt(returned.content, most, self._count), failed=returned.failed)
 
 
@@ -220,17 +219,8 @@ def _read_batches(agent_id: str, round_: int, events: Iterable[Event]) -> list[_
     return [batches[number] for number in sorted(batches)]
 
 
-def _parse_arguments(text: str) -> dict[str, Any] | None:
-    """Models that call a tool without arguments may write nothing at all."""
-    try:
-        data = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return None
-    return cast("dict[str, Any]", data) if isinstance(data, dict) else None
-
-
 def _sendable_arguments(arguments: str) -> str:
     """Servers read the arguments of earlier calls again, and refuse the whole request over a bad one."""
-    if _parse_arguments(arguments) is None:
+    if parse_object(arguments or "{}") is None:
         return json.dumps({"unusable": arguments[:_MAX_BAD_ARGUMENTS]})
     return arguments

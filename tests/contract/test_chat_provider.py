@@ -25,8 +25,8 @@ from massmem.core.messages import (
 from massmem.core.params import ParamSpec
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
-from massmem.tools.ask_user import Asking, AskUser, ask_tool, read_request
-from massmem.tools.workflow import Vote, read_action, workflow_schema, workflow_tools
+from massmem.tools.ask_user import AskContext, AskUser, build_ask_tool, find_ask_request
+from massmem.tools.workflow import Vote, build_vote_schema, build_vote_tools, read_action
 from tests.support.provider_stub import (
     KEY,
     AnthropicWire,
@@ -148,7 +148,7 @@ async def test_reasoning_is_kept_apart_from_text(harness: Harness) -> None:
 async def test_a_tool_call_comes_whole_and_before_the_finish(harness: Harness) -> None:
     provider = await harness.open([Say(calls=[("vote", VOTE)])])
     assert provider.abilities.tools
-    request = ChatRequest(ASK, "vote", "a", tools=workflow_tools(["A", "B"], final=True))
+    request = ChatRequest(ASK, "vote", "a", tools=build_vote_tools(["A", "B"], final=True))
     chunks = await collect(provider, request)
     calls = [c.call for c in chunks if isinstance(c, ToolCallChunk)]
     assert [c.name for c in calls] == ["vote"]
@@ -162,9 +162,9 @@ async def test_tools_that_are_optional_may_be_used_or_not(harness: Harness, used
     arguments = {"param": "order_id", "prompt": "Which order?"}
     said = Say(calls=[("ask_user", json.dumps(arguments))]) if used else Say(["Par", "is."])
     provider = await harness.open([said])
-    asking = Asking({"order_id": ParamSpec()})
-    reply = await ask(provider, ChatRequest(ASK, "answer", "a", tools=(ask_tool(asking),), tool_choice="auto"))
-    assert read_request(reply, asking) == (AskUser(**arguments) if used else None)
+    asking = AskContext({"order_id": ParamSpec()})
+    reply = await ask(provider, ChatRequest(ASK, "answer", "a", tools=(build_ask_tool(asking),), tool_choice="auto"))
+    assert find_ask_request(reply, asking) == (AskUser(**arguments) if used else None)
     assert reply.text == ("" if used else "Paris.")
 
 
@@ -172,7 +172,7 @@ async def test_a_schema_gives_json_text(harness: Harness) -> None:
     text = '{"reason": "right", "action": "vote", "choice": "B"}'
     provider = await harness.open([Say([text])], tools=False)
     assert not provider.abilities.tools
-    request = ChatRequest(ASK, "vote", "a", schema=workflow_schema(["A", "B"], final=True))
+    request = ChatRequest(ASK, "vote", "a", schema=build_vote_schema(["A", "B"], final=True))
     reply = await ask(provider, request)
     assert read_action(reply, ["A", "B"], final=True) == Vote("B", "right")
 

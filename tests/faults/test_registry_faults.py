@@ -36,7 +36,7 @@ def test_eight_processes_add_and_remove(folder: Path, tmp_path: Path) -> None:
     writers = [start(register, folder, tmp_path / f"{n}.notes", f"w{n}", 25, n % 2 == 0) for n in range(8)]
     assert finish(writers) == [0] * 8
     notes = noted(tmp_path)
-    found = [entry.session_id for entry in Registry(folder).entries()]
+    found = [entry.session_id for entry in Registry(folder).read_entries()]
     check(f"{len(notes)} operations, {len(found)} kept", judged(expected(notes), found))
     assert len(notes) == 8 * 25 + 4 * 12
 
@@ -50,7 +50,7 @@ def killed(folder: Path, notes: Path, kills: int) -> None:
         writer = start(register, folder, book, f"w{number}", 100_000, False)
         at_work += kill_at_work(writer, book, rng)
     acknowledged = noted(notes)
-    found = [entry.session_id for entry in Registry(folder).entries()]
+    found = [entry.session_id for entry in Registry(folder).read_entries()]
     check(f"{at_work} kills, {len(acknowledged)} acknowledged", judged(acknowledged, found, in_flight=at_work))
     assert at_work == kills
     assert acknowledged
@@ -78,7 +78,7 @@ def test_a_full_disk(small_disk: Path) -> None:
         except StoreError as e:
             raised += 1
             assert "disk is full" in e.message
-    kept = [entry.session_id for entry in registry.entries()]
+    kept = [entry.session_id for entry in registry.read_entries()]
     check(f"a full disk, {len(acknowledged)} acknowledged, {raised} refused", judged(acknowledged, kept))
     assert acknowledged
     assert raised
@@ -88,7 +88,7 @@ def test_a_damaged_file_on_a_full_disk_stays(small_disk: Path) -> None:
     registry = Registry(small_disk)
     registry.path.write_bytes(b"x" * 40_000)
     with pytest.raises(StoreError, match="disk is full"):
-        registry.entries()
+        registry.read_entries()
     assert registry.path.read_bytes() == b"x" * 40_000
     assert list(small_disk.glob("*.damaged-*")) == []
 
@@ -97,7 +97,7 @@ def test_a_read_only_home_can_still_be_listed(small_disk: Path) -> None:
     registry = Registry(small_disk)
     registry.upsert(Entry("s", WHEN))
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    assert [entry.session_id for entry in registry.entries()] == ["s"]
+    assert [entry.session_id for entry in registry.read_entries()] == ["s"]
     with pytest.raises(HomeError, match="cannot be written"):
         registry.upsert(Entry("t", WHEN))
 
@@ -109,5 +109,5 @@ def test_a_death_between_damage_and_rebuild_loses_nothing(folder: Path) -> None:
     registry.path.write_bytes(data)
     for _ in range(3):  # each a process that dies before it rebuilds
         with pytest.raises(RegistryDamaged):
-            Registry(folder).entries()
+            Registry(folder).read_entries()
     assert len(list(folder.glob("*.damaged-*"))) == 1

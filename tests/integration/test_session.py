@@ -61,7 +61,7 @@ async def test_a_turn_is_answered_stored_and_listed(folder: Path):
     assert (end_of(events).winner, end_of(events).answer) == ("b", "final one")
     assert re.fullmatch(r"session_\d{8}_\d{6}", session_id)
     assert stored(folder) == events
-    (entry,) = Registry(folder).entries()
+    (entry,) = Registry(folder).read_entries()
     assert (entry.session_id, entry.status, entry.description) == (session_id, "completed", "why?")
     assert entry.end_time is not None
 
@@ -107,7 +107,7 @@ async def test_sessions_of_one_second_get_different_ids(folder: Path):
     results = await asyncio.gather(*(ask(team(SCRIPTS), folder, f"q{i}") for i in range(5)))
     ids = {session_id for session_id, _ in results}
     assert len(ids) == 5
-    assert {e.session_id for e in Registry(folder).entries()} == ids
+    assert {e.session_id for e in Registry(folder).read_entries()} == ids
 
 
 async def test_an_unknown_session_suggests_near_ones_and_writes_nothing(folder: Path):
@@ -134,7 +134,7 @@ async def test_an_empty_question_makes_no_session(folder: Path, question: str):
         await collect(session.ask(question))
     await session.close()
     assert stored(folder) == []
-    assert Registry(folder).entries() == []
+    assert Registry(folder).read_entries() == []
 
 
 async def test_a_missing_key_is_found_before_anything_is_made(folder: Path):
@@ -164,7 +164,7 @@ async def test_a_stopped_turn_is_kept_and_can_be_finished(folder: Path, by: Any)
     await session.close()
     assert events[-1] == TurnInterrupted(by=by, at=events[-1].at)
     assert stored(folder) == events
-    assert Registry(folder).entries()[0].status == "interrupted"
+    assert Registry(folder).read_entries()[0].status == "interrupted"
 
     again = await Session.open(team(SCRIPTS), home=folder, session_id=session.id)
     assert again.unfinished is not None and again.unfinished.question == "why?"
@@ -274,7 +274,7 @@ async def test_a_damaged_list_of_sessions_is_made_again_and_the_damaged_one_kept
     registry = folder / "sessions.json"
     registry.write_bytes(registry.read_bytes()[:-20])
     second, _ = await ask(team(SCRIPTS), folder, "two")
-    assert {e.session_id for e in Registry(folder).entries()} == {first, second}
+    assert {e.session_id for e in Registry(folder).read_entries()} == {first, second}
     assert len(list(folder.glob("sessions.json.damaged-*"))) == 1
 
 

@@ -222,7 +222,7 @@ async def test_values_that_came_in_with_an_undone_turn_are_forgotten(folder: Pat
     async with opened(config, folder) as session:
         assert isinstance((await collect(session.ask("Where is my parcel?")))[-1], TurnWaiting)
         assert isinstance((await collect(session.ask("O-4711")))[-1], TurnCompleted)
-        assert dict(session.hidden) == {"order_id": "O-4711"}
+        assert dict(session.secret_values) == {"order_id": "O-4711"}
         await session.undo()
         end = (await collect(session.ask("Where is my parcel?")))[-1]
         assert isinstance(end, TurnWaiting), "the value is asked for again"

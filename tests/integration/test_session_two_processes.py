@@ -164,7 +164,7 @@ async def test_what_a_program_saved_meanwhile_is_known_to_the_next_turn(opened: 
     await there.store.save_state(ID, SessionState(params={"city": "Lisbon"}))
     session = await Session.of(here, ID, "alice")
     await collect(session.ask("Two?"))
-    assert session.hidden == {"city": "Lisbon"}
+    assert session.secret_values == {"city": "Lisbon"}
     await session.close()
 
 

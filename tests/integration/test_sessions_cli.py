@@ -17,7 +17,7 @@ from massmem.cli.main import main
 from massmem.core.events import now
 from massmem.memory.index.embedded import EmbeddedIndex
 from massmem.memory.persistent import Selection
-from massmem.session.registry import Registry, entry_of
+from massmem.session.registry import Registry, build_entry
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, session
@@ -47,7 +47,7 @@ async def home_of_two(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         await store.append(name, 1, events)
         record = await store.get_session(name)
         assert record is not None
-        Registry(folder).upsert(entry_of(record, "sqlite:///~/.massmem/massmem.db"))
+        Registry(folder).upsert(build_entry(record, "sqlite:///~/.massmem/massmem.db"))
     await store.close()
     return folder
 
@@ -144,7 +144,7 @@ def test_search_names_session_and_turn(sessions: Command) -> None:
 def test_renamed_session_continues_by_name(sessions: Command, capsys: pytest.CaptureFixture[str], home: Path) -> None:
     sessions("rename", SKY, "  the   sky ")
     assert sessions.json("show", "THE SKY")["title"] == "the sky"
-    assert [e.description for e in Registry(home / ".massmem").entries() if e.session_id == SKY] == ["the sky"]
+    assert [e.description for e in Registry(home / ".massmem").read_entries() if e.session_id == SKY] == ["the sky"]
     assert f"another session is called 'The sky': {SKY}" in sessions("rename", TRIP, "The sky", code=2)[1]
     assert "another session" in sessions("rename", TRIP, SKY, code=2)[1]
     assert "cannot be" in sessions("rename", TRIP, "a/b", code=2)[1]
@@ -230,7 +230,7 @@ def test_deletion_leaves_nothing(sessions: Command, home: Path, tmp_path: Path) 
     assert "deleted 1 session: 2 messages, 2 memories" in err
     assert holding(tmp_path, TRIP, "xanadustadt") == []
     assert sessions.ids() == [SKY]
-    assert [e.session_id for e in Registry(folder).entries()] == [SKY]
+    assert [e.session_id for e in Registry(folder).read_entries()] == [SKY]
     assert (other_run / "massmem.log").exists()
     assert (folder / "logs" / "massmem.log").read_text() == f"WARNING of {SKY}\n"
     assert sessions.json("search", "Rayleigh")["messages"]
@@ -284,7 +284,7 @@ def test_traces_of_an_interrupted_deletion_are_deleted(sessions: Command, home_o
     (home_of_two / "deleting" / TRIP).touch()
     in_store(home_of_two, lambda store: store.delete_session(TRIP, 1000))
     assert f"the deletion of {TRIP} has not finished" in sessions("list")[1]
-    assert TRIP in [entry.session_id for entry in Registry(home_of_two).entries()]
+    assert TRIP in [entry.session_id for entry in Registry(home_of_two).read_entries()]
     assert f'deleted": ["{TRIP}"]' in sessions("delete", TRIP, "--yes", "--json")[0]
     assert holding(home_of_two, "xanadustadt", TRIP) == []
     assert sessions.ids() == [SKY]

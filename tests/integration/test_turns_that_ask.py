@@ -24,7 +24,7 @@ from massmem.core.events import (
 )
 from massmem.core.params import ParamSpec
 from massmem.providers import Providers
-from massmem.tools.ask_user import Asking
+from massmem.tools.ask_user import AskContext
 from massmem.turn.coordinator import Turn, run_turn
 from tests.support.contexts import RequestKeeper, answer
 from tests.support.turns import Scripts, agent_of, agents_of, check_order, config_of, confirm_all, only
@@ -39,11 +39,11 @@ async def play(
     past: Sequence[Event] = (),
     replies: Sequence[Event] = (),
     *,
-    asking: Asking | None = None,
+    asking: AskContext | None = None,
     tools: bool = True,
     **settings: Any,
 ) -> list[Event]:
-    agents = await agents_of(scripts, tools=tools, asking=asking or Asking(PARAMS))
+    agents = await agents_of(scripts, tools=tools, asking=asking or AskContext(PARAMS))
     turn = Turn("session_x", 1, "where is it?", 7, past, replies, PARAMS)
     return [event async for event in confirm_all(run_turn(turn, agents, CoordinationConfig(**settings)))]
 
@@ -52,7 +52,7 @@ def provided(param: str = "order_id") -> list[Event]:
     return [UserReplied(param=param, text="O-98765"), ParamProvided(param=param)]
 
 
-KNOWN = Asking(PARAMS, known={"order_id": "O-98765"})
+KNOWN = AskContext(PARAMS, known={"order_id": "O-98765"})
 
 
 @pytest.mark.parametrize("tools", [True, False], ids=["tool calls", "text"])
@@ -95,7 +95,7 @@ async def test_agent_goes_on_without_a_param_that_was_given_up():
     scripts = {"ann": {"answer": {"ask": "order_id", "text": "I cannot say."}}}
     past = await play(scripts)
     replies = [UserReplied(param="order_id", text="hm"), ParamCleared(param="order_id", why="gave_up")]
-    rest = await play(scripts, past, replies, asking=Asking(PARAMS, given_up=frozenset({"order_id"})))
+    rest = await play(scripts, past, replies, asking=AskContext(PARAMS, given_up=frozenset({"order_id"})))
     assert isinstance(rest[-1], TurnCompleted)
     assert rest[-1].answer == "I cannot say."
 
@@ -109,7 +109,7 @@ async def test_user_is_asked_for_two_params_without_a_request_in_between():
     assert [e.type for e in events[-4:]] == ["turn_resumed", "user_replied", "param_provided", "turn_waiting"]
     assert isinstance(events[-1], TurnWaiting)
     assert (events[-1].param, events[-1].agents) == ("zip", ("bob",))
-    both = Asking(PARAMS, known={"order_id": "O-98765", "zip": "12345"})
+    both = AskContext(PARAMS, known={"order_id": "O-98765", "zip": "12345"})
     rest = await play(scripts, events, provided("zip"), asking=both)
     assert only(rest, RoundStarted)[0].agents == ("ann", "bob")
     assert {a.content for a in only(rest, AnswerSubmitted)} == {"Order O-98765 is on its way.", "zip 12345"}

@@ -28,7 +28,7 @@ from massmem.memory.buffer import Buffer
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
-from massmem.tools.ask_user import Asking
+from massmem.tools.ask_user import AskContext
 from massmem.turn.agent import Agent, Presentation
 from massmem.turn.compressor import Compressor, Recall, TokenMeter
 from massmem.turn.coordinator import Turn, run_turn
@@ -45,14 +45,14 @@ def config_of(name: str, script: dict[str, Any], *, tools: bool = True) -> Agent
 
 
 def agent_of(
-    config: AgentConfig, provider: ChatProvider, asking: Asking | None = None, recall: Recall | None = None
+    config: AgentConfig, provider: ChatProvider, asking: AskContext | None = None, recall: Recall | None = None
 ) -> Agent:
     """Return an agent without history."""
     compressor = Compressor(config, provider, TokenMeter(128_000, Buffer(estimate_tokens)), recall)
     return Agent(config, provider, Prompt(config.id, config.system_message), compressor, asking)
 
 
-async def agents_of(scripts: Scripts, *, tools: bool = True, asking: Asking | None = None) -> dict[str, Agent]:
+async def agents_of(scripts: Scripts, *, tools: bool = True, asking: AskContext | None = None) -> dict[str, Agent]:
     """Return one scripted agent per entry."""
     providers = Providers()
     configs = [config_of(name, script, tools=tools) for name, script in scripts.items()]

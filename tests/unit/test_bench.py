@@ -220,5 +220,5 @@ async def test_a_filled_session_has_the_messages_it_claims(tmp_path: Path):
 
 def test_a_filled_registry_lists_its_sessions(tmp_path: Path):
     fill_registry(tmp_path, 5)
-    entries = Registry(tmp_path / ".massmem").entries()
+    entries = Registry(tmp_path / ".massmem").read_entries()
     assert len({entry.session_id for entry in entries}) == 5

@@ -107,7 +107,7 @@ class _Conversation:
             return
         if state.invocation.options.no_store:
             write_err("this conversation was not stored")
-        elif state.session.lasting:
+        elif state.session.is_durable:
             write_err(f"continue with: {state.invocation.resume_command(state.session.id)}")
         else:
             write_err("this conversation was not stored, because the store was unavailable")

@@ -73,7 +73,7 @@ class ChatState:
             return
         if self.invocation.options.no_store:
             raise InputError("--no-store writes nothing, so there is no debug log", "start again without it")
-        if not self.session.lasting:
+        if not self.session.is_durable:
             raise InputError("this conversation is in memory only, and would be lost", "start again with --debug")
         debug_log = new_debug_log(Path.cwd()) if on else None
         session_id = self.session.id
@@ -97,9 +97,9 @@ class ChatState:
         if self.invocation.options.no_store:
             disable_logging()
         elif debug_log is not None:
-            self._stop_log = log_to_file(debug_log, logging.DEBUG, lambda: self.session.hidden)
+            self._stop_log = log_to_file(debug_log, logging.DEBUG, lambda: self.session.secret_values)
         else:
-            self._stop_log = log_to_usual_file(self.invocation.home, lambda: self.session.hidden)
+            self._stop_log = log_to_usual_file(self.invocation.home, lambda: self.session.secret_values)
 
     async def close(self) -> None:
         """Close session and team; memories are recorded for up to some seconds."""

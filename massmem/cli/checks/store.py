@@ -11,7 +11,7 @@ from massmem.config.models import TeamConfig
 from massmem.core.display import one_line
 from massmem.core.records import SessionFilter
 from massmem.render.text import pluralize
-from massmem.session.registry import Registry, RegistryDamaged, sessions_in, without_password
+from massmem.session.registry import Registry, RegistryDamaged, read_sessions, without_password
 from massmem.store import open_configured
 
 _SOUND = ["ok"]
@@ -83,11 +83,11 @@ async def check_registry(context: DoctorContext) -> Sequence[CheckResult]:
     if not registry.path.exists():
         return [ok(f"{registry.path}: is created with the first question")]
     try:
-        entries = await asyncio.to_thread(registry.entries)
+        entries = await asyncio.to_thread(registry.read_entries)
     except RegistryDamaged as e:
         return [fail(e.message, "massmem --list-sessions rebuilds it from the store", e.hint)]
     database = context.home / "massmem.db"
-    missing = {entry.session_id for entry in await asyncio.to_thread(sessions_in, database)}
+    missing = {entry.session_id for entry in await asyncio.to_thread(read_sessions, database)}
     missing -= {entry.session_id for entry in entries}
     detail = f"{pluralize(len(missing), 'session')} of {database} not in it: created over HTTP or by a program"
     return [ok(f"{registry.path}: {pluralize(len(entries), 'session')}", *([detail] if missing else []))]

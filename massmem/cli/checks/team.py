@@ -26,7 +26,7 @@ from massmem.providers.presets import NO_KEY, PRESETS, Endpoint, resolve
 from massmem.providers.weights import DEFAULT, require_weights
 from massmem.providers.windows import find_window
 from massmem.render.text import pluralize
-from massmem.tools.toolbox import Toolboxes, library
+from massmem.tools.toolbox import Toolboxes, load_server_class
 
 if TYPE_CHECKING:
     from massmem.tools.mcp import McpServer
@@ -140,8 +140,8 @@ async def check_tools(context: DoctorContext) -> Sequence[CheckResult]:
     Toolboxes(context.config.agents).check()
     if context.offline:
         return [skip(f"{pluralize(len(servers), 'tool server')}: not started (--offline)")]
-    mcp = await asyncio.to_thread(library)
-    return await asyncio.gather(*(_check_tool_server(agent, mcp(server)) for agent, server in servers))
+    server_class = await asyncio.to_thread(load_server_class)
+    return await asyncio.gather(*(_check_tool_server(agent, server_class(server)) for agent, server in servers))
 
 
 async def _check_tool_server(agent: str, server: "McpServer") -> CheckResult:

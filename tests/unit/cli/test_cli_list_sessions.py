@@ -96,7 +96,7 @@ def test_damaged_registry_is_backed_up_and_rebuilt(home: Path, capsys: pytest.Ca
     assert out.startswith("No sessions yet.")
     assert "damaged" in err
     assert [p.read_bytes() for p in folder.glob("*.damaged-*")] == [b'{"sessions": [{"session_id"']
-    assert Registry(folder).entries() == []
+    assert Registry(folder).read_entries() == []
 
 
 def test_control_sequences_in_a_description_are_removed(home: Path, capsys: pytest.CaptureFixture[str]):

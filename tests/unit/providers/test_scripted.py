@@ -18,7 +18,7 @@ from massmem.core.messages import (
 )
 from massmem.core.prompts import build_present_prompt, build_repair_prompt, build_vote_prompt
 from massmem.providers.scripted import ScriptedFactory, ScriptedProvider, parse_script
-from massmem.tools.workflow import NewAnswer, Vote, read_action, workflow_schema, workflow_tools
+from massmem.tools.workflow import NewAnswer, Vote, build_vote_schema, build_vote_tools, read_action
 from tests.support.replies import ask, collect
 
 CANDIDATES = (Candidate("A", "x", "London"), Candidate("B", "y", "Paris"), Candidate("C", "z", "Rome"))
@@ -41,8 +41,8 @@ def voting(provider: ScriptedProvider, *extra: ChatMessage) -> ChatRequest:
     prompt = build_vote_prompt("Capital of France?", CANDIDATES, final=False, tools=provider.abilities.tools)
     messages = (*conversation(prompt), *extra)
     if provider.abilities.tools:
-        return ChatRequest(messages, "vote", "alice", tools=workflow_tools(LABELS, final=False))
-    return ChatRequest(messages, "vote", "alice", schema=workflow_schema(LABELS, final=False))
+        return ChatRequest(messages, "vote", "alice", tools=build_vote_tools(LABELS, final=False))
+    return ChatRequest(messages, "vote", "alice", schema=build_vote_schema(LABELS, final=False))
 
 
 async def test_without_a_script_a_whole_turn_can_be_played() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from massmem.core.errors import StoreError
-from massmem.session.registry import Entry, Registry, RegistryDamaged, sessions_in, without_password
+from massmem.session.registry import Entry, Registry, RegistryDamaged, read_sessions, without_password
 from massmem.store import open_store
 from tests.contract.test_session_store import session
 from tests.support.sample_turn import begin, whole_turn
@@ -24,21 +24,21 @@ def registry(home: Path) -> Registry:
 
 
 def test_empty_without_a_file(registry: Registry) -> None:
-    assert registry.entries() == []
+    assert registry.read_entries() == []
     assert not registry.path.parent.exists()
 
 
 def test_entries_come_back_newest_first(registry: Registry) -> None:
     for number in (2, 9, 4):
         registry.upsert(entry(number))
-    assert registry.entries() == [entry(9), entry(4), entry(2)]
+    assert registry.read_entries() == [entry(9), entry(4), entry(2)]
     changed = replace(entry(4), status="failed", end_time=None)
     registry.upsert(changed)
     registry.remove("session_9")
     registry.remove("session_of_nobody")
-    assert registry.entries() == [changed, entry(2)]
+    assert registry.read_entries() == [changed, entry(2)]
     registry.replace([entry(1)])
-    assert registry.entries() == [entry(1)]
+    assert registry.read_entries() == [entry(1)]
 
 
 def test_the_fields_are_those_of_the_seed_and_the_store(registry: Registry) -> None:
@@ -65,7 +65,7 @@ GOOD = json.dumps({"sessions": [{"session_id": "s", "start_time": "2025-10-28T14
 def test_a_byte_order_mark_and_missing_fields_are_fine(registry: Registry) -> None:
     registry.path.parent.mkdir()
     registry.path.write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
-    assert registry.entries() == [Entry("s", "2025-10-28T14:30:00+00:00")]
+    assert registry.read_entries() == [Entry("s", "2025-10-28T14:30:00+00:00")]
 
 
 DAMAGED = {
@@ -96,14 +96,14 @@ def test_a_damaged_file_is_kept_and_rebuilt(registry: Registry, content: str | b
     data = content if isinstance(content, bytes) else content.encode()
     registry.path.parent.mkdir()
     registry.path.write_bytes(data)
-    for use in (registry.entries, lambda: registry.upsert(entry(1)), lambda: registry.remove("s")):
+    for use in (registry.read_entries, lambda: registry.upsert(entry(1)), lambda: registry.remove("s")):
         with pytest.raises(RegistryDamaged, match="is damaged") as caught:
             use()
-        assert caught.value.kept.read_bytes() == data
-        assert caught.value.kept.name.startswith("sessions.json.damaged-")
-        assert str(caught.value.kept) in caught.value.hint
+        assert caught.value.copy.read_bytes() == data
+        assert caught.value.copy.name.startswith("sessions.json.damaged-")
+        assert str(caught.value.copy) in caught.value.hint
     registry.rebuild([entry(2), entry(3)])
-    assert registry.entries() == [entry(3), entry(2)]
+    assert registry.read_entries() == [entry(3), entry(2)]
     (kept,) = registry.path.parent.glob("*.damaged-*")
     assert kept.read_bytes() == data
     assert kept.stat().st_mode & 0o777 == 0o600
@@ -114,12 +114,12 @@ def test_rebuilding_keeps_what_others_wrote_meanwhile(registry: Registry) -> Non
     registry.upsert(newer)
     registry.upsert(entry(5))
     registry.rebuild([entry(1), entry(2)])
-    assert registry.entries() == [entry(5), newer, entry(1)]
+    assert registry.read_entries() == [entry(5), newer, entry(1)]
 
 
 def test_texts_are_cut_and_cleaned(registry: Registry) -> None:
     registry.upsert(replace(entry(1), description="x" * 10_000 + "\ud800", model="\ud800m\0"))
-    (found,) = registry.entries()
+    (found,) = registry.read_entries()
     assert len(found.description) == 200
     assert found.model == "�m�"
 
@@ -128,7 +128,7 @@ def test_an_entry_that_would_damage_the_file_is_refused(registry: Registry) -> N
     for bad in (replace(entry(1), session_id="../x"), replace(entry(1), start_time="now")):
         with pytest.raises(ValueError, match=r"session id|isoformat"):
             registry.upsert(bad)
-    assert registry.entries() == []
+    assert registry.read_entries() == []
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_urls_are_shown_without_a_password(url: str, shown: str) -> None:
 
 async def test_sessions_are_read_from_the_store(home: Path) -> None:
     database = home / ".massmem" / "massmem.db"
-    assert sessions_in(database) == []
+    assert read_sessions(database) == []
     store = await open_store(f"sqlite:///{database}", home / ".massmem")
     await store.create_session(session("a", 1))
     await store.create_session(session("b", 2).model_copy(update={"description": ""}))
@@ -154,27 +154,27 @@ async def test_sessions_are_read_from_the_store(home: Path) -> None:
     await store.append("b", 1, [begin("ann")])
     url = f"sqlite:///{database}"
     start = "2025-10-28T14:30:0"
-    assert sessions_in(database) == [
+    assert read_sessions(database) == [
         Entry("b", f"{start}2+00:00", None, "active", "team.yaml", "m", "Why is the sky blue?", url),
         Entry("a", f"{start}1+00:00", f"{start}5+00:00", "completed", "team.yaml", "m", "d", url),
     ]
     await store.close()
     registry = Registry(home / ".massmem")
-    registry.rebuild(sessions_in(database))
-    assert [e.session_id for e in registry.entries()] == ["b", "a"]
+    registry.rebuild(read_sessions(database))
+    assert [e.session_id for e in registry.read_entries()] == ["b", "a"]
 
 
 def test_a_store_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "m.db").write_text("no database " * 1000)
     with pytest.raises(StoreError, match="cannot be read"):
-        sessions_in(tmp_path / "m.db")
+        read_sessions(tmp_path / "m.db")
 
 
 def test_reading_the_list_loads_nothing_heavy(registry: Registry) -> None:
     registry.upsert(entry(1))
     program = (
         "import sys; from pathlib import Path; from massmem.session.registry import Registry; "
-        f"assert len(Registry(Path({str(registry.path.parent)!r})).entries()) == 1; "
+        f"assert len(Registry(Path({str(registry.path.parent)!r})).read_entries()) == 1; "
         "print({'pydantic', 'sqlalchemy', 'asyncio', 'filelock'} & set(sys.modules))"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -9,13 +9,13 @@ from massmem.core.messages import (
     ToolCall,
 )
 from massmem.core.params import ParamSpec
-from massmem.tools.ask_user import AskError, Asking, AskUser, ask_schema, ask_tool, read_request
+from massmem.tools.ask_user import AskContext, AskError, AskUser, build_ask_schema, build_ask_tool, find_ask_request
 
 PARAMS = {
     "order_id": ParamSpec(description="The order's number", mapping=("order number",)),
     "zip": ParamSpec(),
 }
-ASKING = Asking(PARAMS)
+ASKING = AskContext(PARAMS)
 REQUEST = {"action": "ask_user", "param": "order_id", "prompt": "Which order?"}
 
 
@@ -24,7 +24,9 @@ def call(**arguments: object) -> Reply:
 
 
 def test_a_request_by_tool_call():
-    assert read_request(call(param="order_id", prompt=" Which\norder? "), ASKING) == AskUser("order_id", "Which order?")
+    assert find_ask_request(call(param="order_id", prompt=" Which\norder? "), ASKING) == AskUser(
+        "order_id", "Which order?"
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,7 @@ def test_a_request_by_tool_call():
     ],
 )
 def test_a_request_in_the_text_of_a_model_without_tools(text: str):
-    assert read_request(Reply(text=text), ASKING) == AskUser("order_id", "Which order?")
+    assert find_ask_request(Reply(text=text), ASKING) == AskUser("order_id", "Which order?")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def test_a_request_in_the_text_of_a_model_without_tools(text: str):
     ],
 )
 def test_an_answer_is_no_request(text: str):
-    assert read_request(Reply(text=text), ASKING) is None
+    assert find_ask_request(Reply(text=text), ASKING) is None
 
 
 @pytest.mark.parametrize(
@@ -69,38 +71,38 @@ def test_an_answer_is_no_request(text: str):
 )
 def test_what_cannot_be_used_is_named(reply: Reply, problem: str):
     with pytest.raises(AskError, match=problem):
-        read_request(reply, ASKING)
+        find_ask_request(reply, ASKING)
 
 
 def test_what_is_known_or_was_asked_in_vain_is_not_offered():
-    asking = Asking(PARAMS, known={"zip": "12345"})
+    asking = AskContext(PARAMS, known={"zip": "12345"})
     assert asking.names == ("order_id",)
-    assert ask_tool(asking).parameters["properties"]["param"]["enum"] == ["order_id"]
-    assert not Asking(PARAMS, known={"zip": "1"}, given_up=frozenset({"order_id"})).offered
-    assert not Asking().offered
+    assert build_ask_tool(asking).parameters["properties"]["param"]["enum"] == ["order_id"]
+    assert not AskContext(PARAMS, known={"zip": "1"}, given_up=frozenset({"order_id"})).may_ask
+    assert not AskContext().may_ask
     assert "12345" not in repr(asking)
 
 
 def test_in_vain_is_said():
     with pytest.raises(AskError, match="did not give it"):
-        read_request(call(param="zip", prompt="?"), Asking(PARAMS, given_up=frozenset({"zip"})))
+        find_ask_request(call(param="zip", prompt="?"), AskContext(PARAMS, given_up=frozenset({"zip"})))
 
 
 def test_free_names_are_made_plain():
-    free = Asking(free=True)
-    assert read_request(call(param="Shoe size", prompt="Which?"), free) == AskUser("shoe_size", "Which?")
+    free = AskContext(free=True)
+    assert find_ask_request(call(param="Shoe size", prompt="Which?"), free) == AskUser("shoe_size", "Which?")
     with pytest.raises(AskError, match="a short name of your own"):
-        read_request(call(param="../../etc", prompt="?"), free)
-    assert "enum" not in ask_schema(free)["properties"]["param"]
+        find_ask_request(call(param="../../etc", prompt="?"), free)
+    assert "enum" not in build_ask_schema(free)["properties"]["param"]
 
 
 def test_descriptions_reach_the_model():
-    assert "order_id: The order's number; zip: zip" in json.dumps(ask_tool(ASKING).parameters)
+    assert "order_id: The order's number; zip: zip" in json.dumps(build_ask_tool(ASKING).parameters)
 
 
 @given(st.text())
 def test_no_text_raises_anything_but_ask_error(text: str):
     try:
-        read_request(Reply(text=text), ASKING)
+        find_ask_request(Reply(text=text), ASKING)
     except AskError as e:
         assert str(e)

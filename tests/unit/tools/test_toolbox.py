@@ -2,7 +2,7 @@ import pytest
 
 from massmem.config.models import AgentConfig, BackendConfig, McpServerConfig, MemoryConfig
 from massmem.core.errors import InputError
-from massmem.tools.toolbox import Toolbox, Toolboxes, named
+from massmem.tools.toolbox import Toolbox, Toolboxes, build_tool_name
 
 
 def agent(**server: object) -> AgentConfig:
@@ -12,13 +12,13 @@ def agent(**server: object) -> AgentConfig:
 
 
 def test_names_are_what_every_provider_takes_and_unique():
-    assert named("files", "read", {}) == "mcp__files__read"
-    assert named("my files!", "read/all", {}) == "mcp__my_files___read_all"
-    long = [named("s" * 60, f"a tool with a long name {n}", {}) for n in range(2)]
+    assert build_tool_name("files", "read", {}) == "mcp__files__read"
+    assert build_tool_name("my files!", "read/all", {}) == "mcp__my_files___read_all"
+    long = [build_tool_name("s" * 60, f"a tool with a long name {n}", {}) for n in range(2)]
     assert len(set(long)) == 2
     assert {len(name) for name in long} == {64}
     taken = {"mcp__a__b_c": 1}
-    other = named("a", "b/c", taken)
+    other = build_tool_name("a", "b/c", taken)
     assert other not in taken
     assert other.startswith("mcp__a__b_c_")
 
@@ -38,8 +38,8 @@ def test_a_program_is_looked_for_on_the_path_of_its_server(tmp_path, monkeypatch
 async def test_without_servers_there_is_nothing_to_start():
     boxes = Toolboxes([])
     boxes.start()
-    await boxes.ready()
-    assert boxes.of("ann").specs == ()
+    await boxes.wait_until_ready()
+    assert boxes.get_toolbox("ann").specs == ()
     result = await Toolbox().call("rm -rf", {})
     assert result.failed
     assert result.text == "there is no tool 'rm -rf'; the tools are: none"

@@ -12,9 +12,9 @@ from massmem.tools.workflow import (
     ActionError,
     NewAnswer,
     Vote,
+    build_vote_schema,
+    build_vote_tools,
     read_action,
-    workflow_schema,
-    workflow_tools,
 )
 
 LABELS = ["A", "B", "C"]
@@ -68,13 +68,13 @@ def test_what_cannot_be_used_is_named(reply: Reply, problem: str):
 def test_the_final_round_takes_votes_only():
     with pytest.raises(ActionError, match=r"allowed: vote$"):
         read_action(call("new_answer", content="late"), LABELS, final=True)
-    assert [t.name for t in workflow_tools(LABELS, final=True)] == ["vote"]
-    assert [t.name for t in workflow_tools(LABELS, final=False)] == ["vote", "new_answer"]
-    assert "new_answer" not in json.dumps(workflow_schema(LABELS, final=True))
+    assert [t.name for t in build_vote_tools(LABELS, final=True)] == ["vote"]
+    assert [t.name for t in build_vote_tools(LABELS, final=False)] == ["vote", "new_answer"]
+    assert "new_answer" not in json.dumps(build_vote_schema(LABELS, final=True))
 
 
 def test_the_reason_stands_before_the_choice_in_every_form():
-    for form in (workflow_tools(LABELS, final=True)[0].parameters, workflow_schema(LABELS, final=True)):
+    for form in (build_vote_tools(LABELS, final=True)[0].parameters, build_vote_schema(LABELS, final=True)):
         names = list(form["properties"])
         assert names.index("reason") < names.index("choice")
 

@@ -111,7 +111,7 @@ def test_value_is_in_the_state_and_in_no_event():
     assert [e.type for e in events] == ["user_replied", "param_provided"]
     assert SECRET not in repr(events)
     assert talk.state.params == {}
-    assert talk.build_asking(events).known == {"order_id": SECRET}
+    assert talk.build_ask_context(events).known == {"order_id": SECRET}
     state = talk.apply(events)
     assert state is not None
     assert (state.params, state.waiting_for_param) == ({"order_id": SECRET}, None)
@@ -125,8 +125,8 @@ def test_param_is_given_up_after_max_asks_replies_without_its_value():
     talk.apply(first)
     second = talk.accept(ReplyReading("answer"), "hm")
     assert [e.type for e in second] == ["user_replied", "param_cleared"]
-    assert talk.build_asking(second).given_up == {"order_id"}
-    assert "order_id" not in talk.build_asking(second).names
+    assert talk.build_ask_context(second).given_up == {"order_id"}
+    assert "order_id" not in talk.build_ask_context(second).names
 
 
 def test_one_reply_may_hold_two_values():
@@ -167,14 +167,14 @@ def test_team_that_may_not_ask_writes_no_state():
     talk = ParamDialog(team, SessionState(), 1)
     ended = event(9, "turn_completed", winner="ann", answer="A", presented=False, usage=USAGE)
     assert talk.apply([*WAITING[:2], ended]) is None
-    assert not talk.build_asking().offered
+    assert not talk.build_ask_context().may_ask
 
 
 def test_number_of_free_params_is_limited():
     past = [begin("ann"), *(requested(1, "ann", f"p{i}") for i in range(MAX_FREE_PARAMS))]
-    assert dialog([begin("ann")], ask_user=True).build_asking().free
-    assert not dialog(past, ask_user=True).build_asking().free
-    assert not dialog(ask_user=False).build_asking().offered
+    assert dialog([begin("ann")], ask_user=True).build_ask_context().free
+    assert not dialog(past, ask_user=True).build_ask_context().free
+    assert not dialog(ask_user=False).build_ask_context().may_ask
 
 
 def test_waiting_expires():

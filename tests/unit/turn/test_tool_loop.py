@@ -20,7 +20,7 @@ from massmem.core.messages import Candidate, ToolSpec
 from massmem.memory.buffer import Buffer
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers import Providers
-from massmem.tools.content import ToolResult
+from massmem.tools.results import ToolResult
 from massmem.tools.toolbox import Tool, Toolbox
 from massmem.turn.agent import Agent, Presentation
 from massmem.turn.compressor import Compressor, TokenMeter

@@ -4,7 +4,15 @@ from typing import Any
 import pytest
 
 from massmem.core.messages import ToolCall, ToolSpec
-from massmem.tools.written import ANSWER, call_schemas, decision_schema, described, read_call, simple, written_call
+from massmem.tools.json_calls import (
+    ANSWER,
+    build_call_schemas,
+    build_decision_schema,
+    describe_tools,
+    format_call,
+    read_call,
+    simplify_schema,
+)
 
 READ = ToolSpec(
     "mcp__f__read",
@@ -15,15 +23,15 @@ NAMES = frozenset({"mcp__f__read"})
 
 
 def test_a_line_for_each_tool():
-    assert described([READ]) == "mcp__f__read(path, head?): Read a file."
+    assert describe_tools([READ]) == "mcp__f__read(path, head?): Read a file."
 
 
 def test_a_reply_is_a_call_or_says_that_none_is_needed():
-    call, answer = decision_schema([READ])["anyOf"]
+    call, answer = build_decision_schema([READ])["anyOf"]
     assert call["properties"]["action"] == {"const": "mcp__f__read"}
     assert call["properties"]["arguments"]["required"] == ["path"]
     assert answer["properties"] == {"action": {"const": ANSWER}}
-    assert call_schemas([READ]) == [call]
+    assert build_call_schemas([READ]) == [call]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +45,7 @@ def test_a_call_is_read(text: str, arguments: dict[str, Any]):
     call = read_call(text, NAMES)
     assert call is not None
     assert (call.name, json.loads(call.arguments)) == ("mcp__f__read", arguments)
-    assert read_call(written_call(call), NAMES) == call
+    assert read_call(format_call(call), NAMES) == call
 
 
 @pytest.mark.parametrize("text", ["no", '{"action": "answer_now"}', '{"action": "x"}', "{[}", "[1]", '{"action": 1}'])
@@ -56,7 +64,7 @@ def test_a_schema_is_reduced_to_what_a_grammar_is_made_of():
         },
         "required": ["when", "gone"],
     }
-    assert simple(schema) == {
+    assert simplify_schema(schema) == {
         "type": "object",
         "properties": {
             "when": {"description": "a day"},
@@ -69,8 +77,8 @@ def test_a_schema_is_reduced_to_what_a_grammar_is_made_of():
     deep: dict[str, Any] = {}
     for _ in range(500):
         deep = {"type": "object", "properties": {"a": deep}}
-    assert len(json.dumps(simple(deep))) < 2_000
+    assert len(json.dumps(simplify_schema(deep))) < 2_000
 
 
 def test_a_call_without_arguments_is_written_as_one_that_can_be_read():
-    assert written_call(ToolCall("1", "mcp__f__read", "")) == '{"action": "mcp__f__read", "arguments": {}}'
+    assert format_call(ToolCall("1", "mcp__f__read", "")) == '{"action": "mcp__f__read", "arguments": {}}'

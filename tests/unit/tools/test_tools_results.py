@@ -1,6 +1,6 @@
 from mcp.types import BlobResourceContents, EmbeddedResource, ResourceLink, TextContent, TextResourceContents
 
-from massmem.tools.content import LONGEST, excerpt, plain, text_of
+from massmem.tools.results import MAX_CHARACTERS, blocks_to_text, clean_result, excerpt
 
 
 def words(text: str) -> int:
@@ -14,7 +14,7 @@ def test_every_kind_of_content_is_named():
         EmbeddedResource(type="resource", resource=TextResourceContents(uri="file:///a", text="two")),
         EmbeddedResource(type="resource", resource=BlobResourceContents(uri="file:///b", blob="AAAA" * 1_000)),
     ]
-    assert text_of(blocks, None).splitlines() == [
+    assert blocks_to_text(blocks, None).splitlines() == [
         "one",
         "[resource notes: file:///n.txt]",
         "[resource file:///a]",
@@ -24,18 +24,18 @@ def test_every_kind_of_content_is_named():
 
 
 def test_structured_content_stands_in_for_none():
-    assert text_of([], {"ok": True}) == '{"ok": true}'
-    assert text_of([], None) == "(nothing)"
-    assert text_of([TextContent(type="text", text="said")], {"ok": True}) == "said"
+    assert blocks_to_text([], {"ok": True}) == '{"ok": true}'
+    assert blocks_to_text([], None) == "(nothing)"
+    assert blocks_to_text([TextContent(type="text", text="said")], {"ok": True}) == "said"
 
 
 def test_nothing_that_a_database_or_a_terminal_chokes_on():
-    assert plain("a\ud800b\x00c\x1b[31md") == "a�b␀cd"
+    assert clean_result("a\ud800b\x00c\x1b[31md") == "a�b␀cd"
 
 
 def test_what_the_log_does_not_keep_is_said():
-    assert plain("x" * LONGEST) == "x" * LONGEST
-    assert plain("x" * (LONGEST + 1_234)).endswith("x\n[1,234 more characters were not kept]")
+    assert clean_result("x" * MAX_CHARACTERS) == "x" * MAX_CHARACTERS
+    assert clean_result("x" * (MAX_CHARACTERS + 1_234)).endswith("x\n[1,234 more characters were not kept]")
 
 
 def test_an_excerpt_has_the_beginning_and_the_end():
