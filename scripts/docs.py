@@ -1,27 +1,44 @@
-"""The generated parts of README.md. cog calls these functions (see scripts/check)."""
+"""The generated parts of README.md and docs/. cog calls these functions (see scripts/check)."""
 
+import contextlib
 import inspect
-import subprocess
-import sys
-from typing import get_args
+import io
+import os
+from collections.abc import Iterator
+from typing import cast, get_args
 
-from massmem.cli.chat.commands import COMMANDS
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from massmem.cli.chat.commands import COMMANDS as CHAT_COMMANDS
+from massmem.cli.commands import COMMANDS, load_command
+from massmem.cli.main import main
 from massmem.config.show import build_key_table, read_field_docs
 from massmem.core import events
 from massmem.providers.presets import PRESETS
 
 
 def help_text(*command: str) -> str:
-    """Return what `massmem COMMAND --help` prints, in a code block of fixed width."""
-    result = subprocess.run(
-        [sys.executable, "-m", "massmem", *command, "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"COLUMNS": "80", "TERMINAL_WIDTH": "80", "NO_COLOR": "1", "HOME": "/nonexistent"},
-    )
-    lines = "\n".join(line.rstrip() for line in result.stdout.strip().splitlines())
+    """Return what `massmem COMMAND --help` prints at a width of 80 columns, as a code block."""
+    os.environ.update(COLUMNS="80", TERMINAL_WIDTH="80", NO_COLOR="1")
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        main([*command, "--help"])
+    lines = "\n".join(line.rstrip() for line in output.getvalue().strip().splitlines())
     return f"```text\n{lines}\n```"
+
+
+def all_help_texts() -> str:
+    """Return a section for each command, with the help of its subcommands."""
+    sections = [f"## massmem {' '.join(path)}\n\n{help_text(*path)}" for path in _command_paths()]
+    return "\n\n".join(sections)
+
+
+def _command_paths() -> Iterator[tuple[str, ...]]:
+    for name in COMMANDS:
+        yield (name,)
+        command = get_command(load_command(name))
+        subcommands = cast(TyperGroup, command).commands if isinstance(command, TyperGroup) else {}
+        yield from ((name, subcommand) for subcommand, value in subcommands.items() if not value.hidden)
 
 
 def config_table() -> str:
@@ -42,6 +59,7 @@ def events_table() -> str:
 
 
 def backends_table() -> str:
+    """Return one row per backend type: its key variable and its endpoint."""
     rows = ["| `type` | key variable | endpoint |", "|---|---|---|"]
     for name, preset in PRESETS.items():
         keys = " or ".join(f"`{v}`" for v in preset.key_variables) or "none"
@@ -53,10 +71,10 @@ def backends_table() -> str:
 
 def chat_table() -> str:
     """Return the commands of interactive mode."""
-    rows = ["| in a conversation | what |", "|---|---|"]
-    for command in COMMANDS.values():
-        used = f"/{command.name} {command.usage}".strip().replace("|", "\\|")
-        rows.append(f"| `{used}` | {command.summary} |")
+    rows = ["| command | what it does |", "|---|---|"]
+    for command in CHAT_COMMANDS.values():
+        usage = f"/{command.name} {command.usage}".strip().replace("|", "\\|")
+        rows.append(f"| `{usage}` | {command.summary} |")
     return "\n".join(rows)
 
 
@@ -65,7 +83,7 @@ def _endpoint(base_url: str, kind: str, variable: str) -> str:
         case "local":
             return "in this process (llama.cpp)"
         case "scripted":
-            return "none: it says what its script says"
+            return "none: the configuration contains the replies"
         case _ if base_url and variable:
             return f"`{base_url}`, or `{variable}`"
         case _ if variable:

@@ -1,4 +1,4 @@
-"""The table of all error messages in README.md, read from the source code."""
+"""The table of all error messages in docs/messages.md, read from the source code."""
 
 import ast
 import inspect

@@ -25,7 +25,7 @@ from rich.text import Text
 COLUMNS, LINES = 104, 14
 QUESTION = "How does massmem find an answer?"
 COMMAND = ["massmem", "--config", "@examples/scripted", QUESTION]
-DEFAULT = Path(__file__).parent.parent / ".github" / "live.svg"
+DEFAULT = Path(__file__).parent.parent / "docs" / "live.svg"
 
 
 def main(arguments: list[str]) -> None:

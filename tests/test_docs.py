@@ -1,11 +1,13 @@
-"""README is true: its commands run, its files load, its generated parts are up to date, nothing is missing."""
+"""The documentation is true: its commands and programs run, its configurations load, its links and paths exist."""
 
 import os
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import yaml
@@ -15,36 +17,57 @@ from massmem.config.load import load_config
 from massmem.session.registry import Registry
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHOWN_ONLY = {"text"}
+"""Languages of blocks that show output; all others are run or loaded."""
 
 NOT_RUN = {
-    "scripts/run": "it fetches the 1.1 GB model; tests/integration runs that model",
+    "scripts/run": "it downloads the 1.1 GB model; tests/integration runs that model",
     "scripts/test": "it is this test run",
+    "scripts/install": "it has made the environment of this test run",
+    "git clone": "it needs a network; these tests run in a clone",
+    "pip install": "it changes the environment of this test run; CI installs massmem",
+    "/zensical": "scripts/check builds the site",
+    "/cog": "test_generated_parts_are_up_to_date runs it",
     "@examples/mixed": "it needs keys",
     "@examples/ollama": "it needs a running Ollama",
     '"It is O-12345"': "it replies to a turn that waits; tests/e2e/test_waiting_for_params.py has one",
     "massmem init": "the user has a configuration; tests/integration has init",
     "massmem serve": "it serves until it is stopped; tests/e2e/test_server_clients.py uses it",
-    "curl ": "it needs the service of the line before; tests/e2e/test_server_clients.py has curl",
-    "export MASSMEM": "it sets a variable only",
-    "export TOKEN": "it needs the secret; tests/e2e/test_server_clients.py makes tokens",
-    "export OPENAI": "it sets a variable only",
+    "curl ": "it needs the service of the block before; tests/e2e/test_server_clients.py has curl",
+    "export ": "it sets a variable only; tests/e2e/test_server_clients.py makes tokens",
 }
+"""Parts of commands that no test here runs, with the reason."""
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+class Block(NamedTuple):
+    page: str
+    line: int
+    language: str
+    text: str
 
 
-def commands(block: str) -> list[str]:
-    return [line.split("  #")[0].rstrip() for line in block.splitlines() if line.strip()]
+def read_blocks() -> list[Block]:
+    """Return every fenced block of the documentation."""
+    blocks: list[Block] = []
+    for page in PAGES:
+        text = page.read_text()
+        for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+            line = text.count("\n", 0, match.start()) + 1
+            blocks.append(Block(str(page.relative_to(ROOT)), line, match[1], match[2]))
+    return blocks
 
 
-@pytest.fixture(scope="module")
-def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def in_language(language: str) -> list[object]:
+    """Return one parameter per block in this language, with its page and line as id."""
+    return [pytest.param(b.text, id=f"{b.page}:{b.line}") for b in read_blocks() if b.language == language]
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Path:
     """The home of a user whose own configuration is the scripted team, at full speed, with one session in it."""
-    home = tmp_path_factory.mktemp("user")
-    (home / ".massmem").mkdir()
+    home = tmp_path / "user"
+    (home / ".massmem").mkdir(parents=True)
     team = (ROOT / "configs" / "scripted.yaml").read_text()
     (home / ".massmem" / "config.yaml").write_text(re.sub(r"(latency|chunk_delay): [\d.]+", r"\1: 0", team))
     subprocess.run(
@@ -54,15 +77,17 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", blocks("bash"), ids=lambda block: block.partition("\n")[0].split("  #")[0].strip())
-def test_every_command_runs(block: str, user: Path, subtests: pytest.Subtests):
+@pytest.mark.parametrize("block", in_language("bash"))
+def test_commands_run(block: str, user: Path, subtests: pytest.Subtests):
     # In order: a command may build on those above it in its block.
-    for command in commands(block):
-        with subtests.test(command):
-            run(command, user)
+    for line in block.splitlines():
+        command = re.split(r"  +#", line)[0].rstrip()
+        if command:
+            with subtests.test(command):
+                run_command(command, user)
 
 
-def run(command: str, user: Path) -> None:
+def run_command(command: str, user: Path) -> None:
     for part, reason in NOT_RUN.items():
         if part in command:
             pytest.skip(f"{command}: {reason}")
@@ -81,36 +106,75 @@ def run(command: str, user: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_every_yaml_block_is_a_valid_configuration(tmp_path: Path):
-    for block in blocks("yaml"):
-        path = tmp_path / "team.yaml"
-        path.write_text(block)
-        config, warnings = load_config(path, {})
-        assert len(config.agents) == len(yaml.safe_load(block)["agents"])
-        assert warnings == []
+@pytest.mark.parametrize("block", in_language("yaml"))
+def test_configurations_load(block: str, tmp_path: Path):
+    path = tmp_path / "team.yaml"
+    path.write_text(block)
+    config, warnings = load_config(path, {})
+    assert len(config.agents) == len(yaml.safe_load(block)["agents"])
+    assert warnings == []
 
 
-@pytest.mark.parametrize("block", blocks("python"))
-def test_every_program_runs(block: str, user: Path):
+@pytest.mark.parametrize("block", in_language("python"))
+def test_programs_run(block: str, tmp_path: Path):
     result = subprocess.run(
-        [sys.executable, "-c", block],
-        cwd=ROOT, env=os.environ | {"HOME": str(user)}, capture_output=True, text=True, timeout=60, check=False,
+        [sys.executable, "-W", "error", "-c", block],
+        cwd=tmp_path, env=os.environ | {"HOME": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()
 
 
-def test_every_command_and_script_is_mentioned():
+def test_every_block_has_a_language_that_is_tested():
+    languages = {"bash", "yaml", "python"} | SHOWN_ONLY
+    assert [f"{b.page}:{b.line}" for b in read_blocks() if b.language not in languages] == []
+
+
+def test_reasons_for_commands_that_are_not_run_are_used():
+    commands = "\n".join(b.text for b in read_blocks() if b.language == "bash")
+    assert [part for part in NOT_RUN if part not in commands] == []
+
+
+def test_paths_in_the_text_exist():
+    missing: list[str] = []
+    for page in PAGES:
+        for path in re.findall(r"(?<![\w/.~-])(?:massmem|scripts|tests|configs|docs)/[\w/.-]*\w", page.read_text()):
+            if not (ROOT / path).exists():
+                missing.append(f"{page.name}: {path}")
+    assert missing == []
+
+
+def test_links_outside_the_site_lead_to_files():
+    for page in PAGES[:2]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (ROOT / target).exists(), target
+
+
+def test_every_page_and_picture_of_the_site_exists_and_is_linked():
+    nav = str(tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"])
+    for page in (ROOT / "docs").glob("*.md"):
+        assert repr(page.name) in nav, page.name
+        for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text()):
+            assert (ROOT / "docs" / picture).exists(), picture
+
+
+def test_readme_is_for_the_first_hour():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 250
+
+
+def test_every_command_and_script_is_documented():
+    text = "\n".join(page.read_text() for page in PAGES)
     for name in COMMANDS:
-        assert re.search(rf"\b{name}\b", README), name
+        assert f"\n## massmem {name}\n" in text, name
     for path in (ROOT / "scripts").iterdir():
         if path.is_file() and not path.suffix:
-            assert f"scripts/{path.name}" in README, path.name
+            assert f"scripts/{path.name}" in text, path.name
 
 
 def test_generated_parts_are_up_to_date():
+    pages = [str(page) for page in PAGES if "[[[cog" in page.read_text()]
     result = subprocess.run(
-        [sys.executable, "-m", "cogapp", "--check", "-I", ".", "README.md"],
+        [sys.executable, "-m", "cogapp", "--check", "-I", ".", *pages],
         cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
