@@ -21,7 +21,7 @@ from massmem.core.errors import InputError
 from massmem.core.events import EVENT
 from massmem.core.ids import SESSION_ID
 from massmem.store.projection import InsertRow, project
-from massmem.store.sqlite_file import to_store_error
+from massmem.store.sqlite import to_store_error
 
 COLUMNS = ("session_id", "seq", "turn", "round", "kind", "role", "agent_id", "content", "created_at")
 _STRETCH = 1_000

@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from massmem.config.home import make_file
 from massmem.core.errors import StoreDamagedError, StoreError, StoreVersionError
 from massmem.core.events import Event
-from massmem.store import migrations, open_store, sqlite_file
+from massmem.store import migrations, open_store, sqlite
 from massmem.store.ports import SessionStore
 from massmem.store.postgres import migrate_database, parse_url
 from massmem.store.projection import InsertRow, UpdateTurn, count_seqs, project
@@ -145,8 +145,8 @@ def test_alembic_is_not_loaded_when_there_is_nothing_to_do(home: Path) -> None:
 
 
 async def test_an_upgrade_keeps_the_data_and_removes_its_backup(filled: Path, tmp_path: Path) -> None:
-    sqlite_file.migrate_file(filled, later_release(tmp_path), "later")
-    assert sqlite_file.read_revision(filled) == "later"
+    sqlite.migrate_file(filled, later_release(tmp_path), "later")
+    assert sqlite.read_revision(filled) == "later"
     assert backups(filled) == []
     with closing(sqlite3.connect(filled)) as connection:
         assert connection.execute("SELECT session_id, message_count, pinned FROM chat_sessions").fetchall() == [
@@ -167,7 +167,7 @@ def old(database: Path, tmp_path: Path) -> Path:
     """A database of the first release: a turn that is done, one that its user stopped, and one under way."""
     database.parent.mkdir()
     make_file(database)
-    sqlite_file.migrate_file(database, first_release(tmp_path), "0001")
+    sqlite.migrate_file(database, first_release(tmp_path), "0001")
     engine = sa.create_engine(f"sqlite:///{database}")
     tables = sa.MetaData()
     tables.reflect(engine, only=["chat_sessions", "chat_messages", "turns", "answers", "ballots"])
@@ -201,7 +201,7 @@ def stopped_turn() -> list[Event]:
 
 async def test_a_database_of_the_first_release_gets_its_queue(old: Path, tmp_path: Path) -> None:
     migrated = await open_store(f"sqlite:///{old}", old.parent)
-    assert sqlite_file.read_revision(old) == NOW
+    assert sqlite.read_revision(old) == NOW
     assert backups(old) == []
     episodes = await migrated.list_due_recordings("episode", 100)
     complete = await migrated.list_due_recordings("complete", 100)
@@ -273,7 +273,7 @@ async def test_database_of_an_earlier_release_reads_the_same(database: Path, sch
         store = await open_store(f"sqlite:///{database}", database.parent)
         assert await read_store(store, expected["searches"]) == expected
         await store.close()
-    assert sqlite_file.read_revision(database) == NOW
+    assert sqlite.read_revision(database) == NOW
     store = await open_store(f"sqlite:///{database}", database.parent)
     await store.append("session_a", 4, [begin("ann", question="Does it go on after the update?")])
     assert [message.turn for message in await store.search_messages("update")] == [4]
@@ -284,23 +284,23 @@ async def test_a_failed_upgrade_changes_nothing_and_names_the_backup(filled: Pat
     scripts = later_release(tmp_path, then='op.execute("INSERT INTO nowhere VALUES (1)")')
     before = parts(filled)
     with pytest.raises(StoreError, match=r"no such table: nowhere") as caught:
-        sqlite_file.migrate_file(filled, scripts, "later")
+        sqlite.migrate_file(filled, scripts, "later")
     assert str(filled.with_name(f"massmem.db.bak-{NOW}")) in caught.value.hint
-    assert (parts(filled), sqlite_file.read_revision(filled)) == (before, NOW)
-    assert sqlite_file.read_revision(filled.with_name(f"massmem.db.bak-{NOW}")) == NOW
+    assert (parts(filled), sqlite.read_revision(filled)) == (before, NOW)
+    assert sqlite.read_revision(filled.with_name(f"massmem.db.bak-{NOW}")) == NOW
     await (await open_store(f"sqlite:///{filled}", filled.parent)).close()
 
 
 async def test_an_upgrade_that_would_orphan_rows_is_undone(filled: Path, tmp_path: Path) -> None:
     scripts = later_release(tmp_path, then='op.execute("DELETE FROM chat_sessions")')
     with pytest.raises(StoreError, match="would lose what they belong to"):
-        sqlite_file.migrate_file(filled, scripts, "later")
-    assert sqlite_file.read_revision(filled) == NOW
+        sqlite.migrate_file(filled, scripts, "later")
+    assert sqlite.read_revision(filled) == NOW
 
 
 def killed_upgrade(database: Path, scripts: Path, notes: Path) -> None:
     os.environ["UPGRADE_NOTES"] = str(notes)
-    sqlite_file.migrate_file(database, scripts, "later")
+    sqlite.migrate_file(database, scripts, "later")
 
 
 async def test_a_kill_within_an_upgrade(filled: Path, tmp_path: Path) -> None:
@@ -312,11 +312,11 @@ async def test_a_kill_within_an_upgrade(filled: Path, tmp_path: Path) -> None:
         time.sleep(0.01)
     upgrading.kill()
     upgrading.join()
-    assert sqlite_file.read_revision(filled) == NOW
+    assert sqlite.read_revision(filled) == NOW
     assert backups(filled) == [f"massmem.db.bak-{NOW}"]
     (scripts / "versions" / "9999_later.py").write_text(LATER.format(then=""))
-    sqlite_file.migrate_file(filled, scripts, "later")
-    assert sqlite_file.read_revision(filled) == "later"
+    sqlite.migrate_file(filled, scripts, "later")
+    assert sqlite.read_revision(filled) == "later"
     assert backups(filled) == []
 
 
@@ -331,9 +331,9 @@ def test_a_kill_within_the_first_migration(database: Path, tmp_path: Path) -> No
         time.sleep(0.01)
     upgrading.kill()
     upgrading.join()
-    assert sqlite_file.read_revision(database) is None
-    sqlite_file.migrate_file(database)
-    assert sqlite_file.read_revision(database) == REVISIONS[-1]
+    assert sqlite.read_revision(database) is None
+    sqlite.migrate_file(database)
+    assert sqlite.read_revision(database) == REVISIONS[-1]
 
 
 # The same on PostgreSQL.

@@ -31,8 +31,7 @@ async def check_store(context: DoctorContext) -> Sequence[CheckResult]:
 
 async def _check_sqlite(config: TeamConfig, home: Path) -> Sequence[CheckResult]:
     from massmem.store.schema import REVISIONS
-    from massmem.store.sqlite import parse_path
-    from massmem.store.sqlite_file import read_revision
+    from massmem.store.sqlite import parse_path, read_revision
 
     path = parse_path(config.store.url)
     if not path.exists():

@@ -31,10 +31,9 @@ from massmem.store.schema import (
     recordings,
     turns,
 )
-from massmem.store.sql.append import UPDATE_TURN, restore_events
 from massmem.store.sql.database import Database, Row
+from massmem.store.sql.log import UPDATE_TURN, build_save_state, fetch_state, restore_events
 from massmem.store.sql.queue import build_recording
-from massmem.store.sql.state import build_save_state, fetch_state
 
 _s = chat_sessions.c
 _GET = sa.select(chat_sessions).where(_s.session_id == SESSION)

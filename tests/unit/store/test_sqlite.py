@@ -1,4 +1,4 @@
-"""What the store on SQLite does beyond the contract: files, settings, locks, full-text search."""
+"""What the store on SQLite does beyond the contract: files, settings, errors, locks, full-text search."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from massmem.core.errors import HomeError, InputError, StoreError
+from massmem.core.errors import HomeError, InputError, StoreDamagedError, StoreError
 from massmem.store import open_store, sqlite
 from massmem.store.ports import StoreInfo
 from massmem.store.schema import chat_messages
@@ -222,3 +222,53 @@ async def test_search_in_one_session_returns_its_oldest_messages_too(crowded: Sq
 
 async def test_search_for_an_unknown_word_returns_nothing(crowded: SqlSessionStore) -> None:
     assert await crowded.search_messages("unheard", None, 3) == []
+
+
+NAMES = ["FULL", "IOERR", "READONLY", "PERM", "CANTOPEN", "BUSY", "LOCKED", "NOTADB", "CORRUPT", "NOMEM", "TOOBIG"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_error_says_what_failed_and_what_to_do(name: str) -> None:
+    error = sqlite3.OperationalError("the library's words")
+    error.sqlite_errorcode = getattr(sqlite3, f"SQLITE_{name}") | (7 << 8)  # extended codes keep the low byte
+    shown = sqlite.to_store_error(error, Path("/x/m.db"))
+    assert "/x/m.db" in shown.message
+    assert shown.hint
+    assert isinstance(shown, StoreDamagedError) == (name in {"NOTADB", "CORRUPT"})
+
+
+def test_unknown_error_keeps_the_words_of_the_library() -> None:
+    for error in (sqlite3.ProgrammingError("odd"), sqlite3.OperationalError("odd"), None):
+        shown = sqlite.to_store_error(error, Path("/x/m.db"))
+        assert type(shown) is StoreError
+        assert str(error) in shown.message
+
+
+def test_file_that_is_no_store_is_refused_and_not_touched(tmp_path: Path) -> None:
+    text, foreign, broken = (tmp_path / f"{name}.db" for name in ("text", "foreign", "broken"))
+    text.write_text("these are my notes, and not a database " * 100)
+    with closing(sqlite3.connect(foreign)) as connection:
+        connection.execute("CREATE TABLE recipes (id)")
+        connection.commit()
+    whole = foreign.read_bytes()
+    broken.write_bytes(whole[:100] + b"\xff" * 100 + whole[200:])
+    for path, words in ((text, "not an SQLite database"), (foreign, "recipes"), (broken, "damaged")):
+        before = path.read_bytes()
+        with pytest.raises(StoreDamagedError, match=words):
+            sqlite.read_revision(path)
+        assert path.read_bytes() == before
+    with pytest.raises(StoreError, match="cannot be opened"):
+        sqlite.read_revision(tmp_path / "missing.db")
+
+
+def test_backup_is_whole_and_private(tmp_path: Path) -> None:
+    source, copy = tmp_path / "a.db", tmp_path / "b.db"
+    copy.write_text("left by an earlier run")
+    with closing(sqlite3.connect(source)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("CREATE TABLE t AS SELECT 42 AS n")
+        connection.commit()
+        sqlite.back_up(source, copy)  # what is still in the write-ahead log belongs to it
+    with closing(sqlite3.connect(copy)) as connection:
+        assert connection.execute("SELECT n FROM t").fetchall() == [(42,)]
+    assert copy.stat().st_mode & 0o777 == 0o600
