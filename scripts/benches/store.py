@@ -136,9 +136,9 @@ def _served(what: str, server: Callable[[], Generator[str]], measure: Callable[[
 
 def _postgres() -> Generator[str]:
     # With the tests' packages, which only this needs.
-    from tests.support.postgres_server import PostgresServer, binary
+    from tests.support.postgres_server import PostgresServer, find_programs
 
-    if not (binary("postgres") and binary("initdb")):
+    if find_programs() is None:
         raise BenchError("there is no PostgreSQL on this machine")
     server = PostgresServer(durable=True)
     try:
