@@ -1,5 +1,5 @@
 """The HTTP service. `serve` runs `app`; its routes use the `Service` that is opened once per process.
 
-A request passes `middleware` and `dependencies` (who sends it, is it within the limits), reaches its route, and asks
-`turns` (run, follow, resume) or `conversations` (read, list, delete). `sse` and `answers` turn a turn into a response.
+A request passes `limits` and `dependencies` (who sends it, is it within the limits), reaches its route, and asks
+`turns` (run, follow, resume) or `conversations` (read, list, delete). `responses` makes a response of a turn.
 """

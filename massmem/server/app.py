@@ -12,9 +12,10 @@ from fastapi.telemetry import TelemetryConfig
 
 from massmem.core.errors import MassmemError
 from massmem.server.errors import add_error_handlers
-from massmem.server.middleware import AccessLog, BodyLimit
+from massmem.server.limits import BodyLimit
 from massmem.server.routes import ai_memory, chat, conversations, operations
 from massmem.server.service import Service, Settings, keep_service_open
+from massmem.server.service_log import AccessLog
 
 _NO_SPANS: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 """FastAPI's own spans name the path of a request, and with it the session; ours are those of massmem.telemetry."""

@@ -57,7 +57,7 @@ class Conversations:
     async def find(self, owner: str, session_id: str) -> SessionRecord:
         """Return the user's session. Raise UnknownSessionError, always with the same message; StoreError."""
         if is_session_id(session_id):
-            session = await self._store.get_session(stored_session_id(owner, session_id))
+            session = await self._store.get_session(to_stored_id(owner, session_id))
             if session is not None and session.user_id == owner and session.status != "deleting":
                 return session
         raise UnknownSessionError("Session not found")
@@ -139,7 +139,7 @@ class Conversations:
         self._must_erase = True
 
 
-def stored_session_id(owner: str, session_id: str) -> str:
+def to_stored_id(owner: str, session_id: str) -> str:
     """Return the id under which the store knows a session of the user."""
     return f"{owner_hash(owner)}.{session_id}"
 

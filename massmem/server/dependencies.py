@@ -11,7 +11,7 @@ from fastapi.security.base import SecurityBase
 
 from massmem.core.errors import InputError
 from massmem.server.auth import User
-from massmem.server.conversations import stored_session_id
+from massmem.server.conversations import to_stored_id
 from massmem.server.errors import RETRY_LATER, RetryLater, Unauthorized
 from massmem.server.service import Service
 from massmem.server.turns import Question
@@ -41,7 +41,7 @@ class Caller:
         elif ".." in session_id:
             raise InputError("a session id has no two dots in a row")
         request_id = "" if key is None else _digest(key)  # keys may hold anything
-        return Question(self.sub, stored_session_id(self.sub, session_id), text, request_id, team)
+        return Question(self.sub, to_stored_id(self.sub, session_id), text, request_id, team)
 
 
 def get_service(request: Request) -> Service:

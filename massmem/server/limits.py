@@ -1,16 +1,20 @@
-"""Limits per user and per process: requests in a minute, questions and event streams at the same time."""
+"""Limits: requests of a user in a minute, questions and event streams at the same time, size and time of a body."""
 
+import asyncio
 import math
 import time
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from fastapi import HTTPException
 from limits import RateLimitItemPerMinute
 from limits.aio.storage import Storage
 from limits.aio.strategies import SlidingWindowCounterRateLimiter
 from limits.errors import ConfigurationError, StorageError
 from limits.storage import storage_from_string
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from massmem.config.models import LimitsConfig
 from massmem.core.errors import InputError, StoreUnavailable
@@ -74,6 +78,45 @@ class Limits:
         """Count an open event stream of the user while the block runs."""
         with _count(self._streams, user):
             yield
+
+
+class BodyLimit:
+    """Refuses bodies that are too large (413) or arrive too slowly (408).
+
+    FastAPI's own `max_body_size` has no time limit, and answers in plain text instead of as a `Problem`.
+    Plain ASGI, so that streams are not buffered.
+    """
+
+    def __init__(self, app: ASGIApp, limits: LimitsConfig) -> None:
+        self._app = app
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        declared_size = Headers(scope=scope).get("content-length", "0")
+        deadline = asyncio.get_running_loop().time() + self._limits.body_timeout
+        size, complete = 0, False
+
+        async def receive_body() -> Message:
+            nonlocal size, complete
+            if complete:  # only a disconnect of the client can follow
+                return await receive()
+            if declared_size.isdigit() and int(declared_size[:20]) > self._limits.body:
+                raise HTTPException(413, "the body is too large")
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError as e:
+                raise HTTPException(408, "the body did not arrive in time") from e
+            size += len(message.get("body", b""))
+            if size > self._limits.body:
+                raise HTTPException(413, "the body is too large")
+            complete = not message.get("more_body", False)
+            return message
+
+        await self._app(scope, receive_body, send)
 
 
 @contextmanager

@@ -19,10 +19,10 @@ from uvicorn.supervisors import Multiprocess
 from massmem.core.errors import InputError, MassmemError
 from massmem.server.app import create_app
 from massmem.server.auth import Tokens
-from massmem.server.json_log import log_to_stderr
 from massmem.server.limits import Limits
 from massmem.server.metrics import SHARED_FOLDER
 from massmem.server.service import Settings
+from massmem.server.service_log import log_to_stderr
 
 log = logging.getLogger(__name__)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -13,7 +14,6 @@ from massmem.server.auth import Tokens
 from massmem.server.conversations import Conversations
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
-from massmem.server.takeover import Takeover
 from massmem.server.turns import DEFAULT_TEAM, Turns
 from massmem.session.team import Team
 
@@ -21,6 +21,12 @@ log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 2.0
 """Time between two attempts to reach the store."""
+
+_TAKEOVER_SECONDS = 2.0
+"""Time between two looks for the work of killed processes, more or less: not all processes look at once."""
+
+_LOOKS_PER_DELETION = 15
+"""One in so many looks is also for deletions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,7 @@ async def open_service(settings: Settings, stopping: asyncio.Event) -> AsyncGene
             await teams[name].start()
         turns = Turns(teams, limits, metrics)
         conversations = Conversations(team, turns)
-        async with _run_in_background(Takeover(team.store, turns, conversations).run()):
+        async with _run_in_background(_take_over_work(turns, conversations)):
             async with _run_in_background(_stop_turns(turns, stopping, config.server.grace)):
                 yield Service(settings, team, tokens, limits, metrics, turns, conversations)
             await turns.stop(0)
@@ -126,6 +132,20 @@ async def keep_service_open(
     finally:
         closing.set()
         await task
+
+
+async def _take_over_work(turns: Turns, conversations: Conversations) -> None:
+    """Resume turns and finish deletions that killed processes left behind, until cancelled."""
+    looks = 0
+    while True:
+        try:
+            await turns.resume_cut_off()
+            if looks % _LOOKS_PER_DELETION == 0:
+                await conversations.finish_deletions()
+        except MassmemError as e:
+            log.warning("the work of killed processes cannot be taken over now: %s", e.message)
+        looks += 1
+        await asyncio.sleep(_TAKEOVER_SECONDS * random.uniform(0.5, 1.5))
 
 
 async def _stop_turns(turns: Turns, stopping: asyncio.Event, grace: float) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from massmem.core.errors import DuplicateRequestError, InputError, MassmemError, SessionBusyError
 from massmem.core.events import (
@@ -21,7 +22,10 @@ from massmem.core.events import (
     TurnStarted,
     TurnWaiting,
     UserReplied,
+    now,
 )
+from massmem.core.outcome import was_cut_off
+from massmem.core.records import SessionFilter, SessionRecord
 from massmem.server.errors import RetryLater
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
@@ -37,6 +41,13 @@ _POLL_SECONDS = 0.25
 """How often the log of a turn that another process runs is read."""
 
 _PAGE = 500
+
+_SETTLE_SECONDS = 1.0
+"""For so long a turn without a lease is left alone: its process may be about to hand it over."""
+
+_MAX_RESUMED = 200
+"""Turns that are resumed at once."""
+
 _HAND_OVER_SECONDS = 5.0
 """How long turns that are told to stop may take to log it."""
 
@@ -141,6 +152,8 @@ class Turns:
         self._running: dict[str, RunningTurn] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stopped: dict[str, datetime] = {}
+        """Sessions whose user stopped the turn, and when they were changed last: nobody resumes them."""
         self.stopping = False
 
     def is_running(self, session_id: str) -> bool:
@@ -193,6 +206,29 @@ class Turns:
         if not self.stopping and session_id not in self._running:
             self._start(RunningTurn(session_id, owner))
 
+    async def resume_cut_off(self) -> None:
+        """Resume, in the background, turns that killed processes left behind. Raise StoreError."""
+        cut_off = SessionFilter(cut_off=True, before=now() - timedelta(seconds=_SETTLE_SECONDS))
+        sessions = [listed.session for listed in await self._store.find_sessions(cut_off, _MAX_RESUMED)]
+        self._stopped = {s.session_id: s.updated_at for s in sessions if self._was_stopped(s)}
+        for session in sessions:
+            if self._was_stopped(session) or self.is_running(session.session_id):
+                continue
+            if await self._was_cut_off(session.session_id):
+                assert session.user_id is not None  # the filter finds sessions with an owner
+                self.resume(session.session_id, session.user_id)
+            else:
+                self._stopped[session.session_id] = session.updated_at
+
+    def _was_stopped(self, session: SessionRecord) -> bool:
+        return self._stopped.get(session.session_id) == session.updated_at
+
+    async def _was_cut_off(self, session_id: str) -> bool:
+        turn = await self._store.get_last_turn(session_id)
+        if turn is None or turn.status not in _UNDER_WAY:
+            return False
+        return was_cut_off(await self._store.read_turn_events(session_id, turn.turn))
+
     async def stop(self, grace: float) -> None:
         """Start no more turns, let those that run go on for `grace` seconds, then hand them over."""
         self.stopping = True
@@ -214,12 +250,12 @@ class Turns:
         """Yield the events of the turn of a question that was asked before: its event has this number in the log."""
         # A reply to the agents stands right after the event that resumes their turn.
         async with aclosing(self.follow(question.session_id, number - 2)) as events:
-            async for at, event in events:
-                if at == number and _text_of(event) != question.text:
+            async for seq, event in events:
+                if seq == number and _text_of(event) != question.text:
                     raise InputError("this name was used for another question", "use a new one")
-                if at >= number or isinstance(event, TurnResumed):
-                    yield at, event
-                if at >= number and isinstance(event, _ENDS):
+                if seq >= number or isinstance(event, TurnResumed):
+                    yield seq, event
+                if seq >= number and isinstance(event, _ENDS):
                     return
 
     def _find_or_start(self, question: Question) -> RunningTurn:

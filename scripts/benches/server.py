@@ -22,7 +22,7 @@ from massmem.core.events import TurnCompleted, TurnStarted, now
 from massmem.core.messages import Usage
 from massmem.core.records import SessionRecord
 from massmem.server.auth import Tokens
-from massmem.server.conversations import stored_session_id
+from massmem.server.conversations import to_stored_id
 from massmem.store import open_store
 from scripts.benches import bare_server
 from scripts.benches.load import Load, MakeRequest, make_request, read_stream, run_load
@@ -154,7 +154,7 @@ async def _fill_stores(home: Path) -> None:
     """Store the same conversation for both servers."""
     store = await open_store(f"sqlite:///{home / '.massmem' / 'massmem.db'}", home / ".massmem")
     created = now()
-    session_id = stored_session_id("user0", "read")
+    session_id = to_stored_id("user0", "read")
     await store.create_session(
         SessionRecord(session_id=session_id, user_id="user0", created_at=created, updated_at=created)
     )

@@ -11,9 +11,17 @@ import requests
 
 from tests.support.service import Client, Service, make_agent, make_config, wait_until
 
+# Both vote for the same answer: which of them is faster does not matter.
 SLOW = make_config(
     make_agent("ann", "It is blue.", latency=0.1, chunk_delay=0.02, chunk_size=3),
-    make_agent("bob", "It is green.", latency=0.15, chunk_delay=0.02, chunk_size=3),
+    make_agent(
+        "bob",
+        "It is green.",
+        latency=0.15,
+        chunk_delay=0.02,
+        chunk_size=3,
+        vote=[{"vote_for": "It is blue.", "reason": "because"}],
+    ),
 )
 
 

@@ -2,23 +2,26 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from massmem.server import sse
-from massmem.server.answers import ANSWERS, make_chat_answer, wait_for_outcome
 from massmem.server.dependencies import Authorized, Caller, IdempotencyKey, LastEventId
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
+from massmem.server.responses import (
+    ANSWERS,
+    STREAM,
+    encode_events,
+    make_chat_answer,
+    stream_response,
+    wait_for_first,
+    wait_for_outcome,
+)
 from massmem.server.schemas import MAX_HISTORY_LENGTH, ChatAnswer, ChatRequest, History, HistoryMessage
 from massmem.server.turns import NumberedEvent
 
 router = APIRouter(prefix="/api/v1/chat", tags=["chat"], responses=PROBLEMS)
-
-_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"content": {sse.MEDIA_TYPE: {"schema": sse.SCHEMA}}, "description": "Events of the turn"}
-}
 
 
 @router.post("", responses=ANSWERS)
@@ -29,7 +32,7 @@ async def chat(body: ChatRequest, caller: Authorized, key: IdempotencyKey = None
     return make_chat_answer(question.session_id, outcome, caller.service.warning)
 
 
-@router.post("/stream", responses={**_STREAM, **TURN_PROBLEMS}, response_class=EventSourceResponse)
+@router.post("/stream", responses={**STREAM, **TURN_PROBLEMS}, response_class=EventSourceResponse)
 async def chat_stream(
     body: ChatRequest, caller: Authorized, key: IdempotencyKey = None, last: LastEventId = None
 ) -> EventSourceResponse:
@@ -40,7 +43,7 @@ async def chat_stream(
     return await _stream(caller, caller.service.turns.ask(question))
 
 
-@router.get("/stream/{session_id}", operation_id="follow", responses=_STREAM, response_class=EventSourceResponse)
+@router.get("/stream/{session_id}", operation_id="follow", responses=STREAM, response_class=EventSourceResponse)
 async def follow(session_id: str, caller: Authorized, last: LastEventId = None) -> EventSourceResponse:
     """The events of the session after Last-Event-ID, those of its log first, to the end of the turn under way."""
     session = await caller.service.conversations.find(caller.sub, session_id)
@@ -69,12 +72,12 @@ async def history(
 async def _stream(caller: Caller, events: AsyncGenerator[NumberedEvent, None]) -> EventSourceResponse:
     service = caller.service
     service.limits.check_streams(caller.sub)
-    started = await sse.wait_for_first(events)
+    started = await wait_for_first(events)
 
     async def count_and_encode() -> AsyncGenerator[ServerSentEvent, None]:
         with service.metrics.streams.track_inprogress(), service.limits.hold_stream(caller.sub):
-            async with aclosing(sse.encode_events(started)) as encoded:
+            async with aclosing(encode_events(started)) as encoded:
                 async for event in encoded:
                     yield event
 
-    return sse.stream_response(count_and_encode(), service.settings.shutdown_seconds)
+    return stream_response(count_and_encode(), service.settings.shutdown_seconds)

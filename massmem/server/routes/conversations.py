@@ -5,10 +5,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from massmem.core.records import MessageRecord
-from massmem.server.answers import ANSWERS, make_query_answer, wait_for_outcome
 from massmem.server.conversations import list_agents, public_session_id
 from massmem.server.dependencies import Authorized, IdempotencyKey
 from massmem.server.errors import PROBLEMS
+from massmem.server.responses import ANSWERS, make_query_answer, wait_for_outcome
 from massmem.server.schemas import (
     MAX_LIST_LENGTH,
     MAX_OFFSET,

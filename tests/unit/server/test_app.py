@@ -1,6 +1,6 @@
 """The application in this process: limits and stores that are unreachable, as clients see them."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ STATS = "/api/ai-memory/stats"
 
 
 @contextmanager
-def open_client(home: Path, **sections: Any) -> Iterator[TestClient]:
+def open_client(home: Path, **sections: Any) -> Generator[TestClient]:
     errors: list[MassmemError] = []
     config = TeamConfig.model_validate(make_config(**sections))
     with TestClient(create_app(Settings(config, home), errors.append)) as client:

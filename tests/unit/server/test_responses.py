@@ -19,8 +19,8 @@ from massmem.core.events import (
     UserReplied,
 )
 from massmem.core.messages import Usage
-from massmem.server import sse
 from massmem.server.errors import RetryLater
+from massmem.server.responses import encode_events, wait_for_first
 from massmem.server.turns import NumberedEvent
 
 WITH_INTERNALS: list[Event] = [
@@ -53,7 +53,7 @@ async def encode(*events: Event, error: Exception | None = None) -> list[str]:
             raise error
 
     texts: list[str] = []
-    async for event in sse.encode_events(await sse.wait_for_first(numbered())):
+    async for event in encode_events(await wait_for_first(numbered())):
         assert isinstance(event, ServerSentEvent)
         texts.append(event.encode().decode())
     assert texts[0] == "retry: 1000\n\n"

@@ -1,0 +1,212 @@
+"""Turns as responses: one JSON object when the turn has ended, or server-sent events (WHATWG HTML, section 9.2).
+
+Events are named, numbered, and without what is internal.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any, TypedDict
+
+from fastapi import HTTPException
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from massmem.core.errors import MassmemError, ProviderUnavailable
+from massmem.core.events import (
+    AgentFailed,
+    AgentRetrying,
+    Event,
+    Notice,
+    ToolCalled,
+    ToolReturned,
+    TurnAbandoned,
+    TurnFailed,
+    TurnInterrupted,
+    TurnResumed,
+    TurnStarted,
+    hide_reply_text,
+    now,
+)
+from massmem.core.outcome import TurnOutcome
+from massmem.server.conversations import public_session_id
+from massmem.server.errors import RETRY_LATER, RETRY_SOON, TURN_PROBLEMS, RetryLater
+from massmem.server.schemas import ChatAnswer, Problem, QueryAnswer, Status
+from massmem.server.turns import NumberedEvent
+
+ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "links": {
+            name: {"operationId": name, "parameters": {"session_id": "$response.body#/session_id"}}
+            for name in ("history", "follow", "conversation", "memory", "clear")
+        }
+    },
+    **TURN_PROBLEMS,
+}
+"""The OpenAPI description of answers: which operations read the session, and what can go wrong."""
+
+_MEDIA_TYPE = "text/event-stream"
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Events of the turn",
+        "content": {
+            _MEDIA_TYPE: {
+                "schema": {
+                    "type": "object",
+                    "description": "One event; data is JSON, of the form that its name says.",
+                    "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
+                }
+            }
+        },
+    }
+}
+"""The OpenAPI description of streams."""
+
+_PING_SECONDS = 15
+"""Proxies cut silent connections."""
+
+_RECONNECT_MILLISECONDS = 1000
+"""When a client connects again after a broken stream."""
+
+
+async def wait_for_outcome(events: AsyncGenerator[NumberedEvent, None]) -> TurnOutcome:
+    """Return the outcome of the turn once it has an answer, waits for the user, or is abandoned.
+
+    Raises:
+        HTTPException: 502, no agent could answer.
+        RetryLater: No provider can be reached, or this process ends and another one finishes the turn.
+    """
+    outcome = TurnOutcome()
+    async with aclosing(events):
+        async for _, event in events:
+            outcome.feed(event)
+    match outcome.end:
+        case None | TurnInterrupted():
+            raise RetryLater(503, "the service is restarting: ask again under the same Idempotency-Key", RETRY_SOON)
+        case TurnFailed(exit_code=code) if code == ProviderUnavailable.exit_code:
+            raise RetryLater(503, "no agent can answer now", RETRY_LATER)
+        case TurnFailed():
+            raise HTTPException(502, "no agent could answer")
+        case _:
+            return outcome
+
+
+def make_chat_answer(session_id: str, outcome: TurnOutcome, warning: str | None) -> ChatAnswer:
+    """session_id: as the store knows it."""
+    common = _common_fields(session_id, outcome)
+    return ChatAnswer(**common, response=_text(outcome), turn=outcome.turn, warning=warning)
+
+
+def make_query_answer(session_id: str, query: str, outcome: TurnOutcome, warning: str | None) -> QueryAnswer:
+    """session_id: as the store knows it."""
+    agent = outcome.agent_id
+    return QueryAnswer(
+        **_common_fields(session_id, outcome),
+        query=query,
+        content=_text(outcome),
+        agent_name=agent,
+        agents_used=outcome.answered or ([agent] if agent else []),
+        warning=warning,
+    )
+
+
+class _CommonFields(TypedDict):
+    session_id: str
+    status: Status
+    waiting_for_param: str | None
+    agent: str | None
+    confidence: float | None
+    escalated: bool
+    timestamp: datetime
+
+
+def _common_fields(session_id: str, outcome: TurnOutcome) -> _CommonFields:
+    status = outcome.status
+    return {
+        "session_id": public_session_id(session_id),
+        "status": status if status in ("waiting", "abandoned") else "completed",
+        "waiting_for_param": outcome.waiting_for,
+        "agent": outcome.agent_id,
+        "confidence": outcome.confidence,
+        "escalated": outcome.escalated,
+        "timestamp": now() if outcome.end is None else outcome.end.at,
+    }
+
+
+def _text(outcome: TurnOutcome) -> str:
+    """Return the answer, or what the user is asked for."""
+    return outcome.answer or outcome.prompt or "Cancelled."
+
+
+def stream_response(events: AsyncGenerator[ServerSentEvent, None], drain_seconds: float) -> EventSourceResponse:
+    """Return a response that streams `events`, with a comment now and then to keep the connection open.
+
+    drain_seconds: how long the stream may go on when the process shuts down. By default the library would cut it at
+    once; a turn ends its own streams with `turn_interrupted`.
+    """
+    return EventSourceResponse(
+        events,
+        headers={"Cache-Control": "no-store"},
+        media_type=_MEDIA_TYPE,
+        ping=_PING_SECONDS,
+        sep="\n",
+        shutdown_grace_period=drain_seconds,
+    )
+
+
+async def encode_events(events: AsyncGenerator[NumberedEvent, None]) -> AsyncGenerator[ServerSentEvent, None]:
+    """Yield the events as their followers may see them. An error becomes an event named `error`."""
+    yield ServerSentEvent(retry=_RECONNECT_MILLISECONDS, sep="\n")
+    async with aclosing(events):
+        try:
+            async for number, event in events:
+                public = hide_internals(event)
+                if public is not None:
+                    yield ServerSentEvent(public.model_dump_json(), event=public.type, id=str(number), sep="\n")
+        except RetryLater as e:
+            yield _encode_problem(e.message)
+        except MassmemError:
+            yield _encode_problem("the turn could not be followed any further")
+
+
+async def wait_for_first(events: AsyncGenerator[NumberedEvent, None]) -> AsyncGenerator[NumberedEvent, None]:
+    """Return the same events once the first one is there, so that an error before it can be a response of its own."""
+    first = await anext(events, None)
+
+    async def replay() -> AsyncGenerator[NumberedEvent, None]:
+        async with aclosing(events):
+            if first is not None:
+                yield first
+                async for event in events:
+                    yield event
+
+    return replay()
+
+
+def hide_internals(event: Event) -> Event | None:
+    """Return the event as users of the service may see it, or None when they may not see it.
+
+    Errors of providers may name hosts and keys; arguments and results of tools may quote the service's own files. Users
+    see only that an agent failed, and the names of tools.
+    """
+    match event:
+        case Notice():
+            return None
+        case TurnStarted() | TurnResumed() | TurnAbandoned():
+            changes = {"session_id": public_session_id(event.session_id)}
+        case AgentFailed():
+            changes = {"message": "the agent could not act", "hint": ""}
+        case TurnFailed():
+            changes = {"message": "no agent could answer", "hint": ""}
+        case ToolCalled():
+            changes = {"arguments": ""}
+        case ToolReturned():
+            changes = {"content": ""}
+        case AgentRetrying():
+            changes = {"error": "the request is sent again"}
+        case _:
+            return hide_reply_text(event)
+    return event.model_copy(update=changes)
+
+
+def _encode_problem(message: str) -> ServerSentEvent:
+    return ServerSentEvent(Problem(error=message).model_dump_json(), event="error", sep="\n")
