@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,6 +26,8 @@ class RunOptions:
     """One parsed command line."""
 
     question: str | None = None
+    files: tuple[Path, ...] = ()
+    """Attached to the question."""
     config: str | None = None
     session_id: str | None = None
     newest: bool = False
@@ -52,7 +55,8 @@ Question = Annotated[
     str | None,
     typer.Argument(
         metavar="QUESTION",
-        help="The question, in quotes, up to 1,000,000 characters; '-' or a pipe: read it from standard input.",
+        help="The question, in quotes, up to 1,000,000 characters. Text that is piped in is added to it; without a "
+        "question, or with '-', it is the question.",
         autocompletion=offer_commands,
         show_default=False,
     ),
@@ -71,6 +75,10 @@ SessionId = Annotated[
 def ask(
     context: typer.Context,
     question: Question = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Add a text file to the question. May be repeated."),
+    ] = None,
     config: Annotated[
         str | None,
         typer.Option(
@@ -123,9 +131,21 @@ def ask(
     if context.args:
         raise _explain_quotes([question or "", *context.args])
     return RunOptions(
-        question, config, session_id, newest, output, limits, no_store, list_sessions, as_json, debug, quiet, strict,
-        wait,
-    )  # fmt: skip
+        question=question,
+        files=tuple(files or ()),
+        config=config,
+        session_id=session_id,
+        newest=newest,
+        output=output,
+        limits=limits,
+        no_store=no_store,
+        list_sessions=list_sessions,
+        as_json=as_json,
+        debug=debug,
+        quiet=quiet,
+        strict=strict,
+        wait=wait,
+    )
 
 
 def _check_limits(timeout: float | None, max_cost: float | None, max_tokens: int | None) -> dict[str, float]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from massmem.cli.ask import Output, RunOptions
 from massmem.cli.logs import disable_logging, log_to_file, log_to_usual_file, new_debug_log
+from massmem.cli.question import HOW_TO_ASK, read_question
 from massmem.cli.setup import load_team, read_dotenv
 from massmem.cli.signals import EXIT_INTERRUPTED, EXIT_TERMINATED, TurnStopper
 from massmem.cli.streams import notify, write_err, write_json
@@ -20,15 +21,11 @@ from massmem.core.display import make_printable
 from massmem.core.errors import InputError, LimitReached, TurnError
 from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
 from massmem.core.ids import check_session_name
-from massmem.core.messages import clean_text
 from massmem.render.json_output import turn_to_dict
 from massmem.render.turn_view import TurnView
 from massmem.session.session import Session
 
 EXIT_WAITING = 6
-MAX_CHARACTERS = 1_000_000
-"""Of a question."""
-_HOW_TO_ASK = 'ask like this: massmem "your question", or pipe it in: echo "your question" | massmem'
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +72,7 @@ def prepare_run(options: RunOptions) -> Invocation:
         check_session_name(options.session_id)
     read_dotenv(Path(".env"))
     config = load_team(options.config, home, options.limits, store=not options.no_store)
-    question = read_question(options.question)
+    question = read_question(options.question, options.files, quiet=options.quiet)
     debug_log = new_debug_log(Path.cwd()) if options.debug else None
     return Invocation(options, options.output or detect_output(), config, home, question, debug_log)
 
@@ -89,54 +86,12 @@ def run(invocation: Invocation) -> int:
     options = invocation.options
     names_session = options.newest or options.session_id is not None or invocation.config.session_id is not None
     if invocation.question is None and not names_session:
-        raise InputError("there is no question", _HOW_TO_ASK)
+        raise InputError("there is no question", HOW_TO_ASK)
     stopper = TurnStopper()
     try:
         return asyncio.run(_run(invocation, stopper))
     except asyncio.CancelledError:
         return stopper.exit_code or 1
-
-
-def read_question(argument: str | None) -> str | None:
-    """Return the question: the argument, or what stdin holds when the argument is "-" or missing.
-
-    Bytes that are not UTF-8 become U+FFFD. Blocks until stdin ends; a terminal is read only for "-".
-
-    Returns:
-        None when there is no argument and stdin is a terminal or empty.
-
-    Raises:
-        InputError: the question is empty or too long.
-    """
-    if argument is not None and argument != "-":
-        return check_question(clean_text(argument))
-    if argument is None and sys.stdin.isatty():
-        return None
-    text = _read_stdin()
-    if argument is None and not text.strip():
-        return None
-    return check_question(text.removesuffix("\n"))
-
-
-def check_question(text: str) -> str:
-    """Return the question. Raises InputError when it is empty or longer than MAX_CHARACTERS."""
-    if not text.strip():
-        raise InputError("the question is empty", _HOW_TO_ASK)
-    if len(text) > MAX_CHARACTERS:
-        raise InputError(
-            f"the question is longer than {MAX_CHARACTERS:,} characters, the most that massmem accepts",
-            "ask about a part of it, or name the file in the question and give the agents a tool that reads it",
-        )
-    return text
-
-
-def _read_stdin() -> str:
-    """Return stdin, cut when it is longer than a question may be."""
-    try:
-        data = sys.stdin.buffer.read(MAX_CHARACTERS * 4 + 1)
-    except OSError as e:
-        raise InputError(f"standard input cannot be read: {e.strerror or e}", _HOW_TO_ASK) from e
-    return clean_text(data.decode(errors="replace"))
 
 
 async def _run(invocation: Invocation, stopper: TurnStopper) -> int:

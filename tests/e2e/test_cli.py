@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from massmem.cli.main import main
-from massmem.cli.run import MAX_CHARACTERS
+from massmem.cli.question import MAX_CHARACTERS
 from massmem.core.events import EVENT
 from tests.support.cli import call_massmem, massmem, script, start, write_team
 
@@ -154,6 +154,46 @@ def test_session_is_listed(team: str, asked: str):
 def test_piped_question(arguments: tuple[str, ...], team: str):
     result = json.loads(call_massmem("--config", team, "--json", *arguments, stdin=b"Why,\nreally?\n").stdout)
     assert result["question"] == "Why,\nreally?"
+
+
+def test_text_piped_beside_a_question_is_added_to_it(team: str):
+    result = json.loads(call_massmem("--config", team, "--json", "Summarise this:", stdin=b"line 1\nline 2\n").stdout)
+    assert result["question"] == "Summarise this:\n\nline 1\nline 2"
+
+
+def test_pipe_that_stays_open_beside_a_question_is_explained(team: str):
+    with start("--config", team, "--json", "Why?", stdin=subprocess.PIPE) as process:
+        assert process.stdin and process.stdout and process.stderr
+        assert b"reading standard input until it ends" in process.stderr.readline()
+        process.stdin.close()
+        assert json.loads(process.stdout.read())["question"] == "Why?"
+
+
+def test_files_are_added_to_the_question(team: str, tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("first note\n")
+    (tmp_path / "more.md").write_text("second note")
+    line = ("--config", team, "--json", "-f", "notes.txt", "--file", "more.md", "Summarise:")
+    result = json.loads(call_massmem(*line, stdin=b"piped", cwd=tmp_path).stdout)
+    assert result["question"] == (
+        "Summarise:\n\npiped\n\n--- notes.txt ---\nfirst note\n\n--- more.md ---\nsecond note"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "question", "message"),
+    [
+        ("missing.txt", "Why?", "missing.txt cannot be read: No such file or directory"),
+        (".", "Why?", "cannot be read: Is a directory"),
+        ("image.png", "Why?", "image.png is not a text file in UTF-8"),
+        ("notes.txt", None, "there are files, but no question"),
+    ],
+)
+def test_file_that_cannot_be_added_is_refused(name: str, question: str | None, message: str, team: str, tmp_path: Path):
+    (tmp_path / "image.png").write_bytes(b"\x89PNG\r\n\xff\xfe")
+    (tmp_path / "notes.txt").write_text("a note")
+    ran = call_massmem("--config", team, "-f", name, *([question] if question else []), cwd=tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, b"")
+    assert message in ran.stderr.decode()
 
 
 def test_invalid_utf8_is_replaced(team: str):

@@ -12,7 +12,8 @@ from massmem.cli.chat.commands import COMMANDS, find_command, show_last_turn
 from massmem.cli.chat.state import ChatState
 from massmem.cli.chat.terminal import PlainLineReader, hold_typed_input
 from massmem.cli.error_report import show_error
-from massmem.cli.run import Invocation, check_question
+from massmem.cli.question import check_question
+from massmem.cli.run import Invocation
 from massmem.cli.signals import EXIT_HANG_UP, EXIT_INTERRUPTED, ChatInterrupts
 from massmem.cli.streams import notify, write_err
 from massmem.cli.turn_output import ABANDONED, TurnEvents, detect_output, show_turn, write_answer
