@@ -71,46 +71,48 @@ SessionId = Annotated[
 ]
 
 
+Files = Annotated[
+    list[Path] | None,
+    typer.Option("--file", "-f", metavar="FILE", help="Add a text file to the question. May be repeated."),
+]
+Config = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="The team, a YAML file. [default: ~/.massmem/config.yaml, else a team of the models at hand]",
+    ),
+]
+OutputMode = Annotated[
+    Output | None,
+    typer.Option(
+        metavar="MODE",
+        help="live, plain, jsonl or json. live and plain show progress on stderr and the answer on stdout; jsonl "
+        "streams every event, json prints one object at the end. [default: live on a terminal, else plain]",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="The list of sessions as JSON; else the same as --output json.")]
+MaxTokens = Annotated[int | None, typer.Option(metavar="N", help="Token limit of a turn, for prompts and replies.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait while another process runs a turn of the session.")]
+
+
 @app.command(epilog=format_overview())
 def ask(
     context: typer.Context,
     question: Question = None,
-    files: Annotated[
-        list[Path] | None,
-        typer.Option("--file", "-f", metavar="FILE", help="Add a text file to the question. May be repeated."),
-    ] = None,
-    config: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="The team, a YAML file. [default: ~/.massmem/config.yaml, else a team of the models at hand]",
-        ),
-    ] = None,
+    files: Files = None,
+    config: Config = None,
     session_id: SessionId = None,
     newest: Annotated[bool, typer.Option("--continue", "-c", help="Continue the session used last.")] = False,
     list_sessions: Annotated[bool, typer.Option("--list-sessions", help="List the sessions, newest first.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="The list of sessions as JSON; else the same as --output json.")
-    ] = False,
-    output: Annotated[
-        Output | None,
-        typer.Option(
-            metavar="MODE",
-            help="live, plain, jsonl or json. live and plain show progress on stderr and the answer on stdout; jsonl "
-            "streams every event, json prints one object at the end. [default: live on a terminal, else plain]",
-        ),
-    ] = None,
+    as_json: AsJson = False,
+    output: OutputMode = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when any agent failed.")] = False,
     timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time limit of a turn.")] = None,
     max_cost: Annotated[float | None, typer.Option(metavar="USD", help="Cost limit of a turn.")] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(metavar="N", help="Token limit of a turn, for prompts and replies.")
-    ] = None,
+    max_tokens: MaxTokens = None,
     no_store: Annotated[bool, typer.Option("--no-store", help="Write nothing to disk and remember nothing.")] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait while another process runs a turn of the session.")
-    ] = False,
+    wait: Wait = False,
     debug: Annotated[bool, typer.Option("--debug", help="Write a log to .massmem/massmem_logs/.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> RunOptions:
@@ -120,24 +122,18 @@ def ask(
     """
     if version:
         _show_version()
-    limits = _check_limits(timeout, max_cost, max_tokens)
-    if no_store and (debug or newest or session_id is not None):
-        other = "--debug" if debug else "--continue" if newest else "--session-id"
-        raise InputError(f"--no-store and {other} exclude each other", "leave one of them out")
-    if as_json and not list_sessions:
-        output = output or Output.JSON
-    if newest and session_id is not None:
-        raise InputError("--continue and --session-id exclude each other", "leave one of them out")
     if context.args:
         raise _explain_quotes([question or "", *context.args])
-    return RunOptions(
+    if as_json and not list_sessions:
+        output = output or Output.JSON
+    options = RunOptions(
         question=question,
         files=tuple(files or ()),
         config=config,
         session_id=session_id,
         newest=newest,
         output=output,
-        limits=limits,
+        limits=_check_limits(timeout, max_cost, max_tokens),
         no_store=no_store,
         list_sessions=list_sessions,
         as_json=as_json,
@@ -146,6 +142,17 @@ def ask(
         strict=strict,
         wait=wait,
     )
+    _refuse_contradictions(options)
+    return options
+
+
+def _refuse_contradictions(options: RunOptions) -> None:
+    """Raise InputError for options that exclude each other."""
+    if options.no_store and (options.debug or options.newest or options.session_id is not None):
+        other = "--debug" if options.debug else "--continue" if options.newest else "--session-id"
+        raise InputError(f"--no-store and {other} exclude each other", "leave one of them out")
+    if options.newest and options.session_id is not None:
+        raise InputError("--continue and --session-id exclude each other", "leave one of them out")
 
 
 def _check_limits(timeout: float | None, max_cost: float | None, max_tokens: int | None) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """Errors as the user sees them: text on stderr, JSON on stdout for programs, a log file for bugs."""
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -13,10 +14,20 @@ from pathlib import Path
 from massmem import __version__
 from massmem.config.home import make_file, make_folder, massmem_home
 from massmem.core.display import make_printable
-from massmem.core.errors import MassmemError
+from massmem.core.errors import MachineError, MassmemError
 from massmem.core.redact import redact
 
 EXIT_BUG = 70
+_LIMITS = {
+    errno.ENOSPC: "free some space, then run the same command again",
+    errno.EDQUOT: "free some space, then run the same command again",
+    errno.EFBIG: "raise the limit of `ulimit -f`, then run the same command again",
+    errno.ENOMEM: "close other programs, or raise the limit of `ulimit -v`",
+    errno.EMFILE: "raise the limit of `ulimit -n`, then run the same command again",
+    errno.ENFILE: "close other programs, then run the same command again",
+    errno.EROFS: "write elsewhere, or set HOME to a folder that can be written",
+}
+"""What to do when the machine is at its limit, by the number of the error."""
 _SCHEMA_VERSION = 1
 
 
@@ -25,6 +36,18 @@ def report_error(error: MassmemError, arguments: Sequence[str]) -> int:
     show_error(error)
     _write_json_error(error.message, error.hint, error.exit_code, arguments)
     return error.exit_code
+
+
+def to_machine_error(error: Exception) -> MachineError | None:
+    """Return what the machine refused, with what to do about it; None for an error with another cause."""
+    match error:
+        case MemoryError():
+            return MachineError("there is not enough memory", "close other programs, or raise the limit of `ulimit -v`")
+        case OSError(errno=number) if number in _LIMITS:
+            name = f": {error.filename}" if error.filename else ""
+            return MachineError(f"{error.strerror}{name}", _LIMITS[number])
+        case _:
+            return None
 
 
 def show_error(error: MassmemError) -> None:

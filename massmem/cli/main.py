@@ -34,9 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         code = EXIT_CLOSED_PIPE
     except Exception as e:  # noqa: BLE001 - the last resort: a bug becomes a log file and one line, not a traceback
-        from massmem.cli.error_report import report_bug
+        from massmem.cli.error_report import report_bug, report_error, to_machine_error
 
-        code = report_bug(e, arguments)
+        fault = to_machine_error(e)
+        code = report_bug(e, arguments) if fault is None else report_error(fault, arguments)
     discard_output()
     return code
 

@@ -1,5 +1,6 @@
 """Standard input and output, the progress of long commands on stderr, and files that a user asked to be written."""
 
+import errno
 import io
 import json
 import os
@@ -7,24 +8,52 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from massmem.core.display import make_printable
 from massmem.core.errors import InputError, MassmemError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+_STDERR = 2
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class OutputError(MassmemError):
     """Standard output cannot be written: the disk is full or the device is gone."""
 
 
+class _LossyFile(io.FileIO):
+    """Standard error. What does not fit on a full disk is lost: the answer does not depend on it."""
+
+    def write(self, data: "ReadableBuffer", /) -> int | None:
+        try:
+            return super().write(data)
+        except OSError as e:
+            if e.errno not in _FULL:
+                raise
+            return memoryview(data).nbytes
+
+
 def prepare_streams() -> None:
-    """Open missing standard streams on /dev/null, and never fail on a character that a stream cannot encode."""
+    """Open missing standard streams on /dev/null; never fail on a character that a stream cannot encode.
+
+    Standard error also never fails because the disk is full.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - open until the process ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    if sys.stderr is sys.__stderr__ and sys.stderr.fileno() == _STDERR:
+        sys.stderr = io.TextIOWrapper(
+            io.BufferedWriter(_LossyFile(_STDERR, "w", closefd=False)),
+            encoding=sys.stderr.encoding,
+            errors="replace",
+            line_buffering=True,
+        )
 
 
 def write_out(text: str) -> None:

@@ -115,7 +115,7 @@ def write_answer(answer: str, *, quiet: bool) -> None:
 def _open_renderer(view: TurnView, output: Output, *, quiet: bool) -> Renderer:
     match output:
         case Output.JSONL:
-            return JsonlRenderer(sys.stdout)
+            return JsonlRenderer(write_out)
         case Output.JSON:
             return PlainRenderer(view, sys.stderr, failures_only=True)
         case Output.LIVE if not quiet and detect_output() is Output.LIVE:

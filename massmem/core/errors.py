@@ -34,6 +34,7 @@ MassmemError                      one message, one hint, one exit code
 │   ├── RequestRejected       2   any other 4xx
 │   └── ContentRefused            the provider's filter or the model refused
 ├── TurnError                 1   no agent could answer
+├── MachineError              3   the machine is at its limit: no disk space, no memory, too many open files
 ├── InternalError            70   a bug of massmem in one agent's step; its traceback is in the log
 └── LimitReached              4   time, cost or tokens
 """
@@ -207,6 +208,10 @@ class ContentRefused(ProviderError):
 
 class TurnError(MassmemError):
     pass
+
+
+class MachineError(MassmemError):
+    exit_code: ClassVar[int] = 3
 
 
 class InternalError(MassmemError):

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from massmem.config.models import EmbeddingConfig, MemoryConfig, QdrantConfig
-from massmem.core.errors import InputError
+from massmem.core.errors import InputError, MemoryUnavailable
 from massmem.core.redact import redact
 from massmem.memory.index_folders import count_points, folder_name, index_root
 
@@ -31,10 +31,18 @@ async def open_memory(config: MemoryConfig, home: Path, environ: Mapping[str, st
     """Open the configured memory. home: folder of massmem's own files. Heavy libraries load in a thread.
 
     Raises:
-        MemoryUnavailable: the index is in use by another process, damaged, or its server does not answer.
+        MemoryUnavailable: the index is in use by another process, damaged, its server does not answer, or a library
+            cannot be loaded.
         InputError: no such embedder, or no key for it.
     """
-    return await asyncio.to_thread(_open_memory, config, home, environ)
+    try:
+        return await asyncio.to_thread(_open_memory, config, home, environ)
+    except (ImportError, MemoryError) as e:  # such as a limit of memory that has no room for numpy
+        reason = e.__cause__ or e
+        raise MemoryUnavailable(
+            f"a library that memory needs cannot be loaded: {reason or 'there is not enough memory'}",
+            "check it with: massmem doctor",
+        ) from e
 
 
 async def set_index_aside(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> None:

@@ -1,6 +1,7 @@
 """A turn as JSON for programs: every event as a line, or one object at the end."""
 
-from typing import Any, TextIO
+from collections.abc import Callable
+from typing import Any
 
 from massmem.core.events import EVENT, SCHEMA_VERSION, AgentFailed, Event, TurnFailed, TurnWaiting, hide_reply_text
 from massmem.core.messages import Usage
@@ -9,14 +10,14 @@ from massmem.render.turn_view import AgentView, TurnView
 
 
 class JsonlRenderer(Renderer):
-    """Writes each event as one line and flushes it, so that a reader gets it at once."""
+    """Writes each event as one line, so that a reader gets it at once."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, write: Callable[[str], object]) -> None:
+        """write: writes text and flushes it."""
+        self._write = write
 
     def feed(self, event: Event) -> None:
-        self._stream.write(EVENT.dump_json(hide_reply_text(event)).decode() + "\n")
-        self._stream.flush()
+        self._write(EVENT.dump_json(hide_reply_text(event)).decode() + "\n")
 
     def close(self) -> None:
         pass

@@ -364,12 +364,13 @@ def _pages(edge: EdgeShard) -> Iterator[list[Point]]:
 def _failures(what: str, *, damage: bool = False) -> Generator[None]:
     """qdrant-edge raises nothing but bare Exceptions; a panic in it is a BaseException of a class without a home.
 
-    damage: a failure means that the index is damaged.
+    damage: a failure means that the index is damaged, unless the machine is out of memory.
     """
     try:
         yield
     except BaseException as e:
         if type(e) is not Exception and type(e).__name__ != "PanicException":
             raise
-        kind, hint = (IndexDamaged, _REBUILD) if damage else (MemoryUnavailable, "run the command again")
+        is_damaged = damage and "Cannot allocate memory" not in str(e)
+        kind, hint = (IndexDamaged, _REBUILD) if is_damaged else (MemoryUnavailable, "run the command again")
         raise kind(f"{what}: {str(e).splitlines()[0][:300]}", hint) from e

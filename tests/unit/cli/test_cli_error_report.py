@@ -1,10 +1,11 @@
+import errno
 import json
 import stat
 from pathlib import Path
 
 import pytest
 
-from massmem.cli.error_report import find_json_format, report_bug, report_error
+from massmem.cli.error_report import find_json_format, report_bug, report_error, to_machine_error
 from massmem.core.errors import ConfigError, RateLimited, UnknownSessionError
 
 
@@ -48,6 +49,25 @@ def test_secrets_and_control_sequences_are_removed(capsys: pytest.CaptureFixture
     out, err = capsys.readouterr()
     assert err == "massmem: key [redacted] refused\n"
     assert "sk-abc" not in out
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (MemoryError(), "there is not enough memory"),
+        (OSError(errno.ENOSPC, "No space left on device", "/data/x"), "No space left on device: /data/x"),
+        (OSError(errno.EMFILE, "Too many open files"), "Too many open files"),
+    ],
+)
+def test_machine_at_its_limit_is_no_bug(error: Exception, message: str):
+    fault = to_machine_error(error)
+    assert fault is not None
+    assert (fault.message, fault.exit_code) == (message, 3)
+    assert fault.hint
+
+
+def test_other_system_errors_are_bugs():
+    assert to_machine_error(OSError(errno.EBADF, "Bad file descriptor")) is None
 
 
 def test_bug_is_written_to_a_private_redacted_log(home: Path, capsys: pytest.CaptureFixture[str]):

@@ -7,7 +7,7 @@ import pytest
 from massmem import __version__
 from massmem.cli.commands import COMMANDS, Command
 from massmem.cli.main import main
-from tests.support.cli import call_massmem
+from tests.support.cli import COMMAND, call_massmem, script, write_team
 
 HEAVY = {
     "openai", "anthropic", "mem0", "qdrant_client", "qdrant_edge", "sqlalchemy", "alembic", "aiosqlite", "numpy",
@@ -83,6 +83,45 @@ def test_full_disk_under_stdout_is_an_error():
         )
     assert ran.returncode == 1
     assert ran.stderr.decode().startswith("massmem: standard output cannot be written: No space left on device")
+
+
+def test_full_disk_under_stderr_does_not_cost_the_answer(tmp_path: Path):
+    team = write_team(tmp_path, script("the answer"))
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [*COMMAND, "--config", team, "Why?"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=full,
+            check=False,
+        )
+    assert (ran.returncode, ran.stdout) == (0, b"the answer\n")
+
+
+def test_full_disk_under_a_stream_of_events_is_an_error(tmp_path: Path):
+    team = write_team(tmp_path, script("the answer"))
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [*COMMAND, "--config", team, "--output", "jsonl", "Why?"],
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert ran.returncode == 1
+    assert "massmem: standard output cannot be written: No space left on device" in ran.stderr.decode()
+
+
+def test_question_is_answered_when_a_library_of_the_memory_cannot_be_loaded(tmp_path: Path):
+    team = write_team(tmp_path, script("the answer"), memory={})
+    program = "import sys; sys.modules['numpy'] = None; from massmem.cli.main import main; sys.exit(main())"
+    ran = subprocess.run(
+        [sys.executable, "-c", program, "--config", team, "Why?"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (0, b"the answer\n")
 
 
 def test_command_group_without_a_command_shows_its_help(capsys: pytest.CaptureFixture[str]):

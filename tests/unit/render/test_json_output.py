@@ -16,7 +16,7 @@ def fold(events: list[Event]) -> TurnView:
 
 def test_jsonl_lines_are_the_stored_events():
     events, stream = whole_turn() + other_ends(), io.StringIO()
-    renderer = JsonlRenderer(stream)
+    renderer = JsonlRenderer(stream.write)
     for e in events:
         renderer.feed(e)
     lines = stream.getvalue().splitlines()

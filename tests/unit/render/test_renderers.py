@@ -35,7 +35,7 @@ def render(events: list[Event], kind: str) -> str:
     renderer: Renderer
     match kind:
         case "jsonl":
-            renderer = JsonlRenderer(stream)
+            renderer = JsonlRenderer(stream.write)
         case "plain":
             renderer = PlainRenderer(view, stream)
         case _:
