@@ -4,6 +4,8 @@ To add a command, write a module with a Typer app called `app` and add its line 
 """
 
 import difflib
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -49,8 +51,15 @@ def load_program(name: str) -> "typer.Typer":
     """Return a program that has just this command, so that no other command is imported."""
     import typer
 
-    root = typer.Typer(rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
-    root.add_typer(load_command(name), name=name)
+    root = typer.Typer(
+        rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    )
+    app = load_command(name)
+    if app.registered_callback is None and len(app.registered_commands) == 1:
+        root.callback()(lambda: None)  # without it Typer would drop the name of the only command
+        root.command(name)(app.registered_commands[0].callback)  # pyright: ignore[reportArgumentType]
+    else:
+        root.add_typer(app, name=name)
     return root
 
 
@@ -61,14 +70,47 @@ def format_overview() -> str:
     return "\b\nCommands:\n" + "\n".join(lines) + "\n\nFor details: massmem COMMAND --help"
 
 
-def refuse_mistyped_command(question: str) -> None:
-    """Refuse a single word that is nearly a command: it is more likely a typo than a question worth its cost.
+def translate_everyday_word(arguments: Sequence[str]) -> list[str]:
+    """Return the command line that is meant by `help`, `help COMMAND`, `version` or `chat`; other ones unchanged.
+
+    Raises:
+        InputError: for a word such as `login`, of which massmem has nothing.
+    """
+    match arguments:
+        case ["help"]:
+            return ["--help"]
+        case ["help", name] if name in COMMANDS:
+            return [name, "--help"]
+        case ["version"]:
+            return ["--version"]
+        case ["chat", *options] if not options or options[0].startswith("-"):
+            return options
+        case ["login" | "logout" | "signin" | "signup" as word]:
+            raise InputError(
+                f"massmem has no account, so there is no {word}",
+                "it uses the API keys of model providers: run `massmem init`. " + _how_to_ask_word(word),
+            )
+        case ["update" | "upgrade" as word]:
+            raise InputError(
+                f"massmem cannot {word} itself",
+                "run: pip install --upgrade massmem (or: uv tool upgrade massmem). " + _how_to_ask_word(word),
+            )
+        case _:
+            return list(arguments)
+
+
+def refuse_mistyped_command(arguments: Sequence[str]) -> None:
+    """Refuse a first word that is nearly a command: it is more likely a typo than a question worth its cost.
 
     Raises:
         InputError: with the command lines of both meanings.
     """
-    near = difflib.get_close_matches(question, COMMANDS, n=1, cutoff=0.8)
-    if near and question not in COMMANDS:
-        raise InputError(
-            f"{question!r} is not a command", f'did you mean: massmem {near[0]}? To ask it: massmem ask "{question}"'
-        )
+    word = arguments[0]
+    near = [] if word.startswith("-") else difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.8)
+    if near and word not in COMMANDS:
+        meant = shlex.join(["massmem", near[0], *arguments[1:]])
+        raise InputError(f"{word!r} is not a command", f"did you mean: {meant}? {_how_to_ask_word(word)}")
+
+
+def _how_to_ask_word(word: str) -> str:
+    return f'To ask it as a question: massmem ask "{word}"'

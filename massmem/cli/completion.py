@@ -30,9 +30,9 @@ _HOW_TO_INSTALL = {
 app = typer.Typer(help="Print the script for shell completion.")
 
 
-@app.callback(invoke_without_command=True)
+@app.command()
 def completion_command(
-    shell: Annotated[Shell | None, typer.Argument(metavar="[bash|zsh|fish]", help="[default: yours]")] = None,
+    shell: Annotated[Shell | None, typer.Argument(metavar="SHELL", help="bash, zsh or fish. [default: yours]")] = None,
 ) -> None:
     """Print the script with which a shell completes massmem's commands, options and session ids."""
     from typer.main import get_command

@@ -44,9 +44,10 @@ def validate_command(file: File = None, config: Config = None, as_json: AsJson =
 
 @app.command("show")
 def show_command(file: File = None, config: Config = None, as_json: AsJson = False) -> None:
-    """Show every setting with its origin: the file, the environment, or the default.
+    """Show every setting with its origin.
 
-    The output is YAML; secrets are masked. Keys whose presence alone has a meaning are shown only when they are set.
+    The origin is the file, the environment, or the default. The output is YAML; secrets are masked. Keys whose presence
+    alone has a meaning are shown only when they are set.
     """
     loaded = _load(choose_config(file, config))
     rows = list(list_settings(loaded, os.environ))

@@ -43,13 +43,10 @@ CHECKS: dict[str, Check] = {
 }
 """In the order in which they run."""
 
-app = typer.Typer(
-    help="Check everything that a question needs, and say what to fix.",
-    context_settings={"allow_interspersed_args": True},  # options may follow the file
-)
+app = typer.Typer(help="Check everything that a question needs, and say what to fix.")
 
 
-@app.callback(invoke_without_command=True)
+@app.command()
 def doctor_command(
     file: Annotated[str | None, typer.Argument(metavar="FILE", help="The same as --config FILE.")] = None,
     config: Config = None,

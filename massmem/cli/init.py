@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from massmem.cli.candidates import Candidates, Choice, Draft, find_candidates, probe_model
-from massmem.cli.options import AsJson
+from massmem.cli.options import AsJson, OldOutput
 from massmem.cli.setup import read_dotenv
 from massmem.cli.streams import notify, open_output, write_json, write_out
 from massmem.config.home import make_home, massmem_home
@@ -67,13 +67,14 @@ class Prompter:
         return self._left >= 0
 
 
-@app.callback(invoke_without_command=True)
+@app.command()
 def init_command(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take the best models found.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file; a backup stays beside it.")] = False,
-    output: Annotated[
+    to: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write it. [default: ~/.massmem/config.yaml]")
     ] = None,
+    output: OldOutput = None,
     no_try: Annotated[bool, typer.Option("--no-try", help="Do not send a test request to the models.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -85,7 +86,8 @@ def init_command(
     before = set(os.environ)
     read_dotenv(Path(".env"))
     prompter = Prompter(silent=yes or as_json)
-    path = output.absolute() if output else default_config_path(home)
+    file = to or output
+    path = file.absolute() if file else default_config_path(home)
     _check_overwrite(path, prompter, force=force)
     candidates = asyncio.run(find_candidates(os.environ))
     _report_candidates(candidates, set(os.environ) - before)
@@ -110,7 +112,7 @@ def _check_overwrite(path: Path, prompter: Prompter, *, force: bool) -> None:
     if force or not path.exists():
         return
     if not prompter.confirm(f"{path} exists. Replace it (a backup stays beside it)?"):
-        raise InputError(f"{path} exists already", "add --force to replace it, or --output FILE for another place")
+        raise InputError(f"{path} exists already", "add --force to replace it, or --to FILE for another place")
 
 
 def _report_candidates(candidates: Candidates, from_dotenv: set[str]) -> None:

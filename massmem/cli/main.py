@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from massmem.cli.commands import ASK, COMMANDS, load_program
+from massmem.cli.commands import ASK, COMMANDS, load_program, refuse_mistyped_command, translate_everyday_word
 from massmem.cli.streams import discard_output, prepare_streams
 from massmem.core.errors import InputError, MassmemError
 
@@ -49,16 +49,19 @@ def _run(arguments: list[str]) -> int:
 
         return complete()
     if name == ASK:
-        return _ask(arguments[1:], is_explicit=True)
+        return _ask(arguments[1:])
+    if arguments:
+        refuse_mistyped_command(arguments)
+        arguments = translate_everyday_word(arguments)
+        name = arguments[0] if arguments else ""
     if name in COMMANDS:
         code = _invoke(load_program(name), arguments)
         return code if isinstance(code, int) else 0
-    return _ask(arguments, is_explicit=False)
+    return _ask(arguments)
 
 
-def _ask(arguments: list[str], *, is_explicit: bool) -> int:
+def _ask(arguments: list[str]) -> int:
     from massmem.cli.ask import RunOptions, app
-    from massmem.cli.commands import refuse_mistyped_command
 
     options = _invoke(app, arguments)
     if not isinstance(options, RunOptions):
@@ -67,8 +70,6 @@ def _ask(arguments: list[str], *, is_explicit: bool) -> int:
         from massmem.cli.list_sessions import list_sessions
 
         return list_sessions(as_json=options.as_json)
-    if options.question is not None and not is_explicit:
-        refuse_mistyped_command(options.question)
     from massmem.cli.setup import check_first_run
 
     check_first_run(options.config, options.question)

@@ -47,7 +47,7 @@ Turn = Annotated[int | None, typer.Option("--turn", metavar="N", min=1, help="Of
 
 @app.command("search")
 def search_command(
-    query: Annotated[str, typer.Argument(help="What to look for, in words.")],
+    query: Annotated[str, typer.Argument(metavar="WORDS", help="What to look for, in words.")],
     session_id: InSession = None,
     agent: Annotated[
         str | None,
@@ -57,12 +57,15 @@ def search_command(
             autocompletion=offer_agents,
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, max=1000, help="Most memories.")] = None,
-    tokens: Annotated[int | None, typer.Option(min=1, help="Token budget.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, max=1000, help="Most memories.")] = None,
+    tokens: Annotated[int | None, typer.Option(metavar="N", min=1, help="Token budget.")] = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find memories by meaning and words, best first: of the user, of winners, and of the agent itself."""
+    """Find memories by meaning and words, best first.
+
+    Those of the user, of winners, and of the agent itself are searched.
+    """
     setup = load_setup(config)
     recalled, unavailable = asyncio.run(search_memories(setup, query, session_id, agent, (limit, tokens)))
     memories = recalled.memories[:limit]  # the limit counts messages, of which each passage has its own line here
@@ -80,7 +83,7 @@ def list_command(
     agent: Agent = None,
     turn: Turn = None,
     facts: Annotated[bool, typer.Option("--facts", help="Facts only, without verbatim passages.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Most memories.")] = 20,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Most memories.")] = 20,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
@@ -132,9 +135,9 @@ def forget_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete memories for good, also from the queue; a rebuild does not restore them.
+    """Delete memories for good.
 
-    The log of the session keeps its messages.
+    They leave the queue, too, and a rebuild does not restore them. The log of the session keeps its messages.
     """
     selection = Selection(session_id, agent, turn, ids=tuple(ids or ()))
     if selection == Selection():
@@ -156,7 +159,7 @@ def forget_command(
 
 @app.command("stats")
 def stats_command(config: Config = None, as_json: AsJson = False) -> None:
-    """Show how much is remembered, what is waiting to be recorded, and where memories are stored."""
+    """Show how much is remembered, and what waits to be recorded."""
     stats = asyncio.run(collect_stats(load_setup(config)))
     if as_json:
         write_json(stats.to_dict())
@@ -166,9 +169,10 @@ def stats_command(config: Config = None, as_json: AsJson = False) -> None:
 
 @app.command("rebuild")
 def rebuild_command(session_id: InSession = None, config: Config = None, as_json: AsJson = False) -> int:
-    """Make all memories again from the log, for example for another embedder. Forgotten memories stay forgotten.
+    """Make all memories again from the log.
 
-    After an interruption `massmem memory record` or the next question continues it.
+    Do this for another embedder, for example. Forgotten memories stay forgotten. After an interruption `massmem memory
+    record` or the next question continues it.
     """
     setup = load_setup(config)
     notify("clearing the index")

@@ -41,10 +41,12 @@ app = typer.Typer(no_args_is_help=True, help="List the available models; downloa
 @app.command("fetch")
 def fetch_command(
     url: Annotated[
-        str | None, typer.Argument(help="A .gguf file on the web, for a backend with this `model:`.")
+        str | None, typer.Argument(metavar="URL", help="A .gguf file on the web, for a backend with this `model:`.")
     ] = None,
     small: Annotated[bool, typer.Option("--small", help=f"{SMALL.name} (491 MB) instead of {DEFAULT.name}.")] = False,
-    source: Annotated[str | None, typer.Option("--from", help="Try this path or URL first.")] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="PATH|URL", help="Try this path or URL first.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Download a model, by default the embedded one (1.1 GB). Continues a download that was stopped."""
@@ -68,9 +70,10 @@ def list_command(
     offline: Annotated[bool, typer.Option("--offline", help="Contact no server.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the models that run inside massmem and those that servers offer.
+    """List the models at hand.
 
-    Servers are the endpoints of the team, and Ollama, LM Studio, vLLM and llama.cpp at their usual ports here.
+    These are the models that run inside massmem, and those that servers offer. Servers are the endpoints of the team,
+    and Ollama, LM Studio, vLLM and llama.cpp at their usual ports here.
     """
     rows = [_weights_to_dict(weights) | {"source": "embedded", "context_window": CONTEXT_WINDOW} for weights in KNOWN]
     servers = [] if offline else asyncio.run(_query_servers(_load_team(config)))

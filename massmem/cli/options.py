@@ -3,6 +3,7 @@
 import math
 import re
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +14,8 @@ from massmem.core.errors import InputError
 Config = Annotated[str | None, typer.Option(metavar="FILE", help="The team, as for a question.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+OldOutput = Annotated[Path | None, typer.Option("--output", hidden=True)]
+"""The former name of --to: elsewhere --output is a mode."""
 InSession = Annotated[
     str | None,
     typer.Option(

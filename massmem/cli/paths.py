@@ -16,7 +16,7 @@ from massmem.session.registry import without_password
 app = typer.Typer(help="Show where massmem keeps its files.")
 
 
-@app.callback(invoke_without_command=True)
+@app.command()
 def paths_command(
     config: Annotated[str | None, typer.Option(metavar="FILE", help="The team, as for a question.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

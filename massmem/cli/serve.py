@@ -14,12 +14,18 @@ from massmem.core.errors import InputError
 app = typer.Typer(help="Serve the team over HTTP.")
 
 
-@app.callback(invoke_without_command=True)
+@app.command()
 def serve_command(
     config: Config = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: server.host]")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="[default: server.port, 4000]")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, max=64, help="Processes. [default: server.workers]")] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. [default: server.host]")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(metavar="N", min=0, max=65535, help="[default: server.port, 4000]")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=64, help="Processes. [default: server.workers]")
+    ] = None,
 ) -> None:
     """Serve the team over HTTP until Ctrl-C or SIGTERM. The log is JSON on stderr.
 

@@ -15,7 +15,7 @@ import typer
 
 from massmem.cli import session_view as view
 from massmem.cli.completion import offer_sessions
-from massmem.cli.options import AsJson, Config, InSession, Yes, format_time, parse_duration, parse_since
+from massmem.cli.options import AsJson, Config, InSession, OldOutput, Yes, format_time, parse_duration, parse_since
 from massmem.cli.session_view import SearchHit
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import Progress, notify, open_output, show_progress, write_json, write_out
@@ -64,11 +64,14 @@ Since = Annotated[
 
 @app.command("list")
 def list_command(
-    status: Annotated[Status | None, typer.Option(help="With this status only.")] = None,
+    status: Annotated[
+        Status | None,
+        typer.Option(metavar="STATUS", help="Only active, completed, interrupted, failed or deleting ones."),
+    ] = None,
     text: Annotated[str, typer.Option(metavar="TEXT", help="With this in id, title or last message.")] = "",
     since: Since = None,
-    limit: Annotated[int, typer.Option(min=0, help="Most sessions; 0: all.")] = 20,
-    offset: Annotated[int, typer.Option(min=0, help="Skip this many.")] = 0,
+    limit: Annotated[int, typer.Option(metavar="N", min=0, help="Most sessions; 0: all.")] = 20,
+    offset: Annotated[int, typer.Option(metavar="N", min=0, help="Skip this many.")] = 0,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
@@ -98,7 +101,7 @@ def show_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a conversation: questions, final answers, and how the council decided."""
+    """Show a conversation, and how the council decided."""
     asyncio.run(_show(load_setup(config), name, turn, detailed=detailed, as_json=as_json))
 
 
@@ -137,13 +140,13 @@ async def _add_plan(store: SessionStore, transcript: TurnTranscript) -> TurnTran
 
 @app.command("search")
 def search_command(
-    query: Annotated[str, typer.Argument(help="Words to look for.")],
+    query: Annotated[str, typer.Argument(metavar="WORDS", help="Words to look for.")],
     session_id: InSession = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Most messages.")] = 20,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Most messages.")] = 20,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find messages by their words, best first, with their session and turn."""
+    """Find messages by their words, best first."""
     hits = asyncio.run(_search(load_setup(config), query, session_id, limit))
     if as_json:
         write_json({"query": query, "messages": [_hit_to_dict(hit) for hit in hits]})
@@ -167,7 +170,10 @@ def rename_command(
     title: Annotated[str, typer.Argument(metavar="NAME", help="Up to 80 characters, not used by another session.")],
     config: Config = None,
 ) -> None:
-    """Give a session a name, which --session-id and these commands accept like its id."""
+    """Give a session a name.
+
+    --session-id and these commands accept it like the id.
+    """
     session = asyncio.run(rename_session(load_setup(config), name, title))
     notify(f'{session.session_id} is now called "{session.title}"')
 
@@ -182,9 +188,10 @@ def delete_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> int:
-    """Delete sessions for good: log, memories, queue, registry entry, locks and debug files, erased from the disk.
+    """Delete sessions for good, with all memories.
 
-    Debug files are found in this folder and your home folder only.
+    Log, memories, queue, registry entry, locks and debug files are erased from the disk. Debug files are found in this
+    folder and your home folder only.
     """
     _require_confirmation(yes)
     setup = load_setup(config)
@@ -202,7 +209,10 @@ def cleanup_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> int:
-    """Delete sessions that were not used for a while. massmem never deletes sessions by itself."""
+    """Delete sessions that were not used for a while.
+
+    massmem never deletes sessions by itself.
+    """
     age = parse_duration(older_than)
     if not dry_run:
         _require_confirmation(yes)
@@ -283,17 +293,26 @@ async def _delete_everywhere(setup: Setup, sessions: Sequence[SessionRecord], pr
 def export_command(
     name: Name,
     format_: Annotated[
-        FormatName | None, typer.Option("--format", help="[default: by the name of the file, else json]")
+        FormatName | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="json, markdown, text or html. [default: by the name of the file, else json]",
+        ),
     ] = None,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file. [default: stdout]")] = None,
+    to: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file. [default: stdout]")] = None,
+    output: OldOutput = None,
     detailed: Annotated[bool, typer.Option("--all", help="With rounds and reasoning; json always has them.")] = False,
     config: Config = None,
 ) -> None:
-    """Write a conversation with names and votes, without secrets, as json, markdown, text or html."""
+    """Write a conversation to a file, without secrets.
+
+    It has names and votes, as json, markdown, text or html.
+    """
     chosen = format_.value if format_ else None
-    session = asyncio.run(export_session(load_setup(config), name, chosen, output, detailed=detailed))
-    if output is not None:
-        notify(f"{session.session_id} was written to {output}")
+    session = asyncio.run(export_session(load_setup(config), name, chosen, to or output, detailed=detailed))
+    if to or output:
+        notify(f"{session.session_id} was written to {to or output}")
 
 
 @app.command("insights")
@@ -306,7 +325,7 @@ def insights_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show topics, wins, response times and costs of conversations."""
+    """Show topics, wins, response times and costs."""
     setup = load_setup(config)
     with show_progress("reading") as progress:
         insights = asyncio.run(_collect_insights(setup, name, SessionFilter(since=_parse_since(since)), progress))
@@ -340,7 +359,7 @@ async def _collect_insights(
 
 @app.command("stats")
 def stats_command(config: Config = None, as_json: AsJson = False) -> None:
-    """Show how many sessions and messages there are, and where they are stored."""
+    """Show how many sessions and messages there are."""
     stats = asyncio.run(_collect_stats(load_setup(config)))
     if as_json:
         write_json(stats)

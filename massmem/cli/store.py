@@ -44,11 +44,11 @@ def migrate_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> int:
-    """Copy all sessions with their recording queue into another store, and verify each by count and hash.
+    """Copy all sessions to another store, and verify each.
 
-    The source keeps everything. Run it again to continue after an interruption, and to update sessions that have
-    changed. A password need not stand on the command line: `$NAME` in a URL is the value of a variable, and PostgreSQL
-    reads PGPASSWORD and ~/.pgpass.
+    Each session is copied with its recording queue, and verified by count and hash. The source keeps everything. Run it
+    again to continue after an interruption, and to update sessions that have changed. A password need not stand on the
+    command line: `$NAME` in a URL is the value of a variable, and PostgreSQL reads PGPASSWORD and ~/.pgpass.
     """
     home = massmem_home()
     read_dotenv(Path(".env"))
@@ -75,9 +75,10 @@ def recover_command(
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder, with a file for each session.")],
     as_json: AsJson = False,
 ) -> int:
-    """Save the readable messages of a damaged SQLite database as JSON lines, a file for each session.
+    """Save what can be read of a damaged SQLite database.
 
-    Damaged messages are skipped and counted. While it runs it needs as much disk space as the database again.
+    Each session becomes a file of JSON lines. Damaged messages are skipped and counted. While it runs it needs as much
+    disk space as the database again.
     """
     from massmem.store.recover import recover  # imports SQLAlchemy
 

@@ -28,7 +28,7 @@ def _group() -> None:  # pyright: ignore[reportUnusedFunction]  - without it Typ
 def create_command(
     sub: Annotated[str, typer.Option(metavar="USER", help="The user of the token: a name or an id.")],
     ttl: Annotated[str, typer.Option(metavar="TIME", help="How long it is valid: 90s, 15m, 1h, 7d.")] = "1h",
-    scope: Annotated[str, typer.Option(help="Scopes: admin (figures of all users), metrics.")] = "",
+    scope: Annotated[str, typer.Option(metavar="SCOPES", help="Scopes: admin (figures of all users), metrics.")] = "",
     config: Config = None,
 ) -> None:
     """Print a token, signed with server.jwt.secret. Whoever has it acts as that user."""

@@ -171,20 +171,20 @@ def test_export_to_stdout_and_files(sessions: Command, tmp_path: Path) -> None:
     assert json.loads(sessions("export", TRIP)[0])["session"]["session_id"] == TRIP
     assert sessions("export", SKY, "--format", "text")[0].startswith("Why is the sky blue?\nsession_20251029_090000 ·")
     for name, start in (("a.md", "# Plan"), ("a.html", "<!DOCTYPE html>"), ("a.txt", "Plan"), ("a.json", "{")):
-        _, err = sessions("export", TRIP, "--output", name)
+        _, err = sessions("export", TRIP, "--to", name)
         written = tmp_path / name
         assert written.read_text().startswith(start)
         assert "By Xanadustadt rail." in written.read_text()
         assert SECRET not in written.read_text()
         assert written.stat().st_mode & 0o777 == 0o600
         assert f"{TRIP} was written to {name}" in err
-    assert "cannot be written" in sessions("export", TRIP, "--output", "no/such/folder.md", code=2)[1]
+    assert "cannot be written" in sessions("export", TRIP, "--to", "no/such/folder.md", code=2)[1]
     assert list(tmp_path.glob(".*part")) == []
 
 
 def test_failed_export_keeps_the_old_file(sessions: Command, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("mine")
-    sessions("export", "nobody", "--output", "a.md", code=5)
+    sessions("export", "nobody", "--to", "a.md", code=5)
     assert (tmp_path / "a.md").read_text() == "mine"
     assert list(tmp_path.glob(".*part")) == []
 

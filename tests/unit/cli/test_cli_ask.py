@@ -7,7 +7,7 @@ import typer
 from typer.main import get_command
 
 from massmem.cli.ask import Output, RunOptions, app
-from massmem.cli.commands import COMMANDS, refuse_mistyped_command
+from massmem.cli.commands import COMMANDS
 from massmem.core.errors import InputError
 from tests.support.cli import call_massmem
 
@@ -69,14 +69,6 @@ def test_refused_options(line: list[str], message: str):
 def test_unknown_options_and_values(line: list[str]):
     with pytest.raises(typer.TyperException):
         parse(*line)
-
-
-def test_mistyped_command_is_not_asked():
-    with pytest.raises(InputError) as refused:
-        refuse_mistyped_command("modles")
-    assert refused.value.hint == 'did you mean: massmem models? To ask it: massmem ask "modles"'
-    refuse_mistyped_command("models of the atom")
-    refuse_mistyped_command("why?")
 
 
 def test_help_lists_options_and_commands():

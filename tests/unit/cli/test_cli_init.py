@@ -101,11 +101,11 @@ async def test_existing_file_is_replaced_by_force_only(ollama: Stub, home: Path)
 
 async def test_output_option(ollama: Stub, tmp_path: Path, home: Path):
     path = tmp_path / "team.yaml"
-    code, out, err = await init("--yes", "--no-try", "--output", str(path))
+    code, out, err = await init("--yes", "--no-try", "--to", str(path))
     assert (code, out) == (0, f"{path}\n")
     assert f'massmem --config {path} "your question"' in err
     assert sorted(tmp_path.iterdir()) == sorted([home, path])
-    code, _, err = await init("--yes", "--output", str(tmp_path / "no" / "team.yaml"))
+    code, _, err = await init("--yes", "--to", str(tmp_path / "no" / "team.yaml"))
     assert code == 2
     assert "cannot be written" in err
 
