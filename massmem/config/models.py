@@ -72,7 +72,9 @@ class BackendConfig(Section):
     max_tokens: int | None = Field(default=None, ge=1)
     """Most tokens of one reply."""
     timeout: float = Field(default=120, gt=0)
-    """Seconds without any byte from the server after which a request fails."""
+    """Seconds without any progress of a reply after which a request fails."""
+    deadline: float | None = Field(default=None, gt=0)
+    """Seconds for a whole reply, retries included; left out: three times `timeout`, for local no limit."""
     max_retries: int = Field(default=3, ge=0, le=20)
     """Repeats of a failed request (408, 409, 429, 5xx, connection)."""
     tools: bool | None = None

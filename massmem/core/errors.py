@@ -25,6 +25,7 @@ MassmemError                      one message, one hint, one exit code
 │   ├── RateLimited           3   429, with the time that the server asks to wait
 │   ├── ProviderUnavailable   3   408/409/5xx, overloaded
 │   ├── ProviderTimeout       3
+│   │   └── DeadlineExceeded      the reply was not complete in the time that a whole reply may take
 │   ├── ProviderConnectionError 3
 │   ├── StreamInterrupted     3   the stream ended without a finish reason; the error has the partial text
 │   ├── MalformedResponse         the reply is not what the protocol promises
@@ -170,6 +171,10 @@ class ProviderUnavailable(ProviderError):
 class ProviderTimeout(ProviderError):
     exit_code: ClassVar[int] = 3
     retryable: ClassVar[bool] = True
+
+
+class DeadlineExceeded(ProviderTimeout):
+    retryable: ClassVar[bool] = False
 
 
 class ProviderConnectionError(ProviderError):

@@ -114,6 +114,8 @@ class ChatRequest:
     """None: the backend's configuration decides."""
     max_tokens: int | None = None
     """None: the backend's configuration decides."""
+    deadline: float | None = None
+    """Seconds for the whole reply, retries included; None: the backend's configuration decides."""
     tool_choice: ToolChoice = "required"
     """required: the model calls a tool; auto: it may; none: it must not, and `tools` only explain earlier calls."""
 

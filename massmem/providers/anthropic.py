@@ -1,5 +1,6 @@
 """Messages through the official Anthropic SDK."""
 
+import asyncio
 import json
 import logging
 import re
@@ -35,7 +36,7 @@ from massmem.core.messages import (
     Usage,
     clean_text,
 )
-from massmem.providers.base import GO_ON
+from massmem.providers.base import GO_ON, read_count, read_usage
 from massmem.providers.failures import ErrorContext, ErrorReply, error_reply_of
 from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, ReplyReader, timeouts
 from massmem.providers.presets import Endpoint
@@ -96,12 +97,12 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
         body = {name: value for name, value in self._body(request).items() if name not in ("max_tokens", "stream")}
         count = cast("Any", self._client.messages.count_tokens)
         try:
-            counted = await count(**body, timeout=timeouts(min(self._backend.timeout, _COUNT_TIMEOUT)))
+            async with asyncio.timeout(min(self._backend.timeout, _COUNT_TIMEOUT)):
+                counted = await count(**body, timeout=timeouts(_COUNT_TIMEOUT))
         except tuple(ERRORS) as e:
             log.info("the tokens of a prompt could not be counted: %s", type(e).__name__)
             return None
-        tokens = getattr(counted, "input_tokens", None)
-        return tokens if isinstance(tokens, int) else None
+        return read_count(getattr(counted, "input_tokens", None))
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
         return request_body(request, self._backend, self._endpoint.model)
@@ -111,7 +112,7 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
         return await create(**body, timeout=timeouts(self._backend.timeout))
 
     def _reader(self, request: ChatRequest) -> "_Reader":
-        return _Reader(self._context)
+        return _Reader(request, self._context)
 
     def _error_reply(self, error: Exception) -> ErrorReply | None:
         return error_reply_of(error) if isinstance(error, anthropic.APIStatusError) else None
@@ -205,8 +206,8 @@ class _Reader(ReplyReader):
         "refusal": ContentRefused,
     }
 
-    def __init__(self, context: ErrorContext) -> None:
-        super().__init__(context)
+    def __init__(self, request: ChatRequest, context: ErrorContext) -> None:
+        super().__init__(request, context)
         self._counts: dict[str, int] = {}
         self._call: ToolCall | None = None
         self._arguments: list[str] = []
@@ -214,7 +215,7 @@ class _Reader(ReplyReader):
     def _read(self, event: RawMessageStreamEvent) -> Iterator[Chunk]:
         match event.type:
             case "message_start":
-                self._add_counts(event.message.usage)
+                self._add_counts(getattr(event.message, "usage", None))
             case "content_block_start":
                 yield from self._open_block(event.content_block)
             case "content_block_delta":
@@ -224,7 +225,7 @@ class _Reader(ReplyReader):
                 yield ToolCallChunk(ToolCall(self._call.id, self._call.name, arguments))
                 self._call = None
             case "message_delta":
-                self._add_counts(event.usage)
+                self._add_counts(getattr(event, "usage", None))
                 self._finish = event.delta.stop_reason or self._finish
             case _:
                 pass
@@ -244,14 +245,15 @@ class _Reader(ReplyReader):
                 yield ReasoningChunk(delta.thinking)
             case "input_json_delta":
                 self._arguments.append(delta.partial_json)
+                self.length += len(delta.partial_json)
             case _:
                 pass
 
     def _add_counts(self, usage: Any) -> None:
         """Note the token counts of an event. They are running totals, and each event has some of them."""
         for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens"):
-            value = getattr(usage, name, None)
-            if isinstance(value, int):
+            value = read_count(getattr(usage, name, None))
+            if value is not None:
                 self._counts[name] = value
 
     def _usage(self) -> Usage:
@@ -259,4 +261,4 @@ class _Reader(ReplyReader):
         count = self._counts.get
         cached = count("cache_read_input_tokens", 0)
         prompt = count("input_tokens", 0) + cached + count("cache_creation_input_tokens", 0)
-        return Usage(prompt, count("output_tokens", 0), cached, reported=bool(self._counts))
+        return read_usage(prompt if self._counts else None, count("output_tokens"), cached, self._estimate())

@@ -5,11 +5,14 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from massmem.config.models import BackendConfig
-from massmem.core.messages import ChatMessage, ChatRequest, Chunk
+from massmem.core.messages import ChatMessage, ChatRequest, Chunk, Usage
 from massmem.providers.presets import Abilities
 from massmem.providers.pricing import Price
 
 GO_ON = ChatMessage("user", "Go on.")
+
+MOST_TOKENS = 100_000_000
+"""No request has more; a server that says so is wrong."""
 
 
 class ChatProvider(Protocol):
@@ -64,3 +67,25 @@ def end_with_user(messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
     if messages and messages[-1].role == "assistant":
         return (*messages, GO_ON)
     return messages
+
+
+def read_usage(prompt: object, completion: object, cached: object, estimate: Usage) -> Usage:
+    """Return the usage of a reply by the numbers that its server names.
+
+    estimate: our own count, which stands for a number that is missing or impossible. A reply is never lost because of
+    its usage.
+    """
+    prompt_tokens, completion_tokens = read_count(prompt), read_count(completion)
+    return Usage(
+        estimate.prompt if prompt_tokens is None else prompt_tokens,
+        estimate.completion if completion_tokens is None else completion_tokens,
+        read_count(cached) or 0,
+        reported=prompt_tokens is not None and completion_tokens is not None,
+    )
+
+
+def read_count(value: object) -> int | None:
+    """Return a number of tokens that a server names, None when it cannot be one."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_TOKENS:
+        return None
+    return int(value) if value == int(value) else None

@@ -29,8 +29,6 @@ LIST_PATIENCE = 10.0
 WINDOW_PATIENCE = 3.0
 """Seconds for all requests about the window of one model."""
 
-_LONGEST_REPLY = 16_000_000
-"""Bytes."""
 _MOST_MODELS = 2_000
 _REQUESTS_AT_ONCE = 8
 
@@ -155,11 +153,7 @@ class _Server:
 
     async def _request(self, method: str, url: str, body: Json | None = None) -> Json:
         async with self._client.stream(method, url, json=body, headers=self._headers) as reply:
-            data = bytearray()
-            async for block in reply.aiter_bytes():
-                data += block
-                if len(data) > _LONGEST_REPLY:
-                    raise self._context.error(MalformedResponse, f"the reply has more than {_LONGEST_REPLY:,} bytes")
+            data = await reply.aread()
         try:
             value: object = json.loads(data)
         except (ValueError, RecursionError):

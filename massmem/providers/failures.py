@@ -85,6 +85,8 @@ _OVERFLOW_PATTERNS = tuple(
         # llama.cpp
         r"request(?: \((?P<prompt>\d+) tokens\))? exceeds the available context size(?: \((?P<window>\d+) tokens\))?",
         # vLLM and SGLang
+        r"maximum context length is (?P<window>\d+) tokens\. however, you requested \d+ output tokens and your prompt "
+        r"contains at least (?P<prompt>\d+) input tokens",
         r"decoder prompt \(length (?P<prompt>\d+)\) is longer than the maximum model length of (?P<window>\d+)",
         r"input length \((?P<prompt>\d+)\) exceeds model's maximum context length \((?P<window>\d+)\)",
         # Together
@@ -111,12 +113,51 @@ _OVERFLOW_PATTERNS = tuple(
         # Ollama
         r"(?:input|input length|prompt) (?:exceeds|is longer than) (?:the )?(?:maximum )?context length",
         r"prompt too long; exceeded (?:max )?context length",
+        # Bedrock: Claude, Titan, Nova, and every model behind a limit of characters
+        r"input is too long for requested model",
+        r"too many input tokens\. max input tokens: (?P<window>\d+), request input token count: (?P<prompt>\d+)",
+        r"number of input tokens exceeds maximum length",
+        r"expected maxlength: \d+, actual: \d+",
+        # Vertex
+        r"input token count is (?P<prompt>\d+) but (?:the )?model only supports up to (?P<window>\d+)",
+        # Cohere
+        r"number of tokens in the prompt cannot exceed (?P<window>\d+) - received (?P<prompt>\d+)",
+        r"too many tokens: size limit exceeded",
+        # Qwen, Moonshot, Z.ai, MiniMax
+        r"range of input length should be \[\d+, (?P<window>\d+)\]",
+        r"request exceeded model token limit: (?P<window>\d+)(?: \(requested: (?P<prompt>\d+)\))?",
+        r"prompt exceeds max length",
+        r"context window exceeds limit",
         # LM Studio
         r"tokens to keep from the initial prompt is greater than the context length",
         r"first (?P<prompt>\d+) tokens when context the overflows.*?context length of only (?P<window>\d+)",
         r"context[_ ]length[_ ]exceeded",
     )
 )  # fmt: skip
+
+# vLLM speaks of the reply's limit when prompt and reply together do not fit. A shorter prompt helps, unless the limit
+# is larger than the window.
+_NO_ROOM_FOR_REPLY = re.compile(
+    r"is too large: (?P<reply>\d+)\. this model's maximum context length is (?P<window>\d+) tokens and your "
+    r"request has (?P<prompt>\d+) input tokens",
+    re.IGNORECASE,
+)
+
+# What a refusal in words that no pattern knows says of a prompt that is too long: what it counts, and that it is too
+# much. A refusal that speaks of the reply, of a rate or of another field is none.
+_SPEAKS_OF_LENGTH = re.compile(
+    r"\btokens?\b|context (?:length|window|size)|(?:prompt|input)\b.{0,40}\blength", re.IGNORECASE
+)
+_SPEAKS_OF_EXCESS = re.compile(
+    r"exceed|too (?:long|large|many)|longer than|more than|at most|limit|maximum", re.IGNORECASE
+)
+_SPEAKS_OF_OTHERS = re.compile(
+    r"max_?(?:completion_|output_|new_)?tokens|max_?length|completion tokens|output tokens|per (?:minute|min|day|hour)"
+    r"|\brate\b|quota|array|budget|thinking|\bimages?\b|\bfiles?\b|stop (?:sequence|word)|api key|auth|expired"
+    r"|invalid token",
+    re.IGNORECASE,
+)
+_BAD_REQUESTS = (400, 413, 422)
 
 # Exceptions without a status, by the names of their classes. Most libraries derive time-outs from connection errors.
 _KIND_BY_CLASS_NAME: Mapping[str, type[ProviderError]] = {
@@ -181,6 +222,8 @@ class ErrorReply:
         for code in self.codes:
             if code in _KIND_BY_CODE and not self._is_generic(code):
                 return _KIND_BY_CODE[code]
+        if self.status in _BAD_REQUESTS and _may_be_overflow(self.text):
+            return ContextOverflow
         kind = _kind_of_status(self._effective_status())
         return RequestRejected if kind is RateLimited and _QUOTA_USED_UP.search(self.text) else kind
 
@@ -229,13 +272,14 @@ def parse_error_body(
 def error_reply_of(error: BaseException) -> ErrorReply | None:
     """Return the server's reply that an exception of an SDK carries, None when it carries none.
 
-    Status, body and headers are read from the attributes that most SDKs have.
+    Status, body and headers are read from the attributes that most SDKs have; boto3 has a dictionary instead.
     """
     response = getattr(error, "response", None)
     numbers = (
         getattr(error, "status_code", None),
         getattr(error, "code", None),
         getattr(response, "status_code", None),
+        _find_boto_status(response),
     )
     status = next((number for number in numbers if isinstance(number, int)), None)
     if status is None:
@@ -253,6 +297,8 @@ def translate_error(error: BaseException, context: ErrorContext) -> MassmemError
     if reply := error_reply_of(error):
         return reply.error(context)
     text = str(error) or type(error).__name__
+    if read_overflow(text) is not None:
+        return context.error(ContextOverflow, text)
     names = " ".join(cls.__name__ for cls in type(error).__mro__)
     for pattern, kind in _KIND_BY_CLASS_NAME.items():
         if re.search(pattern, names):
@@ -286,7 +332,17 @@ def read_overflow(text: str) -> tuple[int | None, int | None] | None:
         if match := pattern.search(text):
             numbers = match.groupdict()
             return _to_count(numbers.get("prompt")), _to_count(numbers.get("window") or numbers.get("w2"))
+    match = _NO_ROOM_FOR_REPLY.search(text)
+    if match and int(match["reply"]) < int(match["window"]):
+        return int(match["prompt"]), int(match["window"])
     return None
+
+
+def _may_be_overflow(text: str) -> bool:
+    """Whether a refusal of a request, in words that no pattern knows, says that the prompt is too long."""
+    return bool(
+        _SPEAKS_OF_LENGTH.search(text) and _SPEAKS_OF_EXCESS.search(text) and not _SPEAKS_OF_OTHERS.search(text)
+    )
 
 
 def clean_message(text: str, key: str = "") -> str:
@@ -313,6 +369,15 @@ def _seconds_until(text: str, now: datetime) -> float | None:
         return None
     when = when if when.tzinfo else when.replace(tzinfo=UTC)
     return max(0.0, (when - now).total_seconds())
+
+
+def _find_boto_status(response: object) -> object:
+    """Return the HTTP status in the response that an exception of boto3 has."""
+    match response:
+        case {"ResponseMetadata": {"HTTPStatusCode": int(status)}}:
+            return status
+        case _:
+            return None
 
 
 def _kind_of_status(status: int) -> type[ProviderError]:

@@ -1,9 +1,12 @@
 """What the adapters of HTTP APIs share: clients per endpoint and key, sending, reading a stream, and errors."""
 
+import asyncio
 import os
 import ssl
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing
 from typing import Any, ClassVar, Generic, TypeVar
 
 import anyio
@@ -18,15 +21,30 @@ from massmem.core.errors import (
     RequestRejected,
     StreamInterrupted,
 )
-from massmem.core.messages import ChatRequest, Chunk, FinishChunk, FinishReason, RetryChunk, Usage
+from massmem.core.messages import (
+    ChatRequest,
+    Chunk,
+    FinishChunk,
+    FinishReason,
+    ReasoningChunk,
+    RetryChunk,
+    TextChunk,
+    Usage,
+)
 from massmem.providers.base import ChatProvider, ProviderFactory
 from massmem.providers.failures import ErrorContext, ErrorReply
 from massmem.providers.presets import Endpoint, resolve
 from massmem.providers.pricing import price_of
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
 
+LONGEST_REPLY = 50_000_000
+"""Bytes, decompressed; the longest replies of today's models, an event per token, have 30 million."""
+
 _CONNECT_TIMEOUT = 10.0
 """Seconds."""
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+_PIECE = 65_536
+"""Bytes that are decompressed at a time."""
 
 # SDKs let these through while a reply is being read.
 HTTP_ERRORS: Mapping[type[Exception], type[ProviderError]] = {
@@ -41,6 +59,7 @@ HTTP_ERRORS: Mapping[type[Exception], type[ProviderError]] = {
     httpx2.CookieConflict: RequestRejected,
     httpx2.StreamError: ProviderConnectionError,
     ssl.SSLError: ProviderConnectionError,
+    TimeoutError: ProviderTimeout,
     anyio.EndOfStream: ProviderConnectionError,
     OSError: ProviderConnectionError,
     # A chunk that is no JSON, no text, or nested without end.
@@ -100,7 +119,10 @@ class ReplyReader(ABC):
     failures: ClassVar[Mapping[str, type[ProviderError]]]
     """Words for the end of a reply that is no reply."""
 
-    def __init__(self, context: ErrorContext) -> None:
+    def __init__(self, request: ChatRequest, context: ErrorContext) -> None:
+        self.length = 0
+        """Characters of content so far: text, reasoning and arguments of tool calls."""
+        self._request = request
         self._context = context
         self._finish = ""
 
@@ -111,7 +133,10 @@ class ReplyReader(ABC):
 
     def feed(self, event: Any) -> Iterator[Chunk]:
         try:
-            yield from self._read(event)
+            for chunk in self._read(event):
+                if isinstance(chunk, TextChunk | ReasoningChunk):
+                    self.length += len(chunk.text)
+                yield chunk
         except (AttributeError, TypeError) as e:
             # Nothing checks the shape of what servers send; an unknown one fails here.
             raise self._context.error(MalformedResponse, "an event of the reply has an unknown form") from e
@@ -141,6 +166,11 @@ class ReplyReader(ABC):
     @abstractmethod
     def _usage(self) -> Usage: ...
 
+    def _estimate(self) -> Usage:
+        """Return our own count of the request and its reply, for servers that report none."""
+        prompt = sum(len(message.content) for message in self._request.messages)
+        return Usage(prompt // 4, self.length // 4, reported=False)
+
 
 class ApiProvider(ABC, Generic[Client]):
     """A model behind an HTTP API, used through the API's SDK."""
@@ -155,10 +185,10 @@ class ApiProvider(ABC, Generic[Client]):
         self._backend = backend
         self._endpoint = endpoint
         self._context = ErrorContext(backend.type, endpoint.model, endpoint.key)
-        self._retrier = Retrier(RetryPolicy(backend.max_retries), budget, self.price)
+        self._retrier = Retrier(RetryPolicy.of(backend), budget, self.price)
 
     def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
-        return self._retrier.stream(lambda: self._attempt(request))
+        return self._retrier.stream(lambda: self._attempt(request), request.deadline)
 
     @abstractmethod
     async def count_prompt(self, request: ChatRequest) -> int | None: ...
@@ -188,7 +218,8 @@ class ApiProvider(ABC, Generic[Client]):
         while True:
             body = self._body(request)
             try:
-                stream = await self._send(body)
+                async with asyncio.timeout(self._backend.timeout):
+                    stream = await self._send(body)
                 break
             except sdk_errors as e:
                 reason = self._adapt(e, body)
@@ -199,14 +230,32 @@ class ApiProvider(ABC, Generic[Client]):
         async with stream:
             self._check_content_type(stream)
             try:
-                async for event in stream:
-                    for chunk in reader.feed(event):
-                        yield chunk
+                async with aclosing(self._receive(stream, reader)) as events:
+                    async for event in events:
+                        for chunk in reader.feed(event):
+                            yield chunk
             except sdk_errors as e:
                 if not reader.is_complete:
                     raise self._translate(e, in_stream=True) from e
         for chunk in reader.close():
             yield chunk
+
+    async def _receive(self, stream: SdkStream, reader: ReplyReader) -> AsyncGenerator[Any, None]:
+        """Yield the events of a reply.
+
+        Raises TimeoutError when `backend.timeout` seconds bring no content: comments that keep a connection open, and
+        bytes that never make an event, are none.
+        """
+        events, clock = aiter(stream), asyncio.get_running_loop().time
+        latest, length = clock(), reader.length
+        while True:
+            async with asyncio.timeout_at(latest + self._backend.timeout):
+                event = await anext(events, None)
+            if event is None:
+                return
+            yield event
+            if reader.length > length:
+                latest, length = clock(), reader.length
 
     def _check_content_type(self, stream: SdkStream) -> None:
         content_type = str(stream.response.headers.get("content-type", "text/event-stream"))
@@ -220,7 +269,7 @@ class ApiProvider(ABC, Generic[Client]):
         if in_stream and issubclass(kind, ProviderConnectionError):
             kind = StreamInterrupted
         if kind is ProviderTimeout:
-            patience = f"not a byte for {self._backend.timeout:g} s, or no connection in {_CONNECT_TIMEOUT:g} s"
+            patience = f"nothing for {self._backend.timeout:g} s, or no connection in {_CONNECT_TIMEOUT:g} s"
             return self._context.error(kind, f"no answer: {patience}")
         cause = error.__cause__ or error  # the SDK itself says only "Connection error"
         return self._context.error(kind, str(cause) or type(cause).__name__)
@@ -235,7 +284,49 @@ def http_client(endpoint: Endpoint) -> httpx2.AsyncClient:
         follow_redirects=False,
         trust_env=not endpoint.loopback,
         limits=httpx2.Limits(max_connections=1000, max_keepalive_connections=100),
+        event_hooks={"response": [_bound_reply]},
     )
+
+
+async def _bound_reply(response: httpx2.Response) -> None:
+    """Bound what a reply may take of the memory, compressed or not."""
+    encoding = response.headers.pop("content-encoding", "identity").lower()
+    if encoding not in ("identity", "gzip", "deflate"):
+        raise httpx2.DecodingError(f"the server compresses its replies with {encoding!r}, which nobody asked for")
+    assert isinstance(response.stream, httpx2.AsyncByteStream)  # the client is asynchronous
+    response.stream = _BoundedStream(response.stream, compressed=encoding != "identity")
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    """The bytes of a reply, decompressed in small pieces: a few kilobytes can stand for gigabytes."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, *, compressed: bool) -> None:
+        self._stream = stream
+        self._decompressor = zlib.decompressobj(_GZIP_OR_ZLIB) if compressed else None
+        self._length = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Raise httpx2.DecodingError for more bytes than any reply has, and for what cannot be decompressed."""
+        async for block in self._stream:
+            for piece in self._decompress(block):
+                self._length += len(piece)
+                if self._length > LONGEST_REPLY:
+                    raise httpx2.DecodingError(f"the reply has more than {LONGEST_REPLY:,} bytes")
+                yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def _decompress(self, block: bytes) -> Iterator[bytes]:
+        if self._decompressor is None:
+            yield block
+            return
+        try:
+            while block:
+                yield self._decompressor.decompress(block, _PIECE)
+                block = self._decompressor.unconsumed_tail
+        except zlib.error as e:
+            raise httpx2.DecodingError(f"the compressed reply is damaged: {e}") from e
 
 
 def timeouts(seconds: float) -> httpx2.Timeout:

@@ -16,11 +16,13 @@ import asyncio
 import importlib
 import importlib.util
 import json
+import math
 import os
 import secrets
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, cast
@@ -107,10 +109,12 @@ class LocalProvider:
         self._model = model
         self._backend = backend
         # Nothing is retried: the same request would fail the same way here.
-        self._retrier = Retrier(RetryPolicy(max_retries=0), RetryBudget(), self.price)
+        # The model shares this machine with all agents: how long a reply takes depends on how many wait.
+        policy = replace(RetryPolicy.of(backend), max_retries=0, deadline=backend.deadline or math.inf)
+        self._retrier = Retrier(policy, RetryBudget(), self.price)
 
     def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
-        return self._retrier.stream(lambda: self._attempt(request))
+        return self._retrier.stream(lambda: self._attempt(request), request.deadline)
 
     async def count_prompt(self, request: ChatRequest) -> int | None:
         """Count with the model's own template and tokenizer: 3 ms per thousand tokens. Loads the model if needed."""

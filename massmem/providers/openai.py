@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
 import httpx2
@@ -32,7 +32,7 @@ from massmem.core.messages import (
     Usage,
     clean_text,
 )
-from massmem.providers.base import end_with_user
+from massmem.providers.base import end_with_user, read_usage
 from massmem.providers.failures import ErrorContext, ErrorReply, error_reply_of, parse_error_body
 from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, ReplyReader, timeouts
 from massmem.providers.presets import PRESETS, Endpoint
@@ -215,17 +215,15 @@ class _Reader(ReplyReader):
     }
 
     def __init__(self, request: ChatRequest, context: ErrorContext) -> None:
-        super().__init__(context)
-        self._request = request
-        self._reported: Usage | None = None
+        super().__init__(request, context)
+        self._usage_fields: Json = {}
         self._calls: list[_Call] = []
         self._open_calls: dict[int, _Call] = {}
-        self._length = 0
         self._refusal = ""
 
     def _read(self, event: Json) -> Iterator[Chunk]:
-        if usage := event.get("usage"):
-            self._reported = _parse_usage(usage)
+        if isinstance(usage := event.get("usage"), dict):
+            self._usage_fields = cast("Json", usage)
         for choice in event.get("choices") or ():
             self._finish = choice.get("finish_reason") or self._finish
             delta = choice.get("delta")
@@ -247,7 +245,6 @@ class _Reader(ReplyReader):
         for part in parts:
             text = part.get("text")
             if part.get("type") == "text" and text:
-                self._length += len(text)
                 yield TextChunk(text)
 
     def _add_call(self, delta: Json) -> None:
@@ -263,7 +260,7 @@ class _Reader(ReplyReader):
         # The protocol says text; Ollama and others have sent objects.
         text = arguments if isinstance(arguments, str) else json.dumps(arguments)
         call.arguments += text
-        self._length += len(text)
+        self.length += len(text)
 
     def _last_chunks(self) -> Iterator[Chunk]:
         if self._refusal:
@@ -272,15 +269,11 @@ class _Reader(ReplyReader):
             yield ToolCallChunk(ToolCall(call.id, call.name, call.arguments))
 
     def _usage(self) -> Usage:
-        """The reported usage, else an estimate."""
-        prompt = sum(len(m.content) for m in self._request.messages)
-        return self._reported or Usage(prompt // 4, self._length // 4, reported=False)
-
-
-def _parse_usage(usage: Json) -> Usage:
-    details: Json = usage.get("prompt_tokens_details") or {}
-    # DeepSeek names the cached part at the top level.
-    cached = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0
-    prompt = usage.get("prompt_tokens") or 0
-    # The cached part belongs to the prompt; where it is larger, the server counts only what it read anew.
-    return Usage(prompt + cached if cached > prompt else prompt, usage.get("completion_tokens") or 0, cached)
+        fields = self._usage_fields
+        details = fields.get("prompt_tokens_details")
+        # DeepSeek names the cached part at the top level.
+        cached = cast("Json", details).get("cached_tokens") if isinstance(details, dict) else None
+        cached = cached or fields.get("prompt_cache_hit_tokens")
+        usage = read_usage(fields.get("prompt_tokens"), fields.get("completion_tokens"), cached, self._estimate())
+        # The cached part belongs to the prompt; where it is larger, the server counts only what it read anew.
+        return replace(usage, prompt=usage.prompt + usage.cached) if usage.cached > usage.prompt else usage

@@ -12,8 +12,10 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from typing import Self
 
-from massmem.core.errors import ProviderError
+from massmem.config.models import BackendConfig
+from massmem.core.errors import DeadlineExceeded, ProviderError
 from massmem.core.messages import Chunk, FinishChunk, RetryChunk, TextChunk
 from massmem.providers.pricing import Price
 
@@ -21,6 +23,8 @@ _WINDOW = 60.0
 """Seconds that a budget looks back."""
 _FREE_RETRIES = 10
 _RETRY_SHARE = 0.1
+_DEADLINE_FACTOR = 3
+"""A whole reply may take so many times the seconds without progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,16 @@ class RetryPolicy:
     """The longest wait that massmem chooses."""
     longest_wait: float = 60.0
     """A server that asks for more is not waited for."""
+    deadline: float = math.inf
+    """Seconds for a whole reply, retries included."""
+    model: str = "the model"
+    """As messages name it."""
+
+    @classmethod
+    def of(cls, backend: BackendConfig) -> Self:
+        """Return the policy that a backend configures."""
+        deadline = backend.deadline or _DEADLINE_FACTOR * backend.timeout
+        return cls(backend.max_retries, deadline=deadline, model=f"{backend.type} ({backend.model or 'usual model'})")
 
     def delay(self, retry: int, retry_after: float | None, jitter: float) -> float:
         """Return the seconds to wait before the retry-th retry (from 1).
@@ -85,22 +99,29 @@ class Retrier:
     jitter: Callable[[], float] = random.random
     sleep: Callable[[float], Awaitable[None]] = field(default=asyncio.sleep)
 
-    async def stream(self, attempt: Callable[[], AsyncGenerator[Chunk, None]]) -> AsyncGenerator[Chunk, None]:
+    async def stream(
+        self, attempt: Callable[[], AsyncGenerator[Chunk, None]], deadline: float | None = None
+    ) -> AsyncGenerator[Chunk, None]:
         """Yield the chunks of attempt(); after a transient failure a RetryChunk, and then those of another attempt.
 
         An attempt may itself announce a further request by a RetryChunk. The usage in the FinishChunk counts all
         requests and has their cost.
 
+        deadline: seconds for all of it, where the request has less than the policy allows.
+
         Raises:
+            DeadlineExceeded: it took longer.
             ProviderError: the last attempt's, with the text that it had streamed as `partial`.
         """
         requests, retries = 0, 0
+        seconds = min(self.policy.deadline, math.inf if deadline is None else deadline)
+        end = asyncio.get_running_loop().time() + seconds
         self.budget.count_request()
         while True:
             requests += 1
             text: list[str] = []
             try:
-                async with aclosing(attempt()) as chunks:
+                async with aclosing(attempt()) as attempted, aclosing(_receive_until(end, attempted)) as chunks:
                     async for chunk in chunks:
                         match chunk:
                             case TextChunk():
@@ -117,9 +138,17 @@ class Retrier:
                 return
             except ProviderError as e:
                 failure = e
+            except TimeoutError as e:
+                raise DeadlineExceeded(
+                    f"{self.policy.model}: the reply was not complete after {seconds:g} s",
+                    "backend.deadline sets how long a whole reply may take.",
+                    partial="".join(text),
+                ) from e
             failure.partial = failure.partial or "".join(text)
             retries += 1
             delay = self._next_delay(failure, retries)
+            if asyncio.get_running_loop().time() + delay >= end:
+                raise _add_reason(failure, f"No time is left of {seconds:g} s to try again.") from failure
             yield RetryChunk(failure.message, delay, requests + 1)
             await self.sleep(delay)
 
@@ -136,6 +165,16 @@ class Retrier:
             reason = "Not tried again: too many requests to this endpoint failed in the last minute."
             raise _add_reason(failure, reason) from failure
         return self.policy.delay(retry, wait, self.jitter())
+
+
+async def _receive_until(end: float, chunks: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Chunk, None]:
+    """Yield the chunks that arrive before `end` on the event loop's clock. Raises TimeoutError at `end`."""
+    while True:
+        async with asyncio.timeout_at(None if end == math.inf else end):
+            chunk = await anext(chunks, None)
+        if chunk is None:
+            return
+        yield chunk
 
 
 def _add_reason(failure: ProviderError, reason: str) -> ProviderError:

@@ -181,11 +181,11 @@ class ScriptedProvider:
         self.abilities = Abilities(tools=backend.tools is not False)
         self.price = price_of(backend, os.environ)
         self._script = script
-        self._retrier = Retrier(RetryPolicy(backend.max_retries), budget, self.price)
+        self._retrier = Retrier(RetryPolicy.of(backend), budget, self.price)
         self._positions: dict[Purpose, int] = {}
 
     def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
-        return self._retrier.stream(lambda: self._attempt(request))
+        return self._retrier.stream(lambda: self._attempt(request), request.deadline)
 
     async def count_prompt(self, request: ChatRequest) -> int | None:
         return _count_tokens(_prompt_text(request))

@@ -48,6 +48,9 @@ Its arguments: the question, the ids of messages that are sent anyway, and the m
 MIN_SUMMARY, MAX_SUMMARY = 48, 2_000
 """Tokens of a summary."""
 
+_SUMMARY_SECONDS = 60.0
+"""For the model to write a summary; code makes one of sentences where that is not enough."""
+
 _SUMMARY_SHARE = 1 / 16
 """Part of the window that a summary may take."""
 
@@ -131,7 +134,7 @@ class Summariser:
 
     async def _write(self, provider: ChatProvider, previous: str, extract: str, reply: Reply) -> None:
         messages = prompts.build_summary_request(previous, extract, int(self.max_tokens * _WORDS_PER_TOKEN))
-        request = ChatRequest(messages, "summary", self.agent_id, max_tokens=self.max_tokens)
+        request = ChatRequest(messages, "summary", self.agent_id, max_tokens=self.max_tokens, deadline=_SUMMARY_SECONDS)
         async with aclosing(provider.stream(request)) as chunks:
             async for chunk in chunks:
                 reply.feed(chunk)

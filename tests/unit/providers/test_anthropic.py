@@ -186,6 +186,20 @@ async def test_usage_counts_what_the_cache_read_and_took(clients: AnthropicFacto
     assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(50, 9, 40, 1, cost=0.0)
 
 
+@pytest.mark.parametrize("number", [20.5, -500, 10**30, None])
+async def test_impossible_number_of_tokens_is_replaced_by_our_own_count(
+    clients: AnthropicFactory, stub: Stub, number: object
+) -> None:
+    usage = {"input_tokens": number, "cache_read_input_tokens": number, "output_tokens": number}
+    start = {"type": "message_start", "message": {"id": "m", "role": "assistant", "content": [], "usage": usage}}
+    text = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Paris, France"}}
+    end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": number}}
+    stub.replies = [Http(parts=[WIRE.event(part) for part in (start, text, end, {"type": "message_stop"})])]
+    reply = await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
+    prompt = sum(len(message.content) for message in ASK) // 4
+    assert (reply.text, reply.usage) == ("Paris, France", Usage(prompt, 3, 0, 1, reported=False, cost=0.0))
+
+
 def counts(value: object) -> Http:
     return Http(headers={"content-type": "application/json"}, parts=[json.dumps(value).encode()])
 

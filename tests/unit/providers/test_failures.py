@@ -129,6 +129,55 @@ OVERFLOWS = [
     ),
     ("LM Studio: The number of tokens to keep from the initial prompt is greater than the context length.", None, None),
     ("somebody: context_length_exceeded", None, None),
+    ("Bedrock (Claude): Input is too long for requested model.", None, None),
+    (
+        "Bedrock (Titan): 400 Bad Request: Too many input tokens. Max input tokens: 8192, request input token count: "
+        "10022",
+        10022,
+        8192,
+    ),
+    (
+        "Bedrock (Nova): Input Tokens Exceeded: Number of input tokens exceeds maximum length. Please update the input "
+        "to try again.",
+        None,
+        None,
+    ),
+    (
+        "Bedrock (Titan, characters): Malformed input request: expected maxLength: 42000, actual: 50123, please "
+        "reformat your input and try again.",
+        None,
+        None,
+    ),
+    (
+        "Vertex: Unable to submit request because the input token count is 1230000 but model only supports up to "
+        "1048576. Reduce the input token count and try again.",
+        1230000,
+        1048576,
+    ),
+    (
+        "Cohere: too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 5017. Try using a "
+        "shorter prompt, or enable prompt truncation.",
+        5017,
+        4081,
+    ),
+    ("Cohere (newer): too many tokens: size limit exceeded by 11326 tokens. Try using shorter inputs.", None, None),
+    ("Qwen: <400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 30720]", None, 30720),
+    ("Moonshot: Invalid request: Your request exceeded model token limit: 8192 (requested: 9001)", 9001, 8192),
+    ("Moonshot (older): Invalid request: Your request exceeded model token limit: 8192", None, 8192),
+    ("Z.ai: Prompt exceeds max length", None, None),
+    ("MiniMax: invalid params, context window exceeds limit (2013)", None, None),
+    (
+        "vLLM (reply): 'max_tokens' or 'max_completion_tokens' is too large: 512. This model's maximum context length "
+        "is 2048 tokens and your request has 1900 input tokens (512 > 2048 - 1900).",
+        1900,
+        2048,
+    ),
+    (
+        "vLLM (newer): This model's maximum context length is 4096 tokens. However, you requested 512 output tokens "
+        "and your prompt contains at least 3585 input tokens, for a total of at least 4097 tokens.",
+        3585,
+        4096,
+    ),
 ]
 
 
@@ -156,6 +205,35 @@ def test_each_way_of_saying_context_too_long(said: str, prompt: int | None, wind
 )
 def test_other_complaints_are_no_overflow(text: str) -> None:
     assert read_overflow(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The request has 9000 tokens, which is more than the model can take.",
+        "prompt token count of 70000 exceeds the limit of 64000",
+        "`inputs` must have less than 1024 tokens. Given: 1500, which is too long",
+        "Prompt length (5000) exceeds maximum input length (4096)",
+    ],
+)
+def test_refusal_of_a_long_prompt_in_unknown_words_is_an_overflow(text: str) -> None:
+    assert read_overflow(text) is None
+    assert type(parse_error_body(400, {"error": {"message": text}}).error(CONTEXT)) is errors.ContextOverflow
+    assert type(parse_error_body(429, {"error": {"message": text}}).error(CONTEXT)) is errors.RateLimited
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_tokens is too large: 100000. This model supports at most 16384 completion tokens.",
+        "Invalid 'messages': array too long. Expected an array with maximum length 2048.",
+        "Your token is longer than allowed: invalid token",
+        "The thinking budget exceeds the limit of 24576 tokens",
+        "temperature must be at most 2",
+    ],
+)
+def test_refusal_for_another_reason_is_no_overflow(text: str) -> None:
+    assert type(parse_error_body(400, {"error": {"message": text}}).error(CONTEXT)) is errors.RequestRejected
 
 
 def test_llama_cpp_names_the_numbers_as_fields() -> None:
@@ -326,6 +404,14 @@ class GeminiError(Exception):
 class ContentFilterFinishReasonError(Exception): ...
 
 
+class BotoError(Exception):
+    """As botocore.exceptions.ClientError has it."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(f"An error occurred (ValidationException) when calling the Converse operation: {text}")
+        self.response = {"ResponseMetadata": {"HTTPStatusCode": status}}
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
@@ -337,6 +423,9 @@ class ContentFilterFinishReasonError(Exception): ...
         (SdkError("too large", 413), errors.ContextOverflow),
         (SdkError("no", 418), errors.RequestRejected),
         (GeminiError("try later"), errors.ProviderUnavailable),
+        (BotoError("Input is too long for requested model.", 400), errors.ContextOverflow),
+        (BotoError("no", 403), errors.AuthenticationError),
+        (ValueError("prompt is too long: 9 tokens > 8 maximum"), errors.ContextOverflow),
         (ReadTimeoutError("60 s"), errors.ProviderTimeout),
         (TimeoutError(), errors.ProviderTimeout),
         (ConnectionResetError("reset"), errors.ProviderConnectionError),

@@ -315,6 +315,28 @@ async def test_a_server_that_leaves_the_cached_part_out_of_the_prompt_is_put_rig
     assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(930, 2, 900, 1, cost=0.0)
 
 
+@pytest.mark.parametrize("number", [20.5, "20", -500, 10**30, True, None, [1]])
+async def test_impossible_number_of_tokens_is_replaced_by_our_own_count(
+    clients: OpenAIFactory, stub: Stub, number: object
+) -> None:
+    usage = {"prompt_tokens": number, "completion_tokens": number, "prompt_tokens_details": {"cached_tokens": number}}
+    stub.replies = [
+        Http(parts=[event({"content": "Paris, France"}, "stop"), WIRE.event({"choices": [], "usage": usage})])
+    ]
+    reply = await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
+    prompt = sum(len(message.content) for message in ASK) // 4
+    assert (reply.text, reply.usage) == ("Paris, France", Usage(prompt, 3, 0, 1, reported=False, cost=0.0))
+
+
+@pytest.mark.parametrize("usage", ["12 tokens", 12, [12]])
+async def test_usage_in_an_unknown_form_does_not_cost_the_reply(
+    clients: OpenAIFactory, stub: Stub, usage: object
+) -> None:
+    stub.replies = [Http(parts=[event({"content": "Paris"}, "stop"), WIRE.event({"choices": [], "usage": usage})])]
+    reply = await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
+    assert (reply.text, reply.usage.reported) == ("Paris", False)
+
+
 async def test_a_connection_that_breaks_after_the_finish_reason_costs_only_the_usage(
     clients: OpenAIFactory, stub: Stub
 ) -> None:

@@ -1,12 +1,13 @@
 """What a network and a server can do wrong, the same for both protocols; and what is shared between agents."""
 
 import asyncio
+import gzip
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from massmem.core.messages import (
 )
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
+from massmem.providers.http import LONGEST_REPLY
 from tests.support.provider_stub import KEY, AnthropicWire, Cut, Http, OpenAIWire, Say, Stub, Wire, running_stub
 from tests.support.replies import ask, collect
 
@@ -165,6 +167,49 @@ async def test_a_slow_stream_that_keeps_coming_is_no_timeout(remote: Remote) -> 
     provider = await remote.open(Http(parts=slow), timeout=0.6)
     reply = await ask(provider, ASK)
     assert reply.text == "Paris."
+
+
+@pytest.mark.parametrize(
+    "noise", [b": keep-alive\n\n", b"x", b'event: ping\ndata: {"type": "ping"}\n\n'], ids=["comments", "bytes", "pings"]
+)
+async def test_reply_without_content_is_a_timeout_however_much_arrives(remote: Remote, noise: bytes) -> None:
+    provider = await remote.open(Http(parts=[part for _ in range(200) for part in (noise, 0.05)]), timeout=0.4)
+    start = time.monotonic()
+    assert type(await failure(provider)) is errors.ProviderTimeout
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("limit", ["backend", "request"])
+async def test_reply_that_takes_too_long_ends_at_its_deadline_and_is_not_repeated(remote: Remote, limit: str) -> None:
+    slow = [part for piece in remote.wire.stream(Say(list("Paris." * 50))).parts for part in (piece, 0.1)]
+    provider = await remote.open(Http(parts=slow), deadline=0.5 if limit == "backend" else None, max_retries=3)
+    start = time.monotonic()
+    with pytest.raises(errors.DeadlineExceeded, match=r"not complete after 0\.5 s") as caught:
+        await ask(provider, replace(ASK, deadline=0.5) if limit == "request" else ASK)
+    assert time.monotonic() - start < 5
+    assert caught.value.partial.startswith("P")
+    assert len(remote.stub.requests) == 1
+
+
+async def test_compressed_reply_is_read(remote: Remote) -> None:
+    plain = b"".join(part for part in remote.wire.stream(OK).parts if isinstance(part, bytes))
+    provider = await remote.open(Http(headers={"content-encoding": "gzip"}, parts=[gzip.compress(plain)]))
+    assert (await ask(provider, ASK)).text == "Paris."
+
+
+@pytest.mark.parametrize("status", [200, 400])
+async def test_compressed_reply_is_bounded_by_what_it_becomes(remote: Remote, status: int) -> None:
+    bomb = gzip.compress(b"x" * (LONGEST_REPLY + 1))
+    provider = await remote.open(Http(status, headers={"content-encoding": "gzip"}, parts=[bomb]))
+    error = await failure(provider)
+    assert type(error) is errors.MalformedResponse
+    assert "more than 50,000,000 bytes" in error.message
+
+
+async def test_reply_in_an_unknown_compression_is_refused(remote: Remote) -> None:
+    error = await failure(await remote.open(Http(headers={"content-encoding": "br"}, parts=[b"x"])))
+    assert type(error) is errors.MalformedResponse
+    assert "'br'" in error.message
 
 
 async def test_a_server_that_is_not_there(remote: Remote) -> None:
