@@ -284,11 +284,11 @@ def http_client(endpoint: Endpoint) -> httpx2.AsyncClient:
         follow_redirects=False,
         trust_env=not endpoint.loopback,
         limits=httpx2.Limits(max_connections=1000, max_keepalive_connections=100),
-        event_hooks={"response": [_bound_reply]},
+        event_hooks={"response": [_limit_reply]},
     )
 
 
-async def _bound_reply(response: httpx2.Response) -> None:
+async def _limit_reply(response: httpx2.Response) -> None:
     """Bound what a reply may take of the memory, compressed or not."""
     encoding = response.headers.pop("content-encoding", "identity").lower()
     if encoding not in ("identity", "gzip", "deflate"):

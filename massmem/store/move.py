@@ -1,7 +1,7 @@
 """Copies sessions from one store to another, one after the other, each verified by count and hash.
 
-The source is only read. A session arrives whole or not at all, so that a copying that was killed is simply run again:
-what has arrived is found by its hash and left alone.
+The source is only read. A session arrives whole or not at all. A move that was killed is simply run again: what has
+arrived is recognised by its hash and left alone.
 """
 
 import json
@@ -19,105 +19,110 @@ PAGE = 500
 Outcome = Literal["copied", "updated", "there", "newer", "different", "changed", "gone"]
 """What became of a session.
 
-copied: it was not in the target. updated: the target had its beginning, or an older name or state of it.
+copied: it was not in the target.
+updated: the target had its beginning, or an older name or state of it.
 there: the target has the same already.
-newer: the conversation went on in the target. different: another conversation has this id there. changed: the source
-was written to meanwhile, so that it must be copied again. gone: it was deleted from the source meanwhile.
-The last five leave the target as it was, but for `changed`.
+newer: the conversation went on in the target.
+different: another conversation has this id in the target.
+changed: the source was written to meanwhile; the session must be copied again.
+gone: it was deleted from the source meanwhile.
+there, newer, different and gone leave the target as it was.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class MoveResult:
-    """events: entries of the source's log. messages: what was counted in the target after the copying."""
-
     session_id: str
     outcome: Outcome
     events: int = 0
+    """Entries of the source's log."""
     messages: int = 0
+    """Messages in the target after the copy."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Log:
-    """How many entries a log has and their hash; `start`: the hash of its first entries, as many as were asked for."""
-
+class _LogHash:
     count: int
+    """Entries of the log."""
     hash: str
+    """Of all entries."""
     start: str
+    """Hash of the first entries, as many as the caller asked for."""
 
 
 async def move_sessions(
     source: SessionStore, target: SessionStore, session_ids: Sequence[str]
 ) -> AsyncGenerator[MoveResult]:
-    """Copy the sessions, oldest first as they are given, and tell of each what became of it.
+    """Copy the sessions in this order; yield what became of each.
 
     Raises:
         StoreError: a store cannot be used, or a session did not arrive as it was sent.
     """
     for session_id in session_ids:
-        yield await _move(source, target, session_id)
+        yield await _move_session(source, target, session_id)
 
 
-async def _move(source: SessionStore, target: SessionStore, session_id: str) -> MoveResult:
+async def _move_session(source: SessionStore, target: SessionStore, session_id: str) -> MoveResult:
     copy = await source.export_session(session_id)
     if copy is None:
         return MoveResult(session_id, "gone")
-    there = await target.export_session(session_id)
-    if there is None:
-        return await _copied(source, target, copy, "copied")
-    theirs = await _read(target, session_id)
-    ours = await _read(source, session_id, theirs.count)
-    if ours.hash == theirs.hash:
-        outcome = "updated" if await _caught_up(source, target, copy, there) else "there"
-        return MoveResult(session_id, outcome, ours.count, there.session.message_count)
-    if ours.start == theirs.hash:
-        return await _copied(source, target, copy, "updated")
-    begun = await _read(target, session_id, ours.count)
-    return MoveResult(session_id, "newer" if begun.start == ours.hash else "different", ours.count)
+    old_copy = await target.export_session(session_id)
+    if old_copy is None:
+        return await _copy_session(source, target, copy, "copied")
+    target_log = await _hash_log(target, session_id)
+    source_log = await _hash_log(source, session_id, target_log.count)
+    if source_log.hash == target_log.hash:
+        outcome = "updated" if await _update_rest(source, target, copy, old_copy) else "there"
+        return MoveResult(session_id, outcome, source_log.count, old_copy.session.message_count)
+    if source_log.start == target_log.hash:
+        return await _copy_session(source, target, copy, "updated")
+    target_log = await _hash_log(target, session_id, source_log.count)
+    return MoveResult(session_id, "newer" if target_log.start == source_log.hash else "different", source_log.count)
 
 
-async def _caught_up(source: SessionStore, target: SessionStore, copy: SessionCopy, there: SessionCopy) -> bool:
-    """Bring over what no event tells: a name that was given, turns that were given up, values. Was there any?
+async def _update_rest(source: SessionStore, target: SessionStore, copy: SessionCopy, old_copy: SessionCopy) -> bool:
+    """Copy what no event tells: a new name, abandoned turns, the state. Return whether there was any.
 
-    What was changed in the target since stays: a name when the source has none but the first question, newer values.
+    What was changed in the target since stays: a name if the source has only the default one, a newer state.
+    old_copy: of the target.
     """
-    name, changed = copy.session.session_id, False
+    session_id, is_changed = copy.session.session_id, False
     title = copy.session.title
-    if title != there.session.title:
-        # As long as nobody gives it a name, it is called by how its first question begins.
-        first = "".join([turn.question for turn in await source.list_turns(name, 0, 1)])
-        if not " ".join(first.split()).startswith(title):
-            await target.rename_session(name, title)
-            changed = True
-    for turn in sorted(set(copy.abandoned) - set(there.abandoned)):
-        await target.abandon_turn(name, turn)
-        changed = True
-    ours, theirs = copy.state.updated_at, there.state.updated_at
-    if ours is not None and (theirs is None or theirs < ours):
-        await target.save_state(name, copy.state)
-        changed = True
-    return changed
+    if title != old_copy.session.title:
+        # The default name is the beginning of the first question.
+        question = "".join([turn.question for turn in await source.list_turns(session_id, 0, 1)])
+        if not " ".join(question.split()).startswith(title):
+            await target.rename_session(session_id, title)
+            is_changed = True
+    for turn in sorted(set(copy.abandoned) - set(old_copy.abandoned)):
+        await target.abandon_turn(session_id, turn)
+        is_changed = True
+    source_time, target_time = copy.state.updated_at, old_copy.state.updated_at
+    if source_time is not None and (target_time is None or target_time < source_time):
+        await target.save_state(session_id, copy.state)
+        is_changed = True
+    return is_changed
 
 
-async def _copied(source: SessionStore, target: SessionStore, copy: SessionCopy, outcome: Outcome) -> MoveResult:
+async def _copy_session(source: SessionStore, target: SessionStore, copy: SessionCopy, outcome: Outcome) -> MoveResult:
     session_id = copy.session.session_id
-    sent, count = sha256(_line(copy)), 0
+    sent_hash, count = sha256(_encode(copy)), 0
 
     async def pages() -> AsyncGenerator[Sequence[LogEntry]]:
         nonlocal count
-        async for page in _pages(source, session_id):
+        async for page in _read_pages(source, session_id):
             for entry in page:
-                sent.update(_line(entry))
+                sent_hash.update(_encode(entry))
             count += len(page)
             yield page
 
     await target.import_session(copy, pages())
-    arrived, messages = await _arrived(target, session_id), await _messages(target, session_id)
-    if arrived != sent.hexdigest() or messages != copy.session.message_count:
+    target_hash, messages = await _hash_session(target, session_id), await _count_messages(target, session_id)
+    if target_hash != sent_hash.hexdigest() or messages != copy.session.message_count:
         if await source.get_session(session_id) == copy.session:
             raise StoreError(
                 f"session {session_id!r} did not arrive as it was sent: {messages} of "
-                f"{copy.session.message_count} messages, hash {arrived[:12]} for {sent.hexdigest()[:12]}",
+                f"{copy.session.message_count} messages, hash {target_hash[:12]} for {sent_hash.hexdigest()[:12]}",
                 "the source is untouched; run the same command again",
             )
         return MoveResult(session_id, "changed", count, messages)
@@ -125,45 +130,45 @@ async def _copied(source: SessionStore, target: SessionStore, copy: SessionCopy,
     return MoveResult(session_id, outcome if unchanged else "changed", count, messages)
 
 
-async def _pages(store: SessionStore, session_id: str) -> AsyncGenerator[list[LogEntry]]:
+async def _read_pages(store: SessionStore, session_id: str) -> AsyncGenerator[list[LogEntry]]:
     after = 0
     while page := await store.export_log(session_id, after, PAGE):
         yield page
         after = page[-1].seq
 
 
-async def _read(store: SessionStore, session_id: str, first: int = 0) -> _Log:
-    """first: of how many entries the hash is wanted besides."""
-    hashed, count = sha256(), 0
-    start = hashed.hexdigest() if first == 0 else ""
-    async for page in _pages(store, session_id):
+async def _hash_log(store: SessionStore, session_id: str, first: int = 0) -> _LogHash:
+    """first: the result's `start` covers so many entries."""
+    digest, count = sha256(), 0
+    start = digest.hexdigest() if first == 0 else ""
+    async for page in _read_pages(store, session_id):
         for entry in page:
-            hashed.update(f"{entry.seq} {entry.turn} {entry.payload}\n".encode())
+            digest.update(f"{entry.seq} {entry.turn} {entry.payload}\n".encode())
             count += 1
             if count == first:
-                start = hashed.hexdigest()
-    return _Log(count, hashed.hexdigest(), start)
+                start = digest.hexdigest()
+    return _LogHash(count, digest.hexdigest(), start)
 
 
-async def _arrived(store: SessionStore, session_id: str) -> str:
-    """The hash of all that the store holds of a session, "" when there is none."""
+async def _hash_session(store: SessionStore, session_id: str) -> str:
+    """Return the hash of all that the store holds of a session, "" for an unknown one."""
     copy = await store.export_session(session_id)
     if copy is None:
         return ""
-    hashed = sha256(_line(copy))
-    async for page in _pages(store, session_id):
+    digest = sha256(_encode(copy))
+    async for page in _read_pages(store, session_id):
         for entry in page:
-            hashed.update(_line(entry))
-    return hashed.hexdigest()
+            digest.update(_encode(entry))
+    return digest.hexdigest()
 
 
-async def _messages(store: SessionStore, session_id: str) -> int:
+async def _count_messages(store: SessionStore, session_id: str) -> int:
     count, after = 0, 0
     while page := await store.read_messages(session_id, after, PAGE):
         count, after = count + len(page), page[-1].seq
     return count
 
 
-def _line(part: SessionCopy | LogEntry) -> bytes:
+def _encode(part: SessionCopy | LogEntry) -> bytes:
     # The order of keys is the one thing that a store may change.
     return json.dumps(part.model_dump(mode="json"), sort_keys=True).encode() + b"\n"

@@ -247,14 +247,14 @@ class SessionCatalogue(Protocol):
         ...
 
     async def find_sessions(
-        self, wanted: SessionFilter, limit: int | None = None, offset: int = 0
+        self, criteria: SessionFilter, limit: int | None = None, offset: int = 0
     ) -> list[ListedSession]:
         """Return sessions, the last used first; those that are being deleted are among them."""
         ...
 
-    async def count_sessions(self, wanted: SessionFilter) -> SessionCounts: ...
+    async def count_sessions(self, criteria: SessionFilter) -> SessionCounts: ...
 
-    async def count_messages(self, wanted: SessionFilter) -> int:
+    async def count_messages(self, criteria: SessionFilter) -> int:
         """Return how many messages the conversations of these sessions have, see `read_conversation`."""
         ...
 
@@ -311,7 +311,7 @@ def unknown_session_error(session_id: str) -> StoreError:
     )
 
 
-def lost_lease_error(session_id: str) -> SessionBusyError:
+def lease_lost_error(session_id: str) -> SessionBusyError:
     """Return the error for a change under a lease that another process has taken over."""
     return SessionBusyError(
         f"another process has taken over {session_id}: the store could not be reached for too long",

@@ -92,7 +92,9 @@ def build_tsvector(text: str) -> str:
         if len(positions[word]) < _MAX_POSITIONS and position <= _LAST_POSITION:
             positions[word].append(position)
             size += 2
-    return " ".join(f"'{word}':{','.join(map(str, at))}" if at else f"'{word}'" for word, at in positions.items())
+    return " ".join(
+        f"'{word}':{','.join(map(str, numbers))}" if numbers else f"'{word}'" for word, numbers in positions.items()
+    )
 
 
 def build_tsqueries(query: str) -> dict[str, str]:

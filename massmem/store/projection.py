@@ -58,7 +58,7 @@ class QueueExtraction:
     """Queue the extraction of facts for each agent, from its messages since the last extraction up to `seq`."""
 
     seq: int
-    at: datetime
+    time: datetime
 
 
 Change = InsertRow | UpdateTurn | VoidBallots | UpdateSession | QueueExtraction
@@ -72,7 +72,7 @@ class LogPosition:
     session_id: str
     turn: int
     seq: int
-    at: datetime
+    time: datetime
 
 
 _TurnEvent = (
@@ -204,7 +204,7 @@ def _start_turn(position: LogPosition, event: ev.TurnStarted) -> list[Change]:
         "status": "running",
         "question_seq": position.seq,
         "seed": event.seed,
-        "started_at": position.at,
+        "started_at": position.time,
     }
     return [
         _message(position, "user", event.question),
@@ -222,7 +222,7 @@ def _start_turn(position: LogPosition, event: ev.TurnStarted) -> list[Change]:
 def _wait_for_user(position: LogPosition, event: ev.TurnWaiting) -> list[Change]:
     """The question to the user becomes part of the conversation, once."""
     waiting: list[Change] = [
-        UpdateTurn({"status": "waiting", "ended_at": position.at}),
+        UpdateTurn({"status": "waiting", "ended_at": position.time}),
         UpdateSession(status="waiting"),
     ]
     if event.shown:
@@ -237,14 +237,14 @@ def _complete_turn(position: LogPosition, event: ev.TurnCompleted) -> list[Chang
     metadata = {"presented": event.presented, "limit": event.limit, "turn_usage": _usage(event.usage)}
     final = _message(position, "assistant", event.answer, agent=agent, final=True, metadata=metadata)
     final.row.update(confidence=event.confidence, escalated=event.escalated)
-    ended = {"status": "completed", "winner": event.winner, "answer_seq": position.seq, "ended_at": position.at}
+    ended = {"status": "completed", "winner": event.winner, "answer_seq": position.seq, "ended_at": position.time}
     return [
         *_reasoning(position, agent, event.reasoning),
         final,
         # An answer that is shown as it is was recorded when it was submitted.
         *(_episode(position, event.winner, event.answer) if event.presented else []),
         _recording(position, "complete", event.winner),
-        QueueExtraction(position.seq, position.at),
+        QueueExtraction(position.seq, position.time),
         UpdateTurn(ended),
         UpdateSession(last_message=_one_line(event.answer, LAST_MESSAGE_LENGTH), status="completed"),
     ]
@@ -259,8 +259,8 @@ def _end_turn(position: LogPosition, event: ev.TurnFailed | ev.TurnInterrupted |
         case ev.TurnAbandoned():
             turn, session = "abandoned", "interrupted"
     return [
-        QueueExtraction(position.seq, position.at),
-        UpdateTurn({"status": turn, "ended_at": position.at}),
+        QueueExtraction(position.seq, position.time),
+        UpdateTurn({"status": turn, "ended_at": position.time}),
         UpdateSession(status=session),
     ]
 
@@ -381,7 +381,7 @@ def _message(
         "confidence": None,
         "escalated": False,
         "metadata": dict(metadata or {}),
-        "created_at": position.at,
+        "created_at": position.time,
     }
     return InsertRow("chat_messages", row)
 
@@ -400,7 +400,7 @@ def _recording(position: LogPosition, kind: RecordingKind, agent_id: str | None)
         "agent_id": agent_id or "",
         "turn": position.turn,
         "position": None,
-        "created_at": position.at,
+        "created_at": position.time,
     }
     return InsertRow("recordings", row)
 

@@ -19,7 +19,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from massmem.core.errors import SessionBusyError
 from massmem.core.events import EVENT, Event
@@ -57,6 +57,8 @@ class Lease(BaseModel):
 
 
 class StoredSession(BaseModel):
+    model_config = ConfigDict(serialize_by_alias=True)
+
     session: SessionRecord
     seq: int = 0
     """The last sequence number given."""
@@ -64,7 +66,7 @@ class StoredSession(BaseModel):
     """Of the newest episode."""
     turns: int = 0
     """Number of the last turn."""
-    said: int = 0
+    conversation_length: int = Field(default=0, alias="said")
     """Messages of the conversation: the user's, and final answers."""
     confidence: float | None = None
     """Of the last answer."""
@@ -263,8 +265,8 @@ class Document:
                     self.fields[f"request:{row['name']}"] = str(row["seq"])
                 case projection.InsertRow("recordings", row) if is_new:
                     self._queue(turn, row)
-                case projection.QueueExtraction(seq, at) if is_new:
-                    self._queue_extraction(number, turn, seq, at)
+                case projection.QueueExtraction(seq, time) if is_new:
+                    self._queue_extraction(number, turn, seq, time)
                 case projection.UpdateTurn(values):
                     self._update_turn(number, turn, values)
                 case projection.UpdateSession():
@@ -280,7 +282,7 @@ class Document:
     def _add_message(self, message: MessageRecord, turn: StoredTurn) -> float | None:
         """Count a message. Return the seconds that the user waited for it if it is a final answer."""
         self.stored.update(message_count=self.stored.session.message_count + 1)
-        self.stored.said += is_conversation(message)
+        self.stored.conversation_length += is_conversation(message)
         if message.kind == "injection":
             self.fields[f"summary:{message.agent_id or ''}"] = message.model_dump_json()
         if message.agent_id is not None:
@@ -328,10 +330,10 @@ class Document:
         fields = row | {"message_id": message_id, "agent_id": row["agent_id"] or None}
         turn.jobs.append(RecordingJob.model_validate(fields | {"status": "pending", "attempts": 0}))
 
-    def _queue_extraction(self, number: int, turn: StoredTurn, seq: int, at: datetime) -> None:
+    def _queue_extraction(self, number: int, turn: StoredTurn, seq: int, time: datetime) -> None:
         """Queue a job for each agent that said something in the turn since the last time."""
         since = turn.question_seq - 1 if turn.extracted_until is None else turn.extracted_until
         row = {"session_id": self.keys.session_id, "seq": seq, "kind": "extract", "turn": number, "since": since}
         for agent in sorted(agent for agent, last_seq in turn.last_seqs.items() if last_seq > since):
-            self._queue(turn, {**row, "agent_id": agent, "created_at": at})
+            self._queue(turn, {**row, "agent_id": agent, "created_at": time})
             turn.extracted_until = seq

@@ -67,7 +67,7 @@ def _convert(keys: Keys, hashes: dict[str, dict[str, str]], log: list[str]) -> D
     """Return the session of layout 1. hashes: by kind."""
     head, seqs = json.loads(hashes["session"]["head"]), {StoredEvent.unpack(member).seq for member in log}
     document = Document(keys, StoredSession.model_validate(head | {"lease": hashes["lease"] or None}), is_whole=True)
-    document.stored.said = sum(map(is_conversation, read_messages(keys.session_id, log)))
+    document.stored.conversation_length = sum(map(is_conversation, read_messages(keys.session_id, log)))
     document.fields = {f"summary:{agent}": text for agent, text in hashes["summaries"].items()}
     if "state" in hashes["session"]:
         document.fields["state"] = hashes["session"]["state"]
@@ -84,7 +84,7 @@ def _convert(keys: Keys, hashes: dict[str, dict[str, str]], log: list[str]) -> D
         job = RecordingJob.model_validate_json(text)
         document.turns.setdefault(job.turn, StoredTurn()).jobs.append(job)
     for text in hashes["aside"].values():
-        for each in json.loads(text)["messages"]:
-            aside = AsideMessage(message=each["message"], trimmed_at=time.time())
+        for item in json.loads(text)["messages"]:
+            aside = AsideMessage(message=item["message"], trimmed_at=time.time())
             document.turns[aside.message.turn].aside.append(aside)
     return document

@@ -29,7 +29,7 @@ from massmem.core.records import (
 )
 from massmem.memory.persistent import USER, Selection
 from massmem.store.log_format import build_log_page, clean_json, encode_event
-from massmem.store.ports import Retention, StoreInfo, lost_lease_error, unknown_session_error
+from massmem.store.ports import Retention, StoreInfo, lease_lost_error, unknown_session_error
 from massmem.store.redis.document import (
     Document,
     Keys,
@@ -99,17 +99,17 @@ class RedisStore:
         async def add(document: Document, _: Any) -> tuple[list[int], int]:
             stored = document.stored
             if owner and stored.lease is not None and stored.lease.owner != owner:
-                raise lost_lease_error(session_id)
+                raise lease_lost_error(session_id)
             if owner and release_lease:
                 stored.lease = None
             if state is not None:
                 document.fields["state"] = _encode_state(state, now())
-            return document.add_events(turn, batch), stored.said
+            return document.add_events(turn, batch), stored.conversation_length
 
         if not batch:
             return []
-        seqs, said = await self._sessions.change(session_id, add, turns=[turn])
-        if said > self._retention.messages:
+        seqs, length = await self._sessions.change(session_id, add, turns=[turn])
+        if length > self._retention.messages:
             with suppress(StoreError):  # the events are stored; what is over the limit goes with the next ones
                 trim = partial(trim_session, retention=self._retention)
                 await self._sessions.change(session_id, trim, turns=None)
@@ -188,7 +188,7 @@ class RedisStore:
         return sorted(messages, key=lambda message: message.seq)
 
     async def get_messages(self, message_ids: Sequence[str]) -> list[MessageRecord]:
-        found: dict[str, MessageRecord] = {}
+        by_id: dict[str, MessageRecord] = {}
         for session_id, seqs in (await self._locate(message_ids)).items():
             document = await self._sessions.load_document(session_id)
             if document is not None:
@@ -196,8 +196,8 @@ class RedisStore:
                 logs = await self._server.run_all([("ZRANGEBYSCORE", document.keys.log, seq, seq + 1) for seq in seqs])
                 messages = read_messages(session_id, {member for log in logs for member in log})
                 messages += [aside.message for turn in document.turns.values() for aside in turn.aside]
-                found |= {message.id: message for message in messages if message.seq in seqs}
-        return [found[message_id] for message_id in sorted(found)]
+                by_id |= {message.id: message for message in messages if message.seq in seqs}
+        return [by_id[message_id] for message_id in sorted(by_id)]
 
     async def find_repeated_answers(self, message_ids: Sequence[str]) -> list[str]:
         repeated: list[str] = []
@@ -221,12 +221,12 @@ class RedisStore:
         matches, searched = list[Match](), 0
         for start in range(0, len(keys), _LOGS_AT_ONCE):
             part = keys[start : start + _LOGS_AT_ONCE]
-            logs = await self._server.run_all([("ZRANGE", each.log, 0, -1) for each in part])
-            sessions = await self._sessions.load_all(each.session_id for each in part)
+            logs = await self._server.run_all([("ZRANGE", key.log, 0, -1) for key in part])
+            sessions = await self._sessions.load_all(key.session_id for key in part)
             for stored, log in zip(sessions, logs, strict=True):
                 if stored is not None and _is_owned_by(stored.session, owner):
-                    found = find_matches(stored.session.session_id, log, terms)
-                    matches += [match for match in found if match.message.turn not in stored.undone]
+                    found_matches = find_matches(stored.session.session_id, log, terms)
+                    matches += [match for match in found_matches if match.message.turn not in stored.undone]
                     searched += len(log)
         return rank(matches, searched)[:limit]
 
@@ -398,28 +398,28 @@ class RedisStore:
         return sessions[offset : None if limit is None else offset + limit]
 
     async def find_sessions(
-        self, wanted: SessionFilter, limit: int | None = None, offset: int = 0
+        self, criteria: SessionFilter, limit: int | None = None, offset: int = 0
     ) -> list[ListedSession]:
-        found, end = list[StoredSession](), None if limit is None else offset + limit
-        async with aclosing(self._find(wanted)) as sessions:
+        page, end = list[StoredSession](), None if limit is None else offset + limit
+        async with aclosing(self._find(criteria)) as sessions:
             async for stored in sessions:
-                if end is not None and len(found) >= end and stored.session.updated_at != found[-1].session.updated_at:
+                if end is not None and len(page) >= end and stored.session.updated_at != page[-1].session.updated_at:
                     break
-                found.append(stored)
-        found.sort(key=lambda s: (s.session.updated_at, s.session.created_at, s.session.session_id), reverse=True)
+                page.append(stored)
+        page.sort(key=lambda s: (s.session.updated_at, s.session.created_at, s.session.session_id), reverse=True)
         return [
             ListedSession(
                 session=stored.session,
                 turns=stored.turns,
-                conversation_length=stored.said,
+                conversation_length=stored.conversation_length,
                 confidence=stored.confidence,
                 escalated=stored.escalated,
             )
-            for stored in found[offset:end]
+            for stored in page[offset:end]
         ]
 
-    async def count_sessions(self, wanted: SessionFilter) -> SessionCounts:
-        sessions = [stored.session async for stored in self._find(wanted)]
+    async def count_sessions(self, criteria: SessionFilter) -> SessionCounts:
+        sessions = [stored.session async for stored in self._find(criteria)]
         return SessionCounts(
             sessions=len(sessions),
             active=sum(session.active for session in sessions),
@@ -427,8 +427,8 @@ class RedisStore:
             by_status=dict(Counter(session.status for session in sessions)),
         )
 
-    async def count_messages(self, wanted: SessionFilter) -> int:
-        return sum([stored.said async for stored in self._find(wanted)])
+    async def count_messages(self, criteria: SessionFilter) -> int:
+        return sum([stored.conversation_length async for stored in self._find(criteria)])
 
     async def rename_session(self, session_id: str, title: str) -> None:
         async def rename(document: Document, _: Any) -> None:
@@ -473,10 +473,10 @@ class RedisStore:
         keys, bounds = Keys(session_id), (f"({after}", "+inf", "LIMIT", 0, limit)
         log, deltas = await self._server.run_all([("ZRANGEBYSCORE", key, *bounds) for key in (keys.log, keys.deltas)])
         page = sorted(map(StoredEvent.unpack, (*log, *deltas)), key=lambda stored_event: stored_event.seq)[:limit]
-        document, seqs = await self._sessions.load_document(session_id), {each.seq for each in page}
+        document, seqs = await self._sessions.load_document(session_id), {item.seq for item in page}
         jobs = [] if document is None else [job for job in document.jobs() if job.seq in seqs]
         jobs.sort(key=lambda job: (job.seq, job.kind, job.agent_id or ""))
-        return build_log_page([{"seq": each.seq, "turn": each.turn, "payload": each.json} for each in page], jobs)
+        return build_log_page([{"seq": item.seq, "turn": item.turn, "payload": item.json} for item in page], jobs)
 
     async def import_session(self, copy: SessionCopy, log: AsyncIterable[Sequence[LogEntry]]) -> None:
         """The session comes whole, also what is over the limit: that goes when the conversation goes on."""
@@ -551,25 +551,25 @@ class RedisStore:
             return [session_id]
         return [stored.session.session_id async for stored in self._sessions.read_all()]
 
-    async def _find(self, wanted: SessionFilter) -> AsyncGenerator[StoredSession]:
-        oldest = "-inf" if wanted.since is None else str(microseconds(wanted.since))
-        before = "+inf" if wanted.before is None else f"({microseconds(wanted.before)}"
+    async def _find(self, criteria: SessionFilter) -> AsyncGenerator[StoredSession]:
+        oldest = "-inf" if criteria.since is None else str(microseconds(criteria.since))
+        before = "+inf" if criteria.before is None else f"({microseconds(criteria.before)}"
         async with aclosing(self._sessions.read_all(oldest, before)) as sessions:
             async for stored in sessions:
-                if _matches(stored.session, wanted):
+                if _matches(stored.session, criteria):
                     yield stored
 
 
-def _matches(session: SessionRecord, wanted: SessionFilter) -> bool:
-    text = clean_text(wanted.text).casefold()
+def _matches(session: SessionRecord, criteria: SessionFilter) -> bool:
+    text = clean_text(criteria.text).casefold()
     texts = (session.session_id, session.title, session.last_message, session.description)
     return (
-        wanted.status in (None, session.status)
-        and any(text in each.casefold() for each in texts)
-        and (wanted.title is None or clean_text(wanted.title).casefold() == session.title.casefold())
-        and session.session_id.startswith(clean_text(wanted.prefix))
-        and _is_owned_by(session, wanted.owner)
-        and (not wanted.cut_off or (session.user_id is not None and session.status in ("active", "interrupted")))
+        criteria.status in (None, session.status)
+        and any(text in field.casefold() for field in texts)
+        and (criteria.title is None or clean_text(criteria.title).casefold() == session.title.casefold())
+        and session.session_id.startswith(clean_text(criteria.prefix))
+        and _is_owned_by(session, criteria.owner)
+        and (not criteria.cut_off or (session.user_id is not None and session.status in ("active", "interrupted")))
     )
 
 

@@ -24,7 +24,7 @@ async def trim_session(document: Document, read: Any, retention: Retention) -> N
         turn = document.turns.setdefault(stored_event.turn, StoredTurn())
         turn.is_trimmed = 0 != stored_event.turn != document.stored.turns
         messages = stored_event.messages(document.keys.session_id)
-        document.stored.said -= sum(map(is_conversation, messages))
+        document.stored.conversation_length -= sum(map(is_conversation, messages))
         document.stored.update(message_count=document.stored.session.message_count - len(messages))
         turn.aside += [AsideMessage(message=message, trimmed_at=time.time()) for message in messages]
     oldest = 0.0 if retention.seconds is None else time.time() - retention.seconds
@@ -36,7 +36,7 @@ async def trim_session(document: Document, read: Any, retention: Retention) -> N
 
 def _choose(document: Document, log: list[str], limit: int) -> list[str]:
     """Choose members from the beginning of the log until `limit` messages of the conversation are left."""
-    excess, chosen, turn = document.stored.said - limit, list[str](), -1
+    excess, chosen, turn = document.stored.conversation_length - limit, list[str](), -1
     for member in log:
         stored_event = StoredEvent.unpack(member)
         messages = stored_event.messages(document.keys.session_id)
@@ -67,7 +67,7 @@ def _forget_recorded(turn: StoredTurn, oldest: float) -> None:
     def is_needed(aside: AsideMessage) -> bool:
         return aside.trimmed_at >= oldest and bool(pending if turn.is_trimmed else aside.message.seq in pending)
 
-    kept = [aside for aside in turn.aside if is_needed(aside)]
-    dropped = {aside.message.seq for aside in turn.aside} - {aside.message.seq for aside in kept}
-    turn.jobs = [job for job in turn.jobs if job.seq not in dropped and (kept or not turn.is_trimmed)]
-    turn.aside = kept
+    needed = [aside for aside in turn.aside if is_needed(aside)]
+    dropped = {aside.message.seq for aside in turn.aside} - {aside.message.seq for aside in needed}
+    turn.jobs = [job for job in turn.jobs if job.seq not in dropped and (needed or not turn.is_trimmed)]
+    turn.aside = needed

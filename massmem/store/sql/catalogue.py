@@ -91,24 +91,24 @@ class SqlSessionCatalogue:
         return [SessionRecord(**row) for row in await self._database.fetch(query)]
 
     async def find_sessions(
-        self, wanted: SessionFilter, limit: int | None = None, offset: int = 0
+        self, criteria: SessionFilter, limit: int | None = None, offset: int = 0
     ) -> list[ListedSession]:
         if limit is None:
-            query = _LIST.where(*_conditions(wanted)).offset(offset)
+            query = _LIST.where(*_conditions(criteria)).offset(offset)
         else:
             # Chosen first: SQLite would count the turns and messages of every session to show a few.
-            page = sa.select(_s.session_id).where(*_conditions(wanted)).order_by(*_LAST_USED_FIRST)
+            page = sa.select(_s.session_id).where(*_conditions(criteria)).order_by(*_LAST_USED_FIRST)
             query = _LIST.where(_s.session_id.in_(page.limit(limit).offset(offset).correlate(None)))
         return [_build_listed_session(row) for row in await self._database.fetch(query)]
 
-    async def count_sessions(self, wanted: SessionFilter) -> SessionCounts:
+    async def count_sessions(self, criteria: SessionFilter) -> SessionCounts:
         query = sa.select(
             _s.status,
             sa.func.count().label("sessions"),
             sa.func.sum(sa.case((_s.active, 1), else_=0)).label("active"),
             sa.func.sum(_s.message_count).label("messages"),
         ).group_by(_s.status)
-        rows = await self._database.fetch(query.where(*_conditions(wanted)))
+        rows = await self._database.fetch(query.where(*_conditions(criteria)))
         return SessionCounts(
             sessions=sum(row["sessions"] for row in rows),
             active=sum(row["active"] for row in rows),
@@ -116,9 +116,9 @@ class SqlSessionCatalogue:
             by_status={row["status"]: row["sessions"] for row in rows},
         )
 
-    async def count_messages(self, wanted: SessionFilter) -> int:
+    async def count_messages(self, criteria: SessionFilter) -> int:
         total = sa.func.coalesce(sa.func.sum(_CONVERSATION_LENGTH), 0).label("total")
-        rows = await self._database.fetch(sa.select(total).select_from(chat_sessions).where(*_conditions(wanted)))
+        rows = await self._database.fetch(sa.select(total).select_from(chat_sessions).where(*_conditions(criteria)))
         return int(rows[0]["total"])
 
     async def rename_session(self, session_id: str, title: str) -> None:
@@ -217,24 +217,24 @@ def _build_listed_session(row: Row) -> ListedSession:
     )
 
 
-def _conditions(wanted: SessionFilter) -> list[sa.ColumnElement[bool] | sa.TextClause]:
+def _conditions(criteria: SessionFilter) -> list[sa.ColumnElement[bool] | sa.TextClause]:
     where: list[sa.ColumnElement[bool] | sa.TextClause] = []
-    if wanted.status is not None:
-        where.append(_s.status == wanted.status)
-    if wanted.text:
-        text = clean_text(wanted.text)
+    if criteria.status is not None:
+        where.append(_s.status == criteria.status)
+    if criteria.text:
+        text = clean_text(criteria.text)
         columns = (_s.session_id, _s.title, _s.last_message, _s.description)
         where.append(sa.or_(*(column.icontains(text, autoescape=True) for column in columns)))
-    if wanted.title is not None:
-        where.append(sa.func.lower(_s.title) == sa.func.lower(clean_text(wanted.title)))
-    if wanted.prefix:
-        where.append(_s.session_id.startswith(clean_text(wanted.prefix), autoescape=True))
-    if wanted.since is not None:
-        where.append(_s.updated_at >= wanted.since)
-    if wanted.before is not None:
-        where.append(_s.updated_at < wanted.before)
-    if wanted.owner is not None:
-        where.append(is_owned_by(wanted.owner))
-    if wanted.cut_off:
+    if criteria.title is not None:
+        where.append(sa.func.lower(_s.title) == sa.func.lower(clean_text(criteria.title)))
+    if criteria.prefix:
+        where.append(_s.session_id.startswith(clean_text(criteria.prefix), autoescape=True))
+    if criteria.since is not None:
+        where.append(_s.updated_at >= criteria.since)
+    if criteria.before is not None:
+        where.append(_s.updated_at < criteria.before)
+    if criteria.owner is not None:
+        where.append(is_owned_by(criteria.owner))
+    if criteria.cut_off:
         where.extend((sa.text(HAS_OWNER), sa.text(MAY_BE_CUT_OFF)))
     return where

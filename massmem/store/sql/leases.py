@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-from massmem.store.ports import lost_lease_error
+from massmem.store.ports import lease_lost_error
 from massmem.store.schema import SESSION, CleanText, leases
 from massmem.store.sql.database import Database
 
@@ -45,4 +45,4 @@ def check_lease(connection: sa.Connection, session_id: str, owner: str) -> None:
     """Raise SessionBusyError when somebody else has the session's lease."""
     holder = connection.execute(_OWNER, {"of_session": session_id}).scalar()
     if holder is not None and holder != owner:
-        raise lost_lease_error(session_id)
+        raise lease_lost_error(session_id)

@@ -209,16 +209,16 @@ def _insert_rows(connection: sa.Connection, database: Database, insert: sa.Inser
         raise
 
 
-def _update_rows(connection: sa.Connection, key: Row, changes: _Changes, at: datetime) -> None:
-    """key: the parameters of_session and of_turn. at: the time of the newest event."""
+def _update_rows(connection: sa.Connection, key: Row, changes: _Changes, time: datetime) -> None:
+    """key: the parameters of_session and of_turn. time: of the time of the newest event."""
     for extraction in changes.extractions:
-        connection.execute(QUEUE_EXTRACTION, key | {"end": extraction.seq, "at": extraction.at})
+        connection.execute(QUEUE_EXTRACTION, key | {"end": extraction.seq, "at": extraction.time})
     if changes.turn:
         connection.execute(UPDATE_TURN, key | changes.turn)
     for void in changes.voids:
         connection.execute(_VOID_BALLOTS, key | {"agents": void.agents, "before": void.before})
     added = len(changes.rows["chat_messages"])
-    connection.execute(_UPDATE_SESSION, {**changes.session, **key, "added": added, "at": at})
+    connection.execute(_UPDATE_SESSION, {**changes.session, **key, "added": added, "at": time})
 
 
 def _set_response_times(
