@@ -4,25 +4,26 @@ import asyncio
 import os
 import time
 from collections import defaultdict
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, median
 
 from massmem.config.load import resolve_agents
-from massmem.config.models import CompressionConfig
+from massmem.config.models import CompressionConfig, TeamConfig
+from massmem.core.events import TurnCompleted, TurnFailed
 from massmem.memory.tokens import count_tokens
 from massmem.providers import Providers
 from massmem.session.history import History
 from massmem.session.recall import SessionMemory
+from massmem.session.session import Session
 from massmem.session.windows import Windows
 from scripts.benches import teams
-from scripts.benches.context_adapter import Massmem
-from scripts.benches.context_more import of_harness, of_tests
-from scripts.benches.planted import conversation
 from scripts.benches.process import workspace
 from scripts.benches.refusing import Refusing, Seen
 from scripts.benches.rows import Row, at_least, at_most, exactly, reported
 from scripts.benches.session import ID, LONG, filled
+from scripts.benches.texts import conversation
 
 LIMIT = 8_000
 FACTS = 60
@@ -45,6 +46,53 @@ MOST_GROWTH = 1.5
 RUNS = 9
 
 
+AGENT = "agent"
+RECALLED = 250
+"""Tokens that may be recalled; the default is 1,000."""
+
+
+class Massmem:
+    """One agent in one session on a server at `base_url`. What is sent to it is massmem's own doing.
+
+    The window is not in the configuration: it is learnt from the server, as with most servers.
+    """
+
+    def __init__(self, base_url: str, workdir: str) -> None:
+        backend = {"type": "openai", "model": "stub", "base_url": base_url, "api_key": "none"}
+        memory = {"retrieval": {"max_tokens": RECALLED}}
+        team = {
+            "agents": [{"id": AGENT, "backend": backend}],
+            "memory": memory,
+            "store": {"url": f"sqlite:///{workdir}/log.db"},
+        }
+        self._runner = asyncio.Runner()
+        self._session = self._runner.run(Session.open(TeamConfig.model_validate(team), home=Path(workdir) / "home"))
+
+    def say(self, text: str) -> str:
+        """One user turn; returns the answer."""
+        return self._runner.run(self._ask(text))
+
+    def tool(self, name: str, text: str) -> None:
+        """A tool's result arrives between two turns."""
+        self._runner.run(self._session.add_tool_result(AGENT, name, text))
+
+    def close(self) -> None:
+        self._runner.run(self._session.close())
+        self._runner.close()
+
+    async def _ask(self, text: str) -> str:
+        async with aclosing(self._session.ask(text)) as events:
+            async for event in events:
+                match event:
+                    case TurnCompleted():
+                        return event.answer
+                    case TurnFailed():
+                        raise RuntimeError(event.message)
+                    case _:
+                        pass
+        raise RuntimeError("the turn did not end")
+
+
 @dataclass
 class _Kept:
     """Shares by kind of fact, and what the conversation cost."""
@@ -56,19 +104,14 @@ class _Kept:
     prompts: list[int] = field(default_factory=list[int])
 
 
-def run(harness: Path | None = None) -> list[Row]:
-    """harness: a folder with a retention harness of somebody else.
-
-    Raises:
-        BenchError: the harness cannot be loaded.
-    """
-    rows = of_harness(harness) if harness is not None else []
+def run() -> list[Row]:
+    rows: list[Row] = []
     for name, size, least in OVERFLOWS:
         rows += _retention(name, size, least)
     rows += _flat()
     with workspace() as home:
         rows += asyncio.run(_views(home))
-    return [*rows, *of_tests()]
+    return rows
 
 
 def _retention(name: str, size: int, least: float) -> list[Row]:

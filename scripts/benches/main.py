@@ -15,12 +15,11 @@ from scripts.benches.rows import ROOT, Row, as_object, as_table, machine, missin
 BENCHES: dict[str, str] = {
     "startup": "massmem --help, --list-sessions with 10,000 sessions, and a first day's small commands",
     "turn": "what massmem adds to a turn's own requests: time, CPU, prompt tokens, stalls of the event loop",
-    "install": "packages, megabytes and seconds of a fresh install, and the first scripts/run",
-    "offline": "startup and turns while outbound HTTPS hangs, and who is contacted at all",
+    "chat_turns": "durable turns of scripted chats that one process runs in a second",
     "session": "appending to a session of 100,000 messages, and going on with it",
     "context": "what is left of conversations that overflow, prompts that stay flat, and building views",
     "server": "the HTTP service beside a bare FastAPI with PyJWT and SQLite: histories, questions, streams",
-    "memory": "searching and recording memories, who sees what, and with --data how much is recalled",
+    "memory": "searching and recording memories, and with --data how much is recalled",
     "store": "commits of 8 processes against bare sqlite3, a store of 1,000,000 messages, histories in each store",
 }
 """Name and summary; each is a module beside this one with a `run() -> list[Row]`."""
@@ -36,7 +35,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", metavar="DIR", type=Path, help="memory: conversations with questions, as *.json")
     parser.add_argument("--sessions", metavar="N", type=int, help="store: of 100 messages each [default: 10000]")
     parser.add_argument("--url", metavar="URL", action="append", help="store: another one that a history is read from")
-    parser.add_argument("--retention", metavar="DIR", type=Path, help="context: a harness, as its retention.py")
     options = parser.parse_args(argv)
     if options.name is None:
         print(overview())
@@ -58,11 +56,6 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
             raise BenchError("--data is for the bench memory alone")
         rows, sets = import_module("scripts.benches.memory").run_on(data)
         return as_object(name, rows) | sets
-    retention: Path | None = options.retention
-    if retention is not None:
-        if name != "context":
-            raise BenchError("--retention is for the bench context alone")
-        return as_object(name, import_module("scripts.benches.context").run(retention))
     if options.sessions is not None or options.url:
         if name != "store":
             raise BenchError("--sessions and --url are for the bench store alone")

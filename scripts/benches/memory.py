@@ -1,6 +1,5 @@
-"""Memory: what a search and a recording cost, what leaks, and with conversations at hand how much is recalled."""
+"""Memory: what a search and a recording cost, and with conversations at hand how much is recalled."""
 
-import asyncio
 import json
 import os
 import subprocess
@@ -10,17 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from scripts.benches.memory_adapter import massmem, massmem_words
-from scripts.benches.memory_leaks import mistakes_found, of_massmem
 from scripts.benches.memory_recall import measure
-from scripts.benches.memory_turn import AGENTS, Spent, first_requests
 from scripts.benches.process import PYTHON, BenchError, environment
-from scripts.benches.rows import ROOT, Row, at_least, at_most, exactly, reported
+from scripts.benches.rows import ROOT, Row, at_least, at_most, reported
 
 MOST_MS = {1_000: 2.0, 10_000: 3.0, 100_000: 6.0}
 LEAST_PER_S = 1_000
 MOST_OPEN_S, MOST_MB = 0.3, 300
-MOST_ADDED_MS = 50
-SEARCHED_IN_TURNS = 10_000
 LARGEST = max(MOST_MS)
 
 BOUNDS = {
@@ -41,13 +36,10 @@ _LIMIT = 1200
 
 def run() -> list[Row]:
     rows: list[Row] = []
-    turns = (Spent(0, 0), Spent(0, 0))
     for count in MOST_MS:
         with tempfile.TemporaryDirectory(prefix="massmem-bench-") as folder:
             rows += _at_scale(count, _apart("fill", folder, count), _apart("open", folder, count))
-            if count == SEARCHED_IN_TURNS:
-                turns = asyncio.run(first_requests(Path(folder)))
-    return [*rows, _added(*turns), *_leaks()]
+    return rows
 
 
 def run_on(data: Path) -> tuple[list[Row], dict[str, Any]]:
@@ -80,24 +72,6 @@ def _at_scale(count: int, filled: Mapping[str, float], opened: Mapping[str, floa
             reported("resident memory of the process that recorded them all", filled["rss_mb"], "MB"),
         ]
     return rows
-
-
-def _added(with_memory: Spent, without: Spent) -> Row:
-    what = f"memory adds before the first request of a turn: {AGENTS} agents, {SEARCHED_IN_TURNS:,} memories"
-    cpu = 1000 * (with_memory.cpu - without.cpu)
-    note = f"{1000 * without.wall:.0f} ms without it; {cpu:.0f} ms of CPU added; warm"
-    return at_most(what, 1000 * (with_memory.wall - without.wall), "ms", MOST_ADDED_MS, note)
-
-
-def _leaks() -> list[Row]:
-    with tempfile.TemporaryDirectory(prefix="massmem-bench-") as folder:
-        found = of_massmem(Path(folder))
-    caught = mistakes_found()
-    return [
-        exactly("shown to who may not see it", found.leaks, "", 0, f"of {found.forbidden:,} looks"),
-        exactly("not shown to who may see it", found.misses, "", 0, f"of {found.allowed:,} looks"),
-        exactly("classic mistakes that these looks find", sum(caught.values()), "", len(caught), ", ".join(caught)),
-    ]
 
 
 def _of_set(name: str, figures: Mapping[str, Any]) -> list[Row]:

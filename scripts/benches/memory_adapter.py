@@ -1,4 +1,4 @@
-"""massmem's memory for harnesses that are not asynchronous: add messages, search, fill a context; or who sees what.
+"""massmem's memory for harnesses that are not asynchronous: add messages, search, fill a context.
 
 It goes the way of massmem itself: `open_memory`, `record`, `recall`, with the default configuration. Whoever is named
 as the agent of a message has won its turn, and "assistant" asks, so that its own words and the user's are labelled
@@ -7,7 +7,7 @@ as such and everybody else's as another agent's.
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
@@ -23,9 +23,6 @@ Hit = tuple[str, tuple[str, ...], float]
 
 ASKER = "assistant"
 
-_SESSION = "session_team"
-_START = datetime(2026, 1, 1, tzinfo=UTC)
-_ALL = 4_000
 _ROOMY = 60
 """Tokens per message of a search, which is bounded by messages."""
 
@@ -40,8 +37,8 @@ def massmem_words(workdir: str) -> "Adapter":
     return Adapter(Path(workdir), EmbeddingConfig(provider="none"))
 
 
-class _Opened:
-    """A memory in `workdir`, and the thread in which its event loop runs."""
+class Adapter:
+    """A memory of conversations, every speaker of which has won, and the thread in which its event loop runs."""
 
     def __init__(self, workdir: Path, embedding: EmbeddingConfig | None = None) -> None:
         self._loop = asyncio.new_event_loop()
@@ -51,44 +48,6 @@ class _Opened:
         config = MemoryConfig(persistent_memory=persistent)
         self._retrieval = config.retrieval
         self._memory = self._run(open_memory(config, workdir, {}))
-
-    def close(self) -> None:
-        self._run(self._memory.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-
-class Team(_Opened):
-    """Agents of one session, whose turns are open until they are completed."""
-
-    def __init__(self, workdir: str) -> None:
-        super().__init__(Path(workdir))
-        self._said = 0
-
-    def record(self, agent: str, turn: int, text: str) -> None:
-        when = _START + timedelta(minutes=self._said)
-        episode = Episode(_SESSION, f"m{self._said}", self._said, turn, agent, text, when)
-        self._said += 1
-        self._run(self._memory.record([episode]))
-
-    def complete(self, turn: int, winner: str | None) -> None:
-        if winner is not None:
-            self._run(self._memory.complete_turns([(_SESSION, turn, winner)]))
-
-    def context(self, agent: str, turn: int, query: str) -> str:
-        """With room for everything that may be seen: what is asked is who sees what, not what comes first."""
-        return self._run(self._memory.recall(query, Scope(_SESSION, agent, turn), RecallOptions(_ALL))).text
-
-
-class Adapter(_Opened):
-    """Conversations, every speaker of which has won."""
-
-    def __init__(self, workdir: Path, embedding: EmbeddingConfig | None = None) -> None:
-        super().__init__(workdir, embedding)
         self._positions: dict[str, int] = {}
         self._scope = Scope("session_now", ASKER, 1, all_sessions=True)
 
@@ -108,6 +67,15 @@ class Adapter(_Opened):
         """What massmem shows a model within a budget of tokens, and the ids of the messages in it."""
         found = self._run(self._memory.recall(query, self._scope, RecallOptions(budget, self._retrieval.limit)))
         return found.text, set(_ids(found.memories))
+
+    def close(self) -> None:
+        self._run(self._memory.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _episode(self, message: Mapping[str, Any]) -> Episode:
         session = f"session_{message['session']}"

@@ -22,7 +22,7 @@ from massmem.memory import open_memory
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import USER, Episode, RecallOptions, Scope
 from massmem.memory.tokens import count_tokens
-from scripts.benches.sentences import query, sentences
+from scripts.benches.texts import query, sentences
 
 PER_SESSION = 1000
 PER_TURN = 10

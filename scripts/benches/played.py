@@ -5,10 +5,12 @@ loop and prints what it saw as JSON: everything that massmem imports on the way 
 """
 
 import asyncio
+import gc
 import json
 import sys
 import time
-from contextlib import aclosing
+from collections.abc import Generator, Mapping
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,10 +18,64 @@ from massmem.config.models import TeamConfig
 from massmem.core.events import Event, TurnCompleted
 from massmem.session.session import Session
 from scripts.benches.process import BenchError
-from scripts.benches.stalls import Stalls, watched
 
 QUESTION = "How can many clocks keep in step"
 """32 characters."""
+
+
+_NAP = 0.001
+"""Seconds that the task sleeps which watches the event loop."""
+
+
+@dataclass(slots=True)
+class Stalls:
+    """Seconds. longest: the latest that a wake-up came; gc: the longest collection of garbage, a part of it."""
+
+    longest: float = 0.0
+    gc: float = 0.0
+
+
+class _Collections:
+    """Times the garbage collector's runs."""
+
+    def __init__(self, stalls: Stalls) -> None:
+        self._stalls = stalls
+        self._start = 0.0
+
+    def __call__(self, phase: str, _info: Mapping[str, int]) -> None:
+        if phase == "start":
+            self._start = time.perf_counter()
+        else:
+            self._stalls.gc = max(self._stalls.gc, time.perf_counter() - self._start)
+
+
+@contextmanager
+def watched() -> Generator[Stalls]:
+    """Watch the running event loop. The watching costs CPU: measure that without it."""
+    stalls = Stalls()
+    collections = _Collections(stalls)
+    gc.callbacks.append(collections)
+    task = asyncio.get_running_loop().create_task(_watch(stalls))
+    try:
+        yield stalls
+    finally:
+        task.cancel()
+        gc.callbacks.remove(collections)
+
+
+async def _watch(stalls: Stalls) -> None:
+    with suppress(asyncio.CancelledError):
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(_NAP)
+            stalls.longest = max(stalls.longest, time.perf_counter() - before - _NAP)
+
+
+async def idle(seconds: float) -> Stalls:
+    """What the machine alone does to a loop that has nothing to do: the noise of the figures above."""
+    with watched() as stalls:
+        await asyncio.sleep(seconds)
+    return stalls
 
 
 @dataclass(slots=True)

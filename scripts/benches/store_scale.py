@@ -35,7 +35,7 @@ from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from scripts.benches import teams
 from scripts.benches.played import QUESTION
-from scripts.benches.sentences import query, sentences
+from scripts.benches.texts import query, sentences
 
 PER_SESSION = 100
 COUNCIL = ("agent_1", "agent_2", "agent_3")

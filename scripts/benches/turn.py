@@ -15,10 +15,9 @@ import httpx2
 from massmem.config.models import TeamConfig
 from massmem.session.session import Session
 from scripts.benches import teams
-from scripts.benches.played import QUESTION, Played, play, play_watched
+from scripts.benches.played import QUESTION, Played, Stalls, idle, play, play_watched
 from scripts.benches.process import PYTHON, BenchError, environment, workspace
 from scripts.benches.rows import ROOT, Row, at_most, exactly, reported
-from scripts.benches.stalls import Stalls, idle
 from scripts.benches.startup import SESSIONS, fill_registry
 from scripts.benches.stub import Seen, Stub, stub
 

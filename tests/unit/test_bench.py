@@ -2,7 +2,6 @@ import asyncio
 import http.client
 import json
 import math
-import socket
 import sys
 import time
 from importlib.util import find_spec
@@ -14,11 +13,9 @@ from massmem.session.registry import Registry
 from massmem.store import open_store
 from scripts.benches import main as bench
 from scripts.benches import session, teams
-from scripts.benches.blackhole import blackhole
-from scripts.benches.played import QUESTION, play
+from scripts.benches.played import QUESTION, idle, play, watched
 from scripts.benches.process import BenchError, Command, environment, in_turn, measure
 from scripts.benches.rows import as_object, as_table, at_most, exactly, missing, ratio, reported
-from scripts.benches.stalls import idle, watched
 from scripts.benches.startup import fill_registry
 from scripts.benches.stub import ANSWER, characters_sent, stub
 
@@ -140,16 +137,6 @@ def test_the_environment_has_no_keys_and_no_proxies(tmp_path: Path, monkeypatch:
 
 
 # Servers
-
-
-def test_the_blackhole_counts_and_never_answers():
-    with blackhole() as hole:
-        assert hole.environment["HTTPS_PROXY"] == f"http://127.0.0.1:{hole.port}"
-        with socket.create_connection(("127.0.0.1", hole.port), timeout=0.2) as client:
-            client.sendall(b"CONNECT example.org:443 HTTP/1.1\r\n\r\n")
-            with pytest.raises(TimeoutError):
-                client.recv(1)
-        assert hole.seen == 1
 
 
 def ask(connection: http.client.HTTPConnection, body: dict[str, object]) -> str:

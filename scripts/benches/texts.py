@@ -1,7 +1,13 @@
-"""Long conversations with facts in them that are said once: by the user, by the agent, or in what a tool returned."""
+"""Texts: sentences of Python's own documentation, and long conversations in which facts are said once.
+
+A fact is said by the user, by the agent, or in the result of a tool.
+"""
 
 import random
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pydoc_data.topics import topics
 from typing import Literal
 
 from massmem.memory.tokens import count_tokens
@@ -89,3 +95,15 @@ def _chatter(chance: random.Random, sentences: int) -> str:
 
 def _value(chance: random.Random) -> str:
     return f"{chance.choice('BCDFGHKLMNPRSTVZ')}{chance.randint(10, 99)}-{chance.randint(1_000, 9_999)}"
+
+
+def sentences() -> list[str]:
+    """Return sentences with the words of a real language."""
+    parts = (" ".join(part.split()) for text in topics.values() for part in re.split(r"(?<=\.)\s+|\n\n", text))
+    return [part for part in parts if len(part.split()) >= 6 and part[0].isalpha()]
+
+
+def query(chance: random.Random, pool: Sequence[str]) -> str:
+    """A question in some of the words of a sentence."""
+    words = chance.choice(pool).split()
+    return f"What about {' '.join(chance.sample(words, min(8, len(words))))}?"
