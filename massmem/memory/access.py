@@ -1,6 +1,13 @@
-"""Who may see which memory."""
+"""Who may see which memory: the rule for one memory, and the same rule as a condition on an index. Pure."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from massmem.memory.index import All, Condition, OneOf, Span
 from massmem.memory.persistent import USER, Memory, Scope
+
+_EVERYONE = "*"
+"""Stands where an agent's name would stand; no agent's name contains it."""
 
 
 def may_see(scope: Scope, memory: Memory, *, won: bool) -> bool:
@@ -19,3 +26,43 @@ def may_see(scope: Scope, memory: Memory, *, won: bool) -> bool:
         return not same_session or memory.turn <= scope.turn
     running = same_session and memory.turn >= scope.turn
     return not running and (memory.agent_id == USER or won)
+
+
+def visible_to(scope: Scope, *more: Condition) -> All:
+    """Return `may_see` as one condition, together with more conditions."""
+    places: list[str | None] = [None] if scope.all_sessions else [scope.session_id]
+    if scope.group is not None and not scope.all_sessions:
+        places.append(_group_place(scope.group))
+    readers = (scope.agent_id, _EVERYONE)
+    seen = OneOf("seen", tuple(_seen_key(reader, place) for reader in readers for place in places))
+    own_session_only = not scope.all_sessions and scope.group is None
+    here = () if own_session_only else (OneOf("run_id", (scope.session_id,)),)
+    later = All((*here, Span("turn", scope.turn + 1, None)))
+    of_others_now = All((*here, Span("turn", scope.turn, scope.turn)), (OneOf("agent_id", (scope.agent_id,)),))
+    return All((seen, *more), (later, of_others_now))
+
+
+def seen_only_by_author(session_id: str, turn: int, agent_id: str) -> All:
+    """Return the condition for what the agent said in this turn, as long as only itself sees it."""
+    alone = OneOf("seen", (_seen_key(agent_id, session_id),))
+    return All((alone, OneOf("run_id", (session_id,)), Span("turn", turn, turn)))
+
+
+def seen_keys(payload: Mapping[str, Any]) -> list[str]:
+    """Return who may see a point with this run_id, agent_id, group and won, joined with where.
+
+    With these keys the whole rule, but for the running turn, is one look-up in a keyword index: a tenth of the time
+    that an OR over several fields takes.
+    """
+    reader = _EVERYONE if payload["won"] or payload["agent_id"] == USER else payload["agent_id"]
+    group = payload.get("group", "")
+    places = (None, payload["run_id"], *([_group_place(group)] if group else []))
+    return [_seen_key(reader, place) for place in places]
+
+
+def _seen_key(reader: str, place: str | None) -> str:
+    return reader if place is None else f"{reader}|{place}"
+
+
+def _group_place(group: str) -> str:
+    return f"@{group}"  # no session id begins like this

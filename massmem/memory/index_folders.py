@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from massmem.config.models import MemoryConfig
+from massmem.memory.index import ALL_POINTS
 from massmem.memory.persistent import Memory, Selection
 
 if TYPE_CHECKING:
-    from massmem.memory.index.embedded import EmbeddedIndex
-
-_ALL = 1_000_000_000
+    from massmem.memory.index_edge import EdgeIndex
 
 
 def index_root(config: MemoryConfig, home: Path) -> Path:
@@ -50,7 +49,7 @@ async def remove_damaged_copies(config: MemoryConfig, home: Path) -> list[Path]:
     Raises:
         MemoryUnavailable: one cannot be deleted.
     """
-    from massmem.memory.index.shard import remove_set_aside
+    from massmem.memory.edge_shard import remove_set_aside
 
     folders = sorted(index_root(config, home).glob("*"))
     return [copy for folder in folders for copy in await asyncio.to_thread(remove_set_aside, folder)]
@@ -84,7 +83,7 @@ class IndexFolders:
     """All embedded indexes below a folder, opened to erase from them. Blocking: call its methods in a thread."""
 
     def __init__(self) -> None:
-        self._indexes: list[EmbeddedIndex] = []
+        self._indexes: list[EdgeIndex] = []
         self._damaged: list[Path] = []
 
     def open(self, root: Path, skip: Path | None = None) -> None:
@@ -93,14 +92,14 @@ class IndexFolders:
         Raises:
             MemoryUnavailable: another process has one open, or one is damaged.
         """
-        from massmem.memory.index.embedded import EmbeddedIndex
+        from massmem.memory.index_edge import EdgeIndex
 
         self._damaged = sorted(root.glob("*/shard.damaged-*"))
         for shard in sorted(root.glob("*/shard")):
             folder = shard.parent
             if folder != skip:
                 dims = folder.name.rpartition("-")[2]  # see folder_name
-                self._indexes.append(EmbeddedIndex(folder, int(dims) if dims.isdecimal() else 0))
+                self._indexes.append(EdgeIndex(folder, int(dims) if dims.isdecimal() else 0))
 
     def erase(self, selection: Selection) -> int:
         """Erase what is selected; return how many points that were."""
@@ -128,10 +127,10 @@ class IndexFolders:
             index.close()
 
 
-def _find_copies(index: "EmbeddedIndex", memory: Memory) -> list[int]:
+def _find_copies(index: "EdgeIndex", memory: Memory) -> list[int]:
     of_agent = Selection(memory.session_id, memory.agent_id, kind=memory.kind)
     return [
         point_id
-        for point_id, payload in index.page(of_agent, _ALL)
+        for point_id, payload in index.page(of_agent, ALL_POINTS)
         if payload["data"] == memory.text and not set(memory.message_ids).isdisjoint(payload["message_ids"])
     ]

@@ -1,17 +1,16 @@
-"""IndexedMemory: PersistentMemory over a Qdrant index, an embedder and the pure functions beside this module."""
+"""IndexedMemory: PersistentMemory over an index, an embedder, a writer and a retriever."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from massmem.core.errors import EmbeddingError, InputError, MemoryUnavailable
+from massmem.core.errors import EmbeddingError, InputError
 from massmem.memory.extraction.task import Known
-from massmem.memory.finding import Finder, Vector
-from massmem.memory.index.payload import to_memory
-from massmem.memory.index.point_ids import message_number
+from massmem.memory.index import Index
+from massmem.memory.index_writer import IndexWriter, Vectors
 from massmem.memory.persistent import (
     CompletedTurn,
     Episode,
@@ -23,47 +22,43 @@ from massmem.memory.persistent import (
     Scope,
     Selection,
 )
-from massmem.memory.rows import MOST_ROWS, Rows
-from massmem.memory.writing import Vectors, Writer
+from massmem.memory.points import CountTokens, message_number, to_memory
+from massmem.memory.retrieval.retriever import Retriever, Vector
 
 if TYPE_CHECKING:
-    from massmem.memory.embedders.embedder import Embedder
+    from massmem.memory.embedders import Embedder
     from massmem.memory.persistent import PersistentMemory
-    from massmem.memory.places import Index
 
 log = logging.getLogger(__name__)
 
-_PLAIN = "memory"
+_TEST_TEXT = "memory"
 """A text that any embedder can embed: when this fails, it is not the text's fault."""
 
 
 class IndexedMemory:
-    """See PersistentMemory.
-
-    embedder None: words alone are searched. count: tokens of a text. location: of the index, for people to read.
-    note: what the user should know about this memory, may be empty. scratch: removed with the memory when it is closed.
-    """
+    """See PersistentMemory."""
 
     def __init__(
         self,
-        index: "Index",
+        index: Index,
         embedder: "Embedder | None",
-        count: Callable[[str], int],
+        count: CountTokens,
         location: str,
         note: str = "",
         scratch: "TemporaryDirectory[str] | None" = None,
     ) -> None:
+        """embedder: None: words alone are searched. count: tokens of a text.
+
+        location: of the index, for people to read. note: what the user should know about this memory, may be empty.
+        scratch: removed with the memory when it is closed.
+        """
         self.note = note
         self._scratch = scratch
         self._index = index
         self._embedder = embedder
         self._location = location
-        self._closed = False
-        self._rows = Rows(count)
-        if index.rows_file is not None:
-            self._rows.take(index.rows_file)
-        self._writer = Writer(index, self._rows, self._embed, count)
-        self._finder = Finder(index, self._rows, count)
+        self._writer = IndexWriter(index, self._embed, count)
+        self._retriever = Retriever(index, count)
 
     async def record(self, episodes: Sequence[Episode]) -> None:
         await asyncio.to_thread(self._writer.record, episodes)
@@ -75,8 +70,8 @@ class IndexedMemory:
         await asyncio.to_thread(self._writer.sync)
 
     def known(self) -> Known:
-        """For an extractor: what need not be found again. Safe to use from any thread until the memory is closed."""
-        return Known(self._index, self._query_vector)
+        """Return what an extractor need not extract again. Safe to use from any thread until the memory is closed."""
+        return Known(self._index, self._embed_query)
 
     async def complete_turns(self, turns: Sequence[CompletedTurn]) -> None:
         await asyncio.to_thread(self._writer.complete_turns, turns)
@@ -85,14 +80,13 @@ class IndexedMemory:
         return await asyncio.to_thread(self._recall, query, scope, options)
 
     async def list(self, selection: Selection, limit: int = 100, offset: int = 0) -> Sequence[Memory]:
-        found = await asyncio.to_thread(self._index.page, selection, limit, offset)
-        return [to_memory(point_id, stored) for point_id, stored in found]
+        page = await asyncio.to_thread(self._index.page, selection, limit, offset)
+        return [to_memory(point_id, payload) for point_id, payload in page]
 
     @property
     def folder(self) -> Path | None:
-        """Of the index, which this memory has locked; None: it is on a server."""
-        kept = self._index.rows_file
-        return kept and kept.parents[1]
+        """The folder of the index, which this memory has locked; None: it is on a server."""
+        return self._index.folder
 
     @property
     def temporary(self) -> bool:
@@ -106,25 +100,18 @@ class IndexedMemory:
     async def stats(self) -> MemoryStats:
         return await asyncio.to_thread(self._stats)
 
-    async def warm(self) -> None:
-        """Read ahead what ranking needs, so that the first search is as fast as the later ones."""
-        await asyncio.to_thread(self._warm)
-
     async def close(self) -> None:
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        if not self._closed and self._index.rows_file is not None:
-            self._rows.save(self._index.rows_file)
-        self._closed = True
         self._index.close()
         if self._scratch is not None:
             self._scratch.cleanup()
 
-    def _recall(self, query: str, scope: Scope, wanted: RecallOptions) -> RecallResult:
-        return self._finder.find(query, self._query_vector(query), scope, wanted)
+    def _recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
+        return self._retriever.recall(query, self._embed_query(query), scope, options)
 
-    def _query_vector(self, query: str) -> Vector | None:
+    def _embed_query(self, query: str) -> Vector | None:
         if self._embedder is None or not query.strip():
             return None
         try:
@@ -134,45 +121,38 @@ class IndexedMemory:
             return None
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
-        """Raises EmbeddingError when the embedder does not work now; a text that it cannot embed is found by words."""
+        """Return a vector for each text, None for a text that cannot be embedded: it is found by its words.
+
+        Raises:
+            EmbeddingError: the embedder does not work now.
+        """
         if self._embedder is None:
             return [None] * len(texts)
         try:
             return self._embedder.embed(texts)
         except EmbeddingError as e:
-            self._embedder.embed([_PLAIN])
+            self._embedder.embed([_TEST_TEXT])
             log.warning("some memories will be found by words alone: %s", e.message)
-            return [self._vector_or_none(self._embedder, text) for text in texts]
+            return [self._embed_or_skip(self._embedder, text) for text in texts]
 
     @staticmethod
-    def _vector_or_none(embedder: "Embedder", text: str) -> Vector | None:
+    def _embed_or_skip(embedder: "Embedder", text: str) -> Vector | None:
         try:
             return embedder.embed([text])[0]
         except EmbeddingError:
             return None
 
     def _stats(self) -> MemoryStats:
-        stored = (payload for page in self._index.everything() for _, payload in page)
-        kinds = self._index.values("kind")
+        payloads = (payload for page in self._index.read_pages() for _, payload in page)
+        kinds = self._index.count_values("kind")
         return MemoryStats(
-            episodes=len({message_number(p["message_ids"][0]) for p in stored if p["kind"] == "episode"}),
+            episodes=len({message_number(p["message_ids"][0]) for p in payloads if p["kind"] == "episode"}),
             passages=kinds.get("episode", 0),
             facts=kinds.get("fact", 0),
-            sessions=len(self._index.values("run_id")),
+            sessions=len(self._index.count_values("run_id")),
             embedder=self._embedder.name if self._embedder else "none",
             location=self._location,
         )
-
-    def _warm(self) -> None:
-        try:
-            if len(self._rows) >= min(self._index.count(Selection()), MOST_ROWS):
-                return
-            for page in self._index.everything():
-                if self._closed or len(self._rows) >= MOST_ROWS:
-                    return
-                self._rows.add(page)
-        except MemoryUnavailable as e:
-            log.info("memories were not read ahead: %s", e.message)
 
 
 if TYPE_CHECKING:

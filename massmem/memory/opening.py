@@ -13,9 +13,9 @@ from massmem.core.redact import redact
 from massmem.memory.index_folders import count_points, folder_name, index_root
 
 if TYPE_CHECKING:
-    from massmem.memory.embedders.embedder import Embedder
+    from massmem.memory.embedders import Embedder
+    from massmem.memory.index import Index
     from massmem.memory.indexed import IndexedMemory
-    from massmem.memory.places import Index
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ async def set_index_aside(config: MemoryConfig, home: Path, environ: Mapping[str
 
 
 def _set_index_aside(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> None:
-    from massmem.memory.index.shard import set_aside
+    from massmem.memory.edge_shard import set_aside
 
     embedder = _open_embedder(config.persistent_memory.embedding, environ, home)
     set_aside(_index_folder(index_root(config, home), embedder), _LOCK_TIMEOUT)
@@ -91,31 +91,31 @@ def _open_embedder(config: EmbeddingConfig, environ: Mapping[str, str], home: Pa
 
 def _open_embedded(root: Path, embedder: "Embedder | None") -> "tuple[Index, str]":
     """Return the index, and a note for the user when another embedder's index holds much more."""
-    from massmem.memory.index.embedded import EmbeddedIndex
+    from massmem.memory.index_edge import EdgeIndex
 
     folder = _index_folder(root, embedder)
     largest = max((count_points(other) for other in root.glob("*") if other != folder), default=0)
     # Counts differ a little without a change of embedder: another model extracts a few facts less from the same log.
     note = _EMBEDDER_CHANGED if largest > 2 * count_points(folder) else ""
-    return EmbeddedIndex(folder, embedder.dims if embedder else 0, _LOCK_TIMEOUT), note
+    return EdgeIndex(folder, embedder.dims if embedder else 0, _LOCK_TIMEOUT), note
 
 
 def _index_folder(root: Path, embedder: "Embedder | None") -> Path:
-    return root / _collection(embedder)
+    return root / _folder_name(embedder)
 
 
-def _collection(embedder: "Embedder | None") -> str:
+def _folder_name(embedder: "Embedder | None") -> str:
     return folder_name(embedder.name, embedder.dims) if embedder else folder_name("", 0)
 
 
 def _open_server(config: QdrantConfig, embedder: "Embedder | None") -> "tuple[Index, str]":
     """Return the index, and where it is."""
     try:
-        from massmem.memory.index.server import ServerIndex
+        from massmem.memory.index_qdrant import QdrantIndex
     except ImportError as e:
         raise InputError(f"qdrant.mode server needs the package {e.name}", "pip install 'massmem[memory]'") from e
 
     url = config.url or f"http://{config.host}:{config.port}"
     key = config.api_key.get_secret_value() if config.api_key else None
     dims = embedder.dims if embedder else 0
-    return ServerIndex(url, key, f"massmem_{_collection(embedder)}", dims), redact(url)
+    return QdrantIndex(url, key, f"massmem_{_folder_name(embedder)}", dims), redact(url)

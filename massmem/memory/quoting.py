@@ -23,25 +23,26 @@ _FRAME = re.compile(r"[<＜](?=\s*/?\s*(?:memor(?:y|ies)|answer)\b|\|)", re.IGNO
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A memory as it is shown: `follows` when it stands in its message right behind the one before it."""
+    """A memory as it is shown."""
 
     memory: Memory
     follows: bool = False
+    """It stands in its message right behind the memory that is shown before it."""
 
 
-def quoted(text: str, kind: Kind = "episode") -> str:
-    """Stored text as it may be shown: one line, without invisible characters, its look-alikes of our frames undone.
+def quote_text(text: str, kind: Kind = "episode") -> str:
+    """Return stored text as it may be shown: one line, without invisible characters or look-alikes of our frames.
 
     A date line or a label stands at the start of a line only, and no stored text can begin one: line breaks are gone.
     """
-    line = text if _plain(text) else _LABEL.sub("(", _FRAME.sub("‹", _HEADING.sub(r"\1 (\2)", _one_line(text))))
+    line = text if _is_plain(text) else _LABEL.sub("(", _FRAME.sub("‹", _HEADING.sub(r"\1 (\2)", _to_one_line(text))))
     if kind == "fact" and len(line) > LONGEST_FACT:
         line = f"{line[: LONGEST_FACT - 1].rstrip()}…"
     return line
 
 
-def _plain(text: str) -> bool:
-    """Nothing to do, which is so for most texts and quick to see."""
+def _is_plain(text: str) -> bool:
+    """Return whether the text can be shown as it is: so for most texts, and quick to see."""
     return (
         text.isascii()
         and text.isprintable()
@@ -53,11 +54,11 @@ def _plain(text: str) -> bool:
     )
 
 
-def _one_line(text: str) -> str:
-    return " ".join((text if text.isprintable() else "".join(map(_visible, text))).split())
+def _to_one_line(text: str) -> str:
+    return " ".join((text if text.isprintable() else "".join(map(_to_visible, text))).split())
 
 
-def _visible(character: str) -> str:
+def _to_visible(character: str) -> str:
     """Line breaks and other control characters become spaces; what cannot be seen (zero width, bidi) goes."""
     match unicodedata.category(character):
         case "Cc" | "Zl" | "Zp":
@@ -68,19 +69,19 @@ def _visible(character: str) -> str:
             return character
 
 
-def label(agent_id: str, turn: int, reader: str) -> str:
-    """Who said it, as `reader` is told: its own words, the user's, or those of another agent."""
+def format_label(agent_id: str, turn: int, reader: str) -> str:
+    """Return who said it, as `reader` reads it: its own words, the user's, or those of another agent."""
     if agent_id == reader:
         return "You:"
     return "User:" if agent_id == USER else f"[From {agent_id} Turn {turn}]"
 
 
-def header(day: date) -> str:
+def format_date(day: date) -> str:
     return f"[{day.day} {_MONTHS[day.month - 1]} {day.year}]"
 
 
 def render(quotes: Iterable[Quote], reader: str) -> str:
-    """A date line per session and day, a line per message, " … " where something of a message is left out.
+    """Return a date line per session and day, a line per message, " … " where something of a message is left out.
 
     quotes: in the order in which they are shown, those of a message together.
     """
@@ -91,12 +92,12 @@ def render(quotes: Iterable[Quote], reader: str) -> str:
         memory = quote.memory
         here = (memory.session_id, memory.created_at.date())
         if here != place:
-            lines.append(header(here[1]))
+            lines.append(format_date(here[1]))
             place, message = here, None
         this = (memory.kind, memory.agent_id, *memory.message_ids) if memory.kind == "episode" else (memory.id,)
         if this == message:
-            lines[-1] += f"{' ' if quote.follows else ' … '}{quoted(memory.text, memory.kind)}"
+            lines[-1] += f"{' ' if quote.follows else ' … '}{quote_text(memory.text, memory.kind)}"
         else:
-            lines.append(f"{label(memory.agent_id, memory.turn, reader)} {quoted(memory.text, memory.kind)}")
+            lines.append(f"{format_label(memory.agent_id, memory.turn, reader)} {quote_text(memory.text, memory.kind)}")
         message = this
     return "\n".join(lines)

@@ -56,7 +56,6 @@ class SessionMemory:
         self._agents = agents
         self._debug = debug
         self._opening: asyncio.Task[IndexedMemory | None] | None = None
-        self._warming: asyncio.Task[None] | None = None
         self._recorder: Recorder | None = None
         self._stack = AsyncExitStack()
         self._notices: list[str] = []
@@ -132,8 +131,6 @@ class SessionMemory:
         await self._stack.aclose()
         if memory is not None:
             await memory.close()
-        if self._warming is not None:
-            await self._warming  # closing has ended it
 
     async def _is_empty(self, scope: Scope) -> bool:
         """Return whether nothing can be recalled: a first turn has notes at most, unless the scope is wider."""
@@ -180,7 +177,6 @@ class SessionMemory:
             extractor = with_debug_files(extractor, self._debug)
         self._recorder = create_recorder(self._store, memory, extractor, self._agents)
         self._recorder.start()
-        self._warming = asyncio.create_task(memory.warm())
         return memory
 
     def _notify(self, text: str) -> None:

@@ -15,15 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from massmem.core.errors import InputError, MemoryUnavailable
-from massmem.memory.access import may_see
-from massmem.memory.index.embedded import EmbeddedIndex
-from massmem.memory.index.server import ServerIndex
-from massmem.memory.index.visible import Visible
+from massmem.memory.access import may_see, seen_keys, visible_to
+from massmem.memory.index import All, Index, between_days, valid_ids
+from massmem.memory.index_edge import EdgeIndex
+from massmem.memory.index_qdrant import QdrantIndex
 from massmem.memory.persistent import Memory, Scope, Selection
 from tests.support.points import EVERYWHERE, START, point
 from tests.support.qdrant_stub import QdrantStub
-
-Index = EmbeddedIndex | ServerIndex
 
 DAY = START.toordinal()
 
@@ -42,12 +40,12 @@ def server_url() -> str:
 def open_index(kind: str, dims: int, folder: Path, stub: QdrantStub | None) -> Index:
     match kind:
         case "embedded":
-            return EmbeddedIndex(folder / "index", dims)
+            return EdgeIndex(folder / "index", dims)
         case "stub":
             assert stub
-            return ServerIndex(stub.url, None, "massmem-test", dims)
+            return QdrantIndex(stub.url, None, "massmem-test", dims)
         case _:
-            return ServerIndex(server_url(), os.environ.get("MASSMEM_QDRANT_KEY"), f"massmem-{uuid.uuid4().hex}", dims)
+            return QdrantIndex(server_url(), os.environ.get("MASSMEM_QDRANT_KEY"), f"massmem-{uuid.uuid4().hex}", dims)
 
 
 @pytest.fixture(params=["embedded", "stub", "server"])
@@ -73,29 +71,28 @@ def index(kind: str, tmp_path: Path, stub: QdrantStub | None) -> Iterator[Index]
 
 def test_words_are_ranked_by_how_rare_they_are(index: Index) -> None:
     index.upsert([point(1, sparse={7: 1.0}), point(2, sparse={7: 1.0, 8: 1.0}), point(3, sparse={9: 1.0})])
-    found = index.lexical({7: 1.0, 8: 1.0}, EVERYWHERE, 10)
+    found = index.search_words({7: 1.0, 8: 1.0}, EVERYWHERE, 10)
     assert [number for number, _ in found] == [2, 1]
     assert found[0][1] > found[1][1] > 0
-    assert index.lexical({7: 1.0, 8: 1.0}, EVERYWHERE, 1) == found[:1]
-    assert index.lexical({}, EVERYWHERE, 10) == []
-    assert index.lexical({99: 1.0}, EVERYWHERE, 10) == []
+    assert index.search_words({7: 1.0, 8: 1.0}, EVERYWHERE, 1) == found[:1]
+    assert index.search_words({}, EVERYWHERE, 10) == []
+    assert index.search_words({99: 1.0}, EVERYWHERE, 10) == []
 
 
 def test_meaning_is_ranked_by_cosine(index: Index) -> None:
     index.upsert([point(1, dense=[2.0, 0, 0]), point(2, dense=[1.0, 1.0, 0]), point(3, dense=None)])
-    found = index.semantic([1.0, 0, 0], EVERYWHERE, 10)
+    found = index.search_meaning([1.0, 0, 0], EVERYWHERE, 10)
     assert [number for number, _ in found] == [1, 2]
     assert [score for _, score in found] == pytest.approx([1.0, 0.7071], abs=1e-3)
-    assert [number for number, _ in index.semantic([1.0, 0, 0], EVERYWHERE, 10, [2, 3, 99])] == [2]
-    assert index.semantic([1.0, 0, 0], EVERYWHERE, 10, []) == []
-    assert index.semantic([1.0, 0, 0], None, 10, [2, 3, 99]) == index.semantic([1.0, 0, 0], EVERYWHERE, 10, [2, 3, 99])
+    assert seen(index, EVERYWHERE, [2, 3, 99]) == {2}
+    assert seen(index, EVERYWHERE, []) == set()
 
 
 def test_without_an_embedder_words_are_found(kind: str, tmp_path: Path, stub: QdrantStub | None) -> None:
     index = open_index(kind, 0, tmp_path, stub)
     index.upsert([point(1, dense=None), point(2, dense=[1.0, 0, 0])])
-    assert len(index.lexical({7: 1.0}, EVERYWHERE, 10)) == 2
-    assert index.semantic([1.0, 0, 0], EVERYWHERE, 10) == []
+    assert len(index.search_words({7: 1.0}, EVERYWHERE, 10)) == 2
+    assert index.search_meaning([1.0, 0, 0], EVERYWHERE, 10) == []
     index.close()
 
 
@@ -103,47 +100,45 @@ def test_storing_again_stores_once(index: Index) -> None:
     for text in ("first", "second"):
         index.upsert([point(1, text=text)])
     assert index.count(Selection()) == 1
-    assert index.payloads([1])[1]["data"] == "second"
+    assert index.read_payloads([1])[1]["data"] == "second"
 
 
 def test_payloads_come_back_as_they_were(index: Index) -> None:
     stored = point(2**63 - 1, text="é\u2028 \U0001f600", message_ids=["a", "b"], kind="fact")
     index.upsert([stored])
-    found = index.payloads([2**63 - 1, 5, -3, 2**64])
+    found = index.read_payloads([2**63 - 1, 5, -3, 2**64])
     assert found.keys() == {2**63 - 1}
     assert stored.payload.items() <= found[2**63 - 1].items()
-    assert index.payloads([]) == {}
+    assert index.read_payloads([]) == {}
 
 
-def seen(index: Index, visible: Visible, among: Sequence[int]) -> set[int]:
-    return {number for number, _ in index.semantic([1.0, 0, 0], visible, 100, among)}
+def seen(index: Index, visible: All, among: Sequence[int]) -> set[int]:
+    condition = All((visible, valid_ids(among)))
+    return {number for number, _ in index.search_meaning([1.0, 0, 0], condition, 100)}
 
 
-def test_a_winner_is_seen_by_the_others_from_then_on(index: Index) -> None:
-    index.upsert([point(1, agent_id="a", turn=1), point(2, agent_id="b", turn=1), point(3, agent_id="a", turn=2)])
-    later = Visible("me", "s1", 3)
+def test_set_payload_changes_these_fields_of_these_points_only(index: Index) -> None:
+    index.upsert([point(1, agent_id="a"), point(2, agent_id="a"), point(3, agent_id="b")])
+    later = visible_to(Scope("s1", "me", 3))
     assert seen(index, later, [1, 2, 3]) == set()
-    index.set_won("s1", 1, "a")
+    index.set_payload([1], {"won": True, "seen": seen_keys({**point(1, agent_id="a").payload, "won": True})})
     assert seen(index, later, [1, 2, 3]) == {1}
-    assert index.payloads([1])[1]["won"] is True
-    assert index.payloads([3])[3]["won"] is False
-    index.set_won("s1", 9, "nobody")
+    assert index.read_payloads([1])[1]["won"] is True
+    assert index.read_payloads([1])[1]["data"] == "text 1"
+    assert index.read_payloads([2])[2]["won"] is False
 
 
-def test_a_winner_is_seen_under_the_name_that_sessions_share(index: Index) -> None:
-    index.upsert([point(1, agent_id="a", group="team"), point(2, agent_id="a", group="")])
-    index.set_won("s1", 1, "a")
-    assert seen(index, Visible("me", "s2", 1, group="team"), [1, 2]) == {1}
-    assert seen(index, Visible("me", "s1", 2), [1, 2]) == {1, 2}
-
-
-def test_days(index: Index) -> None:
+def test_points_of_a_day_are_listed_in_the_order_of_time(index: Index) -> None:
     index.upsert([point(number, when=START + timedelta(days=number)) for number in range(5)])
     late = START.replace(hour=23, minute=59, second=59) + timedelta(days=2)
     index.upsert([point(9, when=late)])
-    assert index.told_between(DAY + 1, DAY + 2, EVERYWHERE, 10) == [1, 2, 9]
-    assert index.told_between(DAY + 1, DAY + 2, EVERYWHERE, 2) == [1, 2]
-    assert index.told_between(DAY + 1, DAY + 2, Visible("me", "other", 1), 10) == []
+    assert list_days(index, EVERYWHERE, 10) == [1, 2, 9]
+    assert list_days(index, EVERYWHERE, 2) == [1, 2]
+    assert list_days(index, visible_to(Scope("other", "me", 1)), 10) == []
+
+
+def list_days(index: Index, visible: All, limit: int) -> list[int]:
+    return index.list_ids(All((visible, between_days(DAY + 1, DAY + 2))), limit, newest_first=False)
 
 
 def test_pages_are_newest_first_and_miss_nothing(index: Index) -> None:
@@ -178,7 +173,7 @@ def test_selections(index: Index, selection: Selection, expected: set[int]) -> N
     assert index.count(selection) == len(expected)
     assert index.delete(selection) == len(expected)
     assert index.count(selection) == 0
-    assert index.payloads([1, 2, 3, 4]).keys() == {1, 2, 3, 4} - expected
+    assert index.read_payloads([1, 2, 3, 4]).keys() == {1, 2, 3, 4} - expected
 
 
 def test_nothing_is_deleted_by_mistake(index: Index) -> None:
@@ -193,14 +188,14 @@ def test_after_deleting_it_goes_on(index: Index) -> None:
     assert index.delete(Selection(ids=("3",))) == 1
     assert index.delete(Selection(ids=("4",)), erase=False) == 1
     index.upsert([point(40, sparse={3: 1.0})])
-    assert [number for number, _ in index.lexical({3: 1.0, 4: 1.0, 5: 1.0}, EVERYWHERE, 10)] in ([40, 5], [5, 40])
-    assert index.semantic([1.0, 0, 0], EVERYWHERE, 1, [40]) == [(40, pytest.approx(1.0, abs=1e-3))]
+    assert [number for number, _ in index.search_words({3: 1.0, 4: 1.0, 5: 1.0}, EVERYWHERE, 10)] in ([40, 5], [5, 40])
+    assert seen(index, EVERYWHERE, [40]) == {40}
     assert index.count(Selection()) == 28
 
 
-def test_values(index: Index) -> None:
+def test_count_values_counts_the_points_of_each_value(index: Index) -> None:
     index.upsert([point(1), point(2), point(3, run_id="s2")])
-    assert index.values("run_id") == {"s1": 2, "s2": 1}
+    assert index.count_values("run_id") == {"s1": 2, "s2": 1}
 
 
 def test_several_agents_at_once(index: Index) -> None:
@@ -208,7 +203,7 @@ def test_several_agents_at_once(index: Index) -> None:
         seen: list[int] = []
         for number in range(20):
             index.upsert([point(agent * 100 + number, agent_id=f"a{agent}", sparse={agent: 1.0})])
-            seen.append(len(index.lexical({agent: 1.0}, Visible(f"a{agent}", "s1", 1), 100)))
+            seen.append(len(index.search_words({agent: 1.0}, visible_to(Scope("s1", f"a{agent}", 1)), 100)))
         return seen
 
     with ThreadPoolExecutor(8) as pool:
@@ -218,9 +213,9 @@ def test_several_agents_at_once(index: Index) -> None:
 
 def test_after_closing_nothing_works_and_nothing_breaks(index: Index) -> None:
     index.close()
-    if isinstance(index, EmbeddedIndex):
+    if isinstance(index, EdgeIndex):
         with pytest.raises(MemoryUnavailable, match="closed"):
-            index.lexical({7: 1.0}, EVERYWHERE, 10)
+            index.search_words({7: 1.0}, EVERYWHERE, 10)
     index.close()
 
 
@@ -255,7 +250,7 @@ def test_one_condition_says_exactly_what_the_rule_says(
             won=p.payload["won"],
         )
     }  # fmt: skip
-    visible, ids = Visible.of(scope), [p.id for p in points]
-    assert {number for number, _ in index.lexical({7: 1.0}, visible, 100) if number in ids} == allowed
+    visible, ids = visible_to(scope), [p.id for p in points]
+    assert {number for number, _ in index.search_words({7: 1.0}, visible, 100) if number in ids} == allowed
     assert seen(index, visible, ids) == allowed
     index.delete(Selection(ids=tuple(map(str, ids))), erase=False)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from massmem.core.errors import MemoryUnavailable
-from massmem.memory.index.embedded import EmbeddedIndex
-from massmem.memory.index.shard import ROOM
+from massmem.memory.edge_shard import ROOM
+from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.persistent import Selection
 from tests.support.index_writer import AT_ONCE, DIMS, crowded, found_in, store_points, use
 from tests.support.small_disk import mounted
@@ -90,7 +90,7 @@ def lost_power(tmp_path: Path, times: int) -> None:
     acknowledged = 0
     for number in range(times):
         place = tmp_path / str(number)
-        index = EmbeddedIndex(place / "index", DIMS)
+        index = EdgeIndex(place / "index", DIMS)
         index.upsert([crowded(n) for n in range(rng.randint(1, 200))])
         index.flush()
         shutil.copytree(place / "index", place / "flushed")
@@ -119,9 +119,9 @@ def test_power_lost_after_a_sync_often(tmp_path: Path) -> None:
 _SYNC = """
 import os, sys
 from pathlib import Path
-from massmem.memory.index.embedded import EmbeddedIndex
+from massmem.memory.index_edge import EdgeIndex
 from tests.support.index_writer import DIMS, crowded
-index = EmbeddedIndex(Path(sys.argv[1]), DIMS)
+index = EdgeIndex(Path(sys.argv[1]), DIMS)
 index.upsert([crowded(1)])
 os.write(1, b"before\\n")
 index.sync()
@@ -152,7 +152,7 @@ def test_processes_take_turns(folder: Path, tmp_path: Path) -> None:
 
 
 def test_whoever_comes_second_does_not_disturb_the_first(folder: Path) -> None:
-    index = EmbeddedIndex(folder, DIMS)
+    index = EdgeIndex(folder, DIMS)
     intruders = [start(use, folder) for _ in range(3)]
     stored = 0
     while any(intruder.is_alive() for intruder in intruders):
@@ -172,7 +172,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk(small_disk: Path) -> None:
-    index = EmbeddedIndex(small_disk / "index", DIMS)
+    index = EdgeIndex(small_disk / "index", DIMS)
     index.upsert([crowded(n) for n in range(100)])
     filler = small_disk / "filler"
     with filler.open("wb") as file:
@@ -185,7 +185,7 @@ def test_a_full_disk(small_disk: Path) -> None:
             index.upsert([crowded(number, os.urandom(20_000).hex())])
             stored += 1
     with pytest.raises(MemoryUnavailable, match="disk is full"):
-        index.set_won("s1", 1, "user")
+        index.set_payload([1], {"won": True})
     with pytest.raises(MemoryUnavailable, match="disk is full"):
         index.delete(Selection(session_id="s1"))
     assert index.count(Selection()) == stored
@@ -198,7 +198,7 @@ def test_a_full_disk(small_disk: Path) -> None:
 def test_a_disk_too_full_to_begin(small_disk: Path) -> None:
     (small_disk / "filler").write_bytes(bytes(2 * ROOM + 2**20))
     with pytest.raises(MemoryUnavailable, match="disk is full"):
-        EmbeddedIndex(small_disk / "index", DIMS)
+        EdgeIndex(small_disk / "index", DIMS)
 
 
 def damage(path: Path, how: str) -> None:
@@ -217,7 +217,7 @@ def damage(path: Path, how: str) -> None:
 
 def damaged(folder: Path, tmp_path: Path, cases: int) -> None:
     """Damage one file in one way at a time: the index works, or says that it cannot; no process dies of it."""
-    index = EmbeddedIndex(folder, DIMS)
+    index = EdgeIndex(folder, DIMS)
     index.upsert([crowded(n) for n in range(1200)])
     index.close()
     names = sorted(path.relative_to(folder) for path in (folder / "shard").rglob("*") if path.is_file())
@@ -249,13 +249,13 @@ def clean_up(place: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_clean_up_refuses_while_the_index_is_open(folder: Path) -> None:
-    index = EmbeddedIndex(folder, DIMS)
+    index = EdgeIndex(folder, DIMS)
     done = clean_up(folder.parent)
     assert done.returncode == 1
     assert f"in use by process {os.getpid()}" in done.stdout
     assert (folder / "lock").exists()
     with pytest.raises(MemoryUnavailable, match=f"pid {os.getpid()}"):
-        EmbeddedIndex(folder, DIMS, wait=0)
+        EdgeIndex(folder, DIMS, wait=0)
     index.close()
 
 
@@ -286,4 +286,4 @@ def test_a_stale_lock_stops_nobody(folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "lock").write_text("")
     (folder / "lock.pid").write_text("1")
-    EmbeddedIndex(folder, DIMS, wait=0).close()
+    EdgeIndex(folder, DIMS, wait=0).close()

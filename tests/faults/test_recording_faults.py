@@ -13,7 +13,7 @@ import pytest
 
 from massmem.core.errors import MemoryUnavailable, SessionExistsError
 from massmem.core.records import SessionRecord, is_worth_recording
-from massmem.memory.index.embedded import EmbeddedIndex
+from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import Selection
 from massmem.recording.worker import Recorder
@@ -30,7 +30,7 @@ def database(home: Path) -> Path:
 
 
 def open_memory(home: Path) -> IndexedMemory:
-    index = EmbeddedIndex(home / "memory" / "words", None, wait=0.2)
+    index = EdgeIndex(home / "memory" / "words", None, wait=0.2)
     return IndexedMemory(index, None, len, "here")
 
 

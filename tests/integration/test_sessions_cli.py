@@ -15,7 +15,7 @@ from filelock import FileLock
 
 from massmem.cli.main import main
 from massmem.core.events import now
-from massmem.memory.index.embedded import EmbeddedIndex
+from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.persistent import Selection
 from massmem.session.registry import Registry, build_entry
 from massmem.store import open_store
@@ -243,7 +243,7 @@ def test_deletion_empties_indexes_of_other_embedders(sessions: Command, home: Pa
     folder = home / ".massmem" / "memory"
     (folder / "words").rename(folder / "elsewhere")  # a name that says no size of vectors, as `words` does
     sessions("delete", TRIP, "--yes")
-    index = EmbeddedIndex(folder / "elsewhere", 0)
+    index = EdgeIndex(folder / "elsewhere", 0)
     assert index.count(Selection(session_id=TRIP)) == 0
     assert index.count(Selection(session_id=SKY)) == 8
     index.close()

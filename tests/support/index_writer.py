@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from massmem.core.errors import MemoryUnavailable
-from massmem.memory.index.embedded import EmbeddedIndex
-from massmem.memory.index.visible import Point
+from massmem.memory.index import Point
+from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.persistent import Selection
 from tests.support.points import EVERYWHERE, point
 from tests.support.store_writer import Notes
@@ -25,7 +25,7 @@ def store_points(folder: Path, notes: Path, first: int, count: int, wait: float)
 
     Notes an id when it is stored, and `-id` before it is deleted again: from then on it may be there or not.
     """
-    index, book = EmbeddedIndex(folder, DIMS, wait), Notes(notes)
+    index, book = EdgeIndex(folder, DIMS, wait), Notes(notes)
     for number in range(first, first + count, AT_ONCE):
         index.upsert([crowded(n) for n in range(number, number + AT_ONCE)])
         for stored in range(number, number + AT_ONCE):
@@ -40,11 +40,11 @@ def store_points(folder: Path, notes: Path, first: int, count: int, wait: float)
 
 def found_in(folder: Path) -> list[int]:
     """Ids of all points, which are whole: each is found by its words and by its meaning."""
-    index = EmbeddedIndex(folder, DIMS, 30)
+    index = EdgeIndex(folder, DIMS, 30)
     ids = [number for number, _ in index.page(Selection(), 1_000_000)]
     assert index.count(Selection()) == len(ids)
-    assert {number for number, _ in index.lexical({1000: 1.0}, EVERYWHERE, 1_000_000)} == set(ids)
-    assert {number for number, _ in index.semantic([1.0] * DIMS, EVERYWHERE, 1_000_000, ids)} == set(ids)
+    assert {number for number, _ in index.search_words({1000: 1.0}, EVERYWHERE, 1_000_000)} == set(ids)
+    assert {number for number, _ in index.search_meaning([1.0] * DIMS, EVERYWHERE, 1_000_000)} == set(ids)
     index.close()
     return ids
 
@@ -52,12 +52,12 @@ def found_in(folder: Path) -> list[int]:
 def use(folder: Path) -> None:
     """Open the index and do a bit of everything. Exits with 0, or with 3 when it says that it cannot be used."""
     try:
-        index = EmbeddedIndex(folder, DIMS)
-        index.lexical({1000: 1.0}, EVERYWHERE, 50)
-        index.semantic([1.0] * DIMS, EVERYWHERE, 50)
+        index = EdgeIndex(folder, DIMS)
+        index.search_words({1000: 1.0}, EVERYWHERE, 50)
+        index.search_meaning([1.0] * DIMS, EVERYWHERE, 50)
         index.page(Selection(), 50)
         index.upsert([crowded(1_000_000 + n) for n in range(10)])
-        index.set_won("s1", 1, "user")
+        index.set_payload([1_000_000], {"won": True})
         index.delete(Selection(ids=("1000001",)))
         index.close()
     except MemoryUnavailable:

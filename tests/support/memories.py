@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from massmem.memory.embedders.embedder import Embedder
-from massmem.memory.index.embedded import EmbeddedIndex
+import numpy as np
+
+from massmem.memory.embedders import Embedder
+from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.persistent import Episode, Fact, Scope
+from massmem.memory.persistent import Episode, Fact, Memory, Scope
+from massmem.memory.retrieval.rank import Candidates
 
 START = datetime(2026, 5, 8, 9, 0, tzinfo=UTC)
 
@@ -29,7 +32,7 @@ def letters() -> Embedder:
 
 def indexed(folder: Path, embedder: Embedder | None = None) -> IndexedMemory:
     """An IndexedMemory on disk; words only without an embedder."""
-    index = EmbeddedIndex(folder, embedder.dims if embedder else 0)
+    index = EdgeIndex(folder, embedder.dims if embedder else 0)
     return IndexedMemory(index, embedder, count, str(folder))
 
 
@@ -55,3 +58,19 @@ def fact(
 
 def asks(agent: str = "a", turn: int = 9, session: str = "s", **more: object) -> Scope:
     return Scope(session, agent, turn, **more)  # type: ignore[arg-type]
+
+
+def candidates(bm25: Sequence[float], texts: Sequence[str] = (), **columns: Sequence[float]) -> Candidates:
+    """Passages of one session, each a message of its own, unless columns say otherwise."""
+    n = len(bm25)
+    ints = {"key": range(n), "session": [0] * n, "message": range(n), "speaker": [0] * n, "label": [2] * n}
+    ints |= {"tokens": [10] * n, "day": [700_000] * n, "order": range(n)}
+    flags = {"from_user": [False] * n, "asks": [False] * n, "has_time": [False] * n}
+    memories = [Memory(str(i), "episode", "s", 1, "a", text, (str(i),), START) for i, text in enumerate(texts)]
+    return Candidates(
+        bm25=np.array(bm25, float),
+        **{k: np.array(list(columns.get(k, v)), np.int64) for k, v in ints.items()},
+        **{k: np.array(list(columns.get(k, v)), np.bool_) for k, v in flags.items()},
+        memories=tuple(memories),
+        speakers=("a", "b"),
+    )

@@ -3,10 +3,12 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from massmem.memory.index.visible import Point, Visible
+from massmem.memory.access import visible_to
+from massmem.memory.index import Point
+from massmem.memory.persistent import Scope
 
 START = datetime(2026, 11, 21, 10, tzinfo=UTC)
-EVERYWHERE = Visible("me", "none", 1, all_sessions=True)
+EVERYWHERE = visible_to(Scope("none", "me", 1, all_sessions=True))
 
 
 def point(number: int, text: str = "", **given: Any) -> Point:

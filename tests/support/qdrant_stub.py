@@ -1,4 +1,4 @@
-"""A Qdrant server for tests: the REST paths that ServerIndex uses, answered by the official client's own local mode.
+"""A Qdrant server for tests: the REST paths that QdrantIndex uses, answered by the official client's own local mode.
 
 Every body is parsed by the official request models, so that a wrong request fails here as it would fail there.
 """

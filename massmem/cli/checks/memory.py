@@ -27,13 +27,13 @@ _LOCAL_EMBEDDERS = ("local", "none", "fastembed", "huggingface")
 
 async def check_keys(context: DoctorContext) -> Sequence[CheckResult]:
     """Check that each provider has the key that it needs."""
-    from massmem.memory.embedders import mem0_embedder
+    from massmem.memory.embedders import mem0
     from massmem.memory.extraction import mem0_models
 
     settings = _find_settings(context)
     if settings is None:
         return _skip_disabled(context)
-    embedding = mem0_embedder.KINDS.get(settings.embedding.provider)
+    embedding = mem0.KINDS.get(settings.embedding.provider)
     results = [
         _check_key("embedding", settings.embedding.api_key, embedding.keys if embedding else (), context.environ)
     ]

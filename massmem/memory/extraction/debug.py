@@ -12,8 +12,8 @@ from massmem.config.home import explain_write_error, make_folder
 from massmem.core.redact import redact_values
 from massmem.memory.extraction.facts import normalised
 from massmem.memory.extraction.task import Origin, RecordedMessage
-from massmem.memory.index.point_ids import fact_id
 from massmem.memory.persistent import Fact
+from massmem.memory.points import fact_id
 
 _TOOL = re.compile(r"^\[Tool Call: ([^\]\n]{1,200})\]$", re.MULTILINE)
 

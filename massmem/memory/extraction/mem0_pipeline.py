@@ -28,7 +28,7 @@ from massmem.memory.extraction.mem0_store import IndexStore
 from massmem.memory.extraction.prompts import COMPACT_SYSTEM, INSTRUCTIONS, compact_prompt
 from massmem.memory.extraction.replies import Reading, Statement, read_reply
 from massmem.memory.extraction.task import Chunk, Known, Origin, is_grounded, message_ids, prompt_messages
-from massmem.memory.index.payload import USER_ID
+from massmem.memory.points import USER_ID
 
 _OBSERVATION_DATE = re.compile(r"^(## Observation Date\n)\S+$", re.MULTILINE)
 

@@ -8,8 +8,9 @@ from typing import Any, NoReturn
 from mem0.vector_stores.base import VectorStoreBase  # pyright: ignore[reportMissingTypeStubs]
 
 from massmem.core.errors import MemoryUnavailable
+from massmem.memory.access import visible_to
 from massmem.memory.extraction.task import Known, Origin
-from massmem.memory.index.visible import Visible
+from massmem.memory.index import valid_ids
 from massmem.memory.persistent import Scope, Selection
 
 _MOST_KNOWN = 500
@@ -50,8 +51,9 @@ class IndexStore(_Store):
         rows = {memory.id: memory for memory in self.list()}
         best = list(rows)[:top_k]
         if self._known is not None and vectors and len(rows) > top_k:
-            visible = Visible.of(Scope(self._origin.session_id, self._origin.agent_id, self._origin.turn))
-            ranked = self._known.index.semantic(vectors, visible, top_k, {int(key) for key in rows})
+            scope = Scope(self._origin.session_id, self._origin.agent_id, self._origin.turn)
+            condition = visible_to(scope, valid_ids(int(key) for key in rows))
+            ranked = self._known.index.search_meaning(vectors, condition, top_k)
             best = [str(key) for key, _ in ranked] or best
         for key in best:
             self._learn(rows[key].payload["data"])
@@ -76,7 +78,7 @@ class IndexStore(_Store):
         return fact["turn"] == self._origin.turn or (fact["won"] and fact["turn"] < self._origin.turn)
 
     def get(self, vector_id: str) -> StoredMemory | None:
-        found = self._known.index.payloads([int(vector_id)]) if self._known is not None else {}
+        found = self._known.index.read_payloads([int(vector_id)]) if self._known is not None else {}
         return next((StoredMemory(vector_id, 0.0, payload) for payload in found.values()), None)
 
     def list_cols(self) -> Sequence[str]:

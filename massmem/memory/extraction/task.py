@@ -13,7 +13,7 @@ from massmem.memory.extraction.replies import Statement
 from massmem.memory.persistent import Fact
 
 if TYPE_CHECKING:
-    from massmem.memory.places import Index
+    from massmem.memory.index import Index
 
 SHORTEST_MESSAGE = 10
 """Characters; what is shorter is not worth a request."""

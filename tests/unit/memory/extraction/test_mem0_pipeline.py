@@ -15,10 +15,10 @@ from massmem.core.errors import (
     ProviderUnavailable,
 )
 from massmem.memory.extraction.task import Extraction, Known, Origin
-from massmem.memory.index.embedded import EmbeddedIndex
-from massmem.memory.index.payload import of_fact
-from massmem.memory.index.visible import Point
+from massmem.memory.index import Point
+from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.persistent import Fact, Selection
+from massmem.memory.points import fact_payload
 from tests.support.extraction_stub import (
     DAY,
     FIRST,
@@ -125,19 +125,19 @@ def embed(text: str) -> Sequence[float]:
     return [1.0, 0.0] if "Postgres" in text else [0.0, 1.0]
 
 
-def stored(index: EmbeddedIndex, texts_: Sequence[str], origin: Origin = ORIGIN, first_id: int = 1) -> None:
+def stored(index: EdgeIndex, texts_: Sequence[str], origin: Origin = ORIGIN, first_id: int = 1) -> None:
     for number, text in enumerate(texts_, first_id):
         fact = Fact(origin.session_id, origin.turn, origin.agent_id, text, ("q0",), DAY - timedelta(number), origin.won)
-        index.upsert([Point(number, embed(text), {number: 1.0}, of_fact(fact, ["word"], len))])
+        index.upsert([Point(number, embed(text), {number: 1.0}, fact_payload(fact, ["word"], len))])
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> EmbeddedIndex:
-    return EmbeddedIndex(tmp_path / "index", 2)
+def index(tmp_path: Path) -> EdgeIndex:
+    return EdgeIndex(tmp_path / "index", 2)
 
 
 async def test_the_model_is_shown_what_the_agent_knows_and_nobody_else(
-    stub: Stub, open_extractor: Open, index: EmbeddedIndex
+    stub: Stub, open_extractor: Open, index: EdgeIndex
 ):
     stored(index, [FIRST])
     stored(index, ["Of another agent."], replace(ORIGIN, agent_id="agent_b"), 2)
@@ -151,7 +151,7 @@ async def test_the_model_is_shown_what_the_agent_knows_and_nobody_else(
 
 
 async def test_what_was_hidden_from_the_others_is_found_anew_when_its_agent_wins(
-    stub: Stub, open_extractor: Open, index: EmbeddedIndex
+    stub: Stub, open_extractor: Open, index: EdgeIndex
 ):
     stored(index, [FIRST])
     stored(index, [SECOND], replace(ORIGIN, won=True), 2)
@@ -170,7 +170,7 @@ async def test_what_was_hidden_from_the_others_is_found_anew_when_its_agent_wins
     ids=["lost", "may be won", "same turn"],
 )
 async def test_what_the_others_may_still_come_to_see_is_found_anew(
-    stub: Stub, open_extractor: Open, index: EmbeddedIndex, origin: Origin, new: list[str]
+    stub: Stub, open_extractor: Open, index: EdgeIndex, origin: Origin, new: list[str]
 ):
     stored(index, [FIRST])
     stub.replies = [facts(FIRST)]
@@ -178,7 +178,7 @@ async def test_what_the_others_may_still_come_to_see_is_found_anew(
 
 
 async def test_of_many_known_facts_those_near_the_conversation_are_shown(
-    stub: Stub, open_extractor: Open, index: EmbeddedIndex
+    stub: Stub, open_extractor: Open, index: EdgeIndex
 ):
     stored(index, [*(f"Redis fact number {n}." for n in range(30)), FIRST])
     stub.replies = [completion("[]")]
@@ -198,7 +198,7 @@ def fail(_: str) -> Sequence[float]:
     ids=["raises", "empty", "zero", "NaN", "None"],
 )
 async def test_without_a_vector_the_newest_facts_are_shown_and_nothing_is_lost(
-    stub: Stub, open_extractor: Open, index: EmbeddedIndex, broken: Callable[[str], Sequence[float]]
+    stub: Stub, open_extractor: Open, index: EdgeIndex, broken: Callable[[str], Sequence[float]]
 ):
     stored(index, [f"Redis fact number {n}." for n in range(15)])
     stub.replies = [facts(FIRST)]
@@ -208,16 +208,14 @@ async def test_without_a_vector_the_newest_facts_are_shown_and_nothing_is_lost(
     assert texts(extraction) == [FIRST]
 
 
-async def test_an_index_that_is_away_is_said_before_a_model_is_paid(
-    stub: Stub, open_extractor: Open, index: EmbeddedIndex
-):
+async def test_an_index_that_is_away_is_said_before_a_model_is_paid(stub: Stub, open_extractor: Open, index: EdgeIndex):
     index.close()
     with pytest.raises(MemoryUnavailable):
         await open_extractor(known=Known(index, embed)).extract(TURN, ORIGIN)
     assert stub.requests == []
 
 
-async def test_mem0_reads_the_index_and_cannot_change_it(stub: Stub, open_extractor: Open, index: EmbeddedIndex):
+async def test_mem0_reads_the_index_and_cannot_change_it(stub: Stub, open_extractor: Open, index: EdgeIndex):
     stored(index, [FIRST, SECOND])
     stored(index, ["Of another agent."], replace(ORIGIN, agent_id="agent_b"), 3)
     stub.replies = [facts("Staging takes 1,200 writes a second.")]

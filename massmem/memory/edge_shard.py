@@ -1,0 +1,383 @@
+"""The folder of the embedded index: its lock, opening it, what damage means, and erasing for good.
+
+lock, lock.pid    held while the folder is open, and by whom
+shard/            qdrant-edge's files
+shard.json        what must be in there at least
+shard.new/ .old/  while the shard is written anew
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+
+from filelock import FileLock, Timeout
+from qdrant_edge import (
+    BoolIndexParams,
+    Distance,
+    EdgeConfig,
+    EdgeShard,
+    EdgeSparseVectorParams,
+    EdgeVectorParams,
+    HnswIndexConfig,
+    IntegerIndexParams,
+    KeywordIndexParams,
+    Memory,
+    Modifier,
+    Point,
+    ScrollRequest,
+    UpdateOperation,
+    VectorStorageDatatype,
+)
+
+from massmem.config.home import make_folder, make_private
+from massmem.core.errors import IndexDamaged, MassmemError, MemoryUnavailable
+from massmem.memory.index import MEANING, WORDS
+
+ROOM = 64 * 2**20
+"""Free bytes that a write needs. qdrant-edge writes through memory maps: on a full disk it would be killed (SIGBUS)."""
+
+_TIDY_FROM = 20_000
+"""New points after which closing brings them into their final form: less memory, faster to open; 6 s for 100,000."""
+
+_PAGE = 1_000
+_REBUILD = "`massmem memory rebuild` makes it again from the log; the damaged one is kept aside"
+# Cold, all of it: read from the files where it is needed. Kept in memory it is searched no faster, and loading 100,000
+# memories takes 0.14 s and 32 MB more.
+_WORD, _RANGE = KeywordIndexParams(memory=Memory.Cold), IntegerIndexParams(lookup=False, range=True, memory=Memory.Cold)
+_INDEXES = {
+    "seen": _WORD,
+    "run_id": _WORD,
+    "agent_id": _WORD,
+    "kind": _WORD,
+    "won": BoolIndexParams(memory=Memory.Cold),
+    "turn": _RANGE,
+    "at": _RANGE,
+}
+_LOG_OPTIONS = {"wal_options": {"segment_capacity": 4 * 2**20, "segment_queue_len": 0, "retain_closed": 1}}
+"""Of qdrant-edge's log of writes, two files of which are read at every start: by default they have 32 MB each."""
+
+
+class Shard:
+    """An open shard, for this process alone. Threads that use it at once take turns."""
+
+    def __init__(self, folder: Path, dims: int, wait: float) -> None:
+        """Open the shard, or create it.
+
+        dims: size of the vectors, 0 for words only. wait: seconds for another process that has the folder open.
+
+        Raises:
+            MemoryUnavailable: see EdgeIndex.
+        """
+        self._folder = folder
+        self._dims = dims
+        self._mutex = Lock()
+        self._edge: EdgeShard | None = None
+        self._tidied = 0
+        self._lock = _lock_folder(folder, wait)
+        try:
+            self._edge = self._open()
+        except BaseException:
+            self._release()
+            raise
+
+    @contextmanager
+    def reading(self) -> Generator[EdgeShard]:
+        with self._mutex:
+            if self._edge is None:
+                raise MemoryUnavailable(f"the memory index in {self._folder} is closed")
+            with _translate_errors(f"the memory index in {self._folder} failed"):
+                yield self._edge
+
+    @contextmanager
+    def writing(self) -> Generator[EdgeShard]:
+        _check_room(self._folder, ROOM)
+        with self.reading() as edge:
+            yield edge
+
+    @contextmanager
+    def removing(self, *, erase: bool) -> Generator[EdgeShard]:
+        """For deletions. erase: afterwards leave nothing of what was deleted on the disk."""
+        _check_room(self._folder, ROOM + (self._size() if erase else 0))
+        with self.reading() as edge:
+            self._write_notes(0)
+            yield edge
+            if erase:
+                self._edge = None
+                self._edge = edge = self._rewrite(edge)
+            else:
+                edge.flush()
+            self._write_notes(edge.info().points_count)
+
+    def sync(self) -> None:
+        """Bring the log of writes to the disk: qdrant-edge reads it again when it opens a shard.
+
+        Unlike its flush, which brings all files there and stops every thread of the process meanwhile (up to half a
+        second on a slow disk), this takes milliseconds, and nobody waits.
+        """
+        wal = self._folder / "shard" / "wal"
+        try:
+            for path in (*wal.iterdir(), wal, wal.parent, self._folder):
+                _fsync(path)
+        except FileNotFoundError:  # rewritten, or flushed and begun anew, just now: both end on the disk
+            self.flush()
+        except OSError as e:
+            raise MemoryUnavailable(f"the memory index in {self._folder} cannot be written: {e.strerror}") from e
+
+    def flush(self) -> None:
+        """Bring everything to the disk, and begin the log of writes anew."""
+        with self.reading() as edge:
+            edge.flush()
+            self._write_notes(edge.info().points_count)
+        make_private(self._folder)
+
+    def close(self) -> None:
+        """Flush, and let others open the folder. Closing twice does no harm."""
+        try:
+            if self._edge is not None:
+                self.flush()
+                with self.reading() as edge:
+                    self._edge = None
+                    self._tidy(edge)
+                    edge.close()
+                make_private(self._folder)
+        finally:
+            self._release()
+
+    def _tidy(self, edge: EdgeShard) -> None:
+        points = edge.info().points_count
+        room = shutil.disk_usage(self._folder).free > ROOM + self._size()
+        if points - self._tidied >= _TIDY_FROM and room:
+            edge.optimize()
+            edge.flush()
+            self._tidied = points
+            self._write_notes(points)
+
+    def _size(self) -> int:
+        """Bytes that the shard takes on the disk."""
+        return sum(path.stat().st_blocks * 512 for path in (self._folder / "shard").rglob("*") if path.is_file())
+
+    def _open(self) -> EdgeShard:
+        self._clear_up()
+        with _translate_errors(f"the memory index in {self._folder} cannot be opened: it is damaged", damage=True):
+            notes = self._read_notes()
+            self._tidied = notes.get("tidied", 0)
+            if notes.get("dims", self._dims) != self._dims:
+                raise MemoryUnavailable(
+                    f"the memory index in {self._folder} is for vectors of {notes['dims']} numbers, not {self._dims}",
+                    "give the embedder that it was made with, or run `massmem memory rebuild`",
+                )
+            edge = EdgeShard.load(str(self._folder / "shard"))
+            count = edge.info().points_count
+            if count < notes.get("points", 0):
+                edge.close()
+                raise IndexDamaged(
+                    f"the memory index in {self._folder} is damaged: {notes['points'] - count} memories are missing",
+                    _REBUILD,
+                )
+            # Versions up to 0.1 kept a table of numbers beside the points.
+            (self._folder / "shard" / "rows.npz").unlink(missing_ok=True)
+            make_private(self._folder)
+            return edge
+
+    def _clear_up(self) -> None:
+        """Finish or undo what a process was doing in the folder when it was killed: see `_replace_shard`."""
+        shard, new, old = (self._folder / name for name in ("shard", "shard.new", "shard.old"))
+        try:
+            if not shard.exists() and old.exists():
+                new.rename(shard)
+            shutil.rmtree(new, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+            if not shard.exists():
+                _check_room(self._folder, ROOM)
+                (self._folder / "shard.json").unlink(missing_ok=True)
+                with _translate_errors(f"the memory index in {self._folder} cannot be made"):
+                    self._create().close()
+                new.rename(shard)
+                self._write_notes(0)
+        except OSError as e:
+            raise MemoryUnavailable(f"the memory index in {self._folder} cannot be opened: {e}") from e
+
+    def _create(self) -> EdgeShard:
+        meaning = EdgeVectorParams(
+            size=self._dims,
+            distance=Distance.Cosine,
+            datatype=VectorStorageDatatype.Float16,  # half the memory; scores change in the fourth digit
+            memory=Memory.Cold,
+        )
+        config = EdgeConfig(
+            vectors={MEANING: meaning} if self._dims else None,
+            sparse_vectors={WORDS: EdgeSparseVectorParams(modifier=Modifier.Idf, memory=Memory.Cold)},
+            payload_memory=Memory.Cold,
+            id_tracker_memory=Memory.Cold,
+            # Vectors are compared among few candidates only: no graph.
+            hnsw_config=HnswIndexConfig(m=0, ef_construct=4, full_scan_threshold=10_000_000),
+            max_search_threads=1,
+        )
+        folder = self._folder / "shard.new"
+        folder.mkdir(mode=0o700)  # nobody else gets to what qdrant-edge makes in it
+        # EdgeConfig has no field for them, but what it leaves open is taken from its file.
+        (folder / "edge_config.json").write_text(json.dumps(_LOG_OPTIONS))
+        edge = EdgeShard.load(str(folder), config)
+        for key, schema in _INDEXES.items():
+            edge.update(UpdateOperation.create_field_index(key, schema))
+        edge.flush()
+        return edge
+
+    def _rewrite(self, edge: EdgeShard) -> EdgeShard:
+        """Write all points to a new shard, close and remove the old one, and return the new one."""
+        shutil.rmtree(self._folder / "shard.new", ignore_errors=True)
+        new = self._create()
+        self._tidied = 0
+        for points in _read_pages(edge):
+            new.update(UpdateOperation.upsert_points(points))
+        new.flush()
+        new.close()
+        edge.close()
+        return self._replace_shard()
+
+    def _replace_shard(self) -> EdgeShard:
+        """shard.old only exists while shard.new is complete: `_clear_up` relies on it."""
+        shard, new, old = (self._folder / name for name in ("shard", "shard.new", "shard.old"))
+        shard.rename(old)
+        new.rename(shard)
+        shutil.rmtree(old)
+        return EdgeShard.load(str(shard))
+
+    def _read_notes(self) -> dict[str, int]:
+        try:
+            return json.loads((self._folder / "shard.json").read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as e:
+            raise IndexDamaged(f"{self._folder / 'shard.json'} cannot be read: {e}", _REBUILD) from e
+
+    def _write_notes(self, points: int) -> None:
+        """Note how many points there are at least: qdrant-edge opens a shard that has lost some without an error."""
+        path, part = self._folder / "shard.json", self._folder / "shard.json.part"
+        try:
+            part.write_text(json.dumps({"dims": self._dims, "points": points, "tidied": self._tidied}))
+            part.replace(path)
+        except OSError as e:
+            raise MemoryUnavailable(f"{path} cannot be written: {e.strerror}") from e
+
+    def _release(self) -> None:
+        if self._lock.is_locked:
+            _unlock_folder(self._folder, self._lock)
+
+
+def set_aside(folder: Path, wait: float) -> Path | None:
+    """Move a shard away, whole or damaged, so that the next one to open the folder finds it empty.
+
+    Returns its new path, None when there was no shard.
+
+    Raises:
+        MemoryUnavailable: another process has it open.
+    """
+    lock = _lock_folder(folder, wait)
+    try:
+        (folder / "shard.json").unlink(missing_ok=True)
+        if not (folder / "shard").exists():
+            return None
+        copy = folder / f"shard.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+        (folder / "shard").rename(copy)
+        return copy
+    except OSError as e:
+        raise MemoryUnavailable(f"the memory index in {folder} cannot be moved: {e}") from e
+    finally:
+        _unlock_folder(folder, lock)
+
+
+def remove_set_aside(folder: Path) -> list[Path]:
+    """Delete the copies that `set_aside` has made of this folder; return their paths."""
+    copies = sorted(folder.glob("shard.damaged-*"))
+    try:
+        for copy in copies:
+            shutil.rmtree(copy)
+    except OSError as e:
+        raise MemoryUnavailable(f"the copies of a damaged index in {folder} cannot be removed: {e}") from e
+    return copies
+
+
+def _lock_folder(folder: Path, wait: float) -> FileLock:
+    """Lock the folder before qdrant-edge opens it: a second opening would break the first one's flush."""
+    try:
+        make_folder(folder)
+        # thread_local: it is taken in one thread and released in another.
+        lock = FileLock(folder / "lock", timeout=wait, mode=0o600, thread_local=False)
+        lock.acquire()
+        (folder / "lock.pid").write_text(str(os.getpid()))
+        return lock
+    except Timeout as e:
+        raise MemoryUnavailable(
+            f"the memory index in {folder} is in use by another process{_holder_of(folder)}",
+            "it is free when that one ends; for several at a time use qdrant.mode: server",
+        ) from e
+    except MassmemError as e:
+        raise MemoryUnavailable(e.message, e.hint) from e
+    except OSError as e:
+        raise MemoryUnavailable(f"the memory index in {folder} cannot be locked: {e}") from e
+
+
+def _unlock_folder(folder: Path, lock: FileLock) -> None:
+    (folder / "lock.pid").unlink(missing_ok=True)
+    lock.release()
+
+
+def _holder_of(folder: Path) -> str:
+    with suppress(OSError):
+        return f" (pid {(folder / 'lock.pid').read_text()})"
+    return ""
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _check_room(folder: Path, size: int) -> None:
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as e:
+        raise MemoryUnavailable(f"the memory index in {folder} is gone: {e.strerror}") from e
+    if free < size:
+        raise MemoryUnavailable(
+            f"the disk is full: the memory index in {folder} needs {size >> 20} MB of room to write",
+            "free some space; what was stored before is untouched",
+        )
+
+
+def _read_pages(edge: EdgeShard) -> Iterator[list[Point]]:
+    offset = None
+    while True:
+        request = ScrollRequest(offset=offset, limit=_PAGE, with_payload=True, with_vector=True)
+        records, offset = edge.scroll(request)
+        yield [Point(record.id, record.vector or {}, record.payload) for record in records]
+        if offset is None:
+            return
+
+
+@contextmanager
+def _translate_errors(what: str, *, damage: bool = False) -> Generator[None]:
+    """Turn failures of qdrant-edge into errors of massmem.
+
+    It raises nothing but bare Exceptions; a panic in it is a BaseException of a class that cannot be imported.
+
+
+    damage: a failure means that the index is damaged, unless the machine is out of memory.
+    """
+    try:
+        yield
+    except BaseException as e:
+        if type(e) is not Exception and type(e).__name__ != "PanicException":
+            raise
+        is_damaged = damage and "Cannot allocate memory" not in str(e)
+        kind, hint = (IndexDamaged, _REBUILD) if is_damaged else (MemoryUnavailable, "run the command again")
+        raise kind(f"{what}: {str(e).splitlines()[0][:300]}", hint) from e

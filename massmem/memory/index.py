@@ -1,0 +1,185 @@
+"""The port to an index of points, and the conditions that select points. Pure; each index translates conditions."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from massmem.memory.persistent import Selection
+
+MEANING, WORDS = "meaning", "words"
+"""Names of the dense and of the sparse vector."""
+
+ALL_POINTS = 1_000_000_000
+"""A limit that no index reaches."""
+
+DAY = 86_400
+"""Seconds."""
+
+_LARGEST_ID = 2**64 - 1
+
+Payloads = list[tuple[int, dict[str, Any]]]
+"""Ids and payloads of points."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One entry of an index."""
+
+    id: int
+    """0 to 2**64 - 1."""
+    dense: Sequence[float] | None
+    """The meaning; None without an embedder."""
+    sparse: Mapping[int, float]
+    """Weight of each word, by the word's number."""
+    payload: dict[str, Any]
+    """See massmem.memory.points."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A text field, or one element of a list of texts, is one of the values."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A whole number from first to last, both included; None: no end."""
+
+    key: str
+    first: int | None
+    last: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """The point has one of these ids."""
+
+    ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """Every condition of `must` holds, and none of `must_not`."""
+
+    must: "tuple[Condition, ...]" = ()
+    must_not: "tuple[Condition, ...]" = ()
+
+
+Condition = OneOf | Span | Ids | All
+
+EVERYTHING = All()
+
+
+class Index(Protocol):
+    """Points with a dense vector, a sparse vector and a payload. Safe to use from several threads; every call blocks.
+
+    Raises (all methods): MemoryUnavailable when the index cannot be used now; nothing was written then.
+    """
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that this index has locked; None: it is on a server."""
+        ...
+
+    def upsert(self, points: Sequence[Point]) -> None:
+        """Store points, or replace those with the same ids. They are searchable when this returns."""
+        ...
+
+    def set_payload(self, ids: Sequence[int], fields: Mapping[str, Any]) -> None:
+        """Overwrite these fields in the payloads of points that exist."""
+        ...
+
+    def search_words(self, terms: Mapping[int, float], condition: All, limit: int) -> list[tuple[int, float]]:
+        """Return points that share a word with the terms, best first.
+
+        terms: weight of each word, by the word's number. Returns id and score: the sum of weight x weight x IDF.
+        """
+        ...
+
+    def search_meaning(self, vector: Sequence[float], condition: All, limit: int) -> list[tuple[int, float]]:
+        """Return the points nearest to the vector, best first: id and cosine. Nothing in an index without vectors."""
+        ...
+
+    def list_ids(self, condition: All, limit: int, *, newest_first: bool) -> list[int]:
+        """Return ids in the order of time, always the same for points of one second."""
+        ...
+
+    def read_payloads(self, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
+        """Return payloads by id, of those points that exist."""
+        ...
+
+    def read_pages(self, condition: All = EVERYTHING) -> Iterator[Payloads]:
+        """Yield ids and payloads of all points that match, in parts small enough that nobody waits for one."""
+        ...
+
+    def page(self, selection: Selection, limit: int, offset: int = 0) -> Payloads:
+        """Return ids and payloads of what is selected, newest first."""
+        ...
+
+    def count(self, selection: Selection) -> int: ...
+
+    def count_values(self, key: str) -> dict[str, int]:
+        """Return every value of run_id, agent_id or kind, and how many points have it."""
+        ...
+
+    def delete(self, selection: Selection, *, erase: bool = True) -> int:
+        """Delete what is selected; return how many points that were.
+
+        erase: leave nothing of them on the disk, either.
+
+        Raises:
+            InputError: the selection is empty.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Make what was stored survive a loss of power. It survives a kill of the process without this."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def matching(selection: Selection) -> All:
+    """Return the condition for every field that is set; no condition for an empty selection.
+
+    An id that is no number matches nothing.
+    """
+    conditions: list[Condition] = [
+        OneOf(key, (value,))
+        for key, value in (("run_id", selection.session_id), ("agent_id", selection.agent_id), ("kind", selection.kind))
+        if value is not None
+    ]
+    if selection.session_ids:
+        conditions.append(OneOf("run_id", selection.session_ids))
+    if selection.turn is not None:
+        conditions.append(Span("turn", selection.turn, selection.turn))
+    if selection.ids:
+        numbers = (int(text) for text in selection.ids if text.isascii() and text.isdecimal() and len(text) <= 20)
+        conditions.append(valid_ids(numbers))
+    return All(tuple(conditions))
+
+
+def valid_ids(numbers: Iterable[int]) -> Ids:
+    """Return those numbers that can be ids."""
+    return Ids(frozenset(number for number in numbers if 0 <= number <= _LARGEST_ID))
+
+
+def between_days(first: int, last: int) -> Span:
+    """Return the condition for what was said on these days (ordinals, both included)."""
+    return Span("at", first * DAY, (last + 1) * DAY - 1)
+
+
+def settle_order(points: Sequence[tuple[int, int]], ties: Iterable[int], *, newest_first: bool) -> list[int]:
+    """Return ids in an order that is always the same.
+
+    An index cuts anywhere among points of the same second, so that a page could miss some and repeat others.
+
+    points: second and id, in order of time. ties: ids of all points with the last second.
+    """
+    last = points[-1][0]
+    whole = {(second, point_id) for second, point_id in points if second != last}
+    whole |= {(last, point_id) for point_id in ties}
+    return [point_id for _, point_id in sorted(whole, reverse=newest_first)][: len(points)]

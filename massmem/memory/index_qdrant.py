@@ -1,0 +1,280 @@
+"""The index on a Qdrant server or cluster, through the official client: the same methods as EdgeIndex."""
+
+import logging
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+from qdrant_client import QdrantClient, models
+from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
+
+from massmem.core.errors import InputError, MemoryUnavailable
+from massmem.core.redact import redact
+from massmem.memory.index import (
+    EVERYTHING,
+    MEANING,
+    WORDS,
+    All,
+    Condition,
+    Ids,
+    OneOf,
+    Payloads,
+    Point,
+    Span,
+    matching,
+    settle_order,
+    valid_ids,
+)
+from massmem.memory.persistent import Selection
+from massmem.memory.points import add_keys
+
+log = logging.getLogger(__name__)
+
+TIMEOUT = 5
+"""Seconds for one request. A turn waits for memory, and can go on without it."""
+
+_WRITE_BATCH = 128
+_READ_BATCH = 1_000
+_MOST_AT_ONCE = 1_000_000
+"""A larger limit is refused by the server."""
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+_RANGE = models.IntegerIndexParams(type=models.IntegerIndexType.INTEGER, lookup=False, range=True)
+_INDEXES: dict[str, models.PayloadSchemaType | models.IntegerIndexParams] = {
+    "seen": models.PayloadSchemaType.KEYWORD,
+    "run_id": models.PayloadSchemaType.KEYWORD,
+    "agent_id": models.PayloadSchemaType.KEYWORD,
+    "kind": models.PayloadSchemaType.KEYWORD,
+    "won": models.PayloadSchemaType.BOOL,
+    "turn": _RANGE,
+    "at": _RANGE,
+}
+
+
+class QdrantIndex:
+    """See Index. Points in a collection of a server, which is created when it is missing.
+
+    Every write waits until the server has it. Safe to use from several processes.
+
+    Raises (all methods): MemoryUnavailable: the server cannot be reached, took longer than TIMEOUT, refused the key,
+    or has the collection for another size of vectors.
+    """
+
+    folder: Path | None = None
+
+    def __init__(self, url: str, api_key: str | None, collection: str, dims: int) -> None:
+        """dims: size of the vectors; 0: words only."""
+        self._url = redact(url)
+        self._collection = collection
+        self._dims = dims
+        with self._translate_errors():
+            self._client = _client(url, api_key)
+            self._open_collection()
+
+    def upsert(self, points: Sequence[Point]) -> None:
+        for start in range(0, len(points), _WRITE_BATCH):
+            batch = [self._to_qdrant(point) for point in points[start : start + _WRITE_BATCH]]
+            with self._translate_errors():
+                self._client.upsert(self._collection, batch, wait=True)
+
+    def set_payload(self, ids: Sequence[int], fields: Mapping[str, Any]) -> None:
+        with self._translate_errors():
+            self._client.set_payload(self._collection, dict(fields), points=[*ids], wait=True)
+
+    def search_words(self, terms: Mapping[int, float], condition: All, limit: int) -> list[tuple[int, float]]:
+        if not terms or limit < 1:
+            return []
+        vector = models.SparseVector(indices=list(terms), values=list(terms.values()))
+        return self._search(vector, WORDS, condition, limit)
+
+    def search_meaning(self, vector: Sequence[float], condition: All, limit: int) -> list[tuple[int, float]]:
+        if not self._dims or limit < 1:
+            return []
+        return self._search(list(vector), MEANING, condition, limit)
+
+    def list_ids(self, condition: All, limit: int, *, newest_first: bool) -> list[int]:
+        direction = models.Direction.DESC if newest_first else models.Direction.ASC
+        records = self._scroll(condition, max(limit, 1), models.OrderBy(key="at", direction=direction))
+        points = [(int(record.order_value or 0), _id(record.id)) for record in records]
+        if not points:
+            return []
+        last = points[-1][0]
+        ties = [_id(record.id) for record in self._scroll(All((condition, Span("at", last, last))), _MOST_AT_ONCE)]
+        return settle_order(points, ties, newest_first=newest_first)[:limit]
+
+    def read_payloads(self, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
+        numbers = list(valid_ids(ids).ids)
+        if not numbers:
+            return {}
+        with self._translate_errors():
+            records = self._client.retrieve(self._collection, numbers, with_payload=True, with_vectors=False)
+        return {_id(record.id): record.payload or {} for record in records}
+
+    def read_pages(self, condition: All = EVERYTHING) -> Iterator[Payloads]:
+        where = _to_filter(condition)
+        offset: Any = None
+        while True:
+            with self._translate_errors():
+                records, offset = self._client.scroll(
+                    self._collection, scroll_filter=where, limit=_READ_BATCH, offset=offset, with_payload=True
+                )
+            yield [(_id(record.id), record.payload or {}) for record in records]
+            if offset is None:
+                return
+
+    def page(self, selection: Selection, limit: int, offset: int = 0) -> Payloads:
+        ids = self.list_ids(matching(selection), offset + limit, newest_first=True)[offset:]
+        payloads = self.read_payloads(ids)
+        return [(point_id, payloads[point_id]) for point_id in ids if point_id in payloads]
+
+    def count(self, selection: Selection) -> int:
+        with self._translate_errors():
+            answer = self._client.count(self._collection, count_filter=_to_filter(matching(selection)), exact=True)
+        return answer.count
+
+    def count_values(self, key: str) -> dict[str, int]:
+        with self._translate_errors():
+            facets = self._client.facet(self._collection, key, limit=_MOST_AT_ONCE, exact=True)
+        return {str(hit.value): hit.count for hit in facets.hits}
+
+    def delete(self, selection: Selection, *, erase: bool = True) -> int:
+        """As Index.delete; when the bytes leave its disk is up to the server, whatever `erase` says."""
+        if selection == Selection():
+            raise InputError("nothing was selected to delete", "name a session, an agent, a turn or memories")
+        count = self.count(selection)
+        if count:
+            with self._translate_errors():
+                selector = models.FilterSelector(filter=_to_filter(matching(selection)))
+                self._client.delete(self._collection, selector, wait=True)
+        return count
+
+    def sync(self) -> None:
+        """Do nothing: the server has acknowledged every write."""
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _open_collection(self) -> None:
+        if not self._client.collection_exists(self._collection):
+            _create_unless_exists(self._create)
+        vectors = self._client.get_collection(self._collection).config.params.vectors or {}
+        meaning = vectors.get(MEANING) if isinstance(vectors, dict) else vectors
+        size = meaning.size if meaning else 0
+        if size != self._dims:
+            raise MemoryUnavailable(
+                f"the collection {self._collection} at {self._url} is for vectors of {size} numbers, not {self._dims}",
+                "give the embedder that it was made with, or run `massmem memory rebuild`",
+            )
+        for key, schema in _INDEXES.items():
+            self._client.create_payload_index(self._collection, key, schema, wait=True)
+
+    def _create(self) -> None:
+        vectors: dict[str, models.VectorParams] = {}
+        if self._dims:
+            vectors[MEANING] = models.VectorParams(
+                size=self._dims, distance=models.Distance.COSINE, datatype=models.Datatype.FLOAT16
+            )
+        self._client.create_collection(
+            self._collection,
+            vectors_config=vectors,
+            sparse_vectors_config={WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)},
+        )
+
+    def _to_qdrant(self, point: Point) -> models.PointStruct:
+        vectors: dict[str, Any] = {
+            WORDS: models.SparseVector(indices=list(point.sparse), values=list(point.sparse.values()))
+        }
+        if self._dims and point.dense is not None:
+            vectors[MEANING] = list(point.dense)
+        return models.PointStruct(id=point.id, vector=vectors, payload=add_keys(point.payload))
+
+    def _search(self, query: Any, using: str, condition: All, limit: int) -> list[tuple[int, float]]:
+        with self._translate_errors():
+            answer = self._client.query_points(
+                self._collection,
+                query=query,
+                using=using,
+                query_filter=_to_filter(condition),
+                limit=limit,
+                with_payload=False,
+            )
+        return [(_id(point.id), point.score) for point in answer.points]
+
+    def _scroll(self, condition: All, limit: int, order: models.OrderBy | None = None) -> list[models.Record]:
+        with self._translate_errors():
+            records, _ = self._client.scroll(
+                self._collection, scroll_filter=_to_filter(condition), limit=limit, order_by=order, with_payload=False
+            )
+        return records
+
+    @contextmanager
+    def _translate_errors(self) -> Generator[None]:
+        where = f"the Qdrant server at {self._url}"
+        try:
+            yield
+        except UnexpectedResponse as e:
+            raise _explain_refusal(where, e) from e
+        except ResponseHandlingException as e:
+            reason = str(e.source) or type(e.source).__name__
+            raise MemoryUnavailable(
+                f"{where} does not answer: {reason}", "start it, or set memory.persistent_memory.qdrant.mode: embedded"
+            ) from e
+        except (ApiException, ValidationError, ValueError) as e:
+            raise MemoryUnavailable(f"{where} cannot be used: {redact(str(e).splitlines()[0][:200])}") from e
+
+
+def _client(url: str, api_key: str | None) -> QdrantClient:
+    parts = urlsplit(url)
+    if api_key and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        log.warning("the Qdrant key is sent unencrypted: use an https address")
+    with warnings.catch_warnings():  # the client says the same as a Python warning, loopback or not
+        warnings.simplefilter("ignore")
+        return QdrantClient(
+            url=url,
+            port=parts.port or (443 if parts.scheme == "https" else 6333),
+            api_key=api_key,
+            timeout=TIMEOUT,
+            check_compatibility=False,
+        )
+
+
+def _create_unless_exists(create: Callable[[], None]) -> None:
+    try:
+        create()
+    except UnexpectedResponse as e:
+        if e.status_code != 409:  # another process was faster
+            raise
+
+
+def _explain_refusal(where: str, error: UnexpectedResponse) -> MemoryUnavailable:
+    if error.status_code in (401, 403):
+        return MemoryUnavailable(f"{where} refuses the key", "check memory.persistent_memory.qdrant.api_key")
+    text = redact(error.content.decode("utf-8", "replace")[:200])
+    return MemoryUnavailable(f"{where} answered {error.status_code}: {text}")
+
+
+def _id(point_id: Any) -> int:
+    assert isinstance(point_id, int)  # no other id is ever stored
+    return point_id
+
+
+def _to_filter(condition: All) -> models.Filter:
+    return models.Filter(
+        must=[_to_qdrant_condition(part) for part in condition.must],
+        must_not=[_to_qdrant_condition(part) for part in condition.must_not],
+    )
+
+
+def _to_qdrant_condition(condition: Condition) -> models.Condition:
+    match condition:
+        case OneOf(key, values):
+            return models.FieldCondition(key=key, match=models.MatchAny(any=list(values)))
+        case Span(key, first, last):
+            return models.FieldCondition(key=key, range=models.Range(gte=first, lte=last))
+        case Ids(ids):
+            return models.HasIdCondition(has_id=list(ids))
+        case All():
+            return _to_filter(condition)

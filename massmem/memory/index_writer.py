@@ -1,0 +1,263 @@
+"""Writes memories into an index: each message as passages, each fact as it is; what is stored already stays."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from threading import Lock
+from typing import Any
+
+from massmem.core.errors import MemoryUnavailable
+from massmem.memory.access import seen_keys, seen_only_by_author
+from massmem.memory.extraction.facts import normalised
+from massmem.memory.index import Index, Point, matching
+from massmem.memory.persistent import CompletedTurn, Episode, Fact, Selection
+from massmem.memory.points import (
+    MOST_PASSAGES,
+    CountTokens,
+    base_of,
+    fact_id,
+    fact_payload,
+    is_private,
+    message_number,
+    passage_payload,
+    session_base,
+    to_fact,
+)
+from massmem.memory.text_analysis import build_document_vector, extract_terms, split_passages
+
+Vectors = Sequence[Sequence[float] | None]
+
+_BATCH = 512
+"""Points of one write."""
+_MOST_ATTEMPTS = 16
+"""Places that a session can have: more of them are needed only when ids of sessions collide, or one is full."""
+_MOST_SESSIONS = 100
+"""Sessions whose passages are remembered between writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of a message on its way into the index."""
+
+    episode: Episode
+    text: str
+    position: int
+    """Among the passages of the session."""
+
+
+@dataclass(slots=True)
+class WritePlan:
+    """What is to be written for the messages of one session."""
+
+    passages: dict[int, Passage] = field(default_factory=dict[int, Passage])
+    """By id of the point."""
+    messages: set[int] = field(default_factory=set[int])
+    """Numbers of the messages that the passages belong to."""
+    outdated: list[int] = field(default_factory=list[int])
+    """Ids of points that they replace: a write that was cut off left only a part of a message."""
+
+
+@dataclass(slots=True)
+class SessionPassages:
+    """The passages of one session that are in the index."""
+
+    base: int
+    """Id of the session's first passage."""
+    next_position: int = 0
+    messages: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    """Ids of passages, by the number of their message."""
+
+    def plan(self, episodes: Iterable[Episode]) -> WritePlan:
+        """Return new ids for the passages of messages that are not in the index, or not whole."""
+        plan = WritePlan()
+        next_id = self.base + self.next_position
+        for episode in episodes:
+            texts = split_passages(episode.text)
+            number = message_number(episode.message_id)
+            stored_ids = self.messages.get(number, [])
+            if number in plan.messages or len(stored_ids) >= len(texts):
+                continue
+            plan.messages.add(number)
+            plan.outdated.extend(stored_ids)
+            for text in texts:
+                plan.passages[next_id] = Passage(episode, text, next_id - self.base)
+                next_id += 1
+        return plan
+
+    def add(self, points: Iterable[tuple[int, str]]) -> None:
+        """Note points that are in the index: id of the point and id of its message."""
+        for point_id, message_id in points:
+            self.messages.setdefault(message_number(message_id), []).append(point_id)
+            if base_of(point_id) == self.base:
+                self.next_position = max(self.next_position, point_id - self.base + 1)
+
+
+class PassageIds:
+    """Gives passages their ids: a message that is stored again keeps the ids that it has. One thread at a time."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._sessions: dict[str, SessionPassages] = {}
+
+    def plan(self, session_id: str, episodes: Sequence[Episode]) -> WritePlan:
+        """Return the plan for those of the session's episodes that are not in the index yet.
+
+        Raises:
+            MemoryUnavailable: the session is longer than the index allows.
+        """
+        for attempt in range(-1, _MOST_ATTEMPTS):  # first as this process knows it, then as the index has it
+            session = self._sessions.get(session_id) or self._read(session_id, max(0, attempt))
+            plan = session.plan(episodes)
+            if session.next_position + len(plan.passages) <= MOST_PASSAGES and not self._is_taken(plan):
+                self._sessions[session_id] = session
+                return plan
+            self._sessions.pop(session_id, None)
+        raise MemoryUnavailable(
+            f"session {session_id} has no room for more memories",
+            "start a new session; what is stored already is still found",
+        )
+
+    def note(self, session_id: str, plan: WritePlan) -> None:
+        """Note that the plan was carried out."""
+        points = ((point_id, passage.episode.message_id) for point_id, passage in plan.passages.items())
+        self._sessions[session_id].add(points)
+        while len(self._sessions) > _MOST_SESSIONS:
+            self._sessions.pop(next(iter(self._sessions)))
+
+    def clear(self) -> None:
+        """Forget what is known of the index: it was changed, and is read again when it is needed."""
+        self._sessions.clear()
+
+    def _read(self, session_id: str, attempt: int) -> SessionPassages:
+        condition = matching(Selection(session_id=session_id, kind="episode"))
+        points = [
+            (point_id, payload["message_ids"][0])
+            for page in self._index.read_pages(condition)
+            for point_id, payload in page
+        ]
+        bases = {base_of(point_id) for point_id, _ in points}
+        used = [i for i in range(_MOST_ATTEMPTS) if session_base(session_id, i) in bases]
+        # Beyond the newest of its own places only when that one is full, or another session has it.
+        session = SessionPassages(session_base(session_id, max([attempt, *used])))
+        session.add(sorted(points))
+        return session
+
+    def _is_taken(self, plan: WritePlan) -> bool:
+        """Return whether another session has one of the ids, or another process has written meanwhile."""
+        return bool(self._index.read_payloads([*plan.passages]))
+
+
+class IndexWriter:
+    """The only writer of an index in this process. Safe to use from several threads."""
+
+    def __init__(self, index: Index, embed: Callable[[Sequence[str]], Vectors], count: CountTokens) -> None:
+        """embed: gives a vector for each text, None where there is none. count: tokens of a text."""
+        self._index = index
+        self._embed = embed
+        self._count = count
+        self._ids = PassageIds(index)
+        self._lock = Lock()
+
+    def record(self, episodes: Sequence[Episode]) -> None:
+        """Store messages; what was stored before its turn was won, and comes again as won, becomes visible."""
+        by_session: dict[str, list[Episode]] = {}
+        for episode in episodes:
+            by_session.setdefault(episode.session_id, []).append(episode)
+        with self._lock:
+            plans = {session_id: self._ids.plan(session_id, batch) for session_id, batch in by_session.items()}
+            self._write_passages(plans)
+            for session_id, plan in plans.items():
+                self._ids.note(session_id, plan)
+            if outdated := [point_id for plan in plans.values() for point_id in plan.outdated]:
+                self._index.delete(Selection(ids=tuple(map(str, outdated))), erase=False)
+            stored_before = (
+                episode
+                for session_id, batch in by_session.items()
+                for episode in batch
+                if episode.won and message_number(episode.message_id) not in plans[session_id].messages
+            )
+            for turn in {CompletedTurn(e.session_id, e.turn, e.agent_id) for e in stored_before}:
+                self._mark_won(turn)
+
+    def add_facts(self, facts: Sequence[Fact]) -> int:
+        """Store facts; return how many of them are new. See PersistentMemory."""
+        by_id = {fact_id(fact.session_id, fact.agent_id, normalised(fact.text)): fact for fact in facts}
+        with self._lock:
+            stored = {point_id: to_fact(payload) for point_id, payload in self._index.read_payloads([*by_id]).items()}
+            changed = {
+                point_id: new
+                for point_id, fact in by_id.items()
+                if (new := merge_facts(stored[point_id], fact) if point_id in stored else fact) is not None
+            }
+            words = [extract_terms(fact.text) for fact in changed.values()]
+            payloads = [
+                fact_payload(fact, found_terms, self._count)
+                for fact, found_terms in zip(changed.values(), words, strict=True)
+            ]
+            self._store([*changed], words, payloads)
+        return len(by_id) - len(stored)
+
+    def sync(self) -> None:
+        self._index.sync()
+
+    def complete_turns(self, turns: Iterable[CompletedTurn]) -> None:
+        """Make visible to the other agents what each winner said in its turn."""
+        with self._lock:
+            for turn in turns:
+                self._mark_won(turn)
+
+    def forget(self, selection: Selection) -> int:
+        """Delete for good; return how many points that were."""
+        with self._lock:
+            self._ids.clear()
+            return self._index.delete(selection)
+
+    def _write_passages(self, plans: Mapping[str, WritePlan]) -> None:
+        """Write the passages of all sessions together: one call of the embedder, one of the index."""
+        passages = {point_id: passage for plan in plans.values() for point_id, passage in plan.passages.items()}
+        words = [extract_terms(passage.text) for passage in passages.values()]
+        payloads = [
+            passage_payload(passage.episode, passage.text, found_terms, passage.position, self._count)
+            for passage, found_terms in zip(passages.values(), words, strict=True)
+        ]
+        self._store([*passages], words, payloads)
+
+    def _store(self, ids: Sequence[int], words: Sequence[Sequence[str]], payloads: Sequence[dict[str, Any]]) -> None:
+        """words: the terms of each text."""
+        for start in range(0, len(ids), _BATCH):
+            part = slice(start, start + _BATCH)
+            vectors = self._embed([f"{payload['agent_id']}: {payload['data']}" for payload in payloads[part]])
+            points = zip(ids[part], vectors, words[part], payloads[part], strict=True)
+            self._index.upsert(
+                [Point(i, vector, build_document_vector(w), payload) for i, vector, w, payload in points]
+            )
+
+    def _mark_won(self, turn: CompletedTurn) -> None:
+        """Make visible to the other agents what the winner said in its turn, except its ballots."""
+        session_id, number, winner = turn
+        ids_by_group: dict[str, list[int]] = {}
+        for page in self._index.read_pages(seen_only_by_author(session_id, number, winner)):
+            for point_id, payload in page:
+                if not is_private(payload):
+                    ids_by_group.setdefault(payload.get("group", ""), []).append(point_id)
+        for group, ids in ids_by_group.items():
+            fields = {"run_id": session_id, "agent_id": winner, "group": group, "won": True}
+            self._index.set_payload(ids, {"won": True, "seen": seen_keys(fields)})
+
+
+def merge_facts(stored: Fact, restated: Fact) -> Fact | None:
+    """Return the stored fact as it is to be stored when its agent states it once more; None when nothing changes.
+
+    It moves to the turn that shows it to most readers: the first one that its agent won, so that the others see it
+    after that turn and never before; without any such, the last one, which may still be won. It keeps the messages of
+    all of them as its origin. The order in which the turns are recorded makes no difference.
+    """
+    sources = tuple(sorted({*stored.message_ids, *restated.message_ids}))  # ids of messages rise within a session
+    best = max(stored, restated, key=_visibility)
+    merged = replace(stored, turn=best.turn, created_at=best.created_at, won=best.won, message_ids=sources)
+    unchanged = replace(stored, message_ids=tuple(sorted(set(stored.message_ids))))
+    return None if merged == unchanged else merged
+
+
+def _visibility(fact: Fact) -> tuple[bool, int, datetime]:
+    return fact.won, -fact.turn if fact.won else fact.turn, fact.created_at

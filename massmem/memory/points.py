@@ -1,0 +1,134 @@
+"""What is stored for each memory: the id of its point and its payload. Pure.
+
+An id is derived from what is stored, so that storing it again stores it once. Below 2**62: passages, 40 bits for the
+session and 22 for the position, so that passages that follow each other have ids that differ by one. From 2**62 to
+2**63: facts. All fit a signed 64-bit column.
+
+A payload has mem0's field names, so that mem0's adapter reads the same collection. `f` holds the numbers that ranking
+needs: position in the session, number of the message, flags, content words, tokens of the text as it is shown, and the
+ordinal of its day. `seen` and `at` are keys for the index: who may see it (massmem.memory.access), and its second.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from hashlib import blake2b, md5
+from typing import Any
+
+from massmem.memory.access import seen_keys
+from massmem.memory.index import DAY
+from massmem.memory.persistent import Episode, Fact, Kind, Memory
+from massmem.memory.quoting import quote_text
+from massmem.memory.text_analysis import has_time, is_question
+
+POSITION_BITS = 22
+MOST_PASSAGES = 1 << POSITION_BITS
+"""Of one session."""
+
+FIRST_FACT = 1 << 62
+
+USER_ID = "massmem"
+"""mem0 wants a user; here sessions and agents tell memories apart."""
+
+ASKS, HAS_TIME, PRIVATE = 1, 2, 4
+"""Flags: the text is a question, it names a time, only its own agent may see it."""
+
+CountTokens = Callable[[str], int]
+
+
+def session_base(session_id: str, attempt: int) -> int:
+    """Return the id of the session's first passage. attempt: counts up while another session has that id."""
+    return _number(40, session_id, str(attempt)) << POSITION_BITS
+
+
+def base_of(passage_id: int) -> int:
+    """Return the id of the first passage of the same session."""
+    return passage_id >> POSITION_BITS << POSITION_BITS
+
+
+def fact_id(session_id: str, agent_id: str, text: str) -> int:
+    return FIRST_FACT | _number(62, session_id, agent_id, text)
+
+
+def message_number(message_id: str) -> int:
+    """Return a number that stands for a message's id."""
+    return _number(62, message_id)
+
+
+def passage_payload(
+    episode: Episode, text: str, terms: Sequence[str], position: int, count: CountTokens
+) -> dict[str, Any]:
+    """Return the payload of a passage. terms: of the text. position: among the passages of the session."""
+    flags, *counts = _numbers(text, terms, "episode", count)
+    flags |= PRIVATE if episode.private else 0
+    numbers = [position, episode.position, flags, *counts, episode.created_at.toordinal()]
+    return {"kind": "episode", "message_ids": [episode.message_id], "f": numbers, **_common_fields(episode, text)}
+
+
+def fact_payload(fact: Fact, terms: Sequence[str], count: CountTokens) -> dict[str, Any]:
+    """Return the payload of a fact. terms: of its text."""
+    numbers = [0, 0, *_numbers(fact.text, terms, "fact", count), fact.created_at.toordinal()]
+    return {"kind": "fact", "message_ids": [*fact.message_ids], "f": numbers, **_common_fields(fact, fact.text)}
+
+
+def add_keys(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the payload as it is stored: with `seen` and `at`."""
+    time = datetime.fromisoformat(payload["created_at"])
+    second = payload["f"][5] * DAY + time.hour * 3600 + time.minute * 60 + time.second
+    return {**payload, "seen": seen_keys(payload), "at": second}
+
+
+def to_memory(point_id: int, payload: Mapping[str, Any], score: float = 0.0) -> Memory:
+    return Memory(
+        id=str(point_id),
+        kind=payload["kind"],
+        session_id=payload["run_id"],
+        turn=payload["turn"],
+        agent_id=payload["agent_id"],
+        text=payload["data"],
+        message_ids=tuple(payload["message_ids"]),
+        created_at=datetime.fromisoformat(payload["created_at"]),
+        score=score,
+        group=payload.get("group", ""),
+    )
+
+
+def to_fact(payload: Mapping[str, Any]) -> Fact:
+    return Fact(
+        session_id=payload["run_id"],
+        turn=payload["turn"],
+        agent_id=payload["agent_id"],
+        text=payload["data"],
+        message_ids=tuple(payload["message_ids"]),
+        created_at=datetime.fromisoformat(payload["created_at"]),
+        won=payload["won"],
+        group=payload.get("group", ""),
+    )
+
+
+def is_private(payload: Mapping[str, Any]) -> bool:
+    """Return whether only its own agent ever sees it, whoever wins the turn."""
+    return payload["f"][2] & PRIVATE > 0
+
+
+def _number(bits: int, *parts: str) -> int:
+    digest = blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> (64 - bits)
+
+
+def _common_fields(source: Episode | Fact, text: str) -> dict[str, Any]:
+    return {
+        "data": text,
+        "user_id": USER_ID,
+        "run_id": source.session_id,
+        "agent_id": source.agent_id,
+        "turn": source.turn,
+        "group": source.group,
+        "won": source.won,
+        "created_at": source.created_at.isoformat(),
+        "hash": md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest(),
+    }
+
+
+def _numbers(text: str, terms: Sequence[str], kind: Kind, count: CountTokens) -> tuple[int, int, int]:
+    flags = (ASKS if is_question(text) else 0) | (HAS_TIME if has_time(text) else 0)
+    return flags, len(terms), count(f" {quote_text(text, kind)}")

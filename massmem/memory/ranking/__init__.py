@@ -1,1 +1,0 @@
-"""From the words of a question to the passages worth showing. Pure."""

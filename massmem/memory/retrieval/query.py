@@ -1,0 +1,95 @@
+"""What the wording of a question tells about the memories that answer it. Pure."""
+
+import re
+from calendar import monthrange
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import MAXYEAR, date
+from functools import lru_cache
+
+from massmem.memory.text_analysis import extract_query_terms, split_words, stem
+
+TOLD_WITHIN = 7
+"""Days after an event in which people usually tell of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the question's wording tells, without looking at any memory."""
+
+    terms: tuple[str, ...]
+    """Stems of its content words."""
+    words: frozenset[str]
+    """All of its words, without "'s", to find names in."""
+    about_user: bool
+    """It says "my", "I" or "the user"."""
+    asks_time: bool
+    """It asks when or how long."""
+    days: tuple[tuple[int, int], ...]
+    """Ranges of dates that it names, as ordinals."""
+
+
+_FIRST_PERSON = re.compile(r"\b(i|me|my|mine|myself|i'm|i've|i'd|i'll|we|us|our|ours)\b", re.IGNORECASE)
+_THE_USER = re.compile(r"\bthe user(?:'s)?\b", re.IGNORECASE)
+_WHEN = re.compile(
+    r"\b(when|what (?:date|day|month|year|time)|which (?:date|day|month|year)|how long"
+    r"|how many (?:days|weeks|months|years))\b",
+    re.IGNORECASE,
+)
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DATE = re.compile(
+    rf"(?:\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? )?\b({'|'.join(_MONTHS)})[a-z]*\.?"
+    r"(?: (\d{1,2})(?:st|nd|rd|th)?)?,? (\d{4})\b",
+    re.IGNORECASE,
+)
+_ISO_DATE = re.compile(r"\b(\d{4})-(\d\d)-(\d\d)\b")
+_ROLES = frozenset({"user", "assistant", "system", "tool"})
+
+
+def analyse(question: str) -> Question:
+    text, users = _THE_USER.subn(" ", question.replace("’", "'"))
+    return Question(
+        terms=tuple(extract_query_terms(text)),
+        words=frozenset(word.removesuffix("'s") for word in split_words(text)),
+        about_user=users > 0 or _FIRST_PERSON.search(text) is not None,
+        asks_time=_WHEN.search(text) is not None,
+        days=find_days(text),
+    )
+
+
+def find_days(text: str) -> tuple[tuple[int, int], ...]:
+    """Return dates with a year ("13 March, 2023", "June 2023", "2023-06-09") as ranges that end TOLD_WITHIN later."""
+    dates = [
+        (int(year), _MONTHS.index(month[:3].lower()) + 1, int(before or after or 0))
+        for before, month, after, year in _DATE.findall(text)
+    ]
+    dates += [(int(year), int(month), int(day)) for year, month, day in _ISO_DATE.findall(text)]
+    return tuple(days for year, month, day in dates if (days := _days_of(year, month, day)))
+
+
+def _days_of(year: int, month: int, day: int) -> tuple[int, int] | None:
+    """Return the range of a date, None when there is no such date. day 0: the whole month."""
+    if not (1 <= year < MAXYEAR and 1 <= month <= 12) or day > monthrange(year, month)[1]:
+        return None
+    first, last = (day, day) if day else (1, monthrange(year, month)[1])
+    return date(year, month, first).toordinal(), date(year, month, last).toordinal() + TOLD_WITHIN
+
+
+def find_names(question: Question, speakers: Iterable[str]) -> frozenset[str]:
+    """Return the speakers called by their name in the question; roles such as "user" are no names."""
+    return frozenset(name for name in speakers if (parts := _split_name(name)) and question.words.issuperset(parts))
+
+
+@lru_cache(1000)
+def _split_name(speaker: str) -> tuple[str, ...]:
+    """Return the words of a name; none for a role."""
+    return () if speaker.lower() in _ROLES else tuple(split_words(speaker))
+
+
+def search_terms(question: Question, names: Iterable[str]) -> list[str]:
+    """Return the terms to look for: without the names of speakers, who are recognised as speakers.
+
+    All terms if nothing else is left.
+    """
+    name_terms = {stem(word) for name in names for word in split_words(name)}
+    return [term for term in question.terms if term not in name_terms] or list(question.terms)

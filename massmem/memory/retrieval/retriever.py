@@ -1,0 +1,205 @@
+"""Recalls: asks the index for candidates that the reader may see, ranks them, and packs the best into a text."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from massmem.memory.access import may_see, visible_to
+from massmem.memory.index import All, Index, between_days, valid_ids
+from massmem.memory.persistent import Memory, RecallOptions, RecallResult, Scope
+from massmem.memory.points import FIRST_FACT, CountTokens, message_number, to_memory
+from massmem.memory.quoting import Quote, quote_text, render
+from massmem.memory.retrieval import pack
+from massmem.memory.retrieval.pack import Excerpt, Packed, Room
+from massmem.memory.retrieval.query import Question, analyse, find_names, search_terms
+from massmem.memory.retrieval.rank import (
+    Candidates,
+    Floats,
+    add_meaning,
+    build_candidates,
+    coverage,
+    score,
+    shortlist,
+)
+from massmem.memory.text_analysis import build_query_vector, extract_terms
+
+Vector = Sequence[float]
+
+_BY_WORDS = 200
+"""Memories that share a word with the question."""
+_WITH_NEIGHBOURS = 60
+"""The best of them, whose neighbours are candidates too."""
+_REACH = 5
+"""Neighbours on each side: more than are scored together. The others count when the person asked about said them, or on
+the day asked about."""
+_ON_A_DAY = 64
+"""Memories of a date that the question names, whatever their words."""
+_FEW = 20
+"""With fewer memories that share a word, as many join in that mean the same in other words."""
+_COVERING = 40
+"""Candidates that stay for their own words, whatever the other signals say."""
+_SAME_SHARE = 0.8
+"""Share of a fact's words that stands in a passage of its own message: beside that the fact says nothing new."""
+_MOST_ROUNDS = 4
+"""Times that the room is filled again after a fact in it turned out to say nothing new."""
+_SENTENCES = 4096
+"""Sentences whose tokens are remembered: what is recalled once is often recalled again."""
+
+
+@dataclass(slots=True)
+class _Pool:
+    """What one search has read from the index."""
+
+    scope: Scope
+    bm25: dict[int, float] = field(default_factory=dict[int, float])
+    numbers: dict[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
+    """`f` of each payload, by id."""
+    memories: dict[int, Memory] = field(default_factory=dict[int, Memory])
+    read: set[int] = field(default_factory=set[int])
+    """Ids that the index was asked for, whether or not there is such a point."""
+
+    def add(self, payloads: Mapping[int, Mapping[str, Any]]) -> None:
+        """Keep what the scope may see; the index was asked for neighbours whatever they are."""
+        for point_id, payload in payloads.items():
+            memory = to_memory(point_id, payload)
+            if may_see(self.scope, memory, won=payload["won"] is True):
+                self.memories[point_id] = memory
+                self.numbers[point_id] = payload["f"]
+
+
+class Retriever:
+    """Searches one index. Safe to use from several threads."""
+
+    def __init__(self, index: Index, count: CountTokens) -> None:
+        """count: tokens of a text."""
+        self._index = index
+        self._count = count
+
+        @lru_cache(_SENTENCES)
+        def count_sentence(sentence: str) -> int:
+            return count(f" {quote_text(sentence)}")
+
+        self._count_sentence: Callable[[str], int] = count_sentence
+
+    def recall(self, query: str, vector: Vector | None, scope: Scope, options: RecallOptions) -> RecallResult:
+        """See PersistentMemory. vector: of the query; None: words alone decide."""
+        question = analyse(query)
+        c = self._find_candidates(question, vector, scope)
+        scores = score(question, c)
+        # Only now: what the prompt shows anyway still says where its neighbours stand.
+        new = np.flatnonzero(~_belong_to(c, options.exclude))
+        rest, rest_scores = c.take(new), scores[new]
+        best = np.union1d(shortlist(rest, rest_scores), shortlist(rest, coverage(rest), _COVERING))
+        c, scores = rest.take(best), rest_scores[best]
+        if vector is not None and len(scores):
+            scores = add_meaning(scores, self._cosines(vector, c))
+        return self._pack(question, c, scores, options, scope.agent_id, lexical_only=vector is None)
+
+    def _find_candidates(self, question: Question, vector: Vector | None, scope: Scope) -> Candidates:
+        """Names of speakers are no words to look for, but who spoke is known only afterwards: then search once more."""
+        pool = _Pool(scope)
+        c = self._search(question, frozenset(), vector, pool)
+        names = find_names(question, c.speakers)
+        return self._search(question, names, vector, pool) if names else c
+
+    def _search(self, question: Question, names: frozenset[str], vector: Vector | None, pool: _Pool) -> Candidates:
+        visible = visible_to(pool.scope)
+        terms = search_terms(question, names)
+        hits = self._index.search_words(build_query_vector(terms), visible, _BY_WORDS)
+        bm25 = dict(hits)
+        keys = {*bm25, *_neighbours([point_id for point_id, _ in hits[:_WITH_NEIGHBOURS]])}
+        for first, last in question.days:
+            on_days = visible_to(pool.scope, between_days(first, last))
+            keys.update(self._index.list_ids(on_days, _ON_A_DAY, newest_first=False))
+        if vector is not None and len(hits) < _FEW:
+            keys.update(point_id for point_id, _ in self._index.search_meaning(vector, visible, _FEW))
+        pool.add(self._index.read_payloads(keys - pool.read))
+        pool.read |= keys
+        memories = [pool.memories[key] for key in keys if key in pool.memories]
+        return build_candidates(memories, pool.numbers, bm25, pool.scope.agent_id, self._count)
+
+    def _cosines(self, vector: Vector, c: Candidates) -> Floats:
+        ids = c.key.tolist()
+        condition = All((valid_ids(ids),))  # who may see them is settled
+        cosines = dict(self._index.search_meaning(vector, condition, len(ids)))
+        return np.array([cosines.get(key, 0.0) for key in ids])
+
+    def _pack(
+        self,
+        question: Question,
+        c: Candidates,
+        scores: Floats,
+        options: RecallOptions,
+        reader: str,
+        *,
+        lexical_only: bool,
+    ) -> RecallResult:
+        """Fill the room; a fact that says nothing new makes room for others."""
+        excerpts: dict[int, Excerpt] = {}
+        sizes: dict[int, int] | None = None
+        if options.max_tokens <= pack.SMALL_ROOM:
+            terms = frozenset(search_terms(question, find_names(question, c.speakers)))
+            excerpts = pack.cut_excerpts(c, scores, terms, options.max_tokens, self._count_sentence)
+            sizes = {i: pack.count_excerpt(excerpt, self._count_sentence) for i, excerpt in excerpts.items()}
+        room = Room(options.max_tokens, options.limit)
+        left_out: set[int] = set()
+        shown: dict[int, Memory] = {}
+        packed = Packed([], frozenset(), 0)
+        for _ in range(_MOST_ROUNDS):
+            packed = pack.pack(question, c, scores, room, sizes, left_out)
+            shown = _drop_repeats(_as_shown(c, scores, packed, excerpts), options.exclude)
+            if len(shown) == len(packed.chosen):
+                break
+            left_out.update(i for i in packed.chosen if i not in shown)
+        return RecallResult(_render(c, shown, packed, reader), tuple(shown.values()), packed.tokens, lexical_only)
+
+
+def _neighbours(ids: Iterable[int]) -> set[int]:
+    """Return the ids of passages beside these passages; facts have no neighbours."""
+    steps = [step for step in range(-_REACH, _REACH + 1) if step]
+    return {point_id + step for point_id in ids if point_id < FIRST_FACT for step in steps}
+
+
+def _belong_to(c: Candidates, message_ids: Iterable[str]) -> np.ndarray:
+    return np.isin(c.message, [message_number(message_id) for message_id in message_ids])
+
+
+def _as_shown(c: Candidates, scores: Floats, packed: Packed, excerpts: Mapping[int, Excerpt]) -> dict[int, Memory]:
+    """Return the memories by index of the candidate, with their scores, cut to their excerpts."""
+    shown: dict[int, Memory] = {}
+    for i in packed.chosen:
+        text = c.memories[i].text if i in packed.whole else pack.join_excerpt(excerpts[i])
+        shown[i] = replace(c.memories[i], text=text, score=float(scores[i]))
+    return shown
+
+
+def _drop_repeats(memories: Mapping[int, Memory], in_prompt: frozenset[str]) -> dict[int, Memory]:
+    """Leave out facts that only repeat others, or the messages in the prompt. in_prompt: ids of messages."""
+    shown: dict[int, Memory] = {}
+    for i, memory in memories.items():
+        if memory.kind == "fact":
+            passages = [m for m in memories.values() if m.kind == "episode" and m.message_ids[0] in memory.message_ids]
+            facts = [m for m in shown.values() if m.kind == "fact"]
+            if in_prompt.issuperset(memory.message_ids) or _is_repeat(memory, [*passages, *facts]):
+                continue
+        shown[i] = memory
+    return shown
+
+
+def _is_repeat(fact: Memory, others: Iterable[Memory]) -> bool:
+    """Return whether one of the others says the same, as far as its words tell."""
+    words = set(extract_terms(fact.text))
+    return any(len(words.intersection(extract_terms(other.text))) >= _SAME_SHARE * len(words) for other in others)
+
+
+def _render(c: Candidates, shown: Mapping[int, Memory], packed: Packed, reader: str) -> str:
+    quotes: list[Quote] = []
+    previous = -1
+    for i in pack.sort_by_time(c, [*shown]):
+        key = int(c.key[i])
+        quotes.append(Quote(shown[i], follows=i in packed.whole and key == previous + 1))
+        previous = key if i in packed.whole else -1
+    return render(quotes, reader)

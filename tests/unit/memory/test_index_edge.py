@@ -1,0 +1,187 @@
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from massmem.core.errors import MemoryUnavailable
+from massmem.memory.edge_shard import set_aside
+from massmem.memory.index_edge import EdgeIndex
+from massmem.memory.index_folders import folder_name
+from massmem.memory.persistent import Selection
+from tests.support.points import EVERYWHERE, point
+
+
+def bytes_in(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "memory" / "index"
+
+
+def test_it_is_there_when_it_is_opened_again(folder: Path) -> None:
+    first = EdgeIndex(folder, 3)
+    first.upsert([point(n) for n in range(1, 600)])
+    first.close()
+    again = EdgeIndex(folder, 3)
+    assert again.count(Selection()) == 599
+    assert len(again.search_words({7: 1.0}, EVERYWHERE, 1000)) == 599
+    again.close()
+
+
+def test_the_folder_is_for_its_owner_only(folder: Path) -> None:
+    EdgeIndex(folder, 3).close()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "lock").stat().st_mode) == 0o600
+
+
+def test_a_second_one_is_told_who_has_it(folder: Path) -> None:
+    first = EdgeIndex(folder, 3)
+    start = time.monotonic()
+    with pytest.raises(MemoryUnavailable, match=rf"in use by another process \(pid {os.getpid()}\)") as caught:
+        EdgeIndex(folder, 3, wait=0.2)
+    assert time.monotonic() - start < 10
+    assert "mode: server" in caught.value.hint
+    first.upsert([point(1)])
+    first.flush()  # the attempt has not broken it
+    first.close()
+    EdgeIndex(folder, 3, wait=0.2).close()
+
+
+def test_a_second_one_waits_until_the_first_is_done(folder: Path) -> None:
+    first = EdgeIndex(folder, 3)
+    first.upsert([point(1)])
+    threading.Timer(0.3, first.close).start()
+    second = EdgeIndex(folder, 3, wait=10)
+    assert second.count(Selection()) == 1
+    second.close()
+
+
+def test_opened_in_one_thread_and_closed_in_another(folder: Path) -> None:
+    opened: list[EdgeIndex] = []
+    thread = threading.Thread(target=lambda: opened.append(EdgeIndex(folder, 3)))
+    thread.start()
+    thread.join()
+    opened[0].close()
+    EdgeIndex(folder, 3, wait=0).close()
+
+
+def test_what_is_deleted_is_gone_from_the_disk(folder: Path) -> None:
+    index = EdgeIndex(folder, 3)
+    index.upsert([point(n, f"harmless {n}") for n in range(1, 300)])
+    index.upsert([point(1000, "the sesame phrase is wintergreen")])
+    index.flush()
+    assert b"wintergreen" in bytes_in(folder)
+    assert index.delete(Selection(ids=("1000",))) == 1
+    assert b"wintergreen" not in bytes_in(folder)
+    assert b"harmless 299" in bytes_in(folder)
+    assert (299, pytest.approx(1.0, abs=1e-3)) in index.search_meaning([1.0, 0, 0], EVERYWHERE, 1000)
+    index.close()
+    again = EdgeIndex(folder, 3)
+    assert again.count(Selection()) == 299
+    again.close()
+    assert {p.name for p in folder.iterdir()} == {"lock", "shard", "shard.json"}
+
+
+def test_vectors_of_another_size_are_refused(folder: Path) -> None:
+    EdgeIndex(folder, 3).close()
+    with pytest.raises(MemoryUnavailable, match="vectors of 3 numbers, not 4"):
+        EdgeIndex(folder, 4)
+    EdgeIndex(folder, 3).close()
+
+
+def test_memories_that_vanish_are_noticed(folder: Path) -> None:
+    index = EdgeIndex(folder, 3)
+    index.upsert([point(n) for n in range(600)])
+    index.close()
+    next(folder.rglob("mutable_id_tracker.mappings")).write_bytes(b"")  # qdrant-edge opens this without a word
+    with pytest.raises(MemoryUnavailable, match=r"damaged: \d+ memories are missing") as caught:
+        EdgeIndex(folder, 3)
+    assert "massmem memory rebuild" in caught.value.hint
+
+
+def test_a_damaged_one_is_kept_aside(folder: Path) -> None:
+    index = EdgeIndex(folder, 3)
+    index.upsert([point(1, "remember me")])
+    index.close()
+    next(folder.rglob("segment.json")).write_text("nonsense")
+    for _ in range(2):
+        with pytest.raises(MemoryUnavailable, match="it is damaged") as caught:
+            EdgeIndex(folder, 3)
+        assert "kept aside" in caught.value.hint
+    kept = set_aside(folder, 1.0)
+    assert kept
+    assert b"remember me" in bytes_in(kept)
+    fresh = EdgeIndex(folder, 3)
+    assert fresh.count(Selection()) == 0
+    fresh.close()
+
+
+def test_nothing_to_set_aside(folder: Path) -> None:
+    assert set_aside(folder, 0) is None
+    index = EdgeIndex(folder, 3)
+    with pytest.raises(MemoryUnavailable, match="in use"):
+        set_aside(folder, 0)
+    index.close()
+
+
+def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MemoryUnavailable, match="file"):
+        EdgeIndex(tmp_path / "file", 3)
+
+
+@pytest.mark.parametrize(
+    ("left", "points"),
+    [
+        (("shard.new",), 0),  # killed while the first shard was made
+        (("shard.old", "shard.new"), 1),  # killed between the two renames: the new one is whole
+        (("shard", "shard.new"), 1),  # killed while the new one was written
+        (("shard", "shard.old"), 1),  # killed while the old one was removed
+    ],
+)
+def test_a_death_while_it_is_written_anew(folder: Path, left: tuple[str, ...], points: int) -> None:
+    index = EdgeIndex(folder, 3)
+    index.upsert([point(1)])
+    index.close()
+    whole = "shard.new" if "shard" not in left else "shard"
+    (folder / "shard").rename(folder / "whole")
+    for name in left:
+        (folder / name).mkdir()
+    if points:
+        (folder / whole).rmdir()
+        (folder / "whole").rename(folder / whole)
+    again = EdgeIndex(folder, 3)
+    assert again.count(Selection()) == points
+    again.close()
+    assert not (folder / "shard.new").exists()
+    assert not (folder / "shard.old").exists()
+
+
+def test_nothing_else_is_loaded_with_it() -> None:
+    code = "import massmem.memory.index_edge, sys; print({'mem0', 'qdrant_client', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@given(st.text(min_size=1), st.integers(1, 4096))
+def test_folder_names_are_safe(model: str, dims: int) -> None:
+    name = folder_name(model, dims)
+    assert len(name) < 90
+    assert all(c.isascii() and (c.isalnum() or c in ".-") for c in name)
+    assert not name.startswith(".")
+
+
+def test_folder_names_differ() -> None:
+    names = {folder_name(m, d) for m in ("openai/a", "openai-a", "openai/A", "wordllama") for d in (256, 384)}
+    assert len(names) == 8
+    assert folder_name("wordllama", 256) == "wordllama-256"
+    assert folder_name("anything", 0) == "words"

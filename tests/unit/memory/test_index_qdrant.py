@@ -1,0 +1,188 @@
+import logging
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from massmem.core.errors import MemoryUnavailable
+from massmem.memory.access import visible_to
+from massmem.memory.index import All, Point, valid_ids
+from massmem.memory.index_qdrant import TIMEOUT, QdrantIndex
+from massmem.memory.persistent import Scope, Selection
+from tests.support.qdrant_stub import QdrantStub
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+AT = NOW.toordinal() * 86_400
+ME = visible_to(Scope("s1", "me", 4))
+PAYLOAD = {
+    "data": "text", "run_id": "s1", "agent_id": "a", "turn": 1, "won": False, "kind": "episode", "group": "team",
+    "created_at": NOW.isoformat(), "f": [0, 0, 0, 1, 1, NOW.toordinal()],
+}  # fmt: skip
+VISIBLE = {
+    "must": [{"key": "seen", "match": {"any": ["me|s1", "*|s1"]}}],
+    "must_not": [
+        {"must": [{"key": "turn", "range": {"gte": 5.0}}], "must_not": []},
+        {
+            "must": [{"key": "turn", "range": {"gte": 4.0, "lte": 4.0}}],
+            "must_not": [{"key": "agent_id", "match": {"any": ["me"]}}],
+        },
+    ],
+}
+
+
+@pytest.fixture
+def stub() -> Iterator[QdrantStub]:
+    with QdrantStub() as running:
+        yield running
+
+
+@pytest.fixture
+def index(stub: QdrantStub) -> Iterator[QdrantIndex]:
+    opened = QdrantIndex(stub.url, None, "memories", 3)
+    stub.received.clear()
+    yield opened
+    opened.close()
+
+
+def sent(stub: QdrantStub) -> list[tuple[str, str, Any]]:
+    return [(r.method, r.path.removeprefix("/collections/memories"), given(r.body)) for r in stub.received]
+
+
+def given(body: Any) -> Any:
+    """Without the fields that were left empty."""
+    match body:
+        case dict():
+            return {key: given(value) for key, value in body.items() if value is not None}
+        case list():
+            return [given(value) for value in body]
+        case _:
+            return body
+
+
+def test_the_collection_is_made_with_its_indexes(stub: QdrantStub) -> None:
+    QdrantIndex(stub.url, None, "memories", 3).close()
+    asked = sent(stub)
+    assert asked[0][:2] == ("GET", "/exists")
+    assert asked[1] == (
+        "PUT",
+        "",
+        {
+            "vectors": {"meaning": {"size": 3, "distance": "Cosine", "datatype": "float16"}},
+            "sparse_vectors": {"words": {"modifier": "idf"}},
+        },
+    )
+    indexes = {body["field_name"]: body["field_schema"] for _, path, body in asked if path.startswith("/index")}
+    number = {"type": "integer", "lookup": False, "range": True}
+    assert indexes == {
+        "seen": "keyword", "run_id": "keyword", "agent_id": "keyword", "kind": "keyword", "won": "bool",
+        "turn": number, "at": number,
+    }  # fmt: skip
+    assert all("wait=true" in path for _, path, _ in asked if path.startswith("/index"))
+
+
+def test_a_collection_that_is_there_stays(stub: QdrantStub) -> None:
+    for _ in range(2):
+        index = QdrantIndex(stub.url, None, "memories", 3)
+        index.upsert([Point(1, None, {}, PAYLOAD)])
+        index.close()
+    assert [path for method, path, _ in sent(stub) if method == "PUT" and not path] == [""]
+
+
+def test_a_write_waits_for_the_server(index: QdrantIndex, stub: QdrantStub) -> None:
+    index.upsert([Point(5, [1.0, 0.0, 0.0], {7: 0.5}, PAYLOAD)])
+    kept = {**PAYLOAD, "seen": ["a", "a|s1", "a|@team"], "at": AT}
+    vector = {"words": {"indices": [7], "values": [0.5]}, "meaning": [1.0, 0.0, 0.0]}
+    assert sent(stub) == [("PUT", "/points?wait=true", {"points": [{"id": 5, "vector": vector, "payload": kept}]})]
+
+
+def test_searches(index: QdrantIndex, stub: QdrantStub) -> None:
+    index.search_words({7: 0.5}, ME, 200)
+    index.search_meaning([1.0, 0.0, 0.0], All((*ME.must, valid_ids([3])), ME.must_not), 20)
+    words, meaning = sent(stub)
+    assert words[:2] == ("POST", "/points/query")
+    assert words[2]["query"] in ({"indices": [7], "values": [0.5]}, {"nearest": {"indices": [7], "values": [0.5]}})
+    assert (words[2]["using"], words[2]["limit"], words[2]["with_payload"]) == ("words", 200, False)
+    assert words[2]["filter"] == VISIBLE
+    assert meaning[2]["filter"]["must"] == [*VISIBLE["must"], {"has_id": [3]}]
+    assert (meaning[2]["using"], meaning[2]["limit"]) == ("meaning", 20)
+
+
+def test_a_changed_payload_waits_for_the_server(index: QdrantIndex, stub: QdrantStub) -> None:
+    index.upsert([Point(5, None, {7: 0.5}, PAYLOAD)])
+    stub.received.clear()
+    index.set_payload([5], {"won": True, "seen": ["*", "*|s1", "*|@team"]})
+    assert sent(stub)[-1] == (
+        "POST",
+        "/points/payload?wait=true",
+        {"payload": {"won": True, "seen": ["*", "*|s1", "*|@team"]}, "points": [5]},
+    )
+
+
+def test_a_deletion_waits_for_the_server(index: QdrantIndex, stub: QdrantStub) -> None:
+    index.upsert([Point(5, None, {7: 0.5}, PAYLOAD)])
+    stub.received.clear()
+    assert index.delete(Selection(session_id="s1")) == 1
+    condition = {"must": [{"key": "run_id", "match": {"any": ["s1"]}}], "must_not": []}
+    assert sent(stub)[-1] == ("POST", "/points/delete?wait=true", {"filter": condition})
+
+
+def test_the_key_is_sent_and_refused(stub: QdrantStub, caplog: pytest.LogCaptureFixture) -> None:
+    stub.api_key = "right-key-123"
+    with caplog.at_level(logging.WARNING):
+        QdrantIndex(stub.url, "right-key-123", "memories", 3).close()
+    assert caplog.messages == []  # loopback needs no encryption
+    with pytest.raises(MemoryUnavailable, match="refuses the key") as caught:
+        QdrantIndex(stub.url, "wrong-key-456", "memories", 3)
+    assert "wrong-key" not in f"{caught.value.message}{caught.value.hint}"
+
+
+def test_vectors_of_another_size_are_refused(index: QdrantIndex, stub: QdrantStub) -> None:
+    with pytest.raises(MemoryUnavailable, match="vectors of 3 numbers, not 4"):
+        QdrantIndex(stub.url, None, "memories", 4)
+
+
+def test_a_server_that_is_not_there() -> None:
+    start = time.monotonic()
+    with pytest.raises(MemoryUnavailable, match="does not answer") as caught:
+        QdrantIndex("http://127.0.0.1:9", None, "memories", 3)
+    assert time.monotonic() - start < TIMEOUT
+    assert "embedded" in caught.value.hint
+
+
+def test_a_server_that_goes_away(index: QdrantIndex, stub: QdrantStub) -> None:
+    index.upsert([Point(5, None, {7: 0.5}, PAYLOAD)])
+    stub.stop()
+    start = time.monotonic()
+    for use in (
+        lambda: index.upsert([Point(6, None, {7: 0.5}, PAYLOAD)]),
+        lambda: index.search_words({7: 1.0}, ME, 5),
+        lambda: index.count(Selection()),
+        lambda: index.set_payload([5], {"won": True}),
+        lambda: index.delete(Selection(session_id="s1")),
+    ):
+        with pytest.raises(MemoryUnavailable, match="does not answer"):
+            use()
+    assert time.monotonic() - start < TIMEOUT
+
+
+def test_a_server_that_says_nothing(index: QdrantIndex, stub: QdrantStub) -> None:
+    stub.delay = 60
+    start = time.monotonic()
+    with pytest.raises(MemoryUnavailable, match="does not answer: timed out"):
+        index.search_words({7: 1.0}, ME, 5)
+    assert time.monotonic() - start < TIMEOUT + 2
+
+
+@pytest.mark.parametrize("status", [400, 404, 500, 503])
+def test_a_server_in_trouble(index: QdrantIndex, stub: QdrantStub, status: int) -> None:
+    stub.status = status
+    with pytest.raises(MemoryUnavailable, match=f"answered {status}: .*as asked"):
+        index.search_words({7: 1.0}, ME, 5)
+
+
+def test_no_file_is_made(stub: QdrantStub, home: Path) -> None:
+    QdrantIndex(stub.url, None, "memories", 3).close()
+    assert list(home.iterdir()) == []
