@@ -45,7 +45,7 @@ class Embedder:
     def _check(self, vector: Any) -> list[float]:
         try:
             numbers = [float(number) for number in vector]
-        except (TypeError, ValueError) as e:
+        except (TypeError, ValueError, OverflowError) as e:
             raise self._unusable("nothing" if vector is None else "something that is no vector of numbers") from e
         if len(numbers) != self.dims:
             raise self._unusable(f"a vector of {len(numbers)} numbers, not of {self.dims}")
