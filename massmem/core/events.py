@@ -138,6 +138,8 @@ class AnswerSubmitted(EventBase):
     content: str
     reasoning: str = ""
     usage: Usage
+    truncated: bool = False
+    """The end is missing: the provider cut the reply at its limit of tokens, also when it was asked to go on."""
 
 
 class BallotCast(EventBase):
@@ -151,6 +153,8 @@ class BallotCast(EventBase):
     reason: str
     reasoning: str = ""
     usage: Usage
+    truncated: bool = False
+    """As in `answer_submitted`."""
 
 
 class ParamRequested(EventBase):
@@ -219,6 +223,8 @@ class TurnCompleted(EventBase):
     """How far the council stands behind the answer, 0 to 1 (massmem.core.voting); null for an agent alone."""
     escalated: bool = False
     """The confidence is below coordination.escalate_below: a person should look at the answer."""
+    truncated: bool = False
+    """The end of `answer` is missing, see `answer_submitted`."""
 
 
 class TurnFailed(EventBase):
@@ -338,6 +344,8 @@ class ContextCompressed(EventBase):
     by: Literal["model", "extract"]
     """model: a model wrote the summary; extract: code took sentences from the messages."""
     usage: Usage
+    truncated: bool = False
+    """The model that wrote the summary was cut at its limit of tokens."""
 
 
 class ToolCalled(EventBase):

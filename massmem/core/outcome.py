@@ -125,6 +125,11 @@ class TurnOutcome:
         return isinstance(self.end, TurnCompleted) and self.end.escalated
 
     @property
+    def truncated(self) -> bool:
+        """Whether the end of the answer is missing."""
+        return isinstance(self.end, TurnCompleted) and self.end.truncated
+
+    @property
     def limit(self) -> Limit | None:
         """The limit that ended the turn with the answer it had."""
         return self.end.limit if isinstance(self.end, TurnCompleted) else None

@@ -291,6 +291,12 @@ def build_progress_summary(summary: str) -> ChatMessage:
     return ChatMessage("assistant", f"{_PROGRESS_SUMMARY}\n{_frame_notes(summary)}\n{_GO_ON}")
 
 
+def build_continue_message() -> ChatMessage:
+    """Return what an agent is told whose reply was cut at its limit of tokens."""
+    text = "Your reply was cut off. Go on exactly where it stopped, without repeating anything, and end soon."
+    return ChatMessage("user", text)
+
+
 def build_wrap_up_message(words: int) -> ChatMessage:
     """Return what an agent is told whose reply nears the end of its context window."""
     text = f"You are near the limit of your context. Go on exactly where you stopped and end within {words} words."

@@ -53,6 +53,8 @@ class Answer:
     number: int
     """Its place among all answers of the turn, from 1."""
     content: str
+    truncated: bool = False
+    """Its end is missing."""
 
 
 @dataclass(slots=True)
@@ -131,7 +133,7 @@ class Tally:
 
     def _add_answer(self, event: AnswerSubmitted) -> None:
         self.answer_count = max(self.answer_count, event.number)
-        self.answers[event.agent_id] = Answer(event.agent_id, event.number, event.content)
+        self.answers[event.agent_id] = Answer(event.agent_id, event.number, event.content, event.truncated)
         self.acted.add(event.agent_id)
         self.has_new_answer = True
         self.usage += event.usage

@@ -116,6 +116,7 @@ class _CommonFields(TypedDict):
     agent: str | None
     confidence: float | None
     escalated: bool
+    truncated: bool
     timestamp: datetime
 
 
@@ -128,6 +129,7 @@ def _common_fields(session_id: str, outcome: TurnOutcome) -> _CommonFields:
         "agent": outcome.agent_id,
         "confidence": outcome.confidence,
         "escalated": outcome.escalated,
+        "truncated": outcome.truncated,
         "timestamp": now() if outcome.end is None else outcome.end.at,
     }
 

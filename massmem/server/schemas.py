@@ -67,6 +67,7 @@ class Answer(Body):
     agent: str | None = None
     confidence: float | None = None
     escalated: bool = False
+    truncated: Annotated[bool, Field(description="The end of the answer is missing.")] = False
     warning: Annotated[str | None, Field(description="What to know about where the conversation is stored.")] = None
     timestamp: datetime
 

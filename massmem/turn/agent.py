@@ -49,6 +49,8 @@ class Presentation:
     text: str
     reasoning: str
     usage: Usage
+    truncated: bool = False
+    """The end is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ class Agent:
         async with aclosing(self._sender.send(step)) as progress:
             async for event in progress:
                 yield event
-        yield Presentation(_require_text(step.reply), step.reply.reasoning, cost.usage)
+        yield Presentation(_require_text(step.reply), step.reply.reasoning, cost.usage, step.reply.is_truncated)
 
     async def _start(
         self, purpose: Purpose, question: str, round_: int, cost: StepCost, candidates: Sequence[Candidate] = ()
@@ -182,7 +184,7 @@ class Agent:
             if not isinstance(action, _Unusable):
                 break
             if repaired:
-                raise NotAnActionError(f"{self.id} did not act: {action.problem}", partial=step.reply.text)
+                raise _build_error(self.id, action.problem, step.reply)
             step.prompt, repaired = step.prompt.add_work(_build_repair(step.reply, action.repair)), True
         yield self._to_event(action, step)
 
@@ -262,6 +264,7 @@ class Agent:
 
     def _to_event(self, action: Action, step: Step) -> Result:
         round_, reasoning, usage = step.round, step.reply.reasoning, step.cost.usage
+        truncated = step.reply.is_truncated
         match action:
             case NewAnswer(content):
                 return AnswerSubmitted(
@@ -271,6 +274,7 @@ class Agent:
                     content=clean_text(content),
                     reasoning=reasoning,
                     usage=usage,
+                    truncated=truncated,
                 )
             case Vote(choice, reason):
                 return BallotCast(
@@ -280,6 +284,7 @@ class Agent:
                     reason=clean_text(reason),
                     reasoning=reasoning,
                     usage=usage,
+                    truncated=truncated,
                 )
             case AskUser(param, prompt):
                 return ParamRequested(
@@ -294,6 +299,14 @@ def _build_repair(reply: Reply, text: str) -> tuple[ChatMessage, ...]:
         return (ChatMessage("assistant", quoted or "(nothing)"), ChatMessage("user", text))
     results = (ChatMessage("tool", text, tool_call_id=call.id) for call in calls)
     return (ChatMessage("assistant", quoted, tool_calls=calls), *results)
+
+
+def _build_error(agent_id: str, problem: str, reply: Reply) -> NotAnActionError:
+    """Return the error of an agent whose reply is no action, also after a repair."""
+    if reply.is_truncated:
+        message = f"{agent_id} did not act: its reply was cut at the limit of tokens ({problem})"
+        return NotAnActionError(message, "raise the agent's backend.max_tokens", partial=reply.text)
+    return NotAnActionError(f"{agent_id} did not act: {problem}", partial=reply.text)
 
 
 def _require_text(reply: Reply) -> str:

@@ -93,6 +93,8 @@ class Summary:
     text: str
     by: Literal["model", "extract"]
     usage: Usage
+    truncated: bool = False
+    """The model's text was cut at its limit of tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,8 @@ class Summariser:
                 log.info("%s: the model wrote no summary, so it is made of sentences: %s", self.agent_id, e.message)
             else:
                 if text := clean_text(reply.text).strip():
-                    return Summary(shorten(text, self.max_tokens, self.count), "model", reply.usage)
+                    text = shorten(text, self.max_tokens, self.count)
+                    return Summary(text, "model", reply.usage, reply.is_truncated)
         text = await asyncio.to_thread(select_sentences, texts, self.max_tokens, self.count, previous)
         return Summary(text, "extract", Usage())
 
@@ -273,6 +276,7 @@ class Compressor:
             until=removal.history[-1].seq if removal.history else None,
             by=summary.by,
             usage=summary.usage,
+            truncated=summary.truncated,
         )
         return Compression(smaller, event)
 

@@ -50,6 +50,10 @@ log = logging.getLogger(__name__)
 
 _REPORT = "this is a bug in massmem: please report it, with the traceback from its log (there is none with --no-store)"
 
+_CUT_ANSWER = (
+    "the answer is cut off: {0} reached the limit of tokens for a reply; raise its backend.max_tokens and ask again"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -259,7 +263,10 @@ class _TurnRun:
                         yield item
             if presentation is None:
                 yield Notice(message=f"{presenter.id} could not write the final answer; its answer is shown as it is")
-        yield self._build_completed(winner, presentation)
+        completed = self._build_completed(winner, presentation)
+        if completed.truncated and self.limit is None:
+            yield Notice(message=_CUT_ANSWER.format(winner.agent_id))
+        yield completed
 
     def _needs_presentation(self) -> bool:
         """There are two answers at least to write from, and no limit is reached."""
@@ -285,7 +292,14 @@ class _TurnRun:
             number = self.tally.answer_count + 1
             events = [
                 Notice(message=f"the answer of {longest} is cut off: {self.budget.explain_limit()[0]}"),
-                AnswerSubmitted(agent_id=longest, round=self.tally.round, number=number, content=text, usage=usage),
+                AnswerSubmitted(
+                    agent_id=longest,
+                    round=self.tally.round,
+                    number=number,
+                    content=text,
+                    usage=usage,
+                    truncated=True,
+                ),
             ]
         for _, usage in self.cut_answers.values():
             self.lost += usage
@@ -306,18 +320,19 @@ class _TurnRun:
         )
 
     def _build_completed(self, winner: WinnerDecided, presentation: Presentation | None) -> TurnCompleted:
-        tally, bound = self.tally, self.settings.escalate_below
+        tally, bound, answer = self.tally, self.settings.escalate_below, self.tally.answers[winner.agent_id]
         usage = tally.usage + self.lost
         confidence = compute_confidence(winner.votes, winner.agent_id, len(tally.agents), tally.round)
         return TurnCompleted(
             winner=winner.agent_id,
-            answer=tally.answers[winner.agent_id].content if presentation is None else presentation.text,
+            answer=answer.content if presentation is None else presentation.text,
             reasoning="" if presentation is None else presentation.reasoning,
             presented=presentation is not None,
             usage=usage if presentation is None else usage + presentation.usage,
             limit=self.limit,
             confidence=confidence,
             escalated=confidence is not None and bound is not None and confidence < bound,
+            truncated=answer.truncated if presentation is None else presentation.truncated,
         )
 
     def _build_failed(self) -> TurnFailed:

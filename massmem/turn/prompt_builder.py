@@ -200,6 +200,16 @@ def room_to_wrap_up(prompt: Prompt, budget: PromptBudget, buffer: Buffer) -> int
     return budget.threshold - sum(map(buffer.cost, bare.messages()))
 
 
+def continue_reply(prompt: Prompt, reply: str) -> Prompt:
+    """Return the prompt of a second request, in which the agent goes on with a reply that was cut off.
+
+    reply: how it begins.
+    """
+    work = (*prompt.work, ChatMessage("assistant", reply), prompts.build_continue_message())
+    # Messages that call tools need the tools, also when none may be called.
+    return replace(prompt, work=work, note="", tool_choice="none" if prompt.tools else "required")
+
+
 def wrap_up(prompt: Prompt, reply: str, words: int) -> Prompt:
     """Return the prompt of a second request, in which the agent ends its reply, without the history.
 

@@ -1,9 +1,10 @@
-"""One request of an agent: made to fit, sent, streamed, wrapped up near the end of the window, and what it costs."""
+"""One request of an agent: made to fit, sent, streamed, ended or continued where its reply breaks off, and its cost."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from massmem.config.models import AgentConfig
 from massmem.core.errors import ContextOverflow, LimitReached, ProviderError
@@ -13,7 +14,9 @@ from massmem.memory.tokens import estimate_tokens
 from massmem.providers.base import ChatProvider
 from massmem.providers.windows import is_truncated, truncation_error
 from massmem.turn.compressor import Compressor, TokenMeter
-from massmem.turn.prompt_builder import MIN_TOKENS, Prompt, keep_end, room_to_wrap_up, wrap_up
+from massmem.turn.prompt_builder import MIN_TOKENS, Prompt, continue_reply, keep_end, room_to_wrap_up, wrap_up
+
+log = logging.getLogger(__name__)
 
 Progress = AgentDelta | AgentRetrying | ContextCompressed | ContextMeasured
 
@@ -84,7 +87,7 @@ class RequestSender:
             raise self._compressor.explain_too_long(step.prompt) from e
 
     async def _receive(self, step: Step, estimated: int) -> AsyncGenerator[Progress, None]:
-        """Send one request, and when its reply comes near the end of the window, a second one to end it."""
+        """Send one request, and a second one when its reply nears the end of the window or was cut at its limit."""
         room = room_to_wrap_up(step.prompt, self._compressor.budget, self._meter.buffer) - 2 * _MIN_WORDS
         # Half of a ballot is none.
         may_wrap_up = step.prompt.purpose != "vote" and room >= MIN_TOKENS
@@ -92,6 +95,9 @@ class RequestSender:
             async for event in events:
                 yield event
         if step.reply.finish is not None:
+            async with aclosing(self._continue(step)) as events:
+                async for event in events:
+                    yield event
             return
         first, step.reply = step.reply, Reply()
         request, compressed = self._wrap_up(step, first.text, room)
@@ -103,6 +109,34 @@ class RequestSender:
         finally:
             step.reply.text = first.text + step.reply.text
             step.reply.reasoning, step.reply.tool_calls = first.reasoning, first.tool_calls
+
+    async def _continue(self, step: Step) -> AsyncGenerator[Progress, None]:
+        """Ask once for the rest of a text that the provider cut at its limit of tokens.
+
+        Whatever happens, the step keeps what it has; the reply stays truncated when its end is still missing.
+        """
+        first, prompt = step.reply, continue_reply(step.prompt, step.reply.text)
+        is_text = step.prompt.purpose != "vote" and step.prompt.schema is None and not first.tool_calls
+        if not (first.is_truncated and is_text and first.text.strip()):
+            return
+        estimated = prompt.tokens(self._meter.buffer)
+        if estimated > self._compressor.budget.limit:
+            return
+        step.reply = Reply()
+        try:
+            async with aclosing(self._stream(step, prompt.request(), estimated)) as events:
+                async for event in events:
+                    yield event
+        except (ProviderError, LimitReached) as e:
+            log.info("%s: its cut reply could not be continued: %s", self._id, e.message)
+        finally:
+            rest = step.reply
+            step.reply = replace(
+                first,
+                text=first.text + rest.text,
+                finish=first.finish if rest.finish is None or rest.tool_calls or not rest.text.strip() else rest.finish,
+                usage=rest.usage,
+            )
 
     def _wrap_up(self, step: Step, text: str, room: int) -> tuple[ChatRequest, ContextCompressed]:
         """Return a request to end the reply that began with `text`, without the history."""

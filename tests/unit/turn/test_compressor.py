@@ -63,6 +63,12 @@ async def test_summary_is_made_of_sentences_when_the_model_writes_none(reply: An
     assert len(provider.requests) == 1
 
 
+async def test_summary_cut_at_the_limit_of_tokens_is_marked():
+    summariser, _ = await summariser_with(reply={"text": "The port is 8042. The ga", "finish": "length"})
+    summary = await summariser.summarise(TALK, "")
+    assert (summary.text.startswith("The port is 8042."), summary.truncated) == (True, True)
+
+
 async def test_model_with_a_small_window_is_not_asked():
     summariser, provider = await summariser_with(SMALL_WINDOW - 1)
     assert (await summariser.summarise(TALK, "")).by == "extract"

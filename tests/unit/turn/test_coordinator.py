@@ -319,3 +319,43 @@ def _left_to_say(votes: list[dict[str, Any]], agent: str, past: list[Event]) -> 
     """What the agent's script still holds: a model that was asked in round 2 goes on with its next line."""
     said = [e for e in only(past, BallotCast) + only(past, AnswerSubmitted) if e.agent_id == agent and e.round == 2]
     return votes[len(said) :]
+
+
+CUT = {"text": "The port is", "finish": "length"}
+
+
+@pytest.mark.parametrize("tools", [True, False], ids=["tool calls", "constrained output"])
+async def test_answer_cut_at_the_limit_of_tokens_is_continued_once(tools: bool):
+    events = await play({"ann": {"answer": [CUT, " 8080."]}}, tools=tools)
+    check_order(events)
+    end = completed(events)
+    assert (end.answer, end.truncated, end.usage.requests) == ("The port is 8080.", False, 2)
+    assert "".join(event.text for event in only(events, AgentDelta)) == end.answer
+    assert not only(events, Notice)
+
+
+@pytest.mark.parametrize("rest", [{"text": " 80", "finish": "length"}, {"text": ""}, {"error": "unavailable"}])
+async def test_answer_whose_end_stays_missing_is_marked_and_reported(rest: dict[str, Any]):
+    events = await play({"ann": {"answer": [CUT, rest]}})
+    check_order(events)
+    end = completed(events)
+    assert end.answer.startswith("The port is")
+    assert (only(events, AnswerSubmitted)[0].truncated, end.truncated) == (True, True)
+    assert "raise its backend.max_tokens" in only(events, Notice)[0].message
+
+
+async def test_presentation_cut_at_the_limit_of_tokens_is_marked():
+    scripts = council(2, vote=VOTE_A, present={"text": "final", "finish": "length"})
+    events = await play(scripts)
+    assert (completed(events).answer, completed(events).truncated) == ("finalfinal", True)
+    assert not any(event.truncated for event in only(events, AnswerSubmitted))
+
+
+async def test_ballot_cut_at_the_limit_of_tokens_is_repaired_or_explained():
+    half = {"raw": '{"reason": "because', "finish": "length"}
+    events = await play(council(2, vote=[half, VOTE_A]), tools=False)
+    assert [ballot.truncated for ballot in only(events, BallotCast)] == [False, False]
+    scripts = council(2, vote=VOTE_A) | {"agent_b": {"answer": "x", "vote": half}}
+    (failure, *_) = only(await play(scripts, tools=False), AgentFailed)
+    assert "its reply was cut at the limit of tokens" in failure.message
+    assert "max_tokens" in failure.hint
