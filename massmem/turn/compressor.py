@@ -63,6 +63,9 @@ SMALL_WINDOW = 4_000
 _MIN_WINDOW = 512
 """Tokens that every model reads."""
 
+_UNSURE = 1.25
+"""Our count of a prompt may be so many times too high, as long as the provider has not told its own."""
+
 _WORDS_PER_TOKEN = 0.7
 _EXTRACT_PART = 8_000
 """Tokens of messages that share one part of an extract: long messages are read in several parts."""
@@ -223,6 +226,23 @@ class Compressor:
         if event.after > self.budget.limit or event.after >= event.before:
             raise self.explain_too_long(compression.prompt) from error
         return Compression(compression.prompt, event)
+
+    def require_fit(self, prompt: Prompt, tokens: int) -> None:
+        """Refuse a prompt that the model surely cannot read however it is compressed, before it is paid for.
+
+        tokens: of the prompt.
+
+        Raises:
+            DoesNotFit: its smallest form has more tokens than the window; the message names the part that is too long.
+        """
+        meter = self.meter
+        window = meter.window if meter.buffer.calibrated else int(_UNSURE * meter.window)
+        if tokens <= window or meter.assumed:
+            return
+        smallest = shrink(replace(prompt, memories="", summary="", history=()), self.budget, meter.buffer)
+        if smallest.tokens(meter.buffer) > window:
+            raise self.explain_too_long(smallest)
+        prompt.tokens(meter.buffer)  # the buffer holds what is sent
 
     def explain_too_long(self, prompt: Prompt) -> DoesNotFit:
         return explain_too_long(prompt, self.config, self.meter.window, self.meter.buffer)

@@ -15,10 +15,11 @@ from massmem.providers.base import ChatProvider
 from massmem.providers.windows import is_truncated, truncation_error
 from massmem.turn.compressor import Compressor, TokenMeter
 from massmem.turn.prompt_builder import MIN_TOKENS, Prompt, continue_reply, keep_end, room_to_wrap_up, wrap_up
+from massmem.turn.stream import Checkpoint
 
 log = logging.getLogger(__name__)
 
-Progress = AgentDelta | AgentRetrying | ContextCompressed | ContextMeasured
+Progress = AgentDelta | AgentRetrying | ContextCompressed | ContextMeasured | Checkpoint
 
 _NEARLY_FULL = 0.93
 """Part of the window from which a reply is wrapped up."""
@@ -59,14 +60,23 @@ class RequestSender:
     async def send(self, step: Step) -> AsyncGenerator[Progress, None]:
         """Send the step's prompt and fill in its reply; compress the prompt before, when it is too long.
 
-        When it is refused nevertheless, it is compressed and sent once more. Raises ProviderError.
+        When it is refused nevertheless, it is compressed and sent once more.
+
+        Raises:
+            DoesNotFit: the prompt cannot be made small enough; nothing was sent.
+            ProviderError: see there.
         """
         step.reply = Reply()
         if compression := await self._compressor.compress_if_due(step.prompt, step.round):
             step.prompt = compression.prompt
             step.cost.usage += compression.event.usage
             yield compression.event
+            # The request rests on the summary: a kill while it runs must not cost the summary once more.
+            summary_stored = Checkpoint()
+            yield summary_stored
+            await summary_stored.wait()
         estimated = step.prompt.tokens(self._meter.buffer)
+        self._compressor.require_fit(step.prompt, estimated)
         try:
             async with aclosing(self._receive(step, estimated)) as progress:
                 async for event in progress:

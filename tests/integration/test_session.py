@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from massmem.config.load import load_config
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError, MissingKeyError, SessionBusyError, UnknownSessionError
 from massmem.core.events import (
@@ -285,3 +286,19 @@ async def test_streamed_text_is_stored_in_pieces_that_join_to_what_was_said(fold
     deltas = only(events, AgentDelta)
     assert "".join(d.text for d in deltas) == long
     assert 1 < len(deltas) < 60, "pieces are gathered, not stored one by one"
+
+
+async def test_scripted_example_answers_a_second_question_without_failures(folder: Path):
+    config, _ = load_config("configs/scripted.yaml", {})
+    quick = {"latency": 0, "chunk_delay": 0, "chunk_size": 0}
+    agents = tuple(
+        agent.model_copy(
+            update={"backend": agent.backend.model_copy(update={"script": {**(agent.backend.script or {}), **quick}})}
+        )
+        for agent in config.agents
+    )
+    async with await Session.open(config.model_copy(update={"agents": agents}), home=folder) as session:
+        for question in ("How does massmem find an answer?", "And how does it keep it?"):
+            events = await collect(session.ask(question))
+            assert only(events, AgentFailed) == []
+            assert end_of(events).presented

@@ -1,5 +1,7 @@
 """One request of an agent: it is made to fit, compressed when it is refused, and wrapped up near the end."""
 
+import asyncio
+from contextlib import aclosing
 from itertools import pairwise
 
 import pytest
@@ -17,6 +19,7 @@ from massmem.providers import Providers
 from massmem.turn.compressor import Compressor, TokenMeter
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import StepCost
+from massmem.turn.stream import Checkpoint
 from tests.support.contexts import agent_with, answer, find_orphans, history, vote
 from tests.support.turns import only
 
@@ -103,10 +106,11 @@ async def test_second_refusal_ends_the_step():
     [("You are exact. " * 1_000, "why?", "the system prompt"), ("", "What is this? " * 1_000, "the question")],
 )
 async def test_part_that_can_never_fit_is_named(system: str, question: str, named: str):
-    agent, _ = await agent_with(1_000, history(*chat(2)), system=system)
+    agent, provider = await agent_with(1_000, history(*chat(2)), system=system)
     with pytest.raises(DoesNotFit) as error:
         await answer(agent, question)
     assert named in error.value.message
+    assert provider.requests == [], "nothing is paid for"
     assert error.value.hint
     assert isinstance(error.value, ContextOverflow)
 
@@ -224,7 +228,7 @@ async def run_once(window: int, wrong: float, texts: list[str], ratio: float, pr
     agent, provider = await agent_with(
         window, view, believed=int(window * wrong), target_ratio=ratio, proactive=proactive
     )
-    retried = 0
+    retried, refused = 0, False
     try:
         for step in ("answer", "vote"):
             if step == "answer":
@@ -234,12 +238,32 @@ async def run_once(window: int, wrong: float, texts: list[str], ratio: float, pr
             retried = max(retried, len(only(events, AgentRetrying)))
     except DoesNotFit as e:
         assert e.window is not None
+        refused = True
     assert retried <= 1
     steps = [r for r in provider.requests if r.purpose != "summary"]
-    assert 1 <= len(steps) <= 4
+    assert refused or steps
+    assert len(steps) <= 4
     for request in steps:
         assert any(question in m.content for m in request.messages if m.role == "user")
         assert find_orphans(request.messages) == []
         roles = [m.role for m in request.messages if m.role != "system"]
         assert roles[0] == "user"
         assert all(a != b for a, b in pairwise(roles))
+
+
+async def test_request_is_sent_after_the_summary_that_it_rests_on_is_stored():
+    agent, provider = await agent_with(8_000, history(*chat(20)))
+    async with aclosing(agent.answer("why?", 1, StepCost())) as items:
+        async for item in items:
+            if isinstance(item, Checkpoint):
+                await asyncio.sleep(0)
+                assert [request.purpose for request in provider.requests] == ["summary"]
+                item.confirm()
+    assert [request.purpose for request in provider.requests] == ["summary", "answer"]
+
+
+async def test_prompt_of_a_model_with_an_unknown_window_is_sent_whatever_its_size():
+    agent, provider = await agent_with(1_000_000, believed=1_000)
+    agent._compressor.meter.assumed = True
+    await answer(agent, "What is this? " * 1_000)
+    assert provider.requests
