@@ -125,7 +125,7 @@ class TurnOutcome:
         return isinstance(self.end, TurnCompleted) and self.end.escalated
 
     @property
-    def truncated(self) -> bool:
+    def is_truncated(self) -> bool:
         """Whether the end of the answer is missing."""
         return isinstance(self.end, TurnCompleted) and self.end.truncated
 

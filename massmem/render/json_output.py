@@ -40,7 +40,7 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
         "turn": outcome.turn,
         "question": outcome.question,
         "answer": outcome.answer,
-        "truncated": outcome.truncated,
+        "truncated": outcome.is_truncated,
         "waiting_for": _waiting_to_dict(view),
         "limit": outcome.limit,
         "winner": outcome.winner.agent_id if outcome.winner else None,

@@ -129,7 +129,7 @@ def _common_fields(session_id: str, outcome: TurnOutcome) -> _CommonFields:
         "agent": outcome.agent_id,
         "confidence": outcome.confidence,
         "escalated": outcome.escalated,
-        "truncated": outcome.truncated,
+        "truncated": outcome.is_truncated,
         "timestamp": now() if outcome.end is None else outcome.end.at,
     }
 
