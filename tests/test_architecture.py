@@ -55,14 +55,12 @@ MAX_PARTICIPLES = {
     "memory": 46,
     "recording": 10,
     "server": 1,
-    "store": 45,
     "telemetry": 2,
 }
 MAX_VAGUE_NAMES = {
     "memory": 113,
     "recording": 26,
     "server": 1,
-    "store": 180,
 }
 
 BROAD_EXCEPT_IN = {"cli/main.py", "turn/coordinator.py", "server/app.py"}

@@ -1,7 +1,9 @@
-"""`massmem store`: move sessions to another database, and recover them from a damaged one."""
+"""`massmem store`: move sessions to another database, recover them from a damaged one, import them."""
 
 import asyncio
+import glob
 import os
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -32,7 +34,10 @@ _OUTCOMES: dict[Outcome, str] = {
 }
 _MAX_NAMES = 5
 
-app = typer.Typer(no_args_is_help=True, help="Move sessions to another database, or recover them from a damaged one.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Move sessions to another database, or recover them from a damaged one.",
+)
 
 
 @app.command("migrate")
@@ -66,7 +71,8 @@ def migrate_command(
             f"Redis keeps a session {lifetime} after its last use, and its newest {settings.max_messages:,} messages "
             "once it continues there: store.ttl, store.max_messages"
         )
-    return _report_migration(results, as_json=as_json)
+    advice = "set store.url to the new store when you are ready; the old one is unchanged"
+    return _report_migration(results, as_json=as_json, advice=advice)
 
 
 @app.command("recover")
@@ -77,18 +83,46 @@ def recover_command(
 ) -> int:
     """Save what can be read of a damaged SQLite database.
 
-    Each session becomes a file of JSON lines. Damaged messages are skipped and counted. While it runs it needs as much
-    disk space as the database again.
+    Each session becomes a file of JSON lines, and all of them a new store to import. Damaged messages are skipped and
+    counted. While it runs it needs as much disk space as the database three times.
     """
     from massmem.store.recover import recover  # imports SQLAlchemy
 
-    result = recover(file.expanduser().absolute(), to.expanduser().absolute())
+    file = file.expanduser().absolute()
+    result = asyncio.run(recover(file, to.expanduser().absolute()))
     if as_json:
         write_json(asdict(result))
     notify(f"{result.messages:,} messages of {result.sessions:,} sessions are in {to}")
     if result.incomplete:
         notify(f"{result.lost:,} messages are known to be lost; incomplete: {_list_names(result.incomplete)}")
+    # The write-ahead log must go along: SQLite would add it to the new database.
+    damaged = [str(path) for path in (file, *file.parent.glob(f"{glob.escape(file.name)}-*"))]
+    notify(
+        "to continue with them, move the damaged files away and import the new store:\n"
+        f"  mkdir {shlex.quote(f'{file}.damaged')} && mv {shlex.join([*damaged, f'{file}.damaged'])}\n"
+        f"  massmem store import {shlex.quote(result.store)}"
+    )
     return 0
+
+
+@app.command("import")
+def import_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An SQLite store, such as `store recover` writes.")],
+    config: Config = None,
+    as_json: AsJson = False,
+) -> int:
+    """Copy the sessions of an SQLite store into the store of the team.
+
+    Each is verified by count and hash. The file is not changed. A session that went on in the team's store is left alone there.
+    """
+    home, path = massmem_home(), file.expanduser().absolute()
+    if not path.is_file():
+        raise InputError(f"{path} is not a file", "name the store to import, as in: massmem store import recovered.db")
+    read_dotenv(Path(".env"))
+    settings = load_team(config, home).store
+    with show_progress("sessions") as progress:
+        results, _ = asyncio.run(_migrate(f"sqlite:///{path}", settings, home, progress))
+    return _report_migration(results, as_json=as_json, advice="massmem --continue goes on with the newest session")
 
 
 async def _migrate(source: str, to: StoreConfig, home: Path, progress: Progress) -> tuple[list[MoveResult], str]:
@@ -113,8 +147,8 @@ def _expand_variables(url: str) -> str:
     return expanded
 
 
-def _report_migration(results: Sequence[MoveResult], *, as_json: bool) -> int:
-    """Report the outcomes.
+def _report_migration(results: Sequence[MoveResult], *, as_json: bool, advice: str) -> int:
+    """Report the outcomes. advice: what to do next.
 
     Raises:
         StoreError: some sessions were in use; another run copies them.
@@ -137,7 +171,7 @@ def _report_migration(results: Sequence[MoveResult], *, as_json: bool) -> int:
             f"sessions differ in the two stores: {_list_names(different)}",
             "delete them in one of the stores, then run the same command again",
         )
-    notify("set store.url to the new store when you are ready; the old one is unchanged")
+    notify(advice)
     return 0
 
 

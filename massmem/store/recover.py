@@ -1,15 +1,20 @@
-"""What can still be read of a damaged SQLite store: the messages of its sessions, as files of JSON lines.
+"""Saves what can be read of a damaged SQLite store: its messages as JSON lines, and its sessions as a new store.
 
-The original is copied first and never opened. Rows are read one stretch after the other, and a stretch that cannot be
-read is halved until only what is damaged is left out. A message is read from the log, else from its table.
+The original is copied first and never opened. In the copy a damaged header is restored, and pages are added that the
+end of the file lacks. Rows are read one range after the other; a range that cannot be read is halved until only what is
+damaged is left out. Where the program `sqlite3` is installed, its own recovery adds what stands on pages that no table
+leads to any more.
 """
 
+import asyncio
 import json
 import shutil
 import sqlite3
-from collections.abc import Generator
+import subprocess
+from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,113 +22,244 @@ from typing import Any
 from pydantic import ValidationError
 
 from massmem.config.home import explain_write_error, make_file, make_folder
-from massmem.core.errors import InputError
-from massmem.core.events import EVENT
+from massmem.core.errors import InputError, StoreDamagedError
+from massmem.core.events import EVENT, MessageAdded
 from massmem.core.ids import SESSION_ID
+from massmem.core.records import LogEntry, SessionCopy, SessionRecord, SessionState
 from massmem.store.projection import InsertRow, project
-from massmem.store.sqlite import to_store_error
+from massmem.store.sqlite import open_sqlite
+
+RECOVERED_STORE = "recovered.db"
+"""Name of the new store in the folder."""
 
 COLUMNS = ("session_id", "seq", "turn", "round", "kind", "role", "agent_id", "content", "created_at")
-_STRETCH = 1_000
+"""Fields of a line, from columns of chat_messages."""
+
+_RANGE = 1_000
+"""Rows that are read at once."""
+
+_PAGE = 500
+"""Log entries that are imported at once."""
+
+_HEADER_SIZE, _MAGIC, _PAGE_SIZE = 100, b"SQLite format 3\0", 4_096
+_EVENT_COLUMNS = "session_id, seq, turn, payload"
+_LOST_EVENTS = "SELECT c0, c1, c2, c4 FROM lost_and_found WHERE nfield = 6 AND typeof(c4) = 'text'"
+"""Rows of `events` that SQLite's recovery found on pages that belong to no table."""
 
 _Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryResult:
-    """incomplete: sessions of which messages are missing, or of which nobody can tell; lost: how many, as far as known.
-
-    A session that cannot even be named is in none of these.
-    """
-
     sessions: int
+    """A session that cannot even be named is not counted."""
     messages: int
     lost: int
+    """Messages that are missing, as far as their number is known."""
     incomplete: tuple[str, ...]
+    """Ids of sessions that lack messages, or of which nobody can tell."""
+    store: str
+    """File of the new store."""
 
 
-def recover(path: Path, folder: Path) -> RecoveryResult:
-    """Write what can be read of the database at `path` to `folder`/SESSION.jsonl, one message a line, oldest first.
+@dataclass(frozen=True, slots=True)
+class _Salvage:
+    """What could be read."""
 
-    The files are readable by their owner alone. Blocks on files.
+    rows: sqlite3.Connection
+    """Tables `messages` (COLUMNS, and from_log: its event is there too) and `log` (_EVENT_COLUMNS)."""
+    sessions: dict[str, dict[str, Any]]
+    """Rows of chat_sessions by id."""
+
+    def list_names(self) -> list[str]:
+        """Return the ids of all sessions. A name that is no id was damaged itself, and would not do as a file name."""
+        names = {name for (name,) in self.rows.execute("SELECT DISTINCT session_id FROM messages")}
+        return sorted(name for name in names | {*self.sessions} if SESSION_ID.fullmatch(str(name)))
+
+
+async def recover(path: Path, folder: Path) -> RecoveryResult:
+    """Write what can be read of the database at `path` to files that only their owner may read.
+
+    They are `folder`/SESSION.jsonl, one message a line, oldest first, and the store `folder`/recovered.db.
 
     Raises:
-        InputError: there is no such file, or the folder has something in it.
+        InputError: there is no such file, or the folder is not empty.
         StoreDamagedError: not even the list of its tables can be read.
         HomeError, StoreError: the folder cannot be written.
     """
+    await asyncio.to_thread(_check_paths, path, folder)
+    try:
+        with TemporaryDirectory(dir=folder, prefix=".copy-") as copies:
+            salvage = await asyncio.to_thread(_salvage, path, Path(copies))
+            with closing(salvage.rows):
+                counts = await asyncio.to_thread(_write_lines, salvage, folder)
+                await _write_store(salvage, folder)
+    except OSError as e:
+        raise explain_write_error(folder, e) from e
+    missing = {name: max(0, row["message_count"] - counts.get(name, 0)) for name, row in salvage.sessions.items()}
+    return RecoveryResult(
+        sessions=len(counts),
+        messages=sum(counts.values()),
+        lost=sum(missing.values()),
+        incomplete=tuple(name for name in counts if missing.get(name, 1)),
+        store=str(folder / RECOVERED_STORE),
+    )
+
+
+def _check_paths(path: Path, folder: Path) -> None:
+    """Make the folder. Raises as `recover`."""
     if not path.is_file():
         raise InputError(f"{path} is not a file", "name the database file that is damaged")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} is there already", "name a new folder")
+        raise InputError(f"{folder} exists already", "name a new folder")
     make_folder(folder)
-    try:
-        with TemporaryDirectory(dir=folder, prefix=".copy-") as copies:
-            copy = _copied(path, Path(copies))
-            with closing(sqlite3.connect(copy)) as damaged, closing(_collected(copy.with_name("found.db"))) as found:
-                damaged.text_factory = _text
-                try:
-                    damaged.execute("SELECT name FROM sqlite_master").fetchall()
-                except sqlite3.DatabaseError as e:
-                    raise to_store_error(e, path) from e
-                expected = _collect(damaged, found)
-                return _write(found, expected, folder)
-    except OSError as e:
-        raise explain_write_error(folder, e) from e
 
 
-def _text(data: bytes) -> str:
-    return data.decode(errors="replace")
+def _salvage(path: Path, copies: Path) -> _Salvage:
+    """copies: a folder for copies. The caller closes the connection."""
+    copy = _copy_database(path, copies)
+    _repair_header(copy)
+    rows, sessions, is_readable = _create_tables(copies / "rows.db"), dict[str, dict[str, Any]](), False
+    for file in filter(None, (copy, _run_sqlite_recovery(copy))):
+        with closing(sqlite3.connect(file)) as source:
+            source.text_factory = _decode
+            if _has_tables(source):
+                is_readable = True
+                for name, row in _read_sessions(source):
+                    sessions.setdefault(name, row)
+                _collect(source, rows)
+    if not is_readable:
+        rows.close()
+        raise StoreDamagedError(
+            f"nothing of {path} can be read: the page that lists its tables is damaged", "restore a copy of the file"
+        )
+    with rows:
+        for name in [name for name, row in sessions.items() if row["status"] == "deleting"]:
+            # What a user has deleted does not come back.
+            del sessions[name]
+            for table in ("messages", "log"):
+                rows.execute(f"DELETE FROM {table} WHERE session_id = ?", [name])
+    return _Salvage(rows, sessions)
 
 
-def _copied(path: Path, to: Path) -> Path:
-    """With the write-ahead log, in which the newest commits are."""
+def _copy_database(path: Path, to: Path) -> Path:
+    """Copy the file and its write-ahead log, which holds the newest commits."""
     for name in (path.name, f"{path.name}-wal"):
         if path.with_name(name).exists():
             shutil.copyfile(path.with_name(name), to / name)
     return to / path.name
 
 
-def _collected(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None)
+def _repair_header(path: Path) -> None:
+    """Restore the header of a database if it is damaged, and add the pages that the end of the file lacks."""
+    with path.open("r+b") as file:
+        header = file.read(_HEADER_SIZE).ljust(_HEADER_SIZE, b"\0")
+        size = path.stat().st_size
+        if not _is_valid(header):
+            header = _build_header(-(-size // _PAGE_SIZE))
+            file.seek(0)
+            file.write(header)
+        needed = _read_page_size(header) * int.from_bytes(header[28:32], "big")
+        if size < needed <= 64 * size:  # a larger number would be damage too
+            file.truncate(needed)
+
+
+def _is_valid(header: bytes) -> bool:
+    """Return whether the fields of the header are as in every file of massmem (sqlite.org/fileformat.html, 1.3)."""
+    page_size = _read_page_size(header)
+    return (
+        header[:16] == _MAGIC
+        and 512 <= page_size <= 65_536
+        and page_size.bit_count() == 1
+        and {*header[18:20]} <= {1, 2}
+        and header[20:24] == bytes((0, 64, 32, 32))
+        and 1 <= int.from_bytes(header[44:48], "big") <= 4
+        and int.from_bytes(header[56:60], "big") == 1
+    )
+
+
+def _read_page_size(header: bytes) -> int:
+    size = int.from_bytes(header[16:18], "big")
+    return 65_536 if size == 1 else size
+
+
+def _build_header(pages: int) -> bytes:
+    """Return the header of a file with so many pages: as massmem's files have it, without free pages."""
+    header = bytearray(_HEADER_SIZE)
+    header[:16] = _MAGIC
+    header[16:24] = _PAGE_SIZE.to_bytes(2, "big") + bytes((2, 2, 0, 64, 32, 32))
+    for start, value in ((24, 1), (28, pages), (40, 1), (44, 4), (56, 1), (92, 1), (96, 3_040_000)):
+        header[start : start + 4] = value.to_bytes(4, "big")
+    return bytes(header)
+
+
+def _run_sqlite_recovery(path: Path) -> Path | None:
+    """Run `.recover` of the program sqlite3. Return the file that it made, None when there is no such program."""
+    program = shutil.which("sqlite3")
+    if program is None:
+        return None
+    target = path.with_name("sqlite-recovery.db")
+    # Free pages hold what was deleted.
+    dump = subprocess.Popen(
+        [program, "-batch", str(path), ".recover --ignore-freelist"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    subprocess.run([program, "-batch", str(target)], stdin=dump.stdout, capture_output=True, check=False)
+    if dump.stdout is not None:
+        dump.stdout.close()
+    dump.wait()
+    return target if target.exists() else None
+
+
+def _create_tables(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, check_same_thread=False)
     connection.execute("PRAGMA synchronous=OFF")
-    connection.execute(f"CREATE TABLE messages ({', '.join(COLUMNS)}, PRIMARY KEY (session_id, seq)) WITHOUT ROWID")
+    key = "PRIMARY KEY (session_id, seq)) WITHOUT ROWID"
+    connection.execute(f"CREATE TABLE messages ({', '.join(COLUMNS)}, from_log, {key}")
+    connection.execute(f"CREATE TABLE log ({_EVENT_COLUMNS}, {key}")
     return connection
 
 
-def _collect(damaged: sqlite3.Connection, found: sqlite3.Connection) -> dict[str, int]:
-    """Returns how many messages each session should have, of those sessions whose own row can be read."""
-    insert = f"INSERT OR IGNORE INTO messages VALUES ({', '.join('?' * len(COLUMNS))})"
-    found.execute("BEGIN")
-    for row in _readable(damaged, "events", "session_id, seq, turn, payload"):
-        found.executemany(insert, _said(*row))
-    for row in _readable(damaged, "chat_messages", ", ".join(COLUMNS)):
-        found.execute(insert, row)
-    expected: dict[str, int] = {}
-    for name, status, messages in _readable(damaged, "chat_sessions", "session_id, status, message_count"):
-        if status == "deleting":  # what a user has deleted does not come back
-            found.execute("DELETE FROM messages WHERE session_id = ?", [name])
-        else:
-            expected[name] = messages
-    found.execute("COMMIT")
-    return expected
+def _collect(source: sqlite3.Connection, rows: sqlite3.Connection) -> None:
+    """Add the log and the messages of a database to `rows`, as far as they are not there."""
+    insert = f"INSERT OR IGNORE INTO messages VALUES ({', '.join('?' * len(COLUMNS))}, ?)"
+    for event in (*_read_rows(source, "events", _EVENT_COLUMNS), *_read_lost_events(source)):
+        messages = _project_messages(*event)
+        if messages is not None:
+            rows.execute("INSERT OR IGNORE INTO log VALUES (?, ?, ?, ?)", event)
+            rows.executemany(insert, [(*message, True) for message in messages])
+    for message in _read_rows(source, "chat_messages", ", ".join(COLUMNS)):
+        rows.execute(insert, (*message, False))
 
 
-def _said(session_id: str, seq: int, turn: int, payload: str) -> list[_Row]:
-    """The messages of an event, none when it is no event any more."""
+def _project_messages(session_id: object, seq: object, turn: object, payload: Any) -> list[_Row] | None:
+    """Return the messages of an event; None: it is no event any more."""
+    if not (isinstance(session_id, str) and isinstance(seq, int) and isinstance(turn, int)):
+        return None
     try:
-        operations = project(session_id, turn, seq, EVENT.validate_json(payload))
+        changes = project(session_id, turn, seq, EVENT.validate_json(payload))
     except ValidationError:
-        return []
-    rows = [op.row for op in operations if isinstance(op, InsertRow) and op.table == "chat_messages"]
-    return [tuple(str(row[c]) if c == "created_at" else row[c] for c in COLUMNS) for row in rows]
+        return None
+    messages = [change.row for change in changes if isinstance(change, InsertRow) and change.table == "chat_messages"]
+    return [tuple(str(row[c]) if c == "created_at" else row[c] for c in COLUMNS) for row in messages]
 
 
-def _readable(connection: sqlite3.Connection, table: str, columns: str) -> Generator[_Row]:
-    for first in range(1, _last(connection, table) + 1, _STRETCH):
-        stretches = [(first, first + _STRETCH - 1)]
-        while stretches:
-            low, high = stretches.pop()
+def _read_sessions(source: sqlite3.Connection) -> Generator[tuple[str, dict[str, Any]]]:
+    """Yield the ids and rows of sessions. Older schemas lack some columns."""
+    names = [row[1] for row in source.execute("PRAGMA table_info(chat_sessions)")]
+    columns = [name for name in names if name in SessionRecord.model_fields]
+    for values in _read_rows(source, "chat_sessions", ", ".join(columns)) if columns else ():
+        row = dict(zip(columns, values, strict=True))
+        if isinstance(row["session_id"], str) and isinstance(row.get("message_count"), int):
+            yield row["session_id"], row
+
+
+def _read_rows(connection: sqlite3.Connection, table: str, columns: str) -> Generator[_Row]:
+    for first in range(1, _find_last_row(connection, table) + 1, _RANGE):
+        ranges = [(first, first + _RANGE - 1)]
+        while ranges:
+            low, high = ranges.pop()
             try:
                 yield from connection.execute(
                     f"SELECT {columns} FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ?", [low, high]
@@ -131,13 +267,16 @@ def _readable(connection: sqlite3.Connection, table: str, columns: str) -> Gener
             except sqlite3.DatabaseError:
                 middle = (low + high) // 2
                 if low < high:
-                    stretches += [(middle + 1, high), (low, middle)]
+                    ranges += [(middle + 1, high), (low, middle)]
 
 
-def _last(connection: sqlite3.Connection, table: str) -> int:
-    """The highest number of a row, from the table or from an index of it; 0 when neither can be read."""
-    indexes = [""] + [f"INDEXED BY {row[1]}" for row in connection.execute(f"PRAGMA index_list({table})") if not row[4]]
-    for index in indexes:
+def _find_last_row(connection: sqlite3.Connection, table: str) -> int:
+    """Return the highest row number, from the table or from an index of it; 0: neither can be read."""
+    try:
+        indexes = [f"INDEXED BY {row[1]}" for row in connection.execute(f"PRAGMA index_list({table})") if not row[4]]
+    except sqlite3.DatabaseError:
+        indexes = []
+    for index in ("", *indexes):
         try:
             return connection.execute(f"SELECT max(rowid) FROM {table} {index}").fetchone()[0] or 0
         except sqlite3.DatabaseError:
@@ -145,16 +284,92 @@ def _last(connection: sqlite3.Connection, table: str) -> int:
     return 0
 
 
-def _write(found: sqlite3.Connection, expected: dict[str, int], folder: Path) -> RecoveryResult:
-    counts: dict[str, int] = dict(found.execute("SELECT session_id, count(*) FROM messages GROUP BY session_id"))
-    # A name that is no id was damaged itself, and would not do as the name of a file.
-    names = sorted(name for name in {*counts, *expected} if SESSION_ID.fullmatch(str(name)))
-    for name in names:
+def _read_lost_events(source: sqlite3.Connection) -> list[_Row]:
+    try:
+        return source.execute(_LOST_EVENTS).fetchall()
+    except sqlite3.DatabaseError:  # no such table: it is the damaged database, or nothing was lost
+        return []
+
+
+def _has_tables(source: sqlite3.Connection) -> bool:
+    try:
+        return bool(source.execute("PRAGMA table_info(chat_messages)").fetchall())
+    except sqlite3.DatabaseError:
+        return False
+
+
+def _decode(text: bytes) -> str:
+    return text.decode(errors="replace")
+
+
+def _write_lines(salvage: _Salvage, folder: Path) -> dict[str, int]:
+    """Write a file for each session. Return how many messages each has."""
+    counts: dict[str, int] = {}
+    for name in salvage.list_names():
         path = folder / f"{name}.jsonl"
         make_file(path)
+        messages = _select(salvage, "messages", COLUMNS, name)
         with path.open("w", encoding="utf-8") as file:
-            for row in found.execute("SELECT * FROM messages WHERE session_id = ? ORDER BY seq", [name]):
-                file.write(json.dumps(dict(zip(COLUMNS, row, strict=True)), ensure_ascii=False, default=str) + "\n")
-    missing = {name: max(0, expected[name] - counts.get(name, 0)) for name in names if name in expected}
-    incomplete = tuple(name for name in names if missing.get(name, 1))
-    return RecoveryResult(len(names), sum(counts.get(name, 0) for name in names), sum(missing.values()), incomplete)
+            for count, message in enumerate(messages, 1):
+                file.write(json.dumps(dict(zip(COLUMNS, message, strict=True)), ensure_ascii=False, default=str) + "\n")
+                counts[name] = count
+        counts.setdefault(name, 0)
+    return counts
+
+
+def _select(salvage: _Salvage, table: str, columns: Iterable[str], session_id: str) -> Iterable[_Row]:
+    return salvage.rows.execute(
+        f"SELECT {', '.join(columns)} FROM {table} WHERE session_id = ? ORDER BY seq", [session_id]
+    )
+
+
+async def _write_store(salvage: _Salvage, folder: Path) -> None:
+    store = await open_sqlite(f"sqlite:///{folder / RECOVERED_STORE}", folder)
+    try:
+        for name in salvage.list_names():
+            entries = await asyncio.to_thread(_build_log, salvage, name)
+            session = _build_session(name, salvage.sessions.get(name), entries)
+            if session is not None:
+                await store.import_session(SessionCopy(session=session, state=SessionState()), _split_pages(entries))
+    finally:
+        await store.close()
+        await asyncio.to_thread((folder / f"{RECOVERED_STORE}.lock").unlink, missing_ok=True)
+
+
+def _build_log(salvage: _Salvage, session_id: str) -> list[LogEntry]:
+    """Return the log of a session. A message of the conversation that has lost its event gets one that adds it."""
+    entries = [
+        LogEntry(seq=seq, turn=turn, payload=payload)
+        for _, seq, turn, payload in _select(salvage, "log", _EVENT_COLUMNS.split(", "), session_id)
+    ]
+    turns = {entry.turn for entry in entries}
+    for seq, turn, kind, content, created_at, from_log in _select(
+        salvage, "messages", ("seq", "turn", "kind", "content", "created_at", "from_log"), session_id
+    ):
+        role = {"user": "user", "assistant": "agent", "system": "system"}.get(kind)
+        if role is not None and not from_log and isinstance(content, str):
+            # Without its other events there is no turn: the message stands outside of turns.
+            event = MessageAdded.model_validate({"role": role, "text": content, "at": _parse_time(created_at)})
+            entries.append(LogEntry(seq=seq, turn=turn if turn in turns else 0, payload=event.model_dump_json()))
+    return sorted(entries, key=lambda entry: entry.seq)
+
+
+def _build_session(name: str, row: dict[str, Any] | None, entries: Sequence[LogEntry]) -> SessionRecord | None:
+    """Return the session of a row; without a row, one with the times of the log. None: there is no log either."""
+    times = [EVENT.validate_json(entries[end].payload).at for end in (0, -1)] if entries else []
+    try:
+        dates = {field: _parse_time((row or {})[field]) for field in ("created_at", "updated_at")}
+        return SessionRecord.model_validate({**(row or {}), **dates})
+    except (KeyError, TypeError, ValueError):
+        return SessionRecord(session_id=name, created_at=times[0], updated_at=times[1]) if times else None
+
+
+def _parse_time(text: str) -> datetime:
+    """Raises ValueError, TypeError: it is damaged."""
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+async def _split_pages(entries: Sequence[LogEntry]) -> AsyncGenerator[Sequence[LogEntry]]:
+    for start in range(0, len(entries), _PAGE):
+        yield entries[start : start + _PAGE]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import shlex
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,10 +33,7 @@ BUSY_TIMEOUT = 30.0
 LOCK_TIMEOUT = 60.0
 """Seconds to wait for another process that migrates the same file."""
 
-_RESTORE = (
-    "save what can be read with: massmem store recover FILE --to FOLDER; "
-    "then move the file away, and restore a copy or start anew"
-)
+_RESTORE = "save what can be read of it with: massmem store recover {quoted_path} --to {recovered}"
 _PROBLEMS: dict[int, tuple[type[StoreError], str, str]] = {
     sqlite3.SQLITE_FULL: (
         StoreError,
@@ -81,7 +79,12 @@ def to_store_error(error: BaseException | None, path: Path) -> StoreError:
     kind, message, hint = _PROBLEMS.get(
         -1 if code is None else code & 0xFF, (StoreError, "{path} cannot be used: {reason}", "run the command again")
     )
-    return kind(message.format(path=path, reason=error), hint)
+    return kind(message.format(path=path, reason=error), hint.format(**quote_recovery_paths(path)))
+
+
+def quote_recovery_paths(path: Path) -> dict[str, str]:
+    """Return the database and a folder for what is recovered from it, to be pasted into a shell."""
+    return {"quoted_path": shlex.quote(str(path)), "recovered": shlex.quote(f"{path}.recovered")}
 
 
 def read_revision(path: Path) -> str | None:

@@ -3,8 +3,12 @@
 import asyncio
 import json
 import random
+import re
+import shlex
 import shutil
 import sqlite3
+import subprocess
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -74,11 +78,11 @@ def root(path: Path, table: str) -> int:
 async def test_a_table_that_is_gone_costs_no_message(database: Path, tmp_path: Path, table: str) -> None:
     before = said(database)
     damaged = overwrite(database, [root(database, table)])
-    found = recover(database, tmp_path / "saved")
+    found = await recover(database, tmp_path / "saved")
     assert set(saved(tmp_path / "saved")) == before
     assert (found.sessions, found.messages, found.lost) == (SESSIONS, len(before), 0)
     assert database.read_bytes() == damaged
-    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "saved").iterdir()] == [0o600] * SESSIONS
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "saved").iterdir()] == [0o600] * (SESSIONS + 1)
 
 
 @pytest.mark.parametrize("times", [8, pytest.param(100, marks=pytest.mark.full)])
@@ -90,7 +94,7 @@ async def test_random_pages(database: Path, tmp_path: Path, times: int) -> None:
         database.write_bytes(original)
         damaged = overwrite(database, rng.sample(range(2, pages + 1), 6))
         try:
-            found = recover(database, tmp_path / f"saved{number}")
+            found = await recover(database, tmp_path / f"saved{number}")
         except StoreDamagedError:  # one of the few pages that name the tables: nothing can be read, which is told
             refused += 1
             lies += database.read_bytes() != damaged
@@ -112,7 +116,7 @@ async def test_what_was_deleted_does_not_come_back(database: Path, tmp_path: Pat
     store = await open_store(f"sqlite:///{database}", tmp_path)
     await store.delete_session("session_3", 5)
     await store.close()
-    recover(database, tmp_path / "saved")
+    await recover(database, tmp_path / "saved")
     assert "session_3.jsonl" not in {path.name for path in (tmp_path / "saved").iterdir()}
 
 
@@ -132,13 +136,66 @@ def test_the_command(database: Path, tmp_path: Path) -> None:
     assert json.loads(saving.stdout)["sessions"] == SESSIONS
 
 
+def cut_last_page(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: -int.from_bytes(data[16:18], "big") - 100])
+
+
+def overwrite_header(path: Path) -> None:
+    path.write_bytes(b"\xa5" * 100 + path.read_bytes()[100:])
+
+
+@pytest.mark.parametrize("damage", [cut_last_page, overwrite_header])
+@pytest.mark.parametrize("has_program", [True, False], ids=["with sqlite3", "without sqlite3"])
+async def test_short_file_and_damaged_header_cost_no_message(
+    database: Path, tmp_path: Path, damage: Callable[[Path], None], has_program: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_program:
+        monkeypatch.setenv("PATH", "")
+    before = said(database)
+    damage(database)
+    result = await recover(database, tmp_path / "saved")
+    assert set(saved(tmp_path / "saved")) == before
+    assert (result.messages, result.lost, result.incomplete) == (len(before), 0, ())
+
+
+async def test_recovered_store_has_the_whole_conversations(database: Path, tmp_path: Path) -> None:
+    overwrite(database, [root(database, "chat_messages")])
+    result = await recover(database, tmp_path / "saved")
+    store = await open_store(f"sqlite:///{result.store}", tmp_path)
+    sessions = await store.list_sessions()
+    turns = await store.list_turns("session_1")
+    await store.close()
+    assert len(sessions) == SESSIONS
+    assert [turn.question for turn in turns] == [f"question {n} of session_1" for n in range(1, TURNS + 1)]
+
+
+async def test_advice_after_recovery_brings_the_conversations_back(database: Path, tmp_path: Path, home: Path) -> None:
+    (tmp_path / "team.yaml").write_text(
+        "agents: [{id: ann, backend: {type: scripted, script: {answer: hi}}}]\n"
+        f"store: {{url: 'sqlite:///{database}'}}\nmemory: {{persistent_memory: {{enabled: false}}}}\n"
+    )
+    overwrite_header(database)
+    team = str(tmp_path / "team.yaml")
+    refused = massmem("--config", team, "--session-id", "session_1", "more?", text=True)
+    (command,) = re.findall(r"massmem (store recover .*)", refused.stderr)
+    recovered = massmem(*shlex.split(command), text=True)
+    assert recovered.returncode == 0, recovered.stderr
+    move, command = re.findall(r"(mkdir .*)\n +massmem (store import .*)", recovered.stderr)[0]
+    subprocess.run(["bash", "-c", move], check=True)
+    imported = massmem(*shlex.split(command), "--config", team, text=True)
+    assert imported.returncode == 0, imported.stderr
+    continued = massmem("--config", team, "--session-id", "session_1", "more?", text=True)
+    assert (continued.returncode, continued.stdout.strip()) == (0, "hi"), continued.stderr
+
+
 async def test_mistakes(database: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "a").touch()
-    with pytest.raises(InputError, match="is there already"):
-        recover(database, tmp_path / "full")
+    with pytest.raises(InputError, match="exists already"):
+        await recover(database, tmp_path / "full")
     with pytest.raises(InputError, match="not a file"):
-        recover(tmp_path / "none.db", tmp_path / "saved")
+        await recover(tmp_path / "none.db", tmp_path / "saved")
     overwrite(database, [1])
     with pytest.raises(StoreDamagedError):
-        recover(database, tmp_path / "saved")
+        await recover(database, tmp_path / "saved")

@@ -31,7 +31,7 @@ async def check_store(context: DoctorContext) -> Sequence[CheckResult]:
 
 async def _check_sqlite(config: TeamConfig, home: Path) -> Sequence[CheckResult]:
     from massmem.store.schema import REVISIONS
-    from massmem.store.sqlite import parse_path, read_revision
+    from massmem.store.sqlite import parse_path, quote_recovery_paths, read_revision
 
     path = parse_path(config.store.url)
     if not path.exists():
@@ -41,8 +41,8 @@ async def _check_sqlite(config: TeamConfig, home: Path) -> Sequence[CheckResult]
         return [fail(f"{path} was written by a newer massmem (schema {current})", "update massmem")]
     messages = await asyncio.to_thread(_check_integrity, path)
     if messages != _SOUND:
-        fix = f"save what can be read with: massmem store recover '{path}' --to FOLDER"
-        return [fail(f"{path} is damaged", fix, *messages)]
+        fix = "save what can be read with: massmem store recover {quoted_path} --to {recovered}"
+        return [fail(f"{path} is damaged", fix.format(**quote_recovery_paths(path)), *messages)]
     if current != REVISIONS[-1]:
         # Opening the store would update it, and a check must not change anything.
         return [ok(f"{path}: sound; the next question updates its schema from {current} to {REVISIONS[-1]}")]
@@ -53,7 +53,7 @@ def _check_integrity(path: Path) -> list[str]:
     """Return the first ten problems that SQLite finds, or _SOUND."""
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
-            rows = connection.execute("PRAGMA quick_check(10)").fetchall()
+            rows = connection.execute("PRAGMA integrity_check(10)").fetchall()
             orphans = connection.execute("PRAGMA foreign_key_check").fetchmany(10)
     except sqlite3.Error as e:
         return [str(e)]
