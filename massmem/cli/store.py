@@ -113,7 +113,7 @@ def import_command(
 ) -> int:
     """Copy the sessions of an SQLite store into the store of the team.
 
-    Each is verified by count and hash. The file is not changed. A session that went on in the team's store is left alone there.
+    Each is verified by count and hash. The file is not changed, nor a session that went on in the team's store.
     """
     home, path = massmem_home(), file.expanduser().absolute()
     if not path.is_file():
