@@ -128,12 +128,12 @@ def find_config(name: str) -> Path:
     Raises:
         ConfigError: there is no such file; the hint suggests files with similar names.
     """
+    folder, stem = _examples_folder(), name.removeprefix(EXAMPLES).removesuffix(".yaml")
+    shipped = sorted(path.stem for path in folder.glob("*.yaml"))
     if name.startswith(EXAMPLES):
-        folder, stem = _examples_folder(), name.removeprefix(EXAMPLES).removesuffix(".yaml")
-        known = sorted(path.stem for path in folder.glob("*.yaml"))
-        if stem in known:
+        if stem in shipped:
             return folder / f"{stem}.yaml"
-        similar = [EXAMPLES + other for other in difflib.get_close_matches(stem[:60], known) or known]
+        similar = [EXAMPLES + other for other in difflib.get_close_matches(stem[:60], shipped) or shipped]
     else:
         try:
             path = Path(name).expanduser()
@@ -141,8 +141,12 @@ def find_config(name: str) -> Path:
             raise ConfigError([f"{describe_value(name)}: this home folder is not known"]) from e
         if _may_exist(path):
             return path
-        similar = _list_similar(path)
-    hint = f"did you mean {', '.join(similar)}?" if similar else f"shipped ones: {EXAMPLES}local, {EXAMPLES}openai, ..."
+        similar = [EXAMPLES + other for other in shipped if other == stem] or _list_similar(path)
+    hint = (
+        f"did you mean {', '.join(similar)}?"
+        if similar
+        else f"check the path, or write one with: massmem init; shipped ones: {EXAMPLES}local, {EXAMPLES}openai, ..."
+    )
     raise ConfigError([f"{escape_unprintable(name[:200])}: there is no such configuration"], hint)
 
 

@@ -141,6 +141,8 @@ MAX_BYTES = 1_000_000
 MAX_DEPTH = 40
 MAX_VALUES = 20_000
 
+_EMPTY = "is empty: it needs at least `agent:` with an id and a backend; `massmem init` writes a configuration"
+
 # The C parser is ten times faster; a PyYAML built without libyaml has only the other one.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
@@ -150,6 +152,8 @@ _INT = re.compile(r"[-+]?[0-9]{1,40}|0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}")
 _FLOAT = re.compile(
     r"[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
 )
+_BARE_REFERENCE = re.compile(r"[{\[,:]\s*\$\{([A-Za-z_][A-Za-z0-9_]{0,63})")
+"""A variable inside of { } or [ ] without quotes."""
 _CONSTANTS = {"": None, "~": None} | {
     form: value
     for word, value in (("null", None), ("true", True), ("false", False))
@@ -229,7 +233,7 @@ def _decode(content: bytes) -> str:
     if bad := _UNPRINTABLE.search(text):
         raise _YamlError(f"holds the character {bad[0]!a}", text.count("\n", 0, bad.start()) + 1)
     if not text.strip():
-        raise _YamlError("is empty")
+        raise _YamlError(_EMPTY)
     return text
 
 
@@ -242,6 +246,11 @@ def _parse(text: str) -> Iterator[Any]:
         content = text.split("\n")[line - 1] if line and line <= text.count("\n") + 1 else ""
         if "\t" in content[: len(content) - len(content.lstrip())]:
             raise _YamlError("not valid YAML: a tab indents this line, use spaces", line) from e
+        if reference := _BARE_REFERENCE.search(content):
+            raise _YamlError(
+                f'put quotes around the variable: "${{{reference[1]}}}"; without them YAML reads a mapping',
+                line,
+            ) from e
         # The parser may quote a value; a single character or the name of a token is none.
         problem = re.sub(r"'[^'<]{3,}'", "this", e.problem or "cannot be parsed")
         raise _YamlError(f"not valid YAML: {problem}", line) from e
@@ -271,7 +280,7 @@ class _Reader:
                 case _:
                     pass
         if not documents or documents[0] is None:
-            raise _YamlError("is empty")
+            raise _YamlError(_EMPTY)
         return documents[0]
 
     def _read(self, event: Any, path: KeyPath) -> Any:

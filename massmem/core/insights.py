@@ -7,6 +7,7 @@ from typing import Any
 
 from massmem.core.messages import Usage
 from massmem.core.records import SessionRecord
+from massmem.core.redact import redact
 from massmem.core.transcript import TurnTranscript
 
 MAX_TOPICS = 8
@@ -19,7 +20,7 @@ best better between both cannot choose come compare could describe does doing do
 ever every example explain find first from further give given goes going good have having help here hers herself
 himself https into itself just keep know last least less like list little long look made make many maybe mean might
 more most much must myself name need never next nothing once only other ours ourselves over please question really
-right said same says shall shorter shorten should show simple since some something still such suggest summarise
+redacted right said same says shall shorter shorten should show simple since some something still such suggest summarise
 summarize sure take tell than thank thanks that their theirs them themselves then there these they thing things think
 this those three through time today under until upon used using very want were what when where whether which while
 whom whose will with within without word words work would write your yours yourself
@@ -169,8 +170,8 @@ class Insights:
 
 
 def extract_topics(text: str) -> list[str]:
-    """Return the words of a question that may be its topic: four letters at least, no stop words."""
-    return [word for word in _WORD.findall(text[:20_000].lower()) if word not in _STOP_WORDS]
+    """Return the words of a question that may be its topic: four letters at least, no stop words, no secrets."""
+    return [word for word in _WORD.findall(redact(text[:20_000]).lower()) if word not in _STOP_WORDS]
 
 
 def _mean(values: list[float]) -> float | None:

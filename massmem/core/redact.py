@@ -24,6 +24,20 @@ _START = rf"(?:(?<![A-Za-z0-9])|{_ESCAPE})"
 _QUOTE = r"\\{0,7}[\"']"
 """Also as it stands in JSON inside of JSON inside of JSON."""
 
+# As people write it: "my password for the shop is X", in English, German, French and Spanish.
+_SPOKEN = (
+    r"(?:pass(?:word|phrase|code)|(?:pass|kenn)wort|mot\s{1,3}de\s{1,3}passe|contrase(?:ñ|n\u0303?)a|clave|secret|token"
+    r"|api[ _-]?key|pin)(?:\s{1,3}(?:for|to|on|at|of|für|zum|zur|pour|du|de|para|del)(?:\s{1,3}[\w.-]{1,30}){1,3}?)?"
+)
+_OWN = r"(?<!\w)(?:my|our|mein|unser|mon|notre|mi|nuestra)\s{1,3}(?:[\w-]{1,30}\s{1,3}){0,2}?"
+_IS = r"\s{1,3}(?:is|was|ist|war|lautet|est|es|era)\s{0,3}:?\s{1,3}"
+_NO_VALUE = (
+    r"(?!\[redacted\]|-|(?:a|an|the|to|and|or|not|no|none|in|on|is|as|with|from|for|too|still|also|never|always|being"
+    r"|missing|wrong|incorrect|invalid|expired|required|needed|empty|unknown|lost|forgotten|stored|set|correct|weak"
+    r"|strong|safe|secure|working|what|where|how|option|flag|falsch|nicht|weg|leer|zu|vergessen|perdu|vide|pas|incorrecta"
+    r"|olvidada|der|die|das|le|la|el)(?=[,.;:!?]?(?:\s|\Z)))"
+)
+
 # How the keys of each vendor begin, in lower case, and their shape. Sources: their documentation, and gitleaks.
 _SHAPES: Mapping[str, str] = {
     # models and related services
@@ -85,6 +99,18 @@ _SECRETS = tuple(
         rf"(?i)({_NAME}{_QUOTE}\s{{0,3}}:\s{{0,3}}{_QUOTE})(?:[^\"'\\\n]|\\[^\"'\n])++",
         # The lookahead leaves a value that an earlier pattern has replaced, and the dots in `KEY=...`.
         rf"(?i)({_NAME}\s{{0,3}}=\s{{0,3}}(?:{_QUOTE})?)(?!\[redacted\]|\.{{3}}(?![^\s\"'`&,;)]))[^\s\"'&,;]++",
+        # What a person says: of an own secret any word, otherwise what has a digit or a sign.
+        rf"(?i)({_OWN}{_SPOKEN}(?:{_IS}|\s{{0,3}}:\s{{0,3}})(?:{_QUOTE}|`)?){_NO_VALUE}[^\s\"'`,;]++",
+        rf"(?i)((?<!\w){_SPOKEN}{_IS}(?:{_QUOTE}|`)?){_NO_VALUE}(?=[^\s\d!@#$%^&*+=]{{0,64}}[\d!@#$%^&*+=])[^\s\"'`,;]{{6,}}+",
+        # Options of commands, and netrc. `-u 1000:1000` is a user and a group.
+        rf"(?i)((?<![\w-])--[a-z-]{{0,20}}?(?:passw(?:or)?d|passphrase|passcode|secret|token|api-?key)[ \t]{{1,3}}"
+        rf"(?:{_QUOTE})?){_NO_VALUE}[^\s\"']++",
+        rf"(?i)((?<![\w-])(?:mysql|mysqldump|mysqladmin|mariadb|mariadb-dump)\s[^\n]{{0,200}}?(?<=\s)-p(?:{_QUOTE})?)"
+        r"(?!\[redacted\])[^\s\"']++",
+        rf"(?i)((?<![\w-])(?:sshpass\s{{1,3}}-p|redis-cli\s[^\n]{{0,200}}?(?<=\s)-a)\s{{0,3}}(?:{_QUOTE})?)(?!\[redacted\])[^\s\"']++",
+        rf"((?<![\w-])(?:-u|--user)(?:\s{{1,3}}|=)?(?:{_QUOTE})?[\w.@+-]{{1,64}}+:)(?!\d{{1,6}}(?!\S)|\[redacted\])[^\s\"'@/][^\s\"']*+",
+        r"(?i)((?<!\w)(?:machine|login)\s{1,10}\S{1,200}+\s{1,20}(?:login\s{1,10}\S{1,200}+\s{1,20})?password\s{1,10})"
+        rf"{_NO_VALUE}\S++",
         # Prose also says "api_key: missing": without quotes only what looks like a key, long and with a digit.
         rf"(?i)({_NAME}\s{{0,3}}:\s{{1,3}})(?=[^\s\d]{{0,64}}\d)[^\s\"',;]{{12,}}+",
     )
@@ -94,7 +120,8 @@ _SECRETS = tuple(
 # export of thousands of messages would feel; most texts have none of these.
 _HINTS = (
     "-----begin", "eyj", "authorization", "bearer", "cookie", "//", "hooks.slack.com", "key=", "sig=", "signature=",
-    "auth=", "code=", "secret", "passw", "passphrase", "pwd", "credential", "token",
+    "auth=", "code=", "secret", "passw", "passphrase", "passcode", "pwd", "credential", "token", "kennwort",
+    "mot", "contrase", "clave", "pin", "mysql", "mariadb", "sshpass", "redis-cli", "-u", "api key",
     *(f"{kind}{dash}key" for kind in ("api", "account", "access", "private") for dash in ("", "_", "-")), *_SHAPES,
 )  # fmt: skip
 _LOOKALIKES = str.maketrans("\u017f\u0130\u0131\u212a", "siik")

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from massmem.core import events as ev
 from massmem.core.messages import Usage
 from massmem.core.records import MessageKind, RecordingKind, SessionStatus, is_worth_recording
+from massmem.core.redact import redact
 
 TITLE_LENGTH = 80
 LAST_MESSAGE_LENGTH = 200
@@ -446,5 +447,6 @@ def _as_json(arguments: str) -> str:
 
 
 def _one_line(text: str, length: int) -> str:
+    """Return the beginning of a text for lists, which are read by programs and pasted into reports: without secrets."""
     # Four times the length leaves room for runs of blanks, and a question of 10 MB is not split into words.
-    return " ".join(text[: 4 * length].split())[:length]
+    return " ".join(redact(text[: 4 * length]).split())[:length]

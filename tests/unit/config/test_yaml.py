@@ -19,7 +19,7 @@ MERGE_BOMB = "a0: &a0 {k: x}\n" + "".join(
 )
 
 REFUSED = [
-    (b"", "is empty"),
+    (b"", "is empty: it needs at least `agent:` with an id and a backend; `massmem init` writes"),
     (b"  \n\t\n", "is empty"),
     (b"# only a comment\n", "is empty"),
     (b"- a\n- b\n", "the top level must be a mapping of keys such as agents, not a list"),
@@ -30,6 +30,11 @@ REFUSED = [
     (b"a: 1\nb: \x1b[31m\n", r":2: holds the character '\x1b'"),
     (b"a:\n\tb: 1\n", ":2: not valid YAML: a tab indents this line, use spaces"),
     (b"a: [1\nb: 2\n", ":2: not valid YAML: "),
+    (b"a: {api_key: ${MY_KEY}}\n", ':1: put quotes around the variable: "${MY_KEY}"; without them'),
+    (
+        b"a:\n- {model: m, api_key: ${MY_KEY:-hunter}, x: 1}\n",
+        ':2: put quotes around the variable: "${MY_KEY}"; without',
+    ),
     (b"a: 'x\n", "not valid YAML: "),
     (b"a: x: y\n", ":1: not valid YAML: mapping values are not allowed"),
     (b"a: @x\n", ":1: not valid YAML: found character"),

@@ -73,6 +73,10 @@ def test_topics_in_other_languages_and_of_odd_texts():
     assert extract_topics("") == []
 
 
+def test_topics_hold_no_secret():
+    assert extract_topics("my password is sunflower") == ["password"]
+
+
 def test_nothing_at_all():
     found = Insights().to_json()
     assert (found["sessions"], found["turns"], found["topics"], found["agents"]) == (0, 0, [], {})

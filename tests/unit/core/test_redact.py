@@ -75,8 +75,53 @@ def test_in_context(text: str, kept: str, gone: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("hi, my password is hunter, thanks", "hunter"),
+        ("My old password for the shop is: correct-horse", "correct-horse"),
+        ("our database password was 'swordfish'", "swordfish"),
+        ("my PIN: 4711", "4711"),
+        ("the password is s3cret!", "s3cret!"),
+        ("The API key for staging is ab12cd34ef", "ab12cd34ef"),
+        ("mein Passwort ist Sonnenblume", "Sonnenblume"),
+        ("das Kennwort lautet Rose2024", "Rose2024"),
+        ("mon mot de passe est soleil", "soleil"),
+        ("mi contraseña es girasol", "girasol"),
+        ("mi contrasen\u0303a es girasol", "girasol"),
+        ("login --username me --password hunter", "hunter"),
+        ("tool --api-key abcdef --verbose", "abcdef"),
+        ("tool --auth-token 'abcdef'", "abcdef"),
+        ("mysql -h db -u root -phunter shop", "hunter"),
+        ("mysqldump -u root -p'hunter' shop", "hunter"),
+        ("sshpass -p hunter ssh me@host", "hunter"),
+        ("redis-cli -h cache -a hunter ping", "hunter"),
+        ("curl -u admin:hunter https://host/", "hunter"),
+        ("curl --user=admin:hunter https://host/", "hunter"),
+        ("machine host.example login me password hunter", "hunter"),
+        ("machine host.example\n  login me\n  password hunter", "hunter"),
+        ("Cookie: session=hunter; theme=dark", "hunter"),
+        ("Set-Cookie: id=hunter; Path=/", "hunter"),
+    ],
+)
+def test_secret_as_people_and_commands_write_it_is_replaced(text: str, secret: str) -> None:
+    shown = redact(text)
+    assert secret not in shown
+    assert REDACTED in shown
+    assert redact(shown) == shown
+
+
+@pytest.mark.parametrize(
     "text",
     [
+        "my password is wrong, what now?",
+        "My password manager is great",
+        "the token is missing",
+        "the secret is to stir it well",
+        "mein Passwort ist falsch",
+        "set it with --password or --token-file",
+        "docker run -u 1000:1000 image",
+        "mkdir -p /tmp/x && mysql -p shop",
+        "a login prompt and a password field",
         "agents.0.backend.api_key: OPENAI_API_KEY is not set",
         "a basic understanding of bearer bonds and bearer certificates",
         "task-0123456789abcdefghijk is not a key, max_tokens=100 neither",

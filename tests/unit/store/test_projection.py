@@ -142,6 +142,14 @@ def test_a_long_question_makes_a_short_title() -> None:
     assert session.title.startswith("word word")
 
 
+def test_title_and_last_message_hold_no_secret() -> None:
+    events = [begin("ann", question="my password is hunter\nand what now?"), whole_turn()[-1]]
+    completed = events[1].model_copy(update={"answer": "curl -u admin:hunter https://host/"})
+    updates = [o for event in (events[0], completed) for o in project("s", 1, 1, event) if isinstance(o, UpdateSession)]
+    shown = [text for update in updates for text in (update.title, update.last_message) if text is not None]
+    assert shown == ["my password is [redacted] and what now?"] * 2 + ["curl -u admin:[redacted] https://host/"]
+
+
 def test_message_ids_are_32_hex_digits_unique_and_rising() -> None:
     ids = [make_message_id(s, n) for s in ("a", "b") for n in (1, 2, 10, 2**40)]
     assert len(set(ids)) == len(ids)
