@@ -262,10 +262,6 @@ class SessionCatalogue(Protocol):
         """Raises StoreError for an unknown session, and for one that is being deleted."""
         ...
 
-    async def set_memory_group(self, session_id: str, group: str) -> None:
-        """Let other sessions find this session's memories under this name; "" for none."""
-        ...
-
     async def delete_session(self, session_id: str, limit: int) -> int | None:
         """Delete the oldest part of a session, `limit` events at most, and mark the rest as being deleted.
 

@@ -484,9 +484,6 @@ async def test_winners_and_groups(store: SessionStore) -> None:
     await store.append("a", 2, [begin("ann")])
     assert await store.get_winners(["a", "b", "c"]) == {("a", 1): "ann"}
     assert await store.get_winners([]) == {}
-    await store.set_memory_group("b", "other\ud800")
-    found = [await store.get_session(name) for name in ("a", "b")]
-    assert [s and s.memory_group for s in found] == ["project", "other\ufffd"]
 
 
 async def test_what_is_to_be_recorded_comes_with_what_its_session_says_of_it(store: SessionStore) -> None:

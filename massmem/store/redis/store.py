@@ -438,12 +438,6 @@ class RedisStore:
 
         await self._sessions.change(session_id, rename)
 
-    async def set_memory_group(self, session_id: str, group: str) -> None:
-        async def set_group(document: Document, _: Any) -> None:
-            document.stored.update(memory_group=clean_text(group))
-
-        await self._sessions.change_if_present(session_id, set_group)
-
     async def delete_session(self, session_id: str, limit: int) -> int | None:
         async def delete(document: Document, read: Any) -> int | None:
             stored, log = document.stored, await read.zrange(document.keys.log, 0, limit)

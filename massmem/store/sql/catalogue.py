@@ -126,9 +126,6 @@ class SqlSessionCatalogue:
         if not await self._database.execute(rename, {"of_session": session_id}):
             raise unknown_session_error(session_id)
 
-    async def set_memory_group(self, session_id: str, group: str) -> None:
-        await self._database.execute(_UPDATE.values(memory_group=group), {"of_session": session_id})
-
     async def delete_session(self, session_id: str, limit: int) -> int | None:
         return await self._database.write(lambda connection: self._delete_part(connection, session_id, limit))
 
