@@ -128,7 +128,8 @@ class Tally:
         if not self.waiting.paused:
             self.out.clear()
             self.missed.clear()
-        self.acting = tuple(agent for agent in self.acting if agent in agents)
+        staying = tuple(agent for agent in self.acting if agent in agents)
+        self.acting = staying or (agents if self.acting else ())  # another team acts in the place of the first one
         self.ballots = {voter: choice for voter, choice in self.ballots.items() if voter in agents}
 
     def _add_answer(self, event: AnswerSubmitted) -> None:

@@ -359,3 +359,14 @@ async def test_ballot_cut_at_the_limit_of_tokens_is_repaired_or_explained():
     (failure, *_) = only(await play(scripts, tools=False), AgentFailed)
     assert "its reply was cut at the limit of tokens" in failure.message
     assert "max_tokens" in failure.hint
+
+
+@pytest.mark.parametrize("kind", [RoundStarted, AnswerSubmitted, BallotCast])
+async def test_turn_of_another_team_is_finished_by_the_present_one(kind: type[Event]):
+    events = await play(council(2, vote=VOTE_A))
+    cut = events[: next(i for i, event in enumerate(events) if isinstance(event, kind)) + 1]
+    others = {name: {"answer": f"{name} says so.", "vote": VOTE_A} for name in ("x", "y")}
+    rest = await play(others, cut)
+    check_order(rest)
+    completed(rest)
+    assert {event.agent_id for event in only(rest, BallotCast)} == {"x", "y"}
