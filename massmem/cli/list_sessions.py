@@ -1,13 +1,14 @@
 """`massmem --list-sessions`: the sessions of this machine, read from the registry without any store."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime
+from pathlib import Path
 
 from massmem.cli.streams import notify, write_err, write_out
 from massmem.config.home import massmem_home
 from massmem.core.display import one_line
-from massmem.session.registry import Entry, Registry, RegistryDamaged, read_sessions
+from massmem.session.registry import Entry, Registry, RegistryDamaged, read_lease_owner, read_sessions
 
 _LINE = "=" * 60
 _HOW_TO_LOAD = 'To load a session, use: massmem --session-id <SESSION_ID> "Your question"'
@@ -20,7 +21,7 @@ def list_sessions(*, as_json: bool) -> int:
     Raises:
         HomeError, StoreError: the registry can be neither read nor rebuilt.
     """
-    entries = _read_entries()
+    entries = [_mark_interrupted(entry) for entry in _read_entries()]
     if as_json:
         rows = ",\n".join(json.dumps({name: getattr(entry, name) for name in _NAMES}) for entry in entries)
         write_out(f"[\n{rows}\n]\n")
@@ -46,6 +47,17 @@ def _read_entries() -> list[Entry]:
         write_err(f"{e.hint}; the list was rebuilt from {database}", indent="  ")
         return entries
     return read_sessions(database)
+
+
+def _mark_interrupted(entry: Entry) -> Entry:
+    """Return the entry with the status that the session really has: a killed process leaves it active."""
+    kind, _, name = entry.store.partition(":///")
+    if entry.status != "active" or kind != "sqlite":
+        return entry
+    from massmem.session.lease import is_owner_gone  # it loads asyncio, which most lists do not need
+
+    owner = read_lease_owner(Path(name).expanduser(), entry.session_id)
+    return replace(entry, status="interrupted") if owner is not None and is_owner_gone(massmem_home(), owner) else entry
 
 
 def _format_entry(entry: Entry) -> str:

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from massmem.cli.commands import ASK, COMMANDS, load_program, refuse_mistyped_command, translate_everyday_word
@@ -70,8 +71,10 @@ def _ask(arguments: list[str]) -> int:
         from massmem.cli.list_sessions import list_sessions
 
         return list_sessions(as_json=options.as_json)
-    from massmem.cli.setup import check_first_run
+    from massmem.cli.setup import check_first_run, find_session_config
 
+    if options.config is None and options.session_id is not None:
+        options = replace(options, config=find_session_config(options.session_id))
     check_first_run(options.config, options.question)
     from massmem.cli.run import prepare_run, run
 

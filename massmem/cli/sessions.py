@@ -24,13 +24,14 @@ from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.events import now
 from massmem.core.ids import check_session_name
 from massmem.core.insights import Insights
-from massmem.core.records import ListedSession, SessionCounts, SessionFilter, SessionRecord
+from massmem.core.records import ListedSession, SessionCounts, SessionFilter, SessionRecord, SessionStatus
 from massmem.core.transcript import TurnTranscript
 from massmem.core.voting import read_plan
 from massmem.export import FORMATS, Format, redact_session, redact_turn
 from massmem.export.as_json import turn_to_dict
 from massmem.render.text import pluralize
 from massmem.session.delete import DeletionResult, SessionDeleter, list_begun_deletions
+from massmem.session.lease import mark_interrupted
 from massmem.session.registry import Registry, RegistryDamaged, build_entry, without_password
 from massmem.store.lookup import find_session, read_transcript, read_turn_transcript
 from massmem.store.ports import SessionStore
@@ -108,8 +109,9 @@ def show_command(
 async def _show(setup: Setup, name: str, turn: int | None, *, detailed: bool, as_json: bool) -> None:
     async with setup.open_store() as store:
         session = await find_session(store, check_session_name(name))
+        session = await mark_interrupted(store, setup.home, session)
         only = None if turn is None else await read_turn_transcript(store, session.session_id, turn)
-        async with aclosing(_read_turns(store, session.session_id, only)) as turns:
+        async with aclosing(_read_turns(store, session, only)) as turns:
             if as_json:
                 write_json(_session_to_dict(session) | {"turns": [turn_to_dict(t) async for t in turns]})
                 return
@@ -119,19 +121,22 @@ async def _show(setup: Setup, name: str, turn: int | None, *, detailed: bool, as
 
 
 async def _read_turns(
-    store: SessionStore, session_id: str, only: TurnTranscript | None
+    store: SessionStore, session: SessionRecord, only: TurnTranscript | None
 ) -> AsyncGenerator[TurnTranscript, None]:
     """Yield all turns, or the only one that was asked for, each with the plan of what is left to do in it."""
     if only is not None:
-        yield await _add_plan(store, only)
+        yield await _add_plan(store, only, session.status)
         return
-    async with aclosing(read_transcript(store, session_id)) as turns:
+    async with aclosing(read_transcript(store, session.session_id)) as turns:
         async for transcript in turns:
-            yield await _add_plan(store, transcript)
+            yield await _add_plan(store, transcript, session.status)
 
 
-async def _add_plan(store: SessionStore, transcript: TurnTranscript) -> TurnTranscript:
+async def _add_plan(store: SessionStore, transcript: TurnTranscript, status: SessionStatus) -> TurnTranscript:
+    """status: of the session; a turn that a kill cut off is running in the store."""
     record = transcript.record
+    if record.status == "running" and status == "interrupted":
+        transcript = replace(transcript, record=record.model_copy(update={"status": "interrupted"}))
     if record.status in ("completed", "abandoned", "undone"):
         return transcript
     plan = read_plan(await store.read_turn_events(record.session_id, record.turn))
@@ -406,7 +411,10 @@ class SessionPage:
 async def list_sessions(setup: Setup, criteria: SessionFilter, limit: int | None, offset: int = 0) -> SessionPage:
     """Return the sessions that match, the last used first."""
     async with setup.open_store() as store:
-        sessions = await store.find_sessions(criteria, limit, offset)
+        sessions = [
+            listed.model_copy(update={"session": await mark_interrupted(store, setup.home, listed.session)})
+            for listed in await store.find_sessions(criteria, limit, offset)
+        ]
         marked = [listed.session.session_id for listed in sessions if listed.session.status == "deleting"]
         interrupted = sorted({*marked, *list_begun_deletions(setup.home)})
         return SessionPage(sessions, await store.count_sessions(criteria), interrupted)

@@ -12,10 +12,11 @@ import dotenv
 
 from massmem.cli.streams import notify
 from massmem.config.home import massmem_home
-from massmem.config.load import PROVIDERS_BY_KEY, default_config_path, load_named
+from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, default_config_path, find_config, load_named
 from massmem.config.models import NO_STORE, StoreConfig, TeamConfig
-from massmem.core.errors import InputError
+from massmem.core.errors import InputError, MassmemError
 from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
+from massmem.session.registry import Registry
 
 if TYPE_CHECKING:
     from massmem.session.team import Team
@@ -86,6 +87,29 @@ def load_team(
     if limits:
         team = team.model_copy(update={"coordination": team.coordination.model_copy(update=dict(limits))})
     return team if store else team.model_copy(update={"store": StoreConfig(url=NO_STORE), "session_id": None})
+
+
+def find_session_config(session_id: str) -> str | None:
+    """Return the configuration that a session of this machine began with, and tell the user.
+
+    session_id: also the beginning of one. None: the default configuration is the right one, or nothing better is known.
+    """
+    home = massmem_home()
+    try:
+        entries = Registry(home).read_entries()
+    except MassmemError:  # whoever writes the list reports it
+        return None
+    matches = [entry for entry in entries if entry.session_id.startswith(session_id)]
+    exact = [entry for entry in matches if entry.session_id == session_id] or matches
+    path = exact[0].config_path if len(exact) == 1 else ""
+    defaults = (default_config_path(home), *(find_config(EXAMPLES + name) for name in ("local", "openai")))
+    if not path or Path(path) in defaults:
+        return None
+    if not Path(path).is_file():
+        notify(f"the session began with {path}, which is not there; the default configuration is used")
+        return None
+    notify(f"using {path}, with which the session began; --config names another one")
+    return path
 
 
 def choose_config(file: str | None, config: str | None) -> str | None:

@@ -20,7 +20,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from massmem.config.home import explain_write_error, make_file, make_folder
-from massmem.core.errors import SessionBusyError, StoreError
+from massmem.core.errors import MassmemError, SessionBusyError, StoreError
+from massmem.core.records import SessionRecord
 from massmem.store.ports import SessionStore
 
 log = logging.getLogger(__name__)
@@ -210,6 +211,28 @@ async def hold_lease(
         yield lease
     finally:
         await lease.release()
+
+
+def is_owner_gone(home: Path, owner: str) -> bool:
+    """Return whether the owner of a lease was a process of this home that has ended. False: nobody here can tell."""
+    folder = home / "locks"
+    home_id, _, rest = owner.partition(":")
+    process = rest.partition(":")[0]
+    try:
+        is_ours = (folder / "home").exists() and home_id == _home_id(folder) and process.isalnum()
+        return is_ours and _is_free(folder / f"process_{process}.lock")
+    except MassmemError:  # the home cannot be written: a lock of it cannot be tried
+        return False
+
+
+async def mark_interrupted(store: SessionStore, home: Path, session: SessionRecord) -> SessionRecord:
+    """Return the session with the status that it really has: a killed process leaves it active in the store."""
+    if session.status != "active":
+        return session
+    owner = await store.get_lease_owner(session.session_id)
+    if owner is not None and not await asyncio.to_thread(is_owner_gone, home, owner):
+        return session
+    return session.model_copy(update={"status": "interrupted"})
 
 
 def _is_free(path: Path) -> bool:

@@ -217,6 +217,16 @@ def read_sessions(database: Path) -> list[Entry]:
         raise StoreError(f"the sessions in {database} cannot be read: {e}", "check it with: massmem doctor") from e
 
 
+def read_lease_owner(database: Path, session_id: str) -> str | None:
+    """Return who holds the lease of a session in an SQLite store, None when nobody does or it cannot be read."""
+    try:
+        with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            row = connection.execute("SELECT owner FROM leases WHERE session_id = ?", (session_id,)).fetchone()
+    except sqlite3.Error:
+        return None
+    return None if row is None else str(row[0])
+
+
 def without_password(url: str) -> str:
     """Return the URL without the password, and without parameters, which may hold a password too."""
     return re.sub(r"(?<=://)([^:@/?]*):.*@", r"\1@", url).partition("?")[0]

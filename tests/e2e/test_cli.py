@@ -14,6 +14,7 @@ import pytest
 
 from massmem.cli.main import main
 from massmem.cli.question import MAX_CHARACTERS
+from massmem.cli.setup import find_session_config
 from massmem.core.events import EVENT
 from tests.support.cli import call_massmem, massmem, script, start, write_team
 
@@ -335,6 +336,29 @@ def test_killed_turn_is_finished_before_the_next_question(tmp_path: Path, capsys
     out, err = capsys.readouterr()
     assert out.count("\n") == 1
     assert "answer to the earlier question 'Why?':" in err
+
+
+def test_killed_turn_is_called_interrupted_in_every_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    team = write_team(tmp_path, script("quick"), script("slow", latency=30))
+    session = json.loads(run_and_signal(team, signal.SIGKILL).stdout.splitlines()[0])["session_id"]
+    assert main(["--list-sessions", "--json"]) == 0
+    assert [row["status"] for row in json.loads(capsys.readouterr().out)] == ["interrupted"]
+    assert main(["sessions", "list", "--config", team, "--json"]) == 0
+    assert [row["status"] for row in json.loads(capsys.readouterr().out)["sessions"]] == ["interrupted"]
+    assert main(["sessions", "show", "--config", team, session]) == 0
+    assert "the turn is interrupted" in capsys.readouterr().out
+
+
+def test_session_goes_on_with_the_configuration_that_it_began_with(asked: str, team: str):
+    ran = call_massmem("--session-id", asked, "--json", "Next?")
+    assert json.loads(ran.stdout)["turn"] == 2
+    assert f"using {team}, with which the session began" in ran.stderr.decode()
+
+
+def test_configuration_that_is_gone_is_reported(asked: str, team: str, capsys: pytest.CaptureFixture[str]):
+    Path(team).unlink()
+    assert find_session_config(asked) is None
+    assert "is not there; the default configuration is used" in capsys.readouterr().err
 
 
 def test_closed_pipe_stops_the_turn_quietly(tmp_path: Path):
