@@ -8,16 +8,17 @@ open or close one.
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from massmem.core.lookalikes import has_tag_bracket, replace_marks
 from massmem.core.messages import Candidate, ChatMessage
 
 DEFAULT_SYSTEM = "Answer the user accurately and to the point."
 
-_FRAME_TAG = re.compile(r"<(/?)((?:answer|notes|given|message|result)\b)", re.IGNORECASE)
+_FRAME_TAG = re.compile(r"(?P<mark><\s*/?)(?=\s*(?:answer|notes|given|message|result)\b)")
 
 
 def _quote(text: str) -> str:
     """Return `text` with every tag of a frame made harmless."""
-    return _FRAME_TAG.sub(r"<\1 \2", text)
+    return replace_marks(text, _FRAME_TAG, lambda mark: f"{mark} ") if has_tag_bracket(text) else text
 
 
 def _quote_line(value: object) -> str:

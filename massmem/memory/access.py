@@ -34,7 +34,7 @@ def visible_to(scope: Scope, *more: Condition) -> All:
     if scope.group is not None and not scope.all_sessions:
         places.append(_group_place(scope.group))
     readers = (scope.agent_id, _EVERYONE)
-    seen = OneOf("seen", tuple(_seen_key(reader, place) for reader in readers for place in places))
+    seen = OneOf("seen", tuple(_reader_key(reader, place) for reader in readers for place in places))
     own_session_only = not scope.all_sessions and scope.group is None
     here = () if own_session_only else (OneOf("run_id", (scope.session_id,)),)
     later = All((*here, Span("turn", scope.turn + 1, None)))
@@ -42,13 +42,13 @@ def visible_to(scope: Scope, *more: Condition) -> All:
     return All((seen, *more), (later, of_others_now))
 
 
-def seen_only_by_author(session_id: str, turn: int, agent_id: str) -> All:
+def only_author_sees(session_id: str, turn: int, agent_id: str) -> All:
     """Return the condition for what the agent said in this turn, as long as only itself sees it."""
-    alone = OneOf("seen", (_seen_key(agent_id, session_id),))
+    alone = OneOf("seen", (_reader_key(agent_id, session_id),))
     return All((alone, OneOf("run_id", (session_id,)), Span("turn", turn, turn)))
 
 
-def seen_keys(payload: Mapping[str, Any]) -> list[str]:
+def reader_keys(payload: Mapping[str, Any]) -> list[str]:
     """Return who may see a point with this run_id, agent_id, group and won, joined with where.
 
     With these keys the whole rule, but for the running turn, is one look-up in a keyword index: a tenth of the time
@@ -57,10 +57,10 @@ def seen_keys(payload: Mapping[str, Any]) -> list[str]:
     reader = _EVERYONE if payload["won"] or payload["agent_id"] == USER else payload["agent_id"]
     group = payload.get("group", "")
     places = (None, payload["run_id"], *([_group_place(group)] if group else []))
-    return [_seen_key(reader, place) for place in places]
+    return [_reader_key(reader, place) for place in places]
 
 
-def _seen_key(reader: str, place: str | None) -> str:
+def _reader_key(reader: str, place: str | None) -> str:
     return reader if place is None else f"{reader}|{place}"
 
 

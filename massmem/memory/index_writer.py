@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Any
 
 from massmem.core.errors import MemoryUnavailable
-from massmem.memory.access import seen_keys, seen_only_by_author
+from massmem.memory.access import only_author_sees, reader_keys
 from massmem.memory.extraction.facts import normalised
 from massmem.memory.index import Index, Point, matching
 from massmem.memory.persistent import CompletedTurn, Episode, Fact, Selection
@@ -236,13 +236,13 @@ class IndexWriter:
         """Make visible to the other agents what the winner said in its turn, except its ballots."""
         session_id, number, winner = turn
         ids_by_group: dict[str, list[int]] = {}
-        for page in self._index.read_pages(seen_only_by_author(session_id, number, winner)):
+        for page in self._index.read_pages(only_author_sees(session_id, number, winner)):
             for point_id, payload in page:
                 if not is_private(payload):
                     ids_by_group.setdefault(payload.get("group", ""), []).append(point_id)
         for group, ids in ids_by_group.items():
             fields = {"run_id": session_id, "agent_id": winner, "group": group, "won": True}
-            self._index.set_payload(ids, {"won": True, "seen": seen_keys(fields)})
+            self._index.set_payload(ids, {"won": True, "seen": reader_keys(fields)})
 
 
 def merge_facts(stored: Fact, restated: Fact) -> Fact | None:

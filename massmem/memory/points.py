@@ -14,7 +14,7 @@ from datetime import datetime
 from hashlib import blake2b, md5
 from typing import Any
 
-from massmem.memory.access import seen_keys
+from massmem.memory.access import reader_keys
 from massmem.memory.index import DAY
 from massmem.memory.persistent import Episode, Fact, Kind, Memory
 from massmem.memory.quoting import quote_text
@@ -74,7 +74,7 @@ def add_keys(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Return the payload as it is stored: with `seen` and `at`."""
     time = datetime.fromisoformat(payload["created_at"])
     second = payload["f"][5] * DAY + time.hour * 3600 + time.minute * 60 + time.second
-    return {**payload, "seen": seen_keys(payload), "at": second}
+    return {**payload, "seen": reader_keys(payload), "at": second}
 
 
 def to_memory(point_id: int, payload: Mapping[str, Any], score: float = 0.0) -> Memory:

@@ -1,11 +1,11 @@
 """How memories are shown to a model: labelled quotations that cannot pose as anything else. Pure."""
 
-import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 
+from massmem.core.lookalikes import defuse
 from massmem.memory.persistent import USER, Kind, Memory
 
 LONGEST_FACT = 500
@@ -15,10 +15,6 @@ _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
 )  # fmt: skip
-
-_LABEL = re.compile(r"[\[［【](?=\s*from\b.{0,100}?\bturn\b)", re.IGNORECASE)
-_HEADING = re.compile(r"\b(relevant)\s+(memor(?:y|ies))\b", re.IGNORECASE)
-_FRAME = re.compile(r"[<＜](?=\s*/?\s*(?:memor(?:y|ies)|answer)\b|\|)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +31,14 @@ def quote_text(text: str, kind: Kind = "episode") -> str:
 
     A date line or a label stands at the start of a line only, and no stored text can begin one: line breaks are gone.
     """
-    line = text if _is_plain(text) else _LABEL.sub("(", _FRAME.sub("‹", _HEADING.sub(r"\1 (\2)", _to_one_line(text))))
+    line = defuse(text if _is_one_line(text) else _to_one_line(text))
     if kind == "fact" and len(line) > LONGEST_FACT:
         line = f"{line[: LONGEST_FACT - 1].rstrip()}…"
     return line
 
 
-def _is_plain(text: str) -> bool:
-    """Return whether the text can be shown as it is: so for most texts, and quick to see."""
-    return (
-        text.isascii()
-        and text.isprintable()
-        and "  " not in text
-        and "[" not in text
-        and "<" not in text
-        and text == text.strip()
-        and "relevant" not in text.lower()
-    )
+def _is_one_line(text: str) -> bool:
+    return text.isprintable() and text.isascii() and "  " not in text and text == text.strip()
 
 
 def _to_one_line(text: str) -> str:

@@ -155,7 +155,7 @@ def split_passages(text: str) -> list[str]:
 
 def _split_long(sentence: str) -> list[str]:
     """Return the sentence, or pieces of it when it is too long: cut after a comma, else after PASSAGE_WORDS words."""
-    words = _bounded_words(sentence)
+    words = _cut_words(sentence)
     pieces: list[str] = []
     start = 0
     while len(words) - start > LONGEST_SENTENCE:
@@ -165,7 +165,7 @@ def _split_long(sentence: str) -> list[str]:
     return [*pieces, " ".join(words[start:])] if pieces else [sentence]
 
 
-def _bounded_words(sentence: str) -> list[str]:
+def _cut_words(sentence: str) -> list[str]:
     """Return the words of a sentence, none longer than _LONGEST_WORD."""
     return [word[i : i + _LONGEST_WORD] for word in sentence.split() for i in range(0, len(word), _LONGEST_WORD)]
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from massmem.core.errors import InputError, MemoryUnavailable
-from massmem.memory.access import may_see, seen_keys, visible_to
+from massmem.memory.access import may_see, reader_keys, visible_to
 from massmem.memory.index import All, Index, between_days, valid_ids
 from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.index_qdrant import QdrantIndex
@@ -121,7 +121,7 @@ def test_set_payload_changes_these_fields_of_these_points_only(index: Index) -> 
     index.upsert([point(1, agent_id="a"), point(2, agent_id="a"), point(3, agent_id="b")])
     later = visible_to(Scope("s1", "me", 3))
     assert seen(index, later, [1, 2, 3]) == set()
-    index.set_payload([1], {"won": True, "seen": seen_keys({**point(1, agent_id="a").payload, "won": True})})
+    index.set_payload([1], {"won": True, "seen": reader_keys({**point(1, agent_id="a").payload, "won": True})})
     assert seen(index, later, [1, 2, 3]) == {1}
     assert index.read_payloads([1])[1]["won"] is True
     assert index.read_payloads([1])[1]["data"] == "text 1"

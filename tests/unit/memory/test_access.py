@@ -2,7 +2,7 @@
 
 import pytest
 
-from massmem.memory.access import seen_keys, seen_only_by_author, visible_to
+from massmem.memory.access import only_author_sees, reader_keys, visible_to
 from massmem.memory.index import All, Ids, OneOf, Span
 from massmem.memory.persistent import Scope
 
@@ -19,7 +19,7 @@ PAYLOAD = {"run_id": "s1", "agent_id": "a", "turn": 1, "group": "", "won": False
     ],
 )
 def test_seen_keys_name_the_reader_with_each_place(fields: dict[str, object], expected: list[str]) -> None:
-    assert seen_keys({**PAYLOAD, **fields}) == expected
+    assert reader_keys({**PAYLOAD, **fields}) == expected
 
 
 def test_scope_of_one_session_is_one_key_look_up_and_the_turn() -> None:
@@ -40,10 +40,10 @@ def test_scope_of_more_sessions_restricts_the_turn_in_its_own_session_only() -> 
 
 
 def test_group_is_never_taken_for_a_session_of_that_name() -> None:
-    in_group = set(seen_keys({**PAYLOAD, "run_id": "x", "group": "s1", "won": True}))
+    in_group = set(reader_keys({**PAYLOAD, "run_id": "x", "group": "s1", "won": True}))
     assert not in_group & set(visible_to(Scope("s1", "me", 1)).must[0].values)  # type: ignore[union-attr]
 
 
-def test_seen_only_by_author_selects_what_a_turn_has_not_shared() -> None:
+def test_only_author_sees_selects_what_a_turn_has_not_shared() -> None:
     turn = (OneOf("run_id", ("s1",)), Span("turn", 2, 2))
-    assert seen_only_by_author("s1", 2, "a") == All((OneOf("seen", ("a|s1",)), *turn))
+    assert only_author_sees("s1", 2, "a") == All((OneOf("seen", ("a|s1",)), *turn))

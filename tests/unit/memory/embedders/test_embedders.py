@@ -88,7 +88,7 @@ def always(*vectors: Any) -> Embedder:
         ([math.nan, 1.0], "NaN or infinite"),
         ([math.inf, 1.0], "NaN or infinite"),
         ([0.0, 0.0], "a vector of zeros"),
-        ([1.0, None], "NaN or infinite"),
+        ([1.0, None], "no vector of numbers"),
         ([[1.0, 2.0]], "no vector of numbers"),
         (["a", "b"], "no vector of numbers"),
         ({"a": 1}, "no vector of numbers"),

@@ -1,0 +1,81 @@
+"""Finds markup in quoted text however it is disguised: other alphabets, wide or invisible characters. Pure."""
+
+import re
+import unicodedata
+from collections.abc import Callable
+from functools import lru_cache
+
+_OPENING = "‹〈⟨❮˂ᐸ≺⧼❬"
+
+_SAME_LOOK = str.maketrans({
+    **dict.fromkeys(_OPENING, "<"), **dict.fromkeys("›〉⟩❯˃ᐳ≻⧽❭", ">"),
+    **dict.fromkeys("【〔⟦⁅❲⦋", "["), **dict.fromkeys("】〕⟧⁆❳⦌", "]"),
+    **dict.fromkeys("⁄∕⧸╱", "/"), **dict.fromkeys("∣ǀ❘│ⵏ┃￨", "|"), **dict.fromkeys("∶꞉ː˸։", ":"), "‗": "_",
+    **dict(zip("аеорсухіѕјԛԝһӏвкмнтгԁɡıӕ", "aeopcyxisjqwhlbkmhtrdgia", strict=True)),
+    **dict(zip("αεορικντυχηωγβ", "aeopikvtuxnwyb", strict=True)),
+})  # fmt: skip
+"""Small characters that look like another one, which Unicode's compatibility forms do not join."""
+_SAME_CAPITAL = str.maketrans("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ABEZHIKMNOPTYX")
+
+_TAG_NAMES = (
+    r"memor(?:y|ies)|answers?|notes|given|message|results?|sys(?:tem)?|user|assistant|human|developer|instructions?"
+    r"|tools?|tool_\w+|functions?|function_\w+|invoke|(?:start|end)_of_turn|im_(?:start|end)|think(?:ing)?|img|iframe|s>"
+)
+_RULES: tuple[tuple[re.Pattern[str], Callable[[str], str]], ...] = (
+    # A tag or a token of a chat template.
+    (re.compile(rf"(?P<mark><)(?=[<\s]*/?\s*(?:{_TAG_NAMES})(?![a-z])|[<\s]*/?\s*s>|\s*\|)"), lambda _: "‹"),
+    # [INST], and labels such as [From agent_b Turn 1].
+    (re.compile(r"(?P<mark>\[)(?=\s*/?\s*inst\b|\s*from\b.{0,100}?\bturn\b)"), lambda _: "("),
+    (re.compile(r"\brelevant\s+(?P<mark>memor(?:y|ies))\b"), lambda text: f"({text})"),
+    # A turn of another speaker.
+    (re.compile(r"(?<![\w-])(?:human|assistant|system|developer|user)\s*(?P<mark>:)(?=\s|$)"), lambda _: " -"),
+    # Images and links: a reader would load them, or click.
+    (re.compile(r"(?P<mark>!)(?=\[)"), lambda _: ""),
+    (re.compile(r"\](?P<mark>\()"), lambda _: " ("),
+)
+_MAY_MATCH = re.compile(r"[<\[]|relevant|(?:human|assistant|system|developer|user)\s*:", re.IGNORECASE)
+
+
+_TAG_BRACKET = re.compile(f"[<＜﹤≮{_OPENING}]")
+
+
+def has_tag_bracket(text: str) -> bool:
+    """Return whether the text has a character that looks like the opening bracket of a tag: quick to see."""
+    return _TAG_BRACKET.search(text) is not None
+
+
+def defuse(text: str) -> str:
+    """Return the text with tags, labels, role markers, images and links made harmless; the rest as it is."""
+    if text.isascii() and not _MAY_MATCH.search(text):
+        return text
+    for pattern, replace in _RULES:
+        text = replace_marks(text, pattern, replace)
+    return text
+
+
+def replace_marks(text: str, pattern: re.Pattern[str], replace: Callable[[str], str]) -> str:
+    """Return the text with every `mark` group replaced. pattern: matches what the text looks like, in lower case."""
+    skeleton, places = _build_skeleton(text)
+    start, parts = 0, list[str]()
+    for match in pattern.finditer(skeleton):
+        first, last = places[match.start("mark")], places[match.end("mark") - 1] + 1
+        parts += [text[start:first], replace(text[first:last])]
+        start = last
+    return "".join([*parts, text[start:]])
+
+
+def _build_skeleton(text: str) -> tuple[str, list[int]]:
+    """Return what the text looks like, in lower case, and for each character of that its place in the text."""
+    if text.isascii():
+        return text.lower(), list(range(len(text)))
+    looks = [_look_of(character) for character in text]
+    return "".join(looks), [i for i, look in enumerate(looks) for _ in look]
+
+
+@lru_cache(4096)
+def _look_of(character: str) -> str:
+    """Return what a character looks like: nothing, for one that cannot be seen or only decorates another."""
+    if unicodedata.category(character) in ("Mn", "Me", "Cf", "Cs", "Co"):
+        return ""
+    plain = unicodedata.normalize("NFKD", character).translate(_SAME_CAPITAL).lower()
+    return "".join(c for c in plain if unicodedata.category(c) not in ("Mn", "Me")).translate(_SAME_LOOK)
