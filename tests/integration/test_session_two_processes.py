@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from massmem.core.errors import SessionBusyError, UnknownSessionError
+from massmem.core.errors import DuplicateRequestError, SessionBusyError, UnknownSessionError
 from massmem.core.events import ContextMeasured, Event, TurnCompleted, TurnInterrupted, TurnResumed, TurnStarted
 from massmem.core.records import SessionState, TurnRecord
 from massmem.session.session import Session
@@ -210,4 +210,38 @@ async def test_a_looker_for_turns_that_were_cut_off_sees_those_of_others(opened:
     await left(there)
     session = await Session.of(here, ID, "alice")
     assert session.unfinished is not None and session.unfinished.turn == 2
+    await session.close()
+
+
+async def test_turn_that_lost_its_lease_stores_nothing_more(opened: Opened):
+    here, there = await opened(), await opened()
+    await ask(here, "First?")
+    session = await Session.of(here, ID, "alice")
+    stored: list[Any] = []
+    with pytest.raises(SessionBusyError, match="taken over"):
+        async with aclosing(session.ask("Second?")) as events:
+            async for event in events:
+                if not stored:
+                    assert isinstance(event, TurnStarted)
+                    holder = await there.store.get_lease_owner(ID)
+                    assert holder is not None
+                    await there.store.release_lease(ID, holder)
+                    assert await there.store.acquire_lease(ID, "somebody else", 60)
+                    stored = await there.store.export_log(ID)
+    await session.close()
+    assert await there.store.export_log(ID) == stored
+    assert await there.store.get_lease_owner(ID) == "somebody else"
+
+
+async def test_question_under_a_repeated_request_name_is_not_paid_for_again(opened: Opened):
+    here = await opened()
+    session = await Session.of(here, ID, "alice")
+    await collect(session.ask("Why?", "request-1"))
+    stored = await here.store.export_log(ID)
+    again = await Session.of(here, ID, "alice")
+    with pytest.raises(DuplicateRequestError) as error:
+        await collect(again.ask("Why?", "request-1"))
+    assert await here.store.export_log(ID) == stored
+    assert error.value.seq == 1
+    await again.close()
     await session.close()

@@ -211,3 +211,13 @@ async def test_memories_of_one_run_are_made_again_by_one_that_keeps_them(store: 
             await settled(store)
             assert "Cobham" in await recalled(memory, "ann", "kites")
     assert len(await everything(store)) == 6
+
+
+async def test_agent_whose_time_is_up_does_not_end_the_wait_of_the_others(store: SessionStore, folder: Path):
+    async with opened(configured(), folder, store) as memory:
+        late = asyncio.create_task(memory.wait_until_open())
+        waiting = asyncio.create_task(memory.wait_until_open())
+        await asyncio.sleep(0)
+        late.cancel()
+        assert await waiting is not None
+        assert late.cancelled()

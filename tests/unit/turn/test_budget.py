@@ -3,9 +3,11 @@ from typing import Any
 import pytest
 
 from massmem.config.models import CoordinationConfig, PriceConfig
+from massmem.core.errors import LimitReached
 from massmem.core.events import AgentFailed, AgentStarted, AnswerSubmitted, Notice, TurnCompleted, TurnFailed
-from massmem.core.messages import Usage
+from massmem.core.messages import ReasoningChunk, RetryChunk, TextChunk, ToolCall, ToolCallChunk, Usage
 from massmem.providers import Providers
+from massmem.providers.pricing import Price
 from massmem.turn.budget import Budget
 from massmem.turn.coordinator import Turn, run_turn
 from tests.support.turns import agent_of, config_of, confirm_all, only
@@ -111,3 +113,60 @@ async def test_failed_requests_count():
     assert failed.usage.completion >= 100
     assert failed.usage.cost == count(failed.usage)
     assert only(events, TurnCompleted)[0].usage.cost >= failed.usage.cost
+
+
+def open_budget(max_tokens: int) -> Budget:
+    return Budget(CoordinationConfig(max_tokens=max_tokens))
+
+
+def test_retried_request_counts_its_prompt_and_its_void_reply_again():
+    budget = open_budget(1_000)
+    request = budget.open_request(Price(), 300, 10)
+    for chunk in (TextChunk("x" * 40), RetryChunk("busy", 0.0, 1), TextChunk("y" * 40)):
+        request.add(chunk)
+    assert request.estimate_usage() == Usage(600, 20, requests=2, reported=False)
+    budget.close_request(request, None)
+    with pytest.raises(LimitReached):
+        budget.open_request(Price(), 381, 0)
+
+
+def test_wait_before_the_first_attempt_is_no_second_prompt():
+    request = open_budget(1_000).open_request(Price(), 300, 10)
+    request.add(RetryChunk("waits for its turn", 0.5, 0))
+    assert request.estimate_usage().prompt == 300
+
+
+def test_reported_usage_counts_instead_of_the_estimate():
+    budget = open_budget(1_000)
+    request = budget.open_request(Price(), 300, 10)
+    request.add(TextChunk("x" * 4_000))
+    budget.close_request(request, Usage(300, 100, requests=1))
+    budget.open_request(Price(), 500, 100)
+    with pytest.raises(LimitReached):
+        budget.open_request(Price(), 1, 0)
+
+
+def test_usage_of_an_earlier_run_of_the_turn_counts():
+    budget = open_budget(1_000)
+    budget.begin(Usage(900, 50))
+    with pytest.raises(LimitReached):
+        budget.open_request(Price(), 100, 0)
+
+
+def test_tool_calls_and_reasoning_count_while_they_stream():
+    budget = open_budget(350)
+    request = budget.open_request(Price(), 300, 10)
+    request.add(ReasoningChunk("x" * 120))
+    budget.check(request)
+    request.add(ToolCallChunk(ToolCall("1", "vote", "y" * 120)))
+    with pytest.raises(LimitReached):
+        budget.check(request)
+
+
+def test_first_refused_request_ends_the_turn_also_for_smaller_ones():
+    budget = open_budget(1_000)
+    budget.begin(Usage(900, 0))
+    for prompt in (200, 1):
+        with pytest.raises(LimitReached):
+            budget.open_request(Price(), prompt, 0)
+    assert (budget.reached, budget.exhausted) == ("tokens", False)

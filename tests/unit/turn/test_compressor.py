@@ -4,12 +4,22 @@ from typing import Any
 
 import pytest
 
-from massmem.config.models import BackendConfig
+from massmem.config.models import AgentConfig, BackendConfig, MemoryConfig
+from massmem.memory.buffer import Buffer
 from massmem.memory.compression import Utterance
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers import Providers
-from massmem.turn.compressor import MAX_SUMMARY, MIN_SUMMARY, SMALL_WINDOW, Summariser, Summary
-from tests.support.contexts import RequestKeeper
+from massmem.turn.compressor import (
+    MAX_SUMMARY,
+    MIN_SUMMARY,
+    SMALL_WINDOW,
+    Compressor,
+    Summariser,
+    Summary,
+    TokenMeter,
+)
+from massmem.turn.prompt_builder import Prompt
+from tests.support.contexts import RequestKeeper, history
 
 TALK = [
     Utterance("User", "The port of the north gate is 8042. It was a nice day."),
@@ -102,3 +112,17 @@ def test_summary_takes_a_share_of_the_window_within_bounds(window: int, max_toke
 async def test_summary_of_nothing_is_empty():
     assert (await summariser_without_model().summarise([], "")).text == ""
     assert isinstance(await summariser_without_model(512).summarise(TALK, ""), Summary)
+
+
+async def test_compression_that_saves_nothing_changes_nothing():
+    config = AgentConfig(
+        id="ann",
+        backend=BackendConfig(type="scripted", script={"summary": "A summary that is longer than all of it. " * 20}),
+        system_message="",
+        memory=MemoryConfig(),
+        mcp_servers=(),
+    )
+    provider = await Providers().open(config.backend)
+    compressor = Compressor(config, provider, TokenMeter(8_000, Buffer(estimate_tokens)))
+    prompt = Prompt("ann", history=history("a", "b", "c", "d"))
+    assert await compressor.compact(prompt) is None
