@@ -292,6 +292,29 @@ def build_progress_summary(summary: str) -> ChatMessage:
     return ChatMessage("assistant", f"{_PROGRESS_SUMMARY}\n{_frame_notes(summary)}\n{_GO_ON}")
 
 
+def build_reading_request(part: str, number: str, ends: tuple[str, str], words: int) -> tuple[ChatMessage, ...]:
+    """Return a request for notes on one part of a message that is too long to be read at once.
+
+    number: of the part, as "2 of 7". ends: how the message begins and ends, where mostly stands what the user wants.
+    """
+    system = (
+        f"You read part {number} of a long message from the user. Write notes of at most {words} words on what in this "
+        "part matters for what the user wants: facts, names, numbers, instructions. Do not answer the message yet."
+    )
+    beginning, end = ends
+    text = f"The message begins:\n{beginning}\n\nIt ends:\n{end}\n\nPart {number}:\n{part}"
+    return (ChatMessage("system", system), ChatMessage("user", text))
+
+
+def build_long_question(beginning: str, notes: Sequence[str], end: str, tokens: int) -> str:
+    """Return what stands for a question that was read in parts. tokens: of the whole question."""
+    numbered = "\n".join(f"{number}. {note}" for number, note in enumerate(notes, start=1))
+    return (
+        f"{beginning}\n\n[This message has {tokens:,} tokens, too many to read at once. These are your notes on its "
+        f"{len(notes)} parts:]\n{numbered}\n\n[It ends:]\n{end}"
+    )
+
+
 def build_continue_message() -> ChatMessage:
     """Return what an agent is told whose reply was cut at its limit of tokens."""
     text = "Your reply was cut off. Go on exactly where it stopped, without repeating anything, and end soon."

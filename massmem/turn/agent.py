@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from massmem.config.models import AgentConfig
 from massmem.core import prompts
 from massmem.core.errors import NotAnActionError
-from massmem.core.events import AgentStarted, AnswerSubmitted, BallotCast, ParamRequested, ToolCalled, ToolReturned
+from massmem.core.events import (
+    AgentStarted,
+    AnswerSubmitted,
+    BallotCast,
+    Notice,
+    ParamRequested,
+    ToolCalled,
+    ToolReturned,
+)
 from massmem.core.messages import Candidate, ChatMessage, Purpose, Reply, Usage, clean_text
 from massmem.providers.base import ChatProvider
 from massmem.tools.ask_user import NAME as ASK_USER
@@ -24,12 +32,13 @@ from massmem.tools.workflow import (
     read_action,
 )
 from massmem.turn.compressor import Compressor
+from massmem.turn.long_question import Reading, read_question
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import Progress, RequestSender, Step, StepCost
 from massmem.turn.stream import Checkpoint
 from massmem.turn.tool_loop import AgentTools, ToolLoop
 
-Work = AgentStarted | Progress | ToolCalled | ToolReturned | Checkpoint
+Work = AgentStarted | Notice | Progress | ToolCalled | ToolReturned | Checkpoint
 """What a step yields before its result."""
 
 Result = AnswerSubmitted | BallotCast | ParamRequested
@@ -84,6 +93,9 @@ class Agent:
         self._native = provider.abilities.tools
         self._prompt = prompt
         self._step: Step | None = None
+        self._provider = provider
+        self._readings: dict[str, Reading] = {}
+        self._notices: list[Notice] = []
         self._compressor = compressor
         self._sender = RequestSender(config, provider, compressor)
         self._ask_context = ask_context or AskContext()
@@ -96,6 +108,8 @@ class Agent:
         """
         yield AgentStarted(agent_id=self.id, round=round_, step="answer")
         step = await self._start("answer", question, round_, cost)
+        for notice in self._take_notices():
+            yield notice
         async with aclosing(self._act(step, self._ask_for_answer, self._read_answer, (ASK_USER,))) as items:
             async for item in items:
                 yield item
@@ -106,6 +120,8 @@ class Agent:
         """Vote for one of the candidates, or, unless `final`, submit a better answer or ask the user."""
         yield AgentStarted(agent_id=self.id, round=round_, step="vote")
         step = await self._start("vote", question, round_, cost, candidates)
+        for notice in self._take_notices():
+            yield notice
 
         def ask_for_vote(prompt: Prompt, tools: ToolLoop) -> Prompt:
             return self._ask_for_vote(prompt, tools, final=final)
@@ -124,7 +140,7 @@ class Agent:
         yield AgentStarted(agent_id=self.id, round=round_, step="present")
         step = await self._start("present", question, round_, cost, candidates)
         own = next(candidate.label for candidate in candidates if candidate.agent_id == self.id)
-        text = self._add_param_values(question)
+        text = self._add_param_values(step.prompt.question)
         step.prompt = step.prompt.with_message(lambda shown: prompts.build_present_prompt(text, shown, own))
         async with aclosing(self._sender.send(step)) as progress:
             async for event in progress:
@@ -139,12 +155,30 @@ class Agent:
         Memories are recalled once, because a prompt that stays the same is read from the provider's cache, and again
         after a restart, to bring back what the agent wrote in earlier rounds.
         """
+        question = await self._read_question(question, cost)
         last = self._prompt if self._step is None else self._step.prompt
         prompt = last.next_step(purpose, question, candidates)
         if self._step is None or (purpose == "vote" and round_ > _ROUNDS_WITHOUT_RECALL):
             prompt = await self._compressor.recall(prompt)
         self._step = Step(round_, prompt, cost)
         return self._step
+
+    async def _read_question(self, question: str, cost: StepCost) -> str:
+        """Return the question as the model can read it; one that is too large is read in parts, once in a turn."""
+        if question not in self._readings:
+            compressor = self._compressor
+            window = compressor.meter.window
+            reading = await read_question(question, self.id, self._provider, compressor.meter, compressor.budget)
+            self._readings[question] = reading
+            cost.usage += reading.usage
+            if reading.parts > 1:
+                text = f"{self.id} reads {window:,} tokens at once, so it read the question in {reading.parts} parts"
+                self._notices.append(Notice(message=text))
+        return self._readings[question].text
+
+    def _take_notices(self) -> list[Notice]:
+        notices, self._notices = self._notices, []
+        return notices
 
     async def _act(
         self,
