@@ -11,7 +11,9 @@ import typer
 
 from massmem.cli.commands import format_overview
 from massmem.cli.completion import offer_commands, offer_sessions
+from massmem.config.home import massmem_home
 from massmem.core.errors import InputError
+from massmem.session.registry import Registry
 
 
 class Output(StrEnum):
@@ -92,6 +94,10 @@ OutputMode = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="The list of sessions as JSON; else the same as --output json.")]
 MaxTokens = Annotated[int | None, typer.Option(metavar="N", help="Token limit of a turn, for prompts and replies.")]
+NewHome = Annotated[
+    bool,
+    typer.Option("--new-home", help="Begin anew when the database of the sessions is lost; sessions.json is moved."),
+]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait while another process runs a turn of the session.")]
 
 
@@ -114,6 +120,7 @@ def ask(
     no_store: Annotated[bool, typer.Option("--no-store", help="Write nothing to disk and remember nothing.")] = False,
     wait: Wait = False,
     debug: Annotated[bool, typer.Option("--debug", help="Write a log to .massmem/massmem_logs/.")] = False,
+    new_home: NewHome = False,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> RunOptions:
     """A council of agents answers a question together, and remembers.
@@ -122,6 +129,8 @@ def ask(
     """
     if version:
         _show_version()
+    if new_home:
+        Registry(massmem_home()).set_aside()
     if context.args:
         raise _explain_quotes([question or "", *context.args])
     if as_json and not list_sessions:

@@ -1,5 +1,6 @@
 """What a command runs on: the configuration, the home folder and the variables of .env."""
 
+import asyncio
 import os
 import shlex
 from collections.abc import AsyncGenerator, Mapping
@@ -46,8 +47,10 @@ class Setup:
         if self.team is not None:
             yield self.team.store
             return
+        from massmem.session.registry import require_database
         from massmem.store import open_configured
 
+        await asyncio.to_thread(require_database, self.home, self.config.store.url)
         store = await open_configured(self.config.store, self.home, fallback=fallback)
         for warning in filter(None, (store.info.always, *store.info.once)):
             notify(warning)

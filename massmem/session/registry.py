@@ -111,6 +111,17 @@ class Registry:
         with self._lock():
             self._save(checked.values())
 
+    def set_aside(self) -> None:
+        """Move the file away, so that the home is new again. Raises HomeError, StoreError."""
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+        with self._lock():
+            try:
+                self.path.rename(self.path.with_name(f"{self.path.name}.before-{stamp}"))
+            except FileNotFoundError:
+                return
+            except OSError as e:
+                raise explain_write_error(self.path, e) from e
+
     def rebuild(self, entries: Iterable[Entry]) -> None:
         """Write the entries of the stores; entries that another process has written since the damage stay.
 
@@ -225,6 +236,33 @@ def read_lease_owner(database: Path, session_id: str) -> str | None:
     except sqlite3.Error:
         return None
     return None if row is None else str(row[0])
+
+
+def require_database(home: Path, url: str) -> None:
+    """Check that the database of a store is there if the registry lists sessions in it.
+
+    url: of the store; nothing is checked for one that is no SQLite file.
+
+    Raises:
+        StoreError: the database is missing or empty. Whoever opened it would begin a new one.
+    """
+    if not url.startswith("sqlite:"):
+        return
+    from massmem.store.sqlite import parse_path  # SQLAlchemy takes longer to import than all the rest
+
+    path, registry = parse_path(url), Registry(home)
+    if path.exists() and path.stat().st_size > 0:
+        return
+    try:
+        urls = [entry.store for entry in registry.read_entries()]
+    except RegistryDamaged:
+        return
+    count = sum(url.startswith("sqlite:///") and parse_path(url) == path for url in urls)
+    if count:
+        raise StoreError(
+            f"{path} is {'empty' if path.exists() else 'missing'}, but {registry.path} lists {count} of its sessions",
+            f"put {path.name} back from a copy; or begin anew with: massmem --new-home",
+        )
 
 
 def without_password(url: str) -> str:

@@ -16,6 +16,7 @@ from massmem.providers.base import ChatProvider
 from massmem.recording.forgetting import open_durable_memory
 from massmem.session.lease import ProcessLock
 from massmem.session.recall import SessionMemory
+from massmem.session.registry import require_database
 from massmem.session.windows import Windows
 from massmem.store import open_configured
 from massmem.store.ports import SessionStore
@@ -73,6 +74,7 @@ class Team:
         Toolboxes(config.agents).check()
         if config.store.url != NO_STORE:
             make_home(home)
+        await asyncio.to_thread(require_database, home, config.store.url)
         store = await open_configured(config.store, home, fallback=fallback)
         agents = resolve_agents(config, os.environ)
         memory = config.memory if store.info.durable else config.memory.model_copy(update={"enabled": False})

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import os
 import re
 import shlex
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +20,7 @@ from sqlalchemy import event, exc
 from sqlalchemy.dialects.sqlite import Insert, insert
 
 from massmem.config.home import explain_write_error, make_file, make_folder, make_home
-from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreVersionError
+from massmem.core.errors import HomeError, InputError, StoreDamagedError, StoreError, StoreVersionError
 from massmem.core.events import now
 from massmem.core.messages import clean_text
 from massmem.store.ports import StoreInfo
@@ -96,18 +98,29 @@ def read_revision(path: Path) -> str | None:
     """
     try:
         try:
-            return _query_revision(path, "ro")
+            return _query_revision(path, _build_read_only_uri(path))
         except sqlite3.OperationalError as e:
             if e.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
                 raise
             # A writer was killed and its journal has to be rolled back, which a read-only connection may not.
-            return _query_revision(path, "rw")
+            return _query_revision(path, f"{path.as_uri()}?mode=rw")
     except sqlite3.Error as e:
         raise to_store_error(e, path) from e
 
 
-def _query_revision(path: Path, mode: str) -> str | None:
-    connection = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=BUSY_TIMEOUT)
+def _is_read_only(path: Path) -> bool:
+    """Return whether there is a database that can be read and not written. SQLite also writes files beside it."""
+    return path.is_file() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK))
+
+
+def _build_read_only_uri(path: Path) -> str:
+    # SQLite needs a file beside the database even to read it, unless it is told that nobody writes.
+    is_unused = _is_read_only(path) and not path.with_name(f"{path.name}-wal").exists()
+    return f"{path.as_uri()}?mode=ro{'&immutable=1' if is_unused else ''}"
+
+
+def _query_revision(path: Path, uri: str) -> str | None:
+    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT)
     try:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if "alembic_version" in tables:
@@ -260,10 +273,13 @@ SELECT row_id, -row_id AS score FROM (
 async def open_sqlite(url: str, home: Path) -> SqlSessionStore:
     """Open, and when needed create or migrate, the database file. Raises as `massmem.store.open_store`."""
     path = parse_path(url)
-    await asyncio.to_thread(_prepare_file, path, home)
-    engines = Engines(_create_engine(path, 1), 1, _create_engine(path, _READERS), _READERS, _GROUP_COMMIT)
+    is_read_only = await asyncio.to_thread(_prepare_file, path, home)
+    uri = _build_read_only_uri(path) if is_read_only else path.as_uri()
+    engines = Engines(_create_engine(uri, 1), 1, _create_engine(uri, _READERS), _READERS, _GROUP_COMMIT)
     event.listen(engines.write, "begin", _begin_immediate)
-    store = SqlSessionStore(Database(engines, SqliteDialect(path)), StoreInfo("sqlite"))
+    warning = f"{path} is read-only: its sessions can be listed, shown and searched, and nothing can be added"
+    info = StoreInfo("sqlite", once=(warning,) if is_read_only else ())
+    store = SqlSessionStore(Database(engines, SqliteDialect(path)), info)
     try:
         # Connects now, so that what is wrong with the file shows here and the first question does not wait for it.
         await store.list_sessions(limit=1)
@@ -375,27 +391,65 @@ class SqliteDialect:
         return to_store_error(error, self.path or Path("the memory of this process"))
 
 
-def _prepare_file(path: Path, home: Path) -> None:
-    """Create the file when it is missing, and bring its schema up to date."""
-    make_home(home)
-    make_folder(path.parent)
-    make_file(path)
+def _prepare_file(path: Path, home: Path) -> bool:
+    """Create the file when it is missing, and bring its schema up to date. Return whether it can only be read."""
+    is_read_only = _is_read_only(path)
+    if not is_read_only:
+        make_home(home)
+        make_folder(path.parent)
+        make_file(path)
+        _check_after_unclean_end(path)
     revision = read_revision(path)
     if revision == REVISIONS[-1]:
-        return
+        return is_read_only
     if revision is not None and revision not in REVISIONS:
         raise StoreVersionError(
             f"{path} was written by a newer massmem (schema {revision!r}, this program knows up to {REVISIONS[-1]!r})",
             "update massmem, or set store.url to another file",
         )
+    if is_read_only:
+        raise HomeError(
+            f"{path} is read-only, and its schema must be updated before it can be read",
+            "make it writable, or read a copy of it: set store.url to the copy",
+        )
     migrate_file(path)
+    return False
 
 
-def _create_engine(path: Path, connections: int) -> sa.Engine:
+def _check_after_unclean_end(path: Path) -> None:
+    """Check all pages of the database if the process that used it last did not close it.
+
+    Raises:
+        StoreDamagedError: pages are damaged; nothing more is written to the file.
+        StoreError: it cannot be read.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    if not log.exists() or log.stat().st_size == 0:
+        return
+    try:
+        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as e:
+                if e.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+                return  # another process has it open: the log is its own
+            connection.execute("ROLLBACK")
+            (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.Error as e:
+        raise to_store_error(e, path) from e
+    if result != "ok":
+        raise StoreDamagedError(f"{path} is damaged: {result}", _RESTORE.format(**quote_recovery_paths(path)))
+
+
+def _create_engine(uri: str, connections: int) -> sa.Engine:
+    # Python's module begins no transactions by itself: reads need none, and writes begin as _begin_immediate says.
+    options: dict[str, Any] = {"timeout": BUSY_TIMEOUT, "isolation_level": None, "check_same_thread": False}
     engine = sa.create_engine(
-        sa.URL.create("sqlite", database=str(path)),
-        # Python's module begins no transactions by itself: reads need none, and writes begin as _begin_immediate says.
-        connect_args={"timeout": BUSY_TIMEOUT, "isolation_level": None, "check_same_thread": False},
+        "sqlite://",
+        creator=lambda: sqlite3.connect(uri, uri=True, **options),
+        poolclass=sa.QueuePool,
         pool_size=connections,
         max_overflow=0,
     )

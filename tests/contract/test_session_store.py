@@ -232,6 +232,26 @@ async def test_a_turn_is_begun_once(store: SessionStore) -> None:
     assert len(await store.read_turn_events("session_a", 1)) == 1
 
 
+async def test_only_one_of_several_processes_begins_a_turn(store: SessionStore, opener: Opener) -> None:
+    await store.create_session(session())
+    others = [await opener() for _ in range(3)]
+    for turn in range(1, 6):
+        begins = (
+            other.append("session_a", turn, [begin("ann", question=f"of {number}"), done()])
+            for number, other in enumerate((store, *others))
+        )
+        results = await asyncio.gather(*begins, return_exceptions=True)
+        assert sum(isinstance(result, SessionBusyError) for result in results) == 3
+        assert [isinstance(result, list) for result in results].count(True) == 1
+        assert [event.type for event in await store.read_turn_events("session_a", turn)] == [
+            "turn_started",
+            "turn_completed",
+        ]
+    assert [turn.turn for turn in await store.list_turns("session_a")] == [1, 2, 3, 4, 5]
+    for other in others:
+        await other.close()
+
+
 async def test_sessions_do_not_see_each_other(store: SessionStore) -> None:
     for name in ("a", "b"):
         await store.create_session(session(name))
