@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from massmem.core.errors import EmbeddingError, InputError
-from massmem.memory.extraction.task import Known
+from massmem.memory.extraction.messages import KnownFacts
 from massmem.memory.index import Index
 from massmem.memory.index_writer import IndexWriter, Vectors
 from massmem.memory.persistent import (
@@ -69,9 +69,9 @@ class IndexedMemory:
     async def sync(self) -> None:
         await asyncio.to_thread(self._writer.sync)
 
-    def known(self) -> Known:
+    def known(self) -> KnownFacts:
         """Return what an extractor need not extract again. Safe to use from any thread until the memory is closed."""
-        return Known(self._index, self._embed_query)
+        return KnownFacts(self._index, self._embed_query)
 
     async def complete_turns(self, turns: Sequence[CompletedTurn]) -> None:
         await asyncio.to_thread(self._writer.complete_turns, turns)

@@ -1,4 +1,4 @@
-"""What mem0 must find when it is imported, for extraction and for embedding alike."""
+"""The environment that mem0 must find when it is imported, for extraction and for embedding alike."""
 
 import logging
 import os
@@ -8,9 +8,9 @@ from massmem.config.home import make_folder
 
 
 def prepare_mem0(home: Path) -> None:
-    """Telemetry off and mem0's folder in ours; both are read once, when it is imported, which must come after this.
+    """Turn mem0's telemetry off and put its folder into `home`. mem0 reads both once, when it is imported: call first.
 
-    Otherwise it makes ~/.mem0, asks servers of its maker, and fails when another process does the same.
+    Otherwise mem0 makes ~/.mem0, asks servers of its maker, and fails when another process does the same.
 
     Raises:
         HomeError: the folder cannot be made.

@@ -17,8 +17,8 @@ from massmem.core.errors import (
 )
 from massmem.core.events import now
 from massmem.core.records import RecordingJob
-from massmem.memory.extraction.extractor import Extract, Summarise
-from massmem.memory.extraction.task import Extraction
+from massmem.memory.extraction.extractor import Extract, Summarize
+from massmem.memory.extraction.messages import Extraction
 from massmem.memory.persistent import PersistentMemory
 from massmem.recording.forgetting import is_forgotten
 from massmem.recording.masking import without_values
@@ -53,7 +53,7 @@ class _Kept:
 class FactWriter:
     """Records rows of the kind "extract", one at a time.
 
-    summarise: for large results of tools. settings: of each agent, by its id.
+    summarize: for large results of tools. settings: of each agent, by its id.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class FactWriter:
         store: "SessionStore",
         memory: PersistentMemory,
         extract: Extract,
-        summarise: Summarise | None,
+        summarize: Summarize | None,
         settings: Mapping[str, RecordingConfig],
     ) -> None:
         self._store = store
         self._memory = memory
         self._extract = extract
-        self._summarise = summarise
+        self._summarize = summarize
         self._settings = settings
         self._kept: dict[tuple[str, int, str | None], _Kept] = {}
 
@@ -139,5 +139,5 @@ class FactWriter:
         read = await self._store.get_messages_to_record([message.id for message in of_turn])
         turn, group = without_values(read), groups_of(read).get(row.session_id, "")
         settings = self._settings.get(row.agent_id or "", RecordingConfig())
-        turn, kept.note = await shortened(turn, row, settings, self._summarise, kept.summaries)
+        turn, kept.note = await shortened(turn, row, settings, self._summarize, kept.summaries)
         return conversation_of(row, turn, settings, winners_of(read), group)

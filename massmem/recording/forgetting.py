@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from massmem.config.models import MemoryConfig
 from massmem.core.errors import IndexDamaged, InputError
 from massmem.memory import open_memory
-from massmem.memory.extraction.task import STEM, telling_words
+from massmem.memory.extraction.facts import STEM, find_telling_words
 from massmem.memory.index_folders import IndexFolders, erase_in_other_indexes, index_root
 from massmem.memory.persistent import Memory, PersistentMemory, Selection
 from massmem.store.ports import SessionStore
@@ -110,7 +110,7 @@ def fingerprint_fact(text: str) -> tuple[int, ...]:
 
     They stand for the text's words. A model words the same fact differently each time: see `is_forgotten`.
     """
-    stems = {word.removesuffix("'s")[:STEM] for word in telling_words(text)}
+    stems = {word.removesuffix("'s")[:STEM] for word in find_telling_words(text)}
     return tuple(sorted(int.from_bytes(blake2b(stem.encode(), digest_size=4).digest(), "big") for stem in stems))
 
 

@@ -7,7 +7,7 @@ from massmem.config.models import RecordingConfig
 from massmem.core.errors import MassmemError
 from massmem.core.records import MessageRecord, RecordingJob
 from massmem.core.redact import redact
-from massmem.memory.extraction.extractor import Summarise
+from massmem.memory.extraction.extractor import Summarize
 from massmem.recording.rules import belongs
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ async def shortened(
     turn: Sequence[MessageRecord],
     row: RecordingJob,
     settings: RecordingConfig,
-    summarise: Summarise | None,
+    summarize: Summarize | None,
     known: MutableMapping[str, str],
 ) -> tuple[list[MessageRecord], str]:
     """The turn with summaries in place of the large results that the row is about, when the settings ask for them.
@@ -32,15 +32,15 @@ async def shortened(
     added to it.
     """
     found: list[MessageRecord] = []
-    reason = "" if summarise is not None else "no model is configured"
+    reason = "" if summarize is not None else "no model is configured"
     problem = ""
     for message in turn:
         if not (settings.summarize_large_results and belongs(message, row, settings) and _is_large(message)):
             found.append(message)
             continue
-        if not reason and message.id not in known and summarise is not None:
+        if not reason and message.id not in known and summarize is not None:
             try:
-                known[message.id] = await summarise(message.content, settings.summary_model)
+                known[message.id] = await summarize(message.content, settings.summary_model)
             except MassmemError as e:
                 reason = " ".join(redact(e.message).split())
                 log.warning("a large tool result was not summarised: %s", reason)

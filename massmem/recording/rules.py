@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from massmem.config.models import RecordingConfig
 from massmem.core.records import MessageRecord, MessageToRecord, RecordingJob, is_worth_recording
-from massmem.memory.extraction.task import Origin, RecordedMessage
+from massmem.memory.extraction.messages import Origin, RecordedMessage
 from massmem.memory.persistent import USER, Episode
 
 WORKFLOW_TOOLS = frozenset({"new_answer", "vote"})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from massmem.config.models import RecordingConfig
 from massmem.core.errors import MemoryUnavailable, StoreError
 from massmem.core.records import RecordingJob, RecordingKind
-from massmem.memory.extraction.extractor import Extract, Summarise
+from massmem.memory.extraction.extractor import Extract, Summarize
 from massmem.memory.persistent import PersistentMemory
 from massmem.recording.episodes import EpisodeWriter
 from massmem.recording.facts import FactWriter
@@ -44,16 +44,16 @@ class Recorder:
         extract: Extract | None = None,
         settings: Mapping[str, RecordingConfig] | None = None,
         session_id: str | None = None,
-        summarise: Summarise | None = None,
+        summarize: Summarize | None = None,
     ) -> None:
         """extract None: no model is configured, episodes are all there is. settings: of each agent, by its id.
 
-        session_id: record this session only, not all of the store. summarise: for large results of tools.
+        session_id: record this session only, not all of the store. summarize: for large results of tools.
         """
         self._store = store
         self._to_release = not memory.temporary
         self._episodes = EpisodeWriter(store, memory)
-        self._facts = None if extract is None else FactWriter(store, memory, extract, summarise, settings or {})
+        self._facts = None if extract is None else FactWriter(store, memory, extract, summarize, settings or {})
         self._session_id = session_id
         self._task: asyncio.Task[None] | None = None
         self._woken, self._stopping = asyncio.Event(), asyncio.Event()

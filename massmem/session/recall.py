@@ -198,8 +198,8 @@ def create_recorder(
     extractor None: messages are recorded, and no facts. session_id None: of all sessions.
     """
     settings = {agent.id: agent.memory.recording for agent in agents}
-    extract, summarise = (extractor.extract, extractor.summarise) if extractor else (None, None)
-    return Recorder(store, memory, extract, settings, session_id, summarise)
+    extract, summarize = (extractor.extract, extractor.summarize) if extractor else (None, None)
+    return Recorder(store, memory, extract, settings, session_id, summarize)
 
 
 async def recall_by_words(store: "SessionStore", query: str, scope: Scope, options: RecallOptions) -> RecallResult:

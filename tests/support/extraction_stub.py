@@ -1,21 +1,26 @@
 """Replies of a chat model that is asked for facts, for the loopback server of provider_stub, and what it was sent."""
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from massmem.config.models import MemoryLlmConfig
-from massmem.memory.extraction.mem0 import Limits, Mem0Extractor
-from massmem.memory.extraction.task import Extraction, Origin, RecordedMessage
-from tests.support.json_server import json_server
-from tests.support.provider_stub import KEY, Http, Recorded, Stub
+from massmem.memory.extraction.extractor import FactExtractor, Limits
+from massmem.memory.extraction.messages import Extraction, KnownFacts, Origin, RecordedMessage
+from massmem.memory.extraction.models import Bounds, MemoryModel, open_model
+from massmem.providers import Providers
+from massmem.providers.base import ChatProvider
+from tests.support.json_server import serve_posts
+from tests.support.provider_stub import KEY, Http, OpenAIWire, Recorded, Say, Stub
 
-QUICK = Limits(deadline=20, timeout=10, retries=0)
+QUICK = Limits(deadline=20)
+QUICK_REQUEST = Bounds(timeout=10, retries=0)
 
-Open = Callable[..., Mem0Extractor]
+Open = Callable[..., "StubExtractor"]
 
 DAY = datetime(2025, 3, 4, 10, 30, tzinfo=UTC)
 ORIGIN = Origin("session_20250304_103000", "agent_a", 1)
@@ -36,19 +41,10 @@ TURN = (
 
 def completion(content: str | None, finish: str = "stop", refusal: str | None = None) -> Http:
     """A whole reply of /chat/completions."""
-    return reply(200, _completion(content, finish, refusal))
-
-
-def _completion(content: str | None, finish: str, refusal: str | None) -> dict[str, Any]:
-    message = {"role": "assistant", "content": content, "refusal": refusal}
-    return {
-        "id": "c1",
-        "object": "chat.completion",
-        "created": 1,
-        "model": "stub",
-        "choices": [{"index": 0, "message": message, "finish_reason": finish}],
-        "usage": {"prompt_tokens": 20, "completion_tokens": 7, "total_tokens": 27},
-    }
+    if refusal is not None:
+        wire = OpenAIWire()
+        return Http(parts=[wire.event(wire.chunk({"refusal": refusal}, "stop")), b"data: [DONE]\n\n"])
+    return OpenAIWire().stream(Say([] if content is None else [content], finish=finish))
 
 
 def facts(*texts: str, sources: tuple[str, ...] = ()) -> Http:
@@ -91,18 +87,39 @@ def configured(stub: Stub, provider: str = "openai") -> MemoryLlmConfig:
 
 def extraction_server(text: str) -> AbstractContextManager[str]:
     """The URL of a model server in a thread that always says `text`."""
-    return json_server(lambda: (200, _completion(text, "stop", None)))
+    body = b"".join(part for part in completion(text).parts if isinstance(part, bytes))
+    return serve_posts(lambda _: (200, "text/event-stream", body))
+
+
+@dataclass(slots=True)
+class StubExtractor:
+    """Opens its model with the first extraction."""
+
+    config: MemoryLlmConfig
+    providers: Providers
+    home: Path
+    limits: Limits = QUICK
+    bounds: Bounds = QUICK_REQUEST
+    known: KnownFacts | None = None
+    environ: Mapping[str, str] = field(default_factory=dict[str, str])
+    chat: ChatProvider | None = None
+    """Answers instead of the configured model."""
+
+    async def extract(self, messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
+        if self.chat is not None:
+            model = MemoryModel(self.chat, compact=True)
+        else:
+            model = await open_model(self.config, self.providers, self.home, self.environ, self.bounds)
+        return await FactExtractor(model, self.home, self.known, self.limits).extract(messages, origin)
 
 
 @asynccontextmanager
 async def extractors(stub: Stub, home: Path) -> AsyncIterator[Open]:
     """Gives a function that opens an extractor, for the stub unless it is given another configuration."""
-    opened: list[Mem0Extractor] = []
+    providers = Providers()
 
-    def open_(config: MemoryLlmConfig | None = None, limits: Limits = QUICK, **more: Any) -> Mem0Extractor:
-        opened.append(Mem0Extractor(config or configured(stub), home / "state", {}, limits=limits, **more))
-        return opened[-1]
+    def open_(config: MemoryLlmConfig | None = None, **more: Any) -> StubExtractor:
+        return StubExtractor(config or configured(stub), providers, home / "state", **more)
 
     yield open_
-    for extractor in opened:
-        await extractor.close()
+    await providers.close()

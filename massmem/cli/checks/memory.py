@@ -14,7 +14,7 @@ from massmem.config.models import MemoryConfig, PersistentMemoryConfig
 from massmem.core.events import now
 from massmem.memory import open_memory
 from massmem.memory.extraction.extractor import open_extractor
-from massmem.memory.extraction.task import Origin, RecordedMessage
+from massmem.memory.extraction.messages import Origin, RecordedMessage
 from massmem.memory.index_folders import index_root
 from massmem.memory.persistent import Episode, PersistentMemory, RecallOptions, Scope, Selection
 
@@ -28,7 +28,7 @@ _LOCAL_EMBEDDERS = ("local", "none", "fastembed", "huggingface")
 async def check_keys(context: DoctorContext) -> Sequence[CheckResult]:
     """Check that each provider has the key that it needs."""
     from massmem.memory.embedders import mem0
-    from massmem.memory.extraction import mem0_models
+    from massmem.memory.extraction.models import list_key_variables
 
     settings = _find_settings(context)
     if settings is None:
@@ -38,8 +38,8 @@ async def check_keys(context: DoctorContext) -> Sequence[CheckResult]:
         _check_key("embedding", settings.embedding.api_key, embedding.keys if embedding else (), context.environ)
     ]
     if settings.llm is not None:
-        llm = mem0_models.KINDS.get(settings.llm.provider)
-        results.append(_check_key("llm", settings.llm.api_key, llm.keys if llm else (), context.environ))
+        variables = list_key_variables(settings.llm.provider)
+        results.append(_check_key("llm", settings.llm.api_key, variables, context.environ))
     return list(dict.fromkeys(results))  # both may use the same key
 
 

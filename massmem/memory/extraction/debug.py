@@ -1,4 +1,4 @@
-"""What `--debug` keeps of each extraction: what was sent and which facts came back."""
+"""The debug file of an extraction, written with `--debug`: what was sent, and which facts came back."""
 
 import json
 import os
@@ -10,18 +10,18 @@ from typing import Any
 
 from massmem.config.home import explain_write_error, make_folder
 from massmem.core.redact import redact_values
-from massmem.memory.extraction.facts import normalised
-from massmem.memory.extraction.task import Origin, RecordedMessage
+from massmem.memory.extraction.facts import normalize_fact
+from massmem.memory.extraction.messages import Origin, RecordedMessage
 from massmem.memory.persistent import Fact
 from massmem.memory.points import fact_id
 
 _TOOL = re.compile(r"^\[Tool Call: ([^\]\n]{1,200})\]$", re.MULTILINE)
 
 
-def debug_record(
+def make_debug_record(
     messages: Sequence[RecordedMessage], origin: Origin, facts: Sequence[Fact], moment: datetime
 ) -> dict[str, Any]:
-    """One extraction as it is written. facts: what came of it; their ids are those of the index."""
+    """Return one extraction as it is written. facts: what came of it; their ids are those of the index."""
     tools = list(dict.fromkeys(name for message in messages for name in _TOOL.findall(message.text)))
     return {
         "timestamp": moment.isoformat(),
@@ -36,7 +36,7 @@ def debug_record(
 
 
 def _id(fact: Fact) -> int:
-    return fact_id(fact.session_id, fact.agent_id, normalised(fact.text))
+    return fact_id(fact.session_id, fact.agent_id, normalize_fact(fact.text))
 
 
 def write_debug(log_folder: Path, attempt: int, record: dict[str, Any]) -> Path:
@@ -51,13 +51,13 @@ def write_debug(log_folder: Path, attempt: int, record: dict[str, Any]) -> Path:
     make_folder(folder)
     stamp = f"{datetime.fromisoformat(record['timestamp']):%Y%m%d_%H%M%S}"
     text = json.dumps(redact_values(record), ensure_ascii=False, indent=2)
-    path, descriptor = _new_file(folder, f"turn_{record['turn']}_{stamp}")
+    path, descriptor = _create_file(folder, f"turn_{record['turn']}_{stamp}")
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(f"{text}\n")
     return path
 
 
-def _new_file(folder: Path, name: str) -> tuple[Path, int]:
+def _create_file(folder: Path, name: str) -> tuple[Path, int]:
     number = 1
     while True:
         path = folder / f"{name}{f'_{number}' if number > 1 else ''}.json"

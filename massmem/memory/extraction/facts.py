@@ -1,12 +1,16 @@
-"""What makes a statement a fact that can be stored: clean, short, about the world, and not there yet. Pure."""
+"""What makes a statement a fact that can be stored: clean, short, about the world, grounded, and new. Pure."""
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
 from massmem.memory.quoting import LONGEST_FACT
 
 SHORTEST_FACT = 10
 """Characters; what is shorter says nothing by itself."""
+
+STEM = 5
+"""First letters by which two forms of a word are taken for the same."""
 
 # What frames recalled memories and other agents' answers in our prompts, and chat templates in a model's own input.
 _FRAMES = re.compile(
@@ -32,23 +36,23 @@ _ABOUT_THE_COUNCIL = re.compile(
 
 
 def clean_fact(text: str) -> str:
-    """`text` as one line without control characters and without what could pose as part of a prompt, cut to length.
+    """Return the text as one line, cut to length, without control characters and what could pose as part of a prompt.
 
-    Empty when nothing is left.
+    Return "" when nothing is left.
     """
     visible = "".join(" " if _is_control(char) else char for char in _TERMINAL.sub("", text) if char not in _BIDI)
     line = " ".join(visible.split())
     while (less := " ".join(_FRAMES.sub(" ", line).split())) != line:
         line = less  # what is left may close up to a marker again
-    return shortened(line, LONGEST_FACT)
+    return cut_text(line, LONGEST_FACT)
 
 
-def shortened(text: str, longest: int) -> str:
-    """At most `longest` characters: up to the end of a sentence, else up to a space and with an ellipsis."""
+def cut_text(text: str, longest: int) -> str:
+    """Cut a text to `longest` characters: after a sentence, else at a space and with an ellipsis."""
     if len(text) <= longest:
         return text
     head = text[:longest]
-    ends = [found.end() for found in _SENTENCE_END.finditer(head + text[longest])]
+    ends = [match.end() for match in _SENTENCE_END.finditer(head + text[longest])]
     if ends and ends[-1] >= longest // 4:
         return head[: ends[-1]].rstrip()
     words = head[: longest - 1].rsplit(" ", 1)[0] if " " in head[longest // 2 :] else head[: longest - 1]
@@ -56,12 +60,27 @@ def shortened(text: str, longest: int) -> str:
 
 
 def is_knowledge(text: str) -> bool:
-    """It says something about the world, and not about who voted for which answer."""
+    """Whether the text says something about the world, and not about who voted for which answer."""
     return len(text) >= SHORTEST_FACT and not _ABOUT_THE_COUNCIL.search(text)
 
 
-def normalised(text: str) -> str:
-    """What two facts have in common that differ only in case, spacing, Unicode form, or punctuation around words.
+def is_grounded(text: str, messages: Iterable[str]) -> bool:
+    """Whether every third telling word of the text, by its first letters, is in the messages.
+
+    Small models also write down the examples of their prompt, or what they know themselves.
+    """
+    known = {word[:STEM] for message in messages for word in find_telling_words(message)}
+    words = [word[:STEM] for word in find_telling_words(text)]
+    return 3 * sum(word in known for word in words) >= len(words)
+
+
+def find_telling_words(text: str) -> set[str]:
+    """Return the words that tell what a text is about: long ones, and those with digits or signs."""
+    return {word for word in normalize_fact(text).split() if len(word) > 3 or not word.isalpha()}
+
+
+def normalize_fact(text: str) -> str:
+    """Return a form that is equal for facts that differ only in case, spaces, Unicode form or punctuation.
 
     Signs that carry meaning stay: C++ is not C, and -5 is not 5.
     """

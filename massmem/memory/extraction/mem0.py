@@ -1,215 +1,240 @@
-"""Extraction of facts by mem0: when it runs, how long it may take, and what becomes of what goes wrong.
+"""mem0's own pipeline over one conversation, with our parts in the places of its model, embedder, store and history.
 
-mem0 itself is loaded with the first extraction, in a thread, and never with this module.
+mem0 decides what happens in which order: it looks up what is known, writes the prompt, asks the model and stores what
+the model says. Our parts see to it that nothing is lost or added on the way. Importing this module imports mem0, which
+takes seconds and needs prepare_mem0 first: massmem.memory.extraction.extractor does both, in a thread.
 """
 
-import asyncio
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from massmem.config.models import MemoryLlmConfig
-from massmem.core.errors import (
-    ContentRefused,
-    ContextOverflow,
-    InputError,
-    MalformedResponse,
-    MassmemError,
-    ProviderTimeout,
-)
-from massmem.memory.detached import detached
-from massmem.memory.extraction.chat_model import chat_model
-from massmem.memory.extraction.mem0_models import Bounds, OpenModel, open_model
-from massmem.memory.extraction.opened_once import OpenedOnce
-from massmem.memory.extraction.task import (
-    Chunk,
-    Extraction,
-    Known,
-    Origin,
-    RecordedMessage,
-    chunks,
-    halves,
-    message_ids,
-    to_fact,
-)
-from massmem.memory.mem0_setup import prepare_mem0
-from massmem.memory.persistent import Fact
+# mem0 has no type stubs.
+from mem0.configs.base import MemoryConfig as Mem0Config  # pyright: ignore[reportMissingTypeStubs]
+from mem0.exceptions import LLMError  # pyright: ignore[reportMissingTypeStubs]
+from mem0.memory.main import Memory as Mem0  # pyright: ignore[reportMissingTypeStubs]
+from mem0.memory.storage import SQLiteManager  # pyright: ignore[reportMissingTypeStubs]
+from mem0.utils import spacy_models  # pyright: ignore[reportMissingTypeStubs]
 
-if TYPE_CHECKING:
-    from massmem.memory.extraction.mem0_pipeline import Found, Reader
-    from massmem.providers.base import ChatProvider
+from massmem.core.errors import MalformedResponse, MassmemError
+from massmem.core.messages import Reply
+from massmem.memory.access import visible_to
+from massmem.memory.extraction.facts import clean_fact, is_grounded, is_knowledge, normalize_fact
+from massmem.memory.extraction.messages import Chunk, KnownFacts, Origin, list_message_ids
+from massmem.memory.extraction.prompts import COMPACT_SYSTEM, INSTRUCTIONS, compact_prompt
+from massmem.memory.extraction.replies import ParsedReply, Statement, parse_reply
+from massmem.memory.index import valid_ids
+from massmem.memory.persistent import Scope, Selection
+from massmem.memory.points import USER_ID
 
-OUR_PROVIDERS = ("local", "scripted")
-"""Not mem0's: they answer through a ChatProvider."""
+# mem0 would download a spaCy model when spaCy is installed.
+for _name in ("_load_failed_full", "_load_failed_lemma"):
+    setattr(spacy_models, _name, True)
+
+_OBSERVATION_DATE = re.compile(r"^(## Observation Date\n)\S+$", re.MULTILINE)
+_MOST_KNOWN = 500
+"""Facts of an agent in a session among which those that bear on a conversation are looked for, newest first."""
+
+Ask = Callable[[str, str], Reply]
+"""Sends system and user prompt to the model; blocking. Raises ProviderError."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Of one extraction. deadline: seconds for all of it. timeout, retries: of one request.
+class ChunkFacts:
+    """What one request gave."""
 
-    chunk: characters of messages in one request, compact_chunk where the model runs on the user's machine; likewise
-    reply tokens. requests: most of them; what is left over then is reported as unread.
+    statements: tuple[Statement, ...]
+    duplicates: int
+    """Statements that were known already."""
+    complete: bool
+    """As in ParsedReply."""
+
+
+class Reader:
+    """Reads one conversation, a chunk at a time; what came before is context for what follows. Blocking, one thread."""
+
+    def __init__(self, ask: Ask, origin: Origin, known: KnownFacts | None, *, compact: bool) -> None:
+        """known: None when nothing is known yet. compact: the model gets short prompts, see MemoryModel."""
+        self._origin = origin
+        self._model = Model(ask, compact=compact)
+        # mem0 has no types to rely on.
+        self._pipeline: Any = Pipeline(
+            self._model, QueryEmbedder(known), KnownFactsStore(known, origin, self._model.add_known)
+        )
+
+    def read(self, chunk: Chunk) -> ChunkFacts:
+        """Return what the model finds in the chunk.
+
+        Raises:
+            ProviderError: the model could not be asked, or refused, or nothing in its reply can be read.
+            MemoryUnavailable: the index cannot be asked what is known.
+        """
+        moment = max(piece.created_at for piece in chunk)
+        metadata = {
+            "turn": self._origin.turn, "message_ids": [*list_message_ids(chunk)], "created_at": moment.isoformat()
+        }  # fmt: skip
+        ids = {"user_id": USER_ID, "agent_id": self._origin.agent_id, "run_id": self._origin.session_id}
+        self._model.begin(chunk)
+        try:
+            result = self._pipeline.add([piece.as_prompt() for piece in chunk], metadata=metadata, **ids)
+        except LLMError as e:
+            if isinstance(e.__cause__, MassmemError):
+                raise e.__cause__ from e
+            raise MalformedResponse(f"the reply of the model that extracts memories cannot be read: {e}") from e
+        texts: set[str] = {memory["memory"] for memory in result["results"]}
+        new = self._model.new
+        stored = tuple(statement for statement in new if statement.text in texts)
+        return ChunkFacts(stored, self._model.duplicates + len(new) - len(stored), self._model.reply.complete)
+
+
+class Pipeline(Mem0):
+    """mem0's Memory for one conversation. Its own constructor would open a model, a store and a file by configuration.
+
+    Its history stays in this process and ends with it: on disk it would keep messages in clear text, out of reach of
+    whatever forgets.
     """
 
-    deadline: float = 300
-    timeout: float = 60
-    retries: int = 2
-    chunk: int = 12_000
-    compact_chunk: int = 4_000
-    max_tokens: int = 8_000
-    compact_max_tokens: int = 1_200
-    requests: int = 24
+    def __init__(self, model: "Model", embedder: "QueryEmbedder", store: "KnownFactsStore") -> None:
+        self.config = Mem0Config(history_db_path=":memory:")
+        self.llm = model
+        self.embedding_model = embedder
+        self.vector_store = store
+        self.db = SQLiteManager(":memory:")
+        self.custom_instructions = INSTRUCTIONS
+        self.collection_name = "massmem"
+        self.api_version = self.config.version
+        self.reranker = None
+        self._entity_store = None
 
 
-class Mem0Extractor:
-    """Finds facts in what an agent and the user said. Safe to use from several tasks of one event loop at a time."""
+class Model:
+    """mem0's `llm`: reads the reply itself, since mem0 takes one that it cannot read for "nothing to remember"."""
 
-    def __init__(
-        self,
-        config: MemoryLlmConfig,
-        state: Path,
-        environ: Mapping[str, str],
-        *,
-        known: Known | None = None,
-        chat: "ChatProvider | None" = None,
-        limits: Limits | None = None,
-    ) -> None:
-        """state: a folder of ours for what mem0 keeps. known None: nothing is known yet.
+    def __init__(self, ask: Ask, *, compact: bool) -> None:
+        self._ask = ask
+        self._compact = compact
+        self._known: set[str] = set()
+        self._chunk: Chunk = ()
+        self.reply = ParsedReply(())
+        self.new: tuple[Statement, ...] = ()
+        self.duplicates = 0
 
-        chat: answers instead of a provider of mem0's; config.provider only names it then.
-        """
-        self._config = config
-        self._state = state
-        self._environ = environ
-        self._known = known
-        self._chat = chat
-        self._limits = limits or Limits()
-        self._opened = OpenedOnce(self._open)
+    def begin(self, chunk: Chunk) -> None:
+        """Set what the next request is about."""
+        self._chunk = chunk
 
-    async def extract(self, messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
-        """The facts in one agent's messages of one turn, new ones only.
+    def add_known(self, text: str) -> None:
+        """Add a fact that is a duplicate when the model finds it again."""
+        self._known.add(normalize_fact(text))
 
-        Raises, when nothing could be read; when part of it could, `Extraction.problem` says what stopped the rest:
-            InputError: the configured model cannot be used, or mem0 is not installed.
-            ProviderError: a request failed or took too long, the model refused, or its reply holds no facts.
-            MemoryUnavailable: the index cannot be used now.
-        """
-        if not chunks(messages, self._limits.chunk):
-            return Extraction()
-        model = await self._model(origin.agent_id)
-        size = self._limits.compact_chunk if model.compact else self._limits.chunk
-        run = _Run(origin, deque(chunks(messages, size)), self._limits.requests)
+    def generate_response(self, messages: Sequence[Mapping[str, str]], **_: Any) -> str:
+        """Return the model's statements that are new, cleaned, in the form that mem0 expects."""
+        system, user = (message["content"] for message in messages)
+        date = max(piece.created_at for piece in self._chunk).date()
+        user = _OBSERVATION_DATE.sub(rf"\g<1>{date}", user)  # mem0 means today, also for an older message
+        if self._compact:
+            system, user = COMPACT_SYSTEM, compact_prompt(user)
+        reply = self._ask(system, user)
         try:
-            async with asyncio.timeout(self._limits.deadline):
-                await run.through(self._reader(model, origin))
-        except TimeoutError:
-            run.stop(ProviderTimeout(f"extracting memories took longer than {self._limits.deadline:g} seconds"))
-        finally:
-            if self._chat is not None:
-                model.close()  # a request that is under way
-        return run.result()
+            self.reply = parse_reply(reply.text)
+        except MalformedResponse as e:
+            if reply.finish == "length":
+                raise MalformedResponse(f"the reply was cut off before its first fact ended; {e.message}") from e
+            raise
+        statements = [replace(statement, text=clean_fact(statement.text)) for statement in self.reply.statements]
+        self._select_new([statement for statement in statements if self._is_worth_it(statement)])
+        return json.dumps({"memory": [{"text": s.text, "attributed_to": s.attributed_to} for s in self.new]})
 
-    async def close(self) -> None:
-        """Close connections. An extraction that is under way fails."""
-        await self._opened.close()
+    def _is_worth_it(self, statement: Statement) -> bool:
+        texts = (piece.text for piece in self._chunk)
+        return is_knowledge(statement.text) and (not self._compact or is_grounded(statement.text, texts))
 
-    async def _model(self, agent_id: str) -> OpenModel:
-        if self._chat is None:
-            return await self._opened.get()
-        await asyncio.to_thread(_load, self._state)
-        return chat_model(self._chat, agent_id, self._limits.compact_max_tokens)
-
-    def _open(self) -> OpenModel:
-        _load(self._state)
-        if self._config.provider in OUR_PROVIDERS:
-            raise InputError(
-                f"memories cannot be extracted with {self._config.provider!r}: there is no such model open"
-            )
-        bounds = Bounds(self._limits.timeout, self._limits.retries, self._limits.max_tokens)
-        return open_model(self._config, self._environ, bounds)
-
-    def _reader(self, model: OpenModel, origin: Origin) -> "Reader":
-        from massmem.memory.extraction.mem0_pipeline import Reader
-
-        return Reader(model, self._config, origin, self._known)
+    def _select_new(self, statements: Sequence[Statement]) -> None:
+        new: dict[str, Statement] = {}
+        for statement in statements:
+            if (key := normalize_fact(statement.text)) not in self._known:
+                new.setdefault(key, statement)
+        self._known |= new.keys()
+        self.new = tuple(new.values())
+        self.duplicates = len(statements) - len(new)
 
 
-@dataclass(slots=True)
-class _Run:
-    """One extraction under way."""
+class QueryEmbedder:
+    """mem0's `embedding_model`. Only the search for what is known needs a vector here.
 
-    origin: Origin
-    todo: deque[Chunk]
-    most_requests: int
-    facts: list[Fact] = field(default_factory=list[Fact])
-    duplicates: int = 0
-    requests: int = 0
-    answered: int = 0
-    problem: MassmemError | None = None
-    unread: dict[str, None] = field(default_factory=dict[str, None])
+    What is stored gets its own where it is written (PersistentMemory.add_facts); a second one would be paid for twice.
+    """
 
-    async def through(self, reader: "Reader") -> None:
-        """Read one chunk after the other; stop at what would stop the next one as well."""
-        while self.todo:
-            if self.requests == self.most_requests:
-                self.stop(MassmemError(f"too long to extract memories from all of it: {self.requests} parts were read"))
-                return
-            self.requests += 1
-            chunk = self.todo[0]
-            try:
-                found = await detached(partial(reader.read, chunk))
-            except ContextOverflow as e:
-                self.todo.popleft()
-                self._again_smaller(chunk, e)
-            except (MalformedResponse, ContentRefused) as e:
-                self.todo.popleft()
-                self._missed(chunk, e)
-            except MassmemError as e:
-                self.stop(e)
-            else:
-                self.todo.popleft()
-                self._take(found, chunk)
+    def __init__(self, known: KnownFacts | None) -> None:
+        self._known = known
 
-    def stop(self, problem: MassmemError) -> None:
-        """Leave the rest unread."""
-        while self.todo:
-            self._missed(self.todo.popleft(), problem)
+    def embed(self, text: str, memory_action: str | None = None) -> Sequence[float]:
+        """Return the text's vector for a search; empty when there is none to be had: the newest facts do then."""
+        if self._known is None or memory_action != "search":
+            return ()
+        try:
+            vector = self._known.embed(text)
+        except MassmemError:
+            return ()
+        return vector if vector is not None and any(vector) and all(map(math.isfinite, vector)) else ()
 
-    def result(self) -> Extraction:
-        """Raises the problem when there is nothing else."""
-        if self.problem is not None and not self.answered:
-            raise self.problem
-        return Extraction(tuple(self.facts), self.duplicates, self.answered, self.problem, tuple(self.unread))
-
-    def _take(self, found: "Found", chunk: Chunk) -> None:
-        self.answered += 1
-        self.facts.extend(to_fact(statement, chunk, self.origin) for statement in found.statements)
-        self.duplicates += found.duplicates
-        if not found.complete:
-            self._missed(chunk, MalformedResponse("the model's reply broke off, or held items that cannot be read"))
-
-    def _again_smaller(self, chunk: Chunk, problem: ContextOverflow) -> None:
-        smaller = halves(chunk)
-        if smaller is None:
-            self._missed(chunk, problem)
-        else:
-            self.todo.extendleft(reversed(smaller))
-
-    def _missed(self, chunk: Chunk, problem: MassmemError) -> None:
-        self.problem = self.problem or problem
-        self.unread.update(dict.fromkeys(message_ids(chunk)))
+    def embed_batch(self, texts: Sequence[str], memory_action: str | None = None) -> list[Sequence[float]]:
+        return [() for _ in texts]
 
 
-def _load(state: Path) -> None:
-    prepare_mem0(state)
-    try:
-        from massmem.memory.extraction import mem0_pipeline
-    except ImportError as e:
-        raise InputError(
-            f"memories are extracted with mem0, which cannot be loaded: {e}",
-            "pip install 'massmem[memory]', or leave memory.persistent_memory.llm out",
-        ) from e
-    mem0_pipeline.without_downloads()
+@dataclass(frozen=True, slots=True)
+class StoredMemory:
+    """A memory as mem0 reads it from a store."""
+
+    id: str
+    score: float
+    payload: dict[str, Any]
+
+
+class KnownFactsStore:
+    """mem0's `vector_store`: the facts of one agent in one session, as they stand in the index.
+
+    It has only what mem0's `add` calls, so that mem0 cannot change anything. What mem0 inserts is only acknowledged:
+    the statements go on as Facts, and PersistentMemory.add_facts writes them, with the ids, words and vectors that the
+    index needs, all in one batch.
+    """
+
+    def __init__(self, known: KnownFacts | None, origin: Origin, add_known: Callable[[str], None]) -> None:
+        self._known = known
+        self._origin = origin
+        self._add_known = add_known
+
+    def insert(self, vectors: Any, payloads: Any = None, ids: Any = None) -> None:
+        """Accept everything, see above."""
+
+    def search(
+        self, query: str, vectors: Sequence[float], top_k: int = 5, filters: Any = None
+    ) -> Sequence[StoredMemory]:
+        """Return what the agent knows that bears on the conversation; the model is told not to say it again."""
+        if self._known is None:
+            return []
+        own = Selection(session_id=self._origin.session_id, agent_id=self._origin.agent_id, kind="fact")
+        page = self._known.index.page(own, _MOST_KNOWN, 0)
+        facts = {key: payload for key, payload in page if self._is_known(payload)}
+        best = list(facts)[:top_k]
+        if vectors and len(facts) > top_k:
+            scope = Scope(self._origin.session_id, self._origin.agent_id, self._origin.turn)
+            ranked = self._known.index.search_meaning(vectors, visible_to(scope, valid_ids(facts)), top_k)
+            best = [key for key, _ in ranked] or best
+        for key in best:
+            self._add_known(facts[key]["data"])
+        return [StoredMemory(str(key), 0.0, facts[key]) for key in best]
+
+    def _is_known(self, fact: Mapping[str, Any]) -> bool:
+        """Whether to find the fact again is pointless.
+
+        What an agent found in a turn that it lost stays hidden from the others. Found again in one that it won, or may
+        still win, it is new to them: it does not count as known then.
+        """
+        if not (self._origin.won or self._origin.undecided):
+            return True
+        # What the turn itself gave is shown to the others as soon as the turn is won.
+        return fact["turn"] == self._origin.turn or (fact["won"] and fact["turn"] < self._origin.turn)

@@ -10,7 +10,7 @@ import pytest
 
 from massmem.config.models import RecordingConfig
 from massmem.core.errors import EmbeddingError, MalformedResponse, RateLimited
-from massmem.memory.extraction.task import Extraction, Origin, RecordedMessage
+from massmem.memory.extraction.messages import Extraction, Origin, RecordedMessage
 from massmem.memory.persistent import Fact, Selection
 from massmem.recording.forgetting import fingerprint_fact
 from massmem.recording.queue import MAX_ATTEMPTS, DrainCounts, retry_delay
@@ -331,7 +331,7 @@ async def test_a_large_tool_result_is_summarised_before_facts_are_looked_for(sto
     asked: list[str | None] = []
     told: list[list[str]] = []
 
-    async def summarise(text: str, model: str | None) -> str:
+    async def summarize(text: str, model: str | None) -> str:
         assert text == BIG
         asked.append(model)
         if len(asked) == 1:
@@ -344,7 +344,7 @@ async def test_a_large_tool_result_is_summarised_before_facts_are_looked_for(sto
 
     memory = PlainMemory()
     for _ in range(2):
-        counts = await Recorder(store, memory, extract, settings, summarise=summarise).drain()
+        counts = await Recorder(store, memory, extract, settings, summarize=summarize).drain()
         assert counts.extractions == 1
         await store.requeue_recordings(done=True)
     first, second = (texts[1] for texts in told)

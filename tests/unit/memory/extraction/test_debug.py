@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from massmem.core.errors import HomeError
-from massmem.memory.extraction.debug import debug_record, write_debug
-from massmem.memory.extraction.task import Origin
+from massmem.memory.extraction.debug import make_debug_record, write_debug
+from massmem.memory.extraction.messages import Origin
 from massmem.memory.persistent import Fact
 from tests.support.extraction_stub import DAY, FIRST, said
 
@@ -28,7 +28,7 @@ FACT = Fact(ORIGIN.session_id, 1, ORIGIN.agent_id, FIRST, ("a1",), DAY)
 
 
 def test_the_record_has_the_fields_of_a_debug_file():
-    record = debug_record(MESSAGES, ORIGIN, [FACT], MOMENT)
+    record = make_debug_record(MESSAGES, ORIGIN, [FACT], MOMENT)
     assert list(record) == [
         "timestamp", "agent_id", "session_id", "turn", "metadata", "messages_sent", "facts_extracted",
         "extraction_count",
@@ -43,7 +43,7 @@ def test_the_record_has_the_fields_of_a_debug_file():
 
 
 def test_it_is_written_without_secrets_for_the_owner_only(tmp_path: Path):
-    path = write_debug(tmp_path, 2, debug_record(MESSAGES, ORIGIN, [FACT], MOMENT))
+    path = write_debug(tmp_path, 2, make_debug_record(MESSAGES, ORIGIN, [FACT], MOMENT))
     assert path == tmp_path / "attempt_2/memory_debug/test_agent/turn_1_20251029_200335.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -52,17 +52,17 @@ def test_it_is_written_without_secrets_for_the_owner_only(tmp_path: Path):
 
 
 def test_two_within_a_second_are_both_kept(tmp_path: Path):
-    record = debug_record(MESSAGES, ORIGIN, [], MOMENT)
+    record = make_debug_record(MESSAGES, ORIGIN, [], MOMENT)
     paths = {write_debug(tmp_path, 1, record) for _ in range(3)}
     assert {p.name for p in paths} == {f"turn_1_20251029_200335{end}.json" for end in ("", "_2", "_3")}
 
 
 def test_odd_characters_do_not_stop_it(tmp_path: Path):
-    record = debug_record([said("a lone surrogate \ud800 here")], ORIGIN, [], MOMENT)
+    record = make_debug_record([said("a lone surrogate \ud800 here")], ORIGIN, [], MOMENT)
     assert json.loads(write_debug(tmp_path, 1, record).read_text())["metadata"]["message_count"] == 1
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path):
     (tmp_path / "attempt_1").write_text("a file")
     with pytest.raises(HomeError):
-        write_debug(tmp_path, 1, debug_record(MESSAGES, ORIGIN, [], MOMENT))
+        write_debug(tmp_path, 1, make_debug_record(MESSAGES, ORIGIN, [], MOMENT))

@@ -3,7 +3,7 @@
 import json
 
 from massmem.memory.extraction.prompts import COMPACT_SYSTEM, INSTRUCTIONS, SCHEMA, compact_prompt
-from massmem.memory.extraction.replies import read_reply
+from massmem.memory.extraction.replies import parse_reply
 
 
 def test_a_small_model_gets_the_messages_without_what_surrounds_them():
@@ -20,8 +20,8 @@ def test_a_small_model_gets_the_messages_without_what_surrounds_them():
 
 def test_the_instructions_show_forms_that_are_understood():
     examples = [line for line in COMPACT_SYSTEM.splitlines() if line.startswith("{")]
-    assert [len(read_reply(f"[{line}]").statements) for line in examples] == [1, 1]
+    assert [len(parse_reply(f"[{line}]").statements) for line in examples] == [1, 1]
     shown = [line for line in INSTRUCTIONS.splitlines() if line.startswith("{")]
-    assert [len(read_reply(line).statements) for line in shown] == [1]
-    assert read_reply(INSTRUCTIONS.splitlines()[-1]).statements == ()
+    assert [len(parse_reply(line).statements) for line in shown] == [1]
+    assert parse_reply(INSTRUCTIONS.splitlines()[-1]).statements == ()
     assert set(json.loads(shown[0])["memory"][0]) - {"id"} == set(SCHEMA["properties"]["memory"]["items"]["required"])

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from massmem.memory.extraction.facts import clean_fact, is_knowledge, normalised, shortened
+from massmem.memory.extraction.facts import clean_fact, cut_text, is_grounded, is_knowledge, normalize_fact
 from massmem.memory.quoting import LONGEST_FACT
+from tests.support.extraction_stub import TURN
 
 
 @pytest.mark.parametrize(
@@ -37,8 +38,8 @@ def test_a_long_fact_ends_with_a_sentence():
 
 
 def test_a_long_fact_without_a_sentence_ends_with_a_word():
-    assert shortened("word " * 200, 100).endswith("word…")
-    assert shortened("x" * 200, 100) == "x" * 99 + "…"
+    assert cut_text("word " * 200, 100).endswith("word…")
+    assert cut_text("x" * 200, 100) == "x" * 99 + "…"
 
 
 @given(st.text(max_size=700))
@@ -67,13 +68,19 @@ def test_ballots_and_comparisons_are_no_knowledge(text: str, kept: bool):
 
 
 def test_the_same_fact_in_other_spelling_is_the_same():
-    assert normalised("The  port is “80”.") == normalised("the port is 80")
-    assert normalised("ﬁle sizes") == normalised("File sizes!")
+    assert normalize_fact("The  port is “80”.") == normalize_fact("the port is 80")
+    assert normalize_fact("ﬁle sizes") == normalize_fact("File sizes!")
 
 
 @pytest.mark.parametrize(("one", "other"), [("Uses C++", "Uses C"), ("At -5 degrees", "At 5 degrees"), ("v1.2", "v12")])
 def test_signs_that_carry_meaning_tell_facts_apart(one: str, other: str):
-    assert normalised(one) != normalised(other)
+    assert normalize_fact(one) != normalize_fact(other)
+
+
+def test_a_fact_that_a_small_model_made_up_is_not_grounded():
+    messages = [message.text for message in TURN]
+    assert is_grounded("Postgres handled 1,200 writes a second on the staging server.", messages)
+    assert not is_grounded("MySQL 8 handled 450 orders per second in the load test of Falcon.", messages)
 
 
 def test_hostile_texts_are_cleaned_in_linear_time():

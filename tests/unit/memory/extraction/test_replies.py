@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.core.errors import MalformedResponse
-from massmem.memory.extraction.replies import read_reply, repeats
+from massmem.memory.extraction.replies import parse_reply, repeats
 
 
 @pytest.mark.parametrize("reply", ['{"memory": []}', '{"facts": []}', "[]", "```json\n[]\n```", 'None: {"memory": []}'])
 def test_nothing_to_remember_is_said_with_an_empty_list(reply: str):
-    reading = read_reply(reply)
+    reading = parse_reply(reply)
     assert reading.statements == ()
     assert reading.complete
 
@@ -21,15 +21,15 @@ def test_nothing_to_remember_is_said_with_an_empty_list(reply: str):
 @pytest.mark.parametrize(
     "reply",
     [
-        None, "", "  ", "null", "{}", "3", '"text"', '{"memory": null}', '{"memory": "none"}',
+        "", "  ", "null", "{}", "3", '"text"', '{"memory": null}', '{"memory": "none"}',
         "I cannot help with that.", "I will not fill [] for you.", "<think>There is [1] fact",
         '{"memory": [{"text": "half a fac', '{"memory": [{"text": "half", "sources": ["m1", "m2',
         '{"memory": [{"text": 3}]}', "[1, 2]", "[" * 5_000, '{"memory":' * 5_000,
     ],
 )  # fmt: skip
-def test_whatever_else_holds_no_fact_is_an_error(reply: str | None):
+def test_whatever_else_holds_no_fact_is_an_error(reply: str):
     with pytest.raises(MalformedResponse):
-        read_reply(reply)
+        parse_reply(reply)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_whatever_else_holds_no_fact_is_an_error(reply: str | None):
     ],
 )
 def test_every_shape_that_models_send_is_read(reply: str):
-    reading = read_reply(reply)
+    reading = parse_reply(reply)
     assert [s.text for s in reading.statements] == ["one fact"]
     assert reading.complete
 
@@ -62,15 +62,15 @@ def test_a_list_that_breaks_off_keeps_its_whole_items(texts: list[str], cut: int
     expected = sum(end <= len(head) for end in ends)
     if expected == 0:
         with pytest.raises(MalformedResponse):
-            read_reply(head)
+            parse_reply(head)
         return
-    reading = read_reply(head)
+    reading = parse_reply(head)
     assert [s.text for s in reading.statements] == texts[:expected]
     assert not reading.complete
 
 
 def test_an_item_that_cannot_be_read_is_not_passed_over_in_silence():
-    reading = read_reply('{"memory": [{"text": 3}, {"text": "one fact", "sources": ["m1", 2]}]}')
+    reading = parse_reply('{"memory": [{"text": 3}, {"text": "one fact", "sources": ["m1", 2]}]}')
     assert [(s.text, s.sources) for s in reading.statements] == [("one fact", ("m1", "2"))]
     assert not reading.complete
 
@@ -84,7 +84,7 @@ def test_a_reply_that_starts_over_is_noticed_while_it_is_written():
 
 def test_an_error_shows_no_secret():
     with pytest.raises(MalformedResponse) as e:
-        read_reply("Sorry, sk-abcdefghijklmnopqrstuvwx is not mine to keep")
+        parse_reply("Sorry, sk-abcdefghijklmnopqrstuvwx is not mine to keep")
     assert "sk-abc" not in e.value.message
 
 
@@ -92,5 +92,5 @@ def test_hostile_replies_are_read_in_linear_time():
     started = time.process_time()
     for reply in ("<think>" * 20_000, "{" * 100_000, "```" + " " * 100_000, '{"memory":[' * 10_000):
         with pytest.raises(MalformedResponse):
-            read_reply(reply)
+            parse_reply(reply)
     assert time.process_time() - started < 5

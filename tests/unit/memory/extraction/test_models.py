@@ -1,0 +1,195 @@
+"""The providers of the model that extracts: each reaches the configured server, and what is missing is named."""
+
+import pytest
+
+from massmem.config.models import MemoryLlmConfig
+from massmem.core.errors import (
+    ContentRefused,
+    ContextOverflow,
+    InputError,
+    MalformedResponse,
+    MassmemError,
+    MissingKeyError,
+    ProviderConnectionError,
+    ProviderTimeout,
+    ProviderUnavailable,
+    RateLimited,
+    RequestRejected,
+)
+from massmem.core.messages import ChatMessage, ChatRequest
+from massmem.memory.extraction.models import Mem0Chat, list_key_variables
+from massmem.memory.extraction.prompts import COMPACT_SYSTEM
+from tests.support.extraction_stub import FIRST, ORIGIN, TURN, Open, completion, configured, facts, memory, texts
+from tests.support.extraction_stub import prompts as prompts_of
+from tests.support.provider_stub import KEY, AnthropicWire, Say, Stub
+
+
+@pytest.mark.parametrize(
+    "provider",
+    ["openai", "openai_structured", "deepseek", "xai", "minimax", "sarvam", "groq", "together", "gemini",
+     "openrouter", "ollama", "lmstudio", "vllm"],
+)  # fmt: skip
+async def test_providers_reach_the_configured_server(stub: Stub, open_extractor: Open, provider: str):
+    stub.replies = [facts(FIRST), completion(None, "content_filter")]
+    extractor = open_extractor(configured(stub, provider))
+    assert texts(await extractor.extract(TURN, ORIGIN)) == [FIRST]
+    with pytest.raises(ContentRefused):
+        await extractor.extract(TURN, ORIGIN)
+    assert [r.path for r in stub.requests] == ["/v1/chat/completions"] * 2
+    on_this_machine = provider in ("ollama", "lmstudio", "vllm")
+    assert (prompts_of(stub.requests[0])[0] == COMPACT_SYSTEM) is on_this_machine
+    assert ("response_format" in stub.requests[0].body) is on_this_machine
+
+
+async def test_ollama_is_reached_at_the_address_that_mem0_wants(stub: Stub, open_extractor: Open):
+    stub.replies = [facts(FIRST)]
+    config = configured(stub, "ollama").model_copy(update={"base_url": stub.url})
+    assert texts(await open_extractor(config).extract(TURN, ORIGIN)) == [FIRST]
+
+
+async def test_azure_is_reached_by_the_variables_that_mem0_reads(stub: Stub, open_extractor: Open):
+    stub.replies = [facts(FIRST)]
+    environ = {"LLM_AZURE_OPENAI_API_KEY": KEY, "LLM_AZURE_ENDPOINT": stub.url}
+    extractor = open_extractor(MemoryLlmConfig(provider="azure_openai", model="small"), environ=environ)
+    assert texts(await extractor.extract(TURN, ORIGIN)) == [FIRST]
+    assert stub.requests[0].path == "/openai/v1/chat/completions"
+    assert stub.requests[0].body["model"] == "small"
+    assert KEY in " ".join(stub.requests[0].headers.values())
+
+
+async def test_anthropic_is_asked_in_its_own_protocol(stub: Stub, open_extractor: Open):
+    wire = AnthropicWire()
+    stub.replies = [
+        wire.stream(Say([memory(FIRST)])), wire.stream(Say(finish="refused")), wire.error(529, "overloaded")
+    ]  # fmt: skip
+    config = configured(stub, "anthropic").model_copy(update={"base_url": stub.url})
+    extractor = open_extractor(config)
+    assert texts(await extractor.extract(TURN, ORIGIN)) == [FIRST]
+    with pytest.raises(ContentRefused):
+        await extractor.extract(TURN, ORIGIN)
+    with pytest.raises(ProviderUnavailable):
+        await extractor.extract(TURN, ORIGIN)
+    assert {r.path for r in stub.requests} == {"/v1/messages"}
+    assert all(KEY in " ".join(r.headers.values()) for r in stub.requests)
+
+
+async def test_another_providers_key_in_the_environment_is_not_sent(
+    stub: Stub, open_extractor: Open, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-or-0123456789abcdef")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-proj-0123456789abcdef")
+    stub.replies = [facts(FIRST)]
+    assert texts(await open_extractor().extract(TURN, ORIGIN)) == [FIRST]
+    assert stub.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    with pytest.raises(MissingKeyError, match="MINIMAX_API_KEY is not set"):
+        await open_extractor(MemoryLlmConfig(provider="minimax", base_url=f"{stub.url}/v1")).extract(TURN, ORIGIN)
+
+
+@pytest.mark.parametrize(("provider", "package"), [("aws_bedrock", "boto3"), ("litellm", "litellm")])
+async def test_a_missing_package_is_named(open_extractor: Open, provider: str, package: str):
+    with pytest.raises(InputError) as e:
+        await open_extractor(MemoryLlmConfig(provider=provider, model="m")).extract(TURN, ORIGIN)
+    assert e.value.hint == f"pip install {package}"
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"provider": "opnai"}, "there is no 'opnai'; did you mean 'openai'?"),
+        ({"provider": "langchain"}, "there is no 'langchain'"),
+        ({"provider": "openai", "api_key": "k", "base_url": "localhost:8000"}, "not an http:// or https:// address"),
+        ({"provider": "openai"}, "OPENAI_API_KEY is not set"),
+        ({"provider": "together", "api_key": "k"}, "name the model to use with 'together'"),
+        ({"provider": "openai", "api_key": "a key"}, "characters that no key has"),
+        ({"provider": "aws_bedrock", "base_url": "http://localhost"}, "cannot be set for 'aws_bedrock'"),
+    ],
+)
+async def test_a_wrong_configuration_names_its_mistake_and_section(
+    open_extractor: Open, monkeypatch: pytest.MonkeyPatch, config: dict[str, str], words: str
+):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(InputError) as e:
+        await open_extractor(MemoryLlmConfig.model_validate(config)).extract(TURN, ORIGIN)
+    assert words in e.value.message
+    assert "memory.persistent_memory.llm" in e.value.message
+
+
+async def test_key_and_default_model_come_from_the_environment_and_the_table(
+    stub: Stub, open_extractor: Open, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("DEEPSEEK_API_KEY", KEY)
+    stub.replies = [facts(FIRST)]
+    await open_extractor(MemoryLlmConfig(provider="deepseek", base_url=f"{stub.url}/v1")).extract(TURN, ORIGIN)
+    assert stub.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert stub.requests[0].body["model"] == "deepseek-chat"
+
+
+@pytest.mark.parametrize(
+    ("provider", "variables"),
+    [
+        ("openai", ("OPENAI_API_KEY",)),
+        ("azure_openai", ("LLM_AZURE_OPENAI_API_KEY", "AZURE_OPENAI_API_KEY")),
+        ("minimax", ("MINIMAX_API_KEY",)),
+        ("ollama", ()),
+        ("local", ()),
+        ("aws_bedrock", ()),
+        ("nobody", ()),
+    ],
+)
+def test_key_variables_of_a_provider(provider: str, variables: tuple[str, ...]):
+    assert list_key_variables(provider) == variables
+
+
+# -- clients of mem0's own, whose libraries are not installed here ----------------------------------------------------
+
+
+class SdkError(Exception):
+    """An exception as botocore, requests and the libraries made by Stainless raise it."""
+
+    def __init__(self, text: str, status: int | None = None) -> None:
+        super().__init__(text)
+        if status is not None:
+            self.status_code = status
+
+
+class ReadTimeoutError(SdkError): ...
+
+
+class TransportFailure(SdkError): ...
+
+
+class Client:
+    """A client of mem0's for a provider."""
+
+    def __init__(self, answer: str | Exception) -> None:
+        self._answer = answer
+
+    def generate_response(self, messages: list[dict[str, str]]) -> str:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+async def test_a_client_of_mem0_extracts(open_extractor: Open):
+    chat = Mem0Chat(Client(memory(FIRST)), MemoryLlmConfig(provider="litellm"))
+    assert texts(await open_extractor(chat=chat).extract(TURN, ORIGIN)) == [FIRST]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (SdkError("slow down", 429), RateLimited),
+        (SdkError("overloaded", 529), ProviderUnavailable),
+        (SdkError("prompt is too long: 9 tokens > 8 maximum", 400), ContextOverflow),
+        (SdkError("no", 418), RequestRejected),
+        (ReadTimeoutError("60 s"), ProviderTimeout),
+        (TransportFailure("broken"), ProviderConnectionError),
+        (TypeError("'NoneType' object is not subscriptable"), MalformedResponse),
+    ],
+)
+async def test_failures_of_mem0s_clients_keep_their_kind(error: Exception, kind: type[MassmemError]):
+    chat = Mem0Chat(Client(error), MemoryLlmConfig(provider="litellm"))
+    with pytest.raises(kind) as e:
+        async for _ in chat.stream(ChatRequest((ChatMessage("user", "Hello."),), "extract")):
+            pass
+    assert e.value.message.startswith("litellm (default model): ")
