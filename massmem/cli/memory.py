@@ -261,7 +261,7 @@ async def _drain_queue(
 
     llm = setup.config.memory.persistent_memory.llm
     async with open_extractor(llm, setup.home, memory.known()) as extractor:
-        counts = await create_recorder(store, memory, extractor, agents, session_id).drain(done=report)
+        counts = await create_recorder(store, memory, extractor, agents, session_id).drain(on_progress=report)
     if not counts.unavailable:
         progress(total, total)
     return RecordingResult(counts, await store.count_recordings(session_id))

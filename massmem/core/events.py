@@ -314,7 +314,7 @@ class ContextMeasured(EventBase):
     source: TokenSource
     """api: `tokens` is the provider's count; buffer: it is ours."""
     entries: dict[str, int]
-    """Our count per type of entry (massmem.memory.buffer); it may differ from `tokens` when that is the provider's."""
+    """Our count per type of entry (massmem.memory.tokens); it may differ from `tokens` when that is the provider's."""
     threshold: float | None = None
     """Share of the window at which the prompt is compressed before it is sent; null: only when the provider refuses."""
     recalled: int = 0

@@ -1,7 +1,7 @@
 """What of a conversation stays word for word and what a summary keeps of the rest. Pure: no model, no clock, no log.
 
-`cut` decides where the verbatim part begins, `extract` takes the sentences that are worth most within a budget, and
-`condensed` makes several texts fit a room evenly. A text of any size is read in full: it is split, never dropped.
+`find_cut` decides where the verbatim part begins, `select_sentences` takes the sentences that are worth most within a
+budget, and `condense` makes several texts fit a room evenly. A text of any size is read in full: it is split, never dropped.
 """
 
 import math
@@ -38,9 +38,10 @@ _SAME_WORDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """A text and its speaker ("User", "You", "Tool"); "" for lines of an earlier summary."""
+    """A text and its speaker."""
 
     speaker: str
+    """"User", "You", "Tool"; "" for lines of an earlier summary."""
     text: str
 
 
@@ -54,12 +55,12 @@ class _Sentence:
 
 
 def find_cut(messages: Sequence[ChatMessage], tokens: Sequence[int], ratio: float, room: int) -> int:
-    """Index of the first message that stays verbatim; len(messages) when none does.
+    """Return the index of the first message that stays verbatim; len(messages) when none does.
 
     The newest messages stay, about `ratio` of their number and at most `room` tokens of them. What belongs together
     (a question and its answer, tool calls and their results) stays or goes together, and the oldest always goes.
     """
-    starts = unit_starts(messages)
+    starts = find_unit_starts(messages)
     most, used, first = math.ceil(ratio * len(messages)), 0, len(messages)
     for start in reversed(starts[1:]):
         used += sum(tokens[start:first])
@@ -69,24 +70,24 @@ def find_cut(messages: Sequence[ChatMessage], tokens: Sequence[int], ratio: floa
     return first
 
 
-def unit_starts(messages: Sequence[ChatMessage]) -> list[int]:
-    """Where each group of messages that belong together begins: at every user message, and at the first of all."""
+def find_unit_starts(messages: Sequence[ChatMessage]) -> list[int]:
+    """Return where each group of messages that belong together begins: at the first one and at every user message."""
     return [i for i, message in enumerate(messages) if i == 0 or message.role == "user"]
 
 
 def to_utterances(messages: Iterable[ChatMessage]) -> list[Utterance]:
-    """Messages as texts with their speakers; a tool call is written out."""
+    """Return messages as texts with their speakers; a tool call is written out."""
     names = {"system": "System", "user": "User", "assistant": "You", "tool": "Tool"}
-    found: list[Utterance] = []
+    utterances: list[Utterance] = []
     for message in messages:
         calls = [f"called {call.name}({call.arguments})" for call in message.tool_calls]
         text = "\n".join(filter(None, (message.content, *calls)))
-        found.append(Utterance(names[message.role], text))
-    return found
+        utterances.append(Utterance(names[message.role], text))
+    return utterances
 
 
 def select_sentences(texts: Sequence[Utterance], budget: int, count: Count, previous: str = "") -> str:
-    """The sentences of the texts that say most, in their order, one a line, in at most `budget` tokens.
+    """Return the sentences of the texts that say most, in their order, one a line, in at most `budget` tokens.
 
     previous: the summary of what came before, whose lines compete with the new ones; a line that is said again with
     another value (a number, a code) is out of date and goes, whichever of the two is taken.
@@ -94,22 +95,22 @@ def select_sentences(texts: Sequence[Utterance], budget: int, count: Count, prev
     Sentences rank by the values and names in them, by words of decisions and wishes, by rarity of their words, and by
     who spoke; a long one must be worth more. The rules are ours, the shape of it is Luhn's (1958): significant words.
     """
-    sentences = _current(_sentences([*(Utterance("", line) for line in previous.splitlines()), *texts]))
+    sentences = _drop_outdated(_split_sentences([*(Utterance("", line) for line in previous.splitlines()), *texts]))
     _rate(sentences)
-    chosen: list[_Sentence] = []
+    selected: list[_Sentence] = []
     left = budget
     for sentence in sorted(sentences, key=lambda s: (-s.score, s.order)):
         if left < _SHORTEST_LINE:
             break
         cost = count(_line(sentence)) + 1
         if cost <= left:
-            chosen.append(sentence)
+            selected.append(sentence)
             left -= cost
-    return "\n".join(_line(s) for s in sorted(chosen, key=lambda s: s.order))
+    return "\n".join(_line(s) for s in sorted(selected, key=lambda s: s.order))
 
 
 def select_sentences_by_part(texts: Sequence[Utterance], budget: int, count: Count, part: int) -> str:
-    """As `extract`, with an equal share of the budget for each stretch of `part` tokens, so that no stretch is lost.
+    """As `select_sentences`, with an equal share of the budget for each stretch of `part` tokens, so that no stretch is lost.
 
     This is how a message that is larger than the window itself is read: in several parts.
     """
@@ -128,7 +129,7 @@ def select_sentences_by_part(texts: Sequence[Utterance], budget: int, count: Cou
 
 
 def split_text(text: str, most: int, count: Count) -> list[str]:
-    """The text in pieces of at most about `most` tokens, cut at line ends or spaces where there are any."""
+    """Return the text in pieces of at most about `most` tokens, cut at line ends or spaces where there are any."""
     total = count(text)
     if total <= most:
         return [text]
@@ -139,26 +140,26 @@ def split_text(text: str, most: int, count: Count) -> list[str]:
         end = min(len(text), start + size)
         if end < len(text):
             half = start + size // 2
-            at = next((found for sign in "\n " if (found := text.rfind(sign, half, end)) >= 0), -1)
-            end = at + 1 if at >= 0 else end
+            breaks = (text.rfind(sign, half, end) for sign in "\n ")
+            end = next((position + 1 for position in breaks if position >= 0), end)
         pieces.append(text[start:end])
         start = end
     return pieces
 
 
 def shorten(text: str, budget: int, count: Count) -> str:
-    """The text when it fits the budget, else its best sentences; at the least its beginning."""
+    """Return the text when it fits the budget, else its best sentences; at the least its beginning."""
     if count(text) <= budget:
         return text
-    if found := select_sentences([Utterance("", text)], budget, count):
-        return found
+    if best := select_sentences([Utterance("", text)], budget, count):
+        return best
     while text and count(text) > budget:
         text = text[: len(text) * budget // (count(text) + 1)]
     return text
 
 
 def condense(texts: Sequence[str], room: int, count: Count) -> list[str]:
-    """The texts in at most `room` tokens together: short ones stay as they are, long ones shrink to the same size."""
+    """Return the texts in at most `room` tokens together: short ones stay as they are, long ones shrink to the same size."""
     sizes = [count(text) for text in texts]
     share, left, open_ = 0, room, sorted(sizes)
     while open_:
@@ -172,19 +173,19 @@ def condense(texts: Sequence[str], room: int, count: Count) -> list[str]:
     ]
 
 
-def _sentences(texts: Sequence[Utterance]) -> list[_Sentence]:
-    found: list[_Sentence] = []
+def _split_sentences(texts: Sequence[Utterance]) -> list[_Sentence]:
+    sentences: list[_Sentence] = []
     for text in texts:
         for sentence in _SENTENCE.split(text.text):
             for piece in [sentence] if len(sentence) <= LONGEST_PIECE else _PIECE.findall(sentence):
                 line = " ".join(piece.split())
                 if words := _WORD.findall(line.lower()):
-                    found.append(_Sentence(len(found), text.speaker, line, words))
-    return found
+                    sentences.append(_Sentence(len(sentences), text.speaker, line, words))
+    return sentences
 
 
-def _current(sentences: Sequence[_Sentence]) -> list[_Sentence]:
-    """Without those that are said again later, word for word or with another last value."""
+def _drop_outdated(sentences: Sequence[_Sentence]) -> list[_Sentence]:
+    """Leave out sentences that are said again later, word for word or with another last value."""
     topics = [_topic(sentence) for sentence in sentences]
     latest = {topic: sentence.order for topic, sentence in zip(topics, sentences, strict=True)}
     return [s for topic, s in zip(topics, sentences, strict=True) if latest[topic] == s.order]
@@ -195,26 +196,28 @@ def _topic(sentence: _Sentence) -> tuple[str, ...]:
 
     Earlier values tell what it is about ("item 7 costs 5 euros").
     """
-    text = _unnamed(sentence)
+    text = _without_speaker(sentence)
     values = _VALUE.findall(text)
     words = _WORD.findall(_VALUE.sub(" ", text).lower())
     return (*words, *values[:-1]) if len(words) >= _SAME_WORDS else tuple(sentence.words)
 
 
-def _unnamed(sentence: _Sentence) -> str:
-    """A line of an earlier summary names its speaker in its text."""
+def _without_speaker(sentence: _Sentence) -> str:
+    """Return the text without its speaker, which a line of an earlier summary names in its text."""
     return re.sub(r"^(?:User|You|Tool|System): ", "", sentence.text) if not sentence.speaker else sentence.text
 
 
 def _rate(sentences: Sequence[_Sentence]) -> None:
     seen = Counter(word for sentence in sentences for word in set(sentence.words))
     total = len(sentences)
-    for place, s in enumerate(sentences):
+    for position, s in enumerate(sentences):
         rarity = sum(math.log((total + 1) / seen[w]) for w in s.words) / len(s.words) / math.log(total + 2)
         values = min(3, len(_VALUE.findall(s.text)))
         names = min(2, len(_NAME.findall(s.text)))
         worth = 1.0 * values + 0.5 * names + 1.5 * bool(_DECISION.search(s.text)) + 2.0 * rarity
-        worth += 1.0 * (s.speaker == "User") + 0.5 * s.text.endswith("?") + 1.0 * (not s.speaker) + 0.5 * place / total
+        worth += (
+            1.0 * (s.speaker == "User") + 0.5 * s.text.endswith("?") + 1.0 * (not s.speaker) + 0.5 * position / total
+        )
         s.score = worth / (4 + len(s.words)) ** 0.5
 
 

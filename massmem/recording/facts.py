@@ -1,6 +1,10 @@
-"""Facts out of what agents did: rows of the queue through a model that extracts them."""
+"""Extracts facts from what agents did: one row of the queue at a time through a model.
 
-from collections.abc import AsyncGenerator, Mapping
+Large results of tools are summarised first where the configuration says so.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -12,19 +16,19 @@ from massmem.core.errors import (
     ContextOverflow,
     InputError,
     MalformedResponse,
+    MassmemError,
     ProviderError,
     StoreError,
 )
 from massmem.core.events import now
-from massmem.core.records import RecordingJob
+from massmem.core.records import MessageRecord, RecordingJob
+from massmem.core.redact import redact
 from massmem.memory.extraction.extractor import Extract, Summarize
 from massmem.memory.extraction.messages import Extraction
 from massmem.memory.persistent import PersistentMemory
 from massmem.recording.forgetting import is_forgotten
-from massmem.recording.masking import without_values
 from massmem.recording.queue import OUTAGE, ROW_ERRORS, DrainCounts, finish, mark_failed
-from massmem.recording.results import shortened
-from massmem.recording.rules import Conversation, conversation_of, groups_of, winners_of
+from massmem.recording.rules import Conversation, belongs, list_groups, list_winners, make_conversation, mask_params
 
 if TYPE_CHECKING:
     from massmem.store.ports import SessionStore
@@ -32,29 +36,33 @@ if TYPE_CHECKING:
 # After any other failure of a provider the next request would fare no better.
 _ITS_OWN_FAULT = (MalformedResponse, ContentRefused, ContextOverflow)
 
+log = logging.getLogger(__name__)
+
 CLAIM = timedelta(minutes=10)
-"""For how long a row is nobody else's while a model is asked about it: longer than that takes, or due after a kill."""
+"""How long other processes leave a row alone while a model reads it, which takes less; after a kill it is due then."""
+
+LARGE = 5_000
+"""Bytes above which the result of a tool is summarised."""
+
+_HEAD, _TAIL = 2_000, 1_000
+"""Characters of a large result that are read when it cannot be summarised."""
 
 
 @dataclass(slots=True)
-class _Kept:
-    """What a model was paid for and the memory has not confirmed.
+class _PaidWork:
+    """What a model was paid for and the memory has not confirmed."""
 
-    found: the last extraction. unread: the messages that it left out, None before it. summaries: of large results.
-    note: what the user may want to know of a row that is done.
-    """
-
-    found: Extraction | None = None
+    extraction: Extraction | None = None
     unread: frozenset[str] | None = None
+    """Ids of the messages that the last extraction left out, None before it."""
     summaries: dict[str, str] = field(default_factory=dict[str, str])
+    """Of large results, by message id."""
     note: str = ""
+    """What the user may want to know of the row once it is done."""
 
 
 class FactWriter:
-    """Records rows of the kind "extract", one at a time.
-
-    summarize: for large results of tools. settings: of each agent, by its id.
-    """
+    """Records rows of the kind "extract", one at a time."""
 
     def __init__(
         self,
@@ -64,24 +72,25 @@ class FactWriter:
         summarize: Summarize | None,
         settings: Mapping[str, RecordingConfig],
     ) -> None:
+        """summarize: for large results of tools. settings: by agent id."""
         self._store = store
         self._memory = memory
         self._extract = extract
         self._summarize = summarize
         self._settings = settings
-        self._kept: dict[tuple[str, int, str | None], _Kept] = {}
+        self._paid: dict[tuple[str, int, str | None], _PaidWork] = {}
 
     async def write_next(self, session_id: str | None, counts: DrainCounts) -> bool:
-        """Work on the oldest row that is due; whether to go on with the next."""
+        """Work on the oldest row that is due; return whether to go on with the next."""
         rows = await self._store.list_due_recordings("extract", 1, session_id)
-        return bool(rows) and await self._claimed(rows[0], counts)
+        return bool(rows) and await self._claim_and_write(rows[0], counts)
 
-    async def _claimed(self, row: RecordingJob, counts: DrainCounts) -> bool:
-        async with self._claim(row) as mine:
-            if not mine:
+    async def _claim_and_write(self, row: RecordingJob, counts: DrainCounts) -> bool:
+        async with self._claim(row) as is_claimed:
+            if not is_claimed:
                 return True  # another process pays for this one
             try:
-                await self._facts(row, counts)
+                await self._write(row, counts)
             except OUTAGE:
                 raise
             except ROW_ERRORS as e:
@@ -91,53 +100,100 @@ class FactWriter:
 
     @asynccontextmanager
     async def _claim(self, row: RecordingJob) -> AsyncGenerator[bool]:
-        """Nobody else works on the row inside. Whatever ends that before its time lets go of it."""
-        mine = await self._store.claim_recording(row, now() + CLAIM)
+        """Keep other processes from the row in the block; yield False when one works on it. A failure releases it."""
+        is_claimed = await self._store.claim_recording(row, now() + CLAIM)
         settled = False
         try:
-            yield mine
+            yield is_claimed
             settled = True
         finally:
-            if mine and not settled:
+            if is_claimed and not settled:
                 with suppress(StoreError):  # then it is due when the claim ends
                     await self._store.release_recording(row)
 
-    async def _facts(self, row: RecordingJob, counts: DrainCounts) -> None:
-        kept = self._kept.setdefault((row.session_id, row.seq, row.agent_id), _Kept())
-        if kept.found is None:
-            conversation = await self._conversation(row, kept)
+    async def _write(self, row: RecordingJob, counts: DrainCounts) -> None:
+        paid = self._paid.setdefault((row.session_id, row.seq, row.agent_id), _PaidWork())
+        if paid.extraction is None:
+            conversation = await self._load_conversation(row, paid)
             if conversation is None:
-                await self._done(row, "nothing to extract from")
+                await self._finish(row, "nothing to extract from")
                 return
             # A repetition reads what was not read before, not what has given its facts already.
-            messages = [m for m in conversation.messages if kept.unread is None or m.message_id in kept.unread]
-            kept.found = await self._extract(messages, conversation.origin)
+            messages = [m for m in conversation.messages if paid.unread is None or m.message_id in paid.unread]
+            paid.extraction = await self._extract(messages, conversation.origin)
         if await self._is_undone(row):
-            await self._done(row, "the turn was undone")
+            await self._finish(row, "the turn was undone")
             return
-        found = kept.found
-        wanted = [fact for fact in found.facts if not is_forgotten(fact.text, row.forgotten)]
-        counts.facts += await self._memory.add_facts(wanted)
-        kept.found = None
-        if found.problem is not None:
-            kept.unread = frozenset(found.unread)
-            raise found.problem
-        await self._done(row, kept.note or None)
+        extraction = paid.extraction
+        facts = [fact for fact in extraction.facts if not is_forgotten(fact.text, row.forgotten)]
+        counts.facts += await self._memory.add_facts(facts)
+        paid.extraction = None
+        if extraction.problem is not None:
+            paid.unread = frozenset(extraction.unread)
+            raise extraction.problem
+        await self._finish(row, paid.note or None)
         counts.extractions += 1
 
     async def _is_undone(self, row: RecordingJob) -> bool:
-        """The user has taken the turn back while a model read it."""
-        found = await self._store.list_turns(row.session_id, row.turn - 1, 1)
-        return bool(found) and (found[0].turn, found[0].status) == (row.turn, "undone")
+        """Whether the user has taken the turn back while a model read it."""
+        turns = await self._store.list_turns(row.session_id, row.turn - 1, 1)
+        return bool(turns) and (turns[0].turn, turns[0].status) == (row.turn, "undone")
 
-    async def _done(self, row: RecordingJob, reason: str | None) -> None:
+    async def _finish(self, row: RecordingJob, reason: str | None) -> None:
         await finish(self._store, self._memory, [row], reason)
-        self._kept.pop((row.session_id, row.seq, row.agent_id), None)
+        self._paid.pop((row.session_id, row.seq, row.agent_id), None)
 
-    async def _conversation(self, row: RecordingJob, kept: _Kept) -> Conversation | None:
+    async def _load_conversation(self, row: RecordingJob, paid: _PaidWork) -> Conversation | None:
         of_turn = await self._store.read_turn_messages(row.session_id, row.turn)
-        read = await self._store.get_messages_to_record([message.id for message in of_turn])
-        turn, group = without_values(read), groups_of(read).get(row.session_id, "")
+        to_record = await self._store.get_messages_to_record([message.id for message in of_turn])
+        turn, group = mask_params(to_record), list_groups(to_record).get(row.session_id, "")
         settings = self._settings.get(row.agent_id or "", RecordingConfig())
-        turn, kept.note = await shortened(turn, row, settings, self._summarize, kept.summaries)
-        return conversation_of(row, turn, settings, winners_of(read), group)
+        turn, paid.note = await summarize_results(turn, row, settings, self._summarize, paid.summaries)
+        return make_conversation(row, turn, settings, list_winners(to_record), group)
+
+
+async def summarize_results(
+    turn: Sequence[MessageRecord],
+    row: RecordingJob,
+    settings: RecordingConfig,
+    summarize: Summarize | None,
+    known: MutableMapping[str, str],
+) -> tuple[list[MessageRecord], str]:
+    """Return the turn with summaries in place of the large results that the row is about, if the settings ask for them.
+
+    A result that cannot be summarised is cut; why is the second part of what is returned, "" when all could be. After
+    one failure no further summary is asked for. known: summaries by message id, of an earlier attempt; new ones are
+    added to it.
+    """
+    messages: list[MessageRecord] = []
+    reason = "" if summarize is not None else "no model is configured"
+    problem = ""
+    for message in turn:
+        if not (settings.summarize_large_results and belongs(message, row, settings) and _is_large(message)):
+            messages.append(message)
+            continue
+        if not reason and message.id not in known and summarize is not None:
+            try:
+                known[message.id] = await summarize(message.content, settings.summary_model)
+            except MassmemError as e:
+                reason = " ".join(redact(e.message).split())
+                log.warning("a large tool result was not summarised: %s", reason)
+        problem = problem or (reason if message.id not in known else "")
+        if message.id in known:
+            text = f"[Summary of a result of {len(message.content):,} characters]\n{known[message.id]}"
+        else:
+            text = cut_result(message.content, reason)
+        messages.append(message.model_copy(update={"content": text}))
+    return messages, f"a tool result was cut and not summarised: {problem}" if problem else ""
+
+
+def cut_result(text: str, reason: str) -> str:
+    """Return the beginning and the end of a text, and why the rest is left out."""
+    left_out = len(text) - _HEAD - _TAIL
+    if left_out <= 0:
+        return text
+    return f"{text[:_HEAD]}\n[{left_out:,} characters left out, not summarised: {reason}]\n{text[-_TAIL:]}"
+
+
+def _is_large(message: MessageRecord) -> bool:
+    return message.kind == "tool_result" and len(message.content.encode("utf-8", "replace")) > LARGE

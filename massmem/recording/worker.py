@@ -24,17 +24,20 @@ log = logging.getLogger(__name__)
 BATCH = 128
 """Episodes that are written at once."""
 
-_SAID: tuple[RecordingKind, ...] = ("episode", "complete")
+_VERBATIM: tuple[RecordingKind, ...] = ("episode", "complete")
+"""Kinds of rows that need no model."""
 _GATHER = 0.1
-"""Seconds for which the background waits for more to write at once: what costs most is the way to the disk."""
-_LOOK_AGAIN = 30.0
-_MEMORY_AGAIN = 5.0
+"""Seconds for which the background waits for more rows to write at once, since a sync to the disk costs most."""
+_POLL = 30.0
+"""Seconds until the background looks at the queue again without being woken."""
+_MEMORY_RETRY = 5.0
+"""The same while the memory cannot be used."""
 
 
 class Recorder:
-    """Takes rows of the queue, oldest first, and marks them done once the memory has confirmed.
+    """Takes rows of the queue, oldest first, and marks them as done once the memory has confirmed.
 
-    Killed at any point it leaves them pending, and recording them again stores nothing twice.
+    Killed at any point it leaves them pending. Recording a row again stores nothing twice.
     """
 
     def __init__(
@@ -46,7 +49,7 @@ class Recorder:
         session_id: str | None = None,
         summarize: Summarize | None = None,
     ) -> None:
-        """extract None: no model is configured, episodes are all there is. settings: of each agent, by its id.
+        """extract: None when no model is configured; then only episodes are recorded. settings: by agent id.
 
         session_id: record this session only, not all of the store. summarize: for large results of tools.
         """
@@ -69,11 +72,11 @@ class Recorder:
             self._task = asyncio.create_task(self._run())
 
     def wake(self) -> None:
-        """Something new is in the queue."""
+        """Look at the queue now: something new is in it."""
         self._woken.set()
 
     async def stop(self, seconds: float) -> None:
-        """Go on for `seconds` at most, then leave the rest to the next run."""
+        """Stop within `seconds`; leave the rest to the next run."""
         if self._catching_up is not None:
             await asyncio.wait({self._catching_up}, timeout=seconds)
             self._catching_up.cancel()
@@ -85,13 +88,13 @@ class Recorder:
         self._stopping.set()
         await asyncio.wait({self._task}, timeout=seconds)
         self._task.cancel()
-        (ended,) = await asyncio.gather(self._task, return_exceptions=True)
+        (result,) = await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
-        if isinstance(ended, Exception):
-            log.error("recording ended early; the rest is left to the next run", exc_info=ended)
+        if isinstance(result, Exception):
+            log.error("recording ended early; the rest is left to the next run", exc_info=result)
 
     async def catch_up(self, session_id: str, seconds: float) -> None:
-        """Record what this session has said, for `seconds` at most. What keeps that from happening shows elsewhere."""
+        """Make this session's messages searchable, in `seconds` at most. A failure shows when the memory is asked."""
         waiting = self._waiting.setdefault(session_id, asyncio.get_running_loop().create_future())
         if self._catching_up is None or self._catching_up.done():
             self._catching_up = asyncio.create_task(self._catch_up())
@@ -100,38 +103,38 @@ class Recorder:
                 await asyncio.shield(waiting)
 
     async def _catch_up(self) -> None:
-        """Sessions that wait at the same time are written together: what costs most is the way to the disk."""
+        """Write for all waiting sessions together, since a sync to the disk costs most."""
         while self._waiting:
             async with self._writing:
                 sessions, self._waiting = self._waiting, {}
                 try:
                     with suppress(*OUTAGE):
                         await self._release_held()
-                        await self._record_of(sessions)
+                        await self._record_sessions(sessions)
                 finally:
                     for waiting in sessions.values():
                         if not waiting.done():
                             waiting.set_result(None)
 
-    async def _record_of(self, sessions: Collection[str]) -> None:
-        """One look is enough for all of them, unless the queue is longer than that."""
-        rows, more = await self._look(self._session_id)
-        wanted = [row for row in rows if row.session_id in sessions]
-        while wanted:
-            await self._episodes.write(wanted, DrainCounts())
-            looks = [await self._look(each) for each in sessions] if more else []
-            wanted = [row for rows, _ in looks for row in rows]
+    async def _record_sessions(self, sessions: Collection[str]) -> None:
+        """Read the queue once for all sessions; session by session only when it is longer than a batch."""
+        rows, more = await self._list_due(self._session_id)
+        rows = [row for row in rows if row.session_id in sessions]
+        while rows:
+            await self._episodes.write(rows, DrainCounts())
+            batches = [await self._list_due(session_id) for session_id in sessions] if more else []
+            rows = [row for batch, _ in batches for row in batch]
 
-    async def _look(self, session_id: str | None) -> tuple[list[RecordingJob], bool]:
-        """What is to be written now, and whether there may be more of it."""
-        kinds = (*_SAID, "extract") if self._facts is None else _SAID
-        found = await asyncio.gather(*(self._store.list_due_recordings(kind, BATCH, session_id) for kind in kinds))
-        return [row for rows in found for row in rows], any(len(rows) == BATCH for rows in found)
+    async def _list_due(self, session_id: str | None) -> tuple[list[RecordingJob], bool]:
+        """Return rows to be written now, and whether there may be more of them."""
+        kinds = (*_VERBATIM, "extract") if self._facts is None else _VERBATIM
+        batches = await asyncio.gather(*(self._store.list_due_recordings(kind, BATCH, session_id) for kind in kinds))
+        return [row for batch in batches for row in batch], any(len(batch) == BATCH for batch in batches)
 
     async def drain(
-        self, deadline: float | None = None, done: Callable[[DrainCounts], None] | None = None
+        self, deadline: float | None = None, on_progress: Callable[[DrainCounts], None] | None = None
     ) -> DrainCounts:
-        """Work on what is due until nothing is left, or time.monotonic() passes `deadline`. done: called on the way.
+        """Work on the rows that are due until none is left, or time.monotonic() passes `deadline`.
 
         Raises:
             StoreError: the queue cannot be read or written.
@@ -139,31 +142,31 @@ class Recorder:
         counts = DrainCounts()
         try:
             async with self._extracting:
-                await self._record_said(self._session_id, deadline, counts, done)
+                await self._record_verbatim(self._session_id, deadline, counts, on_progress)
                 facts = self._facts
-                while facts and not self._late(deadline) and await facts.write_next(self._session_id, counts):
-                    if done is not None:
-                        done(counts)
-                    # What was said meanwhile is searchable before the next model call.
-                    await self._record_said(self._session_id, deadline, counts, done)
+                while facts and not self._is_late(deadline) and await facts.write_next(self._session_id, counts):
+                    if on_progress is not None:
+                        on_progress(counts)
+                    # New messages are searchable before the next model call.
+                    await self._record_verbatim(self._session_id, deadline, counts, on_progress)
         except MemoryUnavailable as e:
             counts.unavailable = e.message
         return counts
 
     async def _run(self) -> None:
-        told = ""
+        last_problem = ""
         while self._stop_at is None or time.monotonic() < self._stop_at:
             self._woken.clear()
-            pause = _LOOK_AGAIN
+            pause = _POLL
             try:
                 counts = await self.drain()
                 problem = counts.unavailable
-                pause = _MEMORY_AGAIN if problem else _LOOK_AGAIN
+                pause = _MEMORY_RETRY if problem else _POLL
             except StoreError as e:
                 problem = e.message
-            if problem and problem != told:
+            if problem and problem != last_problem:
                 log.warning("nothing is recorded for now: %s", problem)
-            told = problem
+            last_problem = problem
             if self._stop_at is not None and not self._woken.is_set():
                 return
             with suppress(TimeoutError):
@@ -172,26 +175,26 @@ class Recorder:
                 async with asyncio.timeout(_GATHER):
                     await self._stopping.wait()
 
-    def _late(self, deadline: float | None) -> bool:
+    def _is_late(self, deadline: float | None) -> bool:
         moment = time.monotonic()
         return any(end is not None and moment >= end for end in (deadline, self._stop_at))
 
-    async def _record_said(
+    async def _record_verbatim(
         self,
         session_id: str | None,
         deadline: float | None,
         counts: DrainCounts,
-        done: Callable[[DrainCounts], None] | None = None,
+        on_progress: Callable[[DrainCounts], None] | None = None,
     ) -> None:
-        """Episodes and the turns that ended; batch by batch, so that nobody waits for a long backlog."""
+        """Record episodes and the ends of turns, batch by batch, so that nobody waits for a long backlog."""
         await self._release_held()
         more = True
-        while more and not self._late(deadline):
+        while more and not self._is_late(deadline):
             async with self._writing:
-                rows, more = await self._look(session_id)
+                rows, more = await self._list_due(session_id)
                 await self._episodes.write(rows, counts)
-            if rows and done is not None:
-                done(counts)
+            if rows and on_progress is not None:
+                on_progress(counts)
 
     async def _release_held(self) -> None:
         if self._to_release:

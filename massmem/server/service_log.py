@@ -13,7 +13,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from massmem.core.redact import redact
-from massmem.telemetry.spans import hashed
+from massmem.telemetry.spans import hash_name
 
 log = logging.getLogger("massmem.server.requests")
 
@@ -93,7 +93,7 @@ def _record_request(scope: Scope, status: int, seconds: float) -> None:
         service.metrics.count_request(method, route, status, seconds)
     fields: dict[str, object] = {"method": method, "route": route, "status": status, "ms": round(seconds * 1000, 1)}
     if user := scope["state"].get("user"):
-        fields["user"] = hashed(user)
+        fields["user"] = hash_name(user)
     if session_id := scope.get("path_params", {}).get("session_id"):
-        fields["session"] = hashed(session_id)
+        fields["session"] = hash_name(session_id)
     log.info("request", extra={"fields": fields})

@@ -16,8 +16,7 @@ from massmem.memory.extraction.extractor import Extractor, failing_extractor, op
 from massmem.memory.persistent import USER, Memory, PersistentMemory, RecallOptions, RecallResult, Scope, Selection
 from massmem.memory.quoting import Quote, render
 from massmem.memory.tokens import estimate_tokens
-from massmem.recording.masking import without_values
-from massmem.recording.rules import is_ballot, is_tool_use, spoken
+from massmem.recording.rules import is_ballot, is_tool_use, mask_params, write_out
 from massmem.recording.worker import Recorder
 
 if TYPE_CHECKING:
@@ -211,7 +210,7 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
     sessions = None if scope.all_sessions else [scope.session_id]
     hits = [message.id for message in await store.search_messages(query, sessions, _MAX_HITS)]
     by_id = {entry.message.id: entry for entry in await store.get_messages_to_record(hits)}
-    messages = without_values(by_id[hit] for hit in hits if hit in by_id)
+    messages = mask_params(by_id[hit] for hit in hits if hit in by_id)
     chosen: list[Memory] = []
     room = options.max_tokens
     for message in messages:
@@ -233,7 +232,7 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
 
 
 def _to_memory(m: "MessageRecord") -> Memory:
-    return Memory(m.id, "episode", m.session_id, m.turn, m.agent_id or USER, spoken(m), (m.id,), m.created_at)
+    return Memory(m.id, "episode", m.session_id, m.turn, m.agent_id or USER, write_out(m), (m.id,), m.created_at)
 
 
 def _build_scope(agent: AgentConfig, session_id: str, turn: int) -> Scope:

@@ -25,7 +25,7 @@ from massmem.session.event_batching import batch_events
 from massmem.session.history import History
 from massmem.session.lease import Lease
 from massmem.session.team import Team
-from massmem.telemetry.stages import Stage, memory_payload, respond_payload
+from massmem.telemetry.stages import Stage, make_memory_payload, make_respond_payload
 from massmem.turn.agent import Agent
 from massmem.turn.budget import Budget
 from massmem.turn.coordinator import Turn, run_turn
@@ -174,7 +174,7 @@ class TurnRunner:
                     last = event
                     yield event
         if last is not None:
-            await self._write_stage("respond", turn, {**respond_payload(last), **await self._memory_payload()})
+            await self._write_stage("respond", turn, {**make_respond_payload(last), **await self._memory_payload()})
 
     async def _store_turn(self, turn: Turn, *, release_lease: bool) -> AsyncGenerator[Event, None]:
         """Store each batch of the turn's events, then yield it. A stop or an error is stored as an interruption."""
@@ -272,4 +272,4 @@ class TurnRunner:
             return {}
         session, state = await self._store.get_session(self._session_id), self.dialog.state
         count = 0 if session is None else session.message_count
-        return {"memory": memory_payload(count, state.params, state.waiting_for_param)}
+        return {"memory": make_memory_payload(count, state.params, state.waiting_for_param)}

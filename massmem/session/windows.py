@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from massmem.config.models import AgentConfig, BackendConfig
 from massmem.memory import tokens
-from massmem.memory.buffer import Buffer
+from massmem.memory.tokens import Buffer
 from massmem.providers.windows import ContextWindow, find_window
 from massmem.turn.compressor import TokenMeter
 

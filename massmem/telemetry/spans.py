@@ -1,7 +1,7 @@
 """Spans of turns and of what their agents do, made from the events: OpenTelemetry, conventions for generative AI.
 
 One span per turn (`invoke_workflow`), and below it one per step of an agent (`chat MODEL`), with the attributes of
-https://opentelemetry.io/docs/specs/semconv/gen-ai/. They hold no word that was said, and ids of sessions are hashed.
+https://opentelemetry.io/docs/specs/semconv/gen-ai/. They hold no text of a conversation; session ids are hashed.
 """
 
 from collections.abc import Generator, Mapping
@@ -34,19 +34,20 @@ _PROVIDERS = {"gemini": "gcp.gemini", "grok": "x_ai", "mistral": "mistral_ai", "
 
 
 class Tracer:
-    """otel None: nothing is traced."""
+    """Makes the spans of turns."""
 
     def __init__(self, agents: Mapping[str, AgentConfig], otel: "OtelTracer | None" = None) -> None:
+        """otel: None when nothing is traced."""
         self._agents = agents
         self._otel = otel
 
     @contextmanager
     def turn(self, session_id: str) -> "Generator[TurnTrace]":
-        """A turn is under way in the block; what is left open of it at the end is closed."""
+        """Trace a turn in the block; at its end, close the spans that are still open."""
         if self._otel is None:
             yield TurnTrace(self._agents)
             return
-        names = {"gen_ai.operation.name": "invoke_workflow", "gen_ai.conversation.id": hashed(session_id)}
+        names = {"gen_ai.operation.name": "invoke_workflow", "gen_ai.conversation.id": hash_name(session_id)}
         # Not the current span: what is current belongs to a task, and a turn's events may be read by several.
         trace = TurnTrace(self._agents, self._otel, self._otel.start_span("invoke_workflow massmem", attributes=names))
         try:
@@ -75,10 +76,10 @@ class TurnTrace:
             case TurnCompleted(winner=winner, usage=usage):
                 if (presenting := self._open.pop(winner, None)) is not None:
                     presenting.end()
-                _use(self.span, usage)
+                _set_usage(self.span, usage)
             case TurnFailed(usage=usage):
                 self.span.set_attribute("error.type", "TurnFailed")
-                _use(self.span, usage)
+                _set_usage(self.span, usage)
             case _:
                 pass
 
@@ -111,15 +112,16 @@ class TurnTrace:
             return
         if isinstance(event, AgentFailed):
             span.set_attribute("error.type", event.error)
-        _use(span, event.usage)
+        _set_usage(span, event.usage)
         span.end()
 
 
 @contextmanager
 def open_tracer(agents: Mapping[str, AgentConfig], *, enabled: bool) -> Generator[Tracer]:
-    """Spans are sent in the background, where the usual OTEL_EXPORTER_OTLP_* variables say; the last ones at the end.
+    """Open the tracer. It sends spans in the background to where OTEL_EXPORTER_OTLP_* say, the last ones on exit.
 
-    Raises InputError when the extra `otel` is not installed.
+    Raises:
+        InputError: the extra `otel` is not installed.
     """
     if not enabled:
         yield Tracer(agents)
@@ -139,11 +141,11 @@ def open_tracer(agents: Mapping[str, AgentConfig], *, enabled: bool) -> Generato
         provider.shutdown()
 
 
-def hashed(name: str) -> str:
-    """16 hex digits that stand for a name in logs and spans."""
+def hash_name(name: str) -> str:
+    """Return 16 hex digits that stand for a name in logs and spans."""
     return sha256(name.encode()).hexdigest()[:16]
 
 
-def _use(span: "Span", usage: Usage) -> None:
+def _set_usage(span: "Span", usage: Usage) -> None:
     span.set_attribute("gen_ai.usage.input_tokens", usage.prompt)
     span.set_attribute("gen_ai.usage.output_tokens", usage.completion)

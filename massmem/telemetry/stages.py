@@ -1,6 +1,6 @@
-"""What came in and what went out, a line of JSON for each: stages `received` and `respond` of a turn.
+"""The stages `received` and `respond` of each turn, as lines of JSON for those who operate a service.
 
-For whoever watches a service: names, numbers and hashes, never a word that was said nor a value that was given.
+They hold names, numbers and hashes; never the text of a message nor the value of a param.
 """
 
 import json
@@ -13,7 +13,7 @@ from massmem.config.home import make_file, make_folder
 from massmem.core.errors import MassmemError
 from massmem.core.events import Event, TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting, now
 from massmem.core.redact import redact_values
-from massmem.telemetry.spans import hashed
+from massmem.telemetry.spans import hash_name
 
 SCHEMA_VERSION = 1
 Stage = Literal["received", "respond"]
@@ -21,8 +21,8 @@ Stage = Literal["received", "respond"]
 log = logging.getLogger(__name__)
 
 
-def memory_payload(history_count: int, params: Collection[str], waiting_for: str | None) -> dict[str, Any]:
-    """What the session remembers when the stage is reached: how many messages, and the names of what it was given."""
+def make_memory_payload(history_count: int, params: Collection[str], waiting_for: str | None) -> dict[str, Any]:
+    """Return what the session remembers at a stage: how many messages, and the names of its params."""
     return {"history_count": history_count, "params_keys": sorted(params), "waiting_for_param": waiting_for}
 
 
@@ -30,7 +30,7 @@ class Stages:
     """Appends to a file; any number of processes may write to the same one."""
 
     def __init__(self, path: str | None, keys: Sequence[str]) -> None:
-        """path None: nothing is written. keys: their values are left out, wherever they stand in a payload."""
+        """path: None when nothing is written. keys: their values are redacted wherever they stand in a payload."""
         self._path = None if path is None else Path(path).expanduser()
         self._keys = tuple(keys)
 
@@ -39,14 +39,14 @@ class Stages:
         return self._path is not None
 
     def write(self, stage: Stage, session_id: str, turn: int, payload: Mapping[str, Any]) -> None:
-        """Blocking. Never fails a turn: what cannot be written is said in the log, once."""
+        """Append a line. Blocking. Never fails a turn: the first failure is logged and ends the writing."""
         if self._path is None:
             return
         record = {
             "schema_version": SCHEMA_VERSION,
             "at": now().isoformat(),
             "stage": stage,
-            "session": hashed(session_id),
+            "session": hash_name(session_id),
             "turn": turn,
             "payload": redact_values(dict(payload), self._keys),
         }
@@ -60,20 +60,20 @@ class Stages:
             self._path = None
 
 
-def respond_payload(end: Event) -> dict[str, Any]:
-    """How a turn ended, from its last event."""
+def make_respond_payload(end: Event) -> dict[str, Any]:
+    """Return how a turn ended, from its last event."""
     match end:
         case TurnCompleted():
-            about = {"winner": end.winner, "limit": end.limit, "confidence": end.confidence}
+            details = {"winner": end.winner, "limit": end.limit, "confidence": end.confidence}
         case TurnFailed():
-            about = {"exit_code": end.exit_code}
+            details = {"exit_code": end.exit_code}
         case TurnAbandoned() | TurnWaiting() | TurnInterrupted():
-            about = {}
+            details = {}
         case _:
             return {"status": "running"}
     status = end.type.removeprefix("turn_")
     if isinstance(end, TurnInterrupted):
-        return {"status": status, **about}
+        return {"status": status, **details}
     used = end.usage
     counted = {"prompt": used.prompt, "completion": used.completion, "reported": used.reported, "cost": used.cost}
-    return {"status": status, **about, "usage": counted}
+    return {"status": status, **details, "usage": counted}

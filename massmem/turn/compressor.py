@@ -16,7 +16,6 @@ from massmem.core import prompts
 from massmem.core.errors import ContextOverflow, DoesNotFit, LimitReached, ProviderError
 from massmem.core.events import CompressionReason, ContextCompressed
 from massmem.core.messages import ChatRequest, Reply, Usage, clean_text
-from massmem.memory.buffer import Buffer
 from massmem.memory.compression import (
     Count,
     Utterance,
@@ -26,6 +25,7 @@ from massmem.memory.compression import (
     to_utterances,
 )
 from massmem.memory.conversation import MAX_MESSAGES
+from massmem.memory.tokens import Buffer
 from massmem.providers.base import ChatProvider
 from massmem.turn.prompt_builder import (
     MIN_TOKENS,

@@ -13,9 +13,9 @@ from massmem.config.models import AgentConfig
 from massmem.core import prompts
 from massmem.core.errors import DoesNotFit
 from massmem.core.messages import Candidate, ChatMessage, ChatRequest, Purpose, ToolChoice, ToolSpec
-from massmem.memory.buffer import Buffer
 from massmem.memory.compression import condense, find_cut, shorten
 from massmem.memory.conversation import HistoryMessage
+from massmem.memory.tokens import Buffer
 
 MIN_TOKENS = 24
 """Of a text that is cut to fit: with less it says nothing."""

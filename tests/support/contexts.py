@@ -7,9 +7,8 @@ from typing import Any
 from massmem.config.models import AgentConfig, BackendConfig, CompressionConfig, MemoryConfig
 from massmem.core.events import Event
 from massmem.core.messages import Candidate, ChatMessage, ChatRequest, Chunk
-from massmem.memory.buffer import Buffer
 from massmem.memory.conversation import HistoryMessage
-from massmem.memory.tokens import estimate_tokens
+from massmem.memory.tokens import Buffer, estimate_tokens
 from massmem.providers import Providers
 from massmem.providers.base import Abilities, ChatProvider
 from massmem.providers.pricing import Price

@@ -24,8 +24,7 @@ from massmem.core.events import (
     TurnWaiting,
     WinnerDecided,
 )
-from massmem.memory.buffer import Buffer
-from massmem.memory.tokens import estimate_tokens
+from massmem.memory.tokens import Buffer, estimate_tokens
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
 from massmem.tools.ask_user import AskContext

@@ -1,13 +1,18 @@
+from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from massmem.config.models import RecordingConfig
-from massmem.core.records import MessageRecord, RecordingJob, is_worth_recording
+from massmem.core.events import Event
+from massmem.core.records import MessageRecord, RecordingJob, SessionRecord, SessionState, is_worth_recording
 from massmem.memory.persistent import USER
-from massmem.recording.rules import conversation_of, episodes_of, is_ballot, spoken
-from tests.support.sample_turn import START
+from massmem.recording.rules import is_ballot, is_reply, make_conversation, make_episodes, mask_params, write_out
+from massmem.store import open_store
+from massmem.store.ports import SessionStore
+from tests.support.sample_turn import SECRET, START, answer, begin, event
 
 BALLOT = '{"vote": {"reason": "names the cause", "choice": "bob"}}'
 CALL = '{"read_file": {"path": "a.py"}}'
@@ -42,7 +47,7 @@ TURN = [
 
 
 def told(settings: RecordingConfig, **more: Any) -> list[tuple[str, str, str]]:
-    found = conversation_of(row(10, "extract", **more), TURN, settings, {})
+    found = make_conversation(row(10, "extract", **more), TURN, settings, {})
     assert found is not None
     return [(m.role, m.text, m.message_id) for m in found.messages]
 
@@ -57,7 +62,7 @@ def test_nothing_under_ten_characters(text: str, worth: bool) -> None:
 def test_an_episode_is_the_message_with_its_place() -> None:
     messages = {m.id: m for m in TURN}
     rows = [row(1, agent=None, position=0), row(6, position=1), row(7, agent="bob", position=2), row(99, position=3)]
-    found = episodes_of(rows, messages, {("s", 1): "ann"}, {"s": "project"})
+    found = make_episodes(rows, messages, {("s", 1): "ann"}, {"s": "project"})
     assert [(e.agent_id, e.position, e.won, e.message_id) for e in found] == [
         (USER, 0, False, "m1"),
         ("ann", 1, True, "m6"),
@@ -65,19 +70,19 @@ def test_an_episode_is_the_message_with_its_place() -> None:
     ]
     assert {e.group for e in found} == {"project"}
     assert [e.created_at for e in found] == [m.created_at for m in (TURN[0], TURN[5], TURN[6])]
-    assert episodes_of(rows, messages, {}, {})[1].won is False
-    assert found == episodes_of(rows, messages, {("s", 1): "ann"}, {"s": "project"})
+    assert make_episodes(rows, messages, {}, {})[1].won is False
+    assert found == make_episodes(rows, messages, {("s", 1): "ann"}, {"s": "project"})
 
 
 def test_a_ballot_is_written_out_as_a_tool_call() -> None:
-    assert spoken(TURN[7]) == '[Tool Call: vote]\nArguments: {"reason": "names the cause", "choice": "bob"}'
+    assert write_out(TURN[7]) == '[Tool Call: vote]\nArguments: {"reason": "names the cause", "choice": "bob"}'
     for odd in ("no json", "[1]", '{"a": 1, "b": 2}', "{}", "3"):
-        assert spoken(message(1, "tool_call", odd)) == odd
+        assert write_out(message(1, "tool_call", odd)) == odd
 
 
 def test_a_ballot_is_its_agents_own_whoever_wins() -> None:
     messages = {m.id: m for m in TURN}
-    answer_, ballot = episodes_of([row(6), row(8)], messages, {("s", 1): "ann"}, {})
+    answer_, ballot = make_episodes([row(6), row(8)], messages, {("s", 1): "ann"}, {})
     assert [(e.private, e.won) for e in (answer_, ballot)] == [(False, True), (True, False)]
     assert [is_ballot(m) for m in TURN].count(True) == 1
 
@@ -86,7 +91,7 @@ def test_by_default_only_questions_answers_and_workflow_tools_are_told() -> None
     assert told(RecordingConfig()) == [
         ("user", "Why is the sky blue?", "m1"),
         ("assistant", "Rayleigh scattering.", "m6"),
-        ("assistant", f"[Tool Usage]\n{spoken(TURN[7])}", "m8"),
+        ("assistant", f"[Tool Usage]\n{write_out(TURN[7])}", "m8"),
     ]
 
 
@@ -96,7 +101,7 @@ def test_all_tool_calls_with_their_results() -> None:
         '[Tool Usage]\n[Tool Call: read_file]\nArguments: {"path": "a.py"}\nResult: class Sky: ...',
         "[Tool Call: list]\nArguments: {}",
         "Rayleigh scattering.",
-        f"[Tool Usage]\n{spoken(TURN[7])}",
+        f"[Tool Usage]\n{write_out(TURN[7])}",
     ]
 
 
@@ -116,14 +121,14 @@ def test_calls_that_ran_at_once_have_their_own_results() -> None:
         made(4, "tool_result", "text of a", "c1"),
         message(5, "assistant", "Both are read now."),
     ]
-    found = conversation_of(row(5, "extract"), turn, RecordingConfig(record_all_tool_calls=True), {})
+    found = make_conversation(row(5, "extract"), turn, RecordingConfig(record_all_tool_calls=True), {})
     assert found is not None
     assert [m.text for m in found.messages] == [
         '[Tool Usage]\n[Tool Call: mcp__t__read]\nArguments: {"path": "a"}\nResult: text of a',
         '[Tool Call: mcp__t__read]\nArguments: {"path": "b"}\nResult: text of b',
         "Both are read now.",
     ]
-    quiet = conversation_of(row(5, "extract"), turn, RecordingConfig(), {})
+    quiet = make_conversation(row(5, "extract"), turn, RecordingConfig(), {})
     assert quiet is not None
     assert [m.text for m in quiet.messages] == ["Both are read now."]
 
@@ -134,28 +139,28 @@ def test_reasoning_stands_apart() -> None:
 
 def test_only_what_is_new_since_the_last_extraction() -> None:
     assert [id_ for _, _, id_ in told(RecordingConfig(), since=6)] == ["m1", "m8"]
-    assert conversation_of(row(5, "extract", since=2), TURN, RecordingConfig(), {}) is None
-    assert conversation_of(row(10, "extract", agent="eve"), TURN, RecordingConfig(), {}) is None
+    assert make_conversation(row(5, "extract", since=2), TURN, RecordingConfig(), {}) is None
+    assert make_conversation(row(10, "extract", agent="eve"), TURN, RecordingConfig(), {}) is None
 
 
 @pytest.mark.parametrize(("rounds", "attempt"), [((0,), 1), ((1, 1), 1), ((1, 3, 0), 3)])
 def test_its_attempt_is_the_last_round_that_it_comes_from(rounds: tuple[int, ...], attempt: int) -> None:
     turn = [message(n, "assistant", "A long answer.", round=number) for n, number in enumerate(rounds, 1)]
     turn.append(message(8, "assistant", "Of another agent.", "bob", round=9))
-    found = conversation_of(row(10, "extract"), turn, RecordingConfig(), {})
+    found = make_conversation(row(10, "extract"), turn, RecordingConfig(), {})
     assert found is not None
     assert found.origin.attempt == attempt
 
 
 @pytest.mark.parametrize(("winners", "expected"), [({}, True), ({("s", 1): "ann"}, False), ({("s", 1): "bob"}, False)])
 def test_a_turn_without_a_winner_is_undecided(winners: dict[tuple[str, int], str], expected: bool) -> None:
-    found = conversation_of(row(10, "extract"), TURN, RecordingConfig(), winners)
+    found = make_conversation(row(10, "extract"), TURN, RecordingConfig(), winners)
     assert found is not None
     assert found.origin.undecided is expected
 
 
 def test_whose_conversation_it_is() -> None:
-    found = conversation_of(row(10, "extract", agent="bob"), TURN, RecordingConfig(), {("s", 1): "bob"}, "project")
+    found = make_conversation(row(10, "extract", agent="bob"), TURN, RecordingConfig(), {("s", 1): "bob"}, "project")
     assert found is not None
     assert [m.message_id for m in found.messages] == ["m1", "m7"]
     origin = found.origin
@@ -166,3 +171,30 @@ def test_whose_conversation_it_is() -> None:
         True,
         "project",
     )
+
+
+# -- values that the user gave when asked ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SessionStore]:
+    store = await open_store(f"sqlite:///{tmp_path / 'massmem.db'}", tmp_path)
+    await store.create_session(SessionRecord(session_id="session_a", created_at=START, updated_at=START))
+    yield store
+    await store.close()
+
+
+async def test_replies_to_requests_are_left_out_and_values_are_masked(store: SessionStore):
+    reply = event(1, "user_replied", param="order_id", text=f"it is {SECRET}")
+    events: list[Event] = [begin("ann"), reply, answer(2, "ann", f"{SECRET} is on its way.")]
+    await store.append("session_a", 1, events, state=SessionState(params={"order_id": SECRET}))
+    messages = await store.read_turn_messages("session_a", 1)
+    assert [is_reply(m) for m in messages] == [False, True, False]
+    remembered = mask_params(await store.get_messages_to_record([m.id for m in messages]))
+    assert [m.content for m in remembered] == ["Why is the sky blue?", "[order_id] is on its way."]
+
+
+async def test_messages_of_a_session_without_params_stay_as_they_are(store: SessionStore):
+    await store.append("session_a", 1, [begin("ann"), answer(2, "ann", "Blue.")])
+    messages = await store.read_turn_messages("session_a", 1)
+    assert mask_params(await store.get_messages_to_record([m.id for m in messages])) == messages

@@ -14,7 +14,7 @@ from massmem.memory.extraction.messages import Extraction, Origin, RecordedMessa
 from massmem.memory.persistent import Fact, Selection
 from massmem.recording.forgetting import fingerprint_fact
 from massmem.recording.queue import MAX_ATTEMPTS, DrainCounts, retry_delay
-from massmem.recording.rules import spoken
+from massmem.recording.rules import write_out
 from massmem.recording.worker import Recorder
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
@@ -128,7 +128,7 @@ async def test_a_text_without_a_vector_does_not_hold_up_the_queue(store: Session
 
 async def test_an_embedder_that_is_away_fails_no_row_for_good(store: SessionStore) -> None:
     await store.append("session_a", 1, whole_turn())
-    texts = frozenset(spoken(m) for m in await everything(store))
+    texts = frozenset(write_out(m) for m in await everything(store))
     memory = PlainMemory(bad=texts, error=EmbeddingError)
     for _ in range(MAX_ATTEMPTS + 2):
         await store.append("session_a", 1, [answer(9, "ann", "Rayleigh scattering.")])
@@ -369,21 +369,16 @@ async def test_in_the_background_it_records_when_it_is_woken(store: SessionStore
     await recorder.stop(5)
 
 
-async def test_what_is_said_in_one_moment_is_written_at_once(store: SessionStore) -> None:
+async def test_rows_of_several_sessions_are_written_together(store: SessionStore) -> None:
     names = [f"session_{number}" for number in range(8)]
     for name in names:
         await store.create_session(session(name))
+        await store.append(name, 1, whole_turn())
     memory = PlainMemory()
-    recorder = Recorder(store, memory)
-    recorder.start()
-    await asyncio.sleep(0.05)
-    recorder.wake()
-    await asyncio.gather(*(store.append(name, 1, whole_turn()) for name in names))
-    await until(store, 0)
+    await Recorder(store, memory).drain()
     assert memory.batches == [8 * len(names)]
     assert memory.synced == 1
     assert {session_id for session_id, _, _ in memory.won} == {*names}
-    await recorder.stop(5)
 
 
 async def test_an_end_of_a_turn_that_cannot_be_marked_holds_up_no_other(store: SessionStore) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from massmem.core.events import AgentStarted, TurnCompleted, TurnFailed, TurnInterrupted
 from massmem.core.messages import Usage
-from massmem.telemetry.stages import Stages, memory_payload, respond_payload
+from massmem.telemetry.stages import Stages, make_memory_payload, make_respond_payload
 
 
 def lines(path: Path) -> list[dict]:
@@ -14,8 +14,8 @@ def lines(path: Path) -> list[dict]:
 def test_a_stage_is_a_line_with_names_and_numbers(tmp_path: Path):
     path = tmp_path / "new" / "stages.jsonl"
     stages = Stages(str(path), ("api_key",))
-    stages.write("received", "session_x", 3, {"memory": memory_payload(4, {"zip", "order_id"}, "zip")})
-    stages.write("respond", "session_x", 3, {"memory": memory_payload(6, (), None)})
+    stages.write("received", "session_x", 3, {"memory": make_memory_payload(4, {"zip", "order_id"}, "zip")})
+    stages.write("respond", "session_x", 3, {"memory": make_memory_payload(6, (), None)})
     first, second = lines(path)
     assert first["payload"] == {
         "memory": {"history_count": 4, "params_keys": ["order_id", "zip"], "waiting_for_param": "zip"}
@@ -53,10 +53,10 @@ def test_how_a_turn_ended():
     usage = Usage(10, 2, cost=0.5)
     counted = {"prompt": 10, "completion": 2, "reported": True, "cost": 0.5}
     done = TurnCompleted(winner="ann", answer="secret words", presented=False, usage=usage, limit="cost")
-    assert respond_payload(done) == {
+    assert make_respond_payload(done) == {
         "status": "completed", "winner": "ann", "limit": "cost", "confidence": None, "usage": counted
     }  # fmt: skip
     failed = TurnFailed(message="secret words", exit_code=3, usage=usage)
-    assert respond_payload(failed) == {"status": "failed", "exit_code": 3, "usage": counted}
-    assert respond_payload(TurnInterrupted(by="user")) == {"status": "interrupted"}
-    assert respond_payload(AgentStarted(agent_id="a", round=1, step="vote")) == {"status": "running"}
+    assert make_respond_payload(failed) == {"status": "failed", "exit_code": 3, "usage": counted}
+    assert make_respond_payload(TurnInterrupted(by="user")) == {"status": "interrupted"}
+    assert make_respond_payload(AgentStarted(agent_id="a", round=1, step="vote")) == {"status": "running"}

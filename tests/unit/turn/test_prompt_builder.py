@@ -5,7 +5,7 @@ from dataclasses import replace
 from massmem.config.models import AgentConfig, BackendConfig, CompressionConfig, MemoryConfig
 from massmem.core.messages import Candidate, ChatMessage, ToolCall
 from massmem.core.prompts import format_candidates, frame_tool_result
-from massmem.memory.buffer import Buffer
+from massmem.memory.tokens import Buffer
 from massmem.turn.prompt_builder import (
     Prompt,
     PromptBudget,

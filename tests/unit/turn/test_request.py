@@ -12,9 +12,8 @@ from massmem.config.models import AgentConfig, BackendConfig, BackendType, Compr
 from massmem.core.errors import ContextOverflow, DoesNotFit
 from massmem.core.events import AgentRetrying, AnswerSubmitted, ContextCompressed, ContextMeasured
 from massmem.core.messages import Candidate, ChatMessage
-from massmem.memory.buffer import Buffer
 from massmem.memory.conversation import MAX_MESSAGES
-from massmem.memory.tokens import estimate_tokens
+from massmem.memory.tokens import Buffer, estimate_tokens
 from massmem.providers import Providers
 from massmem.turn.compressor import Compressor, TokenMeter
 from massmem.turn.prompt_builder import Prompt

@@ -17,8 +17,7 @@ from massmem.core.events import (
     ToolReturned,
 )
 from massmem.core.messages import Candidate, ToolSpec
-from massmem.memory.buffer import Buffer
-from massmem.memory.tokens import estimate_tokens
+from massmem.memory.tokens import Buffer, estimate_tokens
 from massmem.providers import Providers
 from massmem.tools.results import ToolResult
 from massmem.tools.toolbox import Tool, Toolbox

@@ -1,7 +1,7 @@
 from massmem.config.models import RecordingConfig
 from massmem.core.errors import RateLimited
 from massmem.core.records import MessageRecord
-from massmem.recording.results import LARGE, excerpt, shortened
+from massmem.recording.facts import LARGE, cut_result, summarize_results
 from tests.unit.recording.test_rules import message, row
 
 ON = RecordingConfig(record_all_tool_calls=True, summarize_large_results=True, summary_model="small")
@@ -31,50 +31,50 @@ class Model:
         return f"summary {len(self.asked)}"
 
 
-def contents(found: list[MessageRecord]) -> list[str]:
-    return [m.content for m in found]
+def contents(messages: list[MessageRecord]) -> list[str]:
+    return [m.content for m in messages]
 
 
 async def test_large_results_of_the_agent_and_nothing_else_are_summarised() -> None:
     model = Model()
-    found, problem = await shortened(TURN, row(9, "extract"), ON, model, {})
+    messages, problem = await summarize_results(TURN, row(9, "extract"), ON, model, {})
     assert model.asked == [(BIG, "small"), ("é" * LARGE, "small")]
-    assert [m.id for m in found] == [m.id for m in TURN]
-    assert [a == b for a, b in zip(found, TURN, strict=True)] == [True, True, False, True, False, True, True]
-    assert contents(found)[2] == f"[Summary of a result of {len(BIG):,} characters]\nsummary 1"
+    assert [m.id for m in messages] == [m.id for m in TURN]
+    assert [a == b for a, b in zip(messages, TURN, strict=True)] == [True, True, False, True, False, True, True]
+    assert contents(messages)[2] == f"[Summary of a result of {len(BIG):,} characters]\nsummary 1"
     assert problem == ""
 
 
 async def test_only_when_it_is_asked_for_and_recorded_at_all() -> None:
     for settings in (RecordingConfig(record_all_tool_calls=True), RecordingConfig(summarize_large_results=True)):
         model = Model()
-        assert await shortened(TURN, row(9, "extract"), settings, model, {}) == (TURN, "")
+        assert await summarize_results(TURN, row(9, "extract"), settings, model, {}) == (TURN, "")
         assert model.asked == []
 
 
 async def test_what_cannot_be_summarised_keeps_its_ends_and_says_why() -> None:
     model = Model(fails_from=1)
-    found, problem = await shortened(TURN, row(9, "extract"), ON, model, {})
+    messages, problem = await summarize_results(TURN, row(9, "extract"), ON, model, {})
     assert len(model.asked) == 1, "after one failure nothing more is asked for"
-    assert contents(found)[2] == excerpt(BIG, "slow down: [redacted]")
-    assert contents(found)[2].startswith("begin ")
-    assert contents(found)[2].endswith(" end")
-    assert len(contents(found)[2]) < LARGE
+    assert contents(messages)[2] == cut_result(BIG, "slow down: [redacted]")
+    assert contents(messages)[2].startswith("begin ")
+    assert contents(messages)[2].endswith(" end")
+    assert len(contents(messages)[2]) < LARGE
     assert problem == "a tool result was cut and not summarised: slow down: [redacted]"
 
 
 async def test_a_summary_is_paid_for_once() -> None:
     known: dict[str, str] = {}
-    await shortened(TURN, row(9, "extract"), ON, Model(fails_from=2), known)
+    await summarize_results(TURN, row(9, "extract"), ON, Model(fails_from=2), known)
     assert known == {"m3": "summary 1"}
     model = Model()
-    found, problem = await shortened(TURN, row(9, "extract"), ON, model, known)
+    messages, problem = await summarize_results(TURN, row(9, "extract"), ON, model, known)
     assert [text for text, _ in model.asked] == ["é" * LARGE]
-    assert contents(found)[2].endswith("\nsummary 1")
+    assert contents(messages)[2].endswith("\nsummary 1")
     assert problem == ""
 
 
 async def test_without_a_model_it_is_cut() -> None:
-    found, problem = await shortened(TURN, row(9, "extract"), ON, None, {})
-    assert contents(found)[2] == excerpt(BIG, "no model is configured")
+    messages, problem = await summarize_results(TURN, row(9, "extract"), ON, None, {})
+    assert contents(messages)[2] == cut_result(BIG, "no model is configured")
     assert problem

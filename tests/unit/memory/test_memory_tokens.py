@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.core.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec
-from massmem.memory.buffer import PER_MESSAGE, PER_REPLY, Buffer, EntryType
+from massmem.memory.tokens import PER_MESSAGE, PER_REPLY, Buffer, EntryType
 
 VOTE = ToolSpec("vote", "Vote for an answer.", {"type": "object", "properties": {"choice": {"type": "string"}}})
 CALL = ToolCall("1", "read_file", '{"path": "a.txt"}')
