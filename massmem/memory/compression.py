@@ -1,7 +1,8 @@
 """What of a conversation stays word for word and what a summary keeps of the rest. Pure: no model, no clock, no log.
 
 `find_cut` decides where the verbatim part begins, `select_sentences` takes the sentences that are worth most within a
-budget, and `condense` makes several texts fit a room evenly. A text of any size is read in full: it is split, never dropped.
+budget, and `condense` makes several texts fit a room evenly. A text of any size is read in full: it is split, never
+dropped.
 """
 
 import math
@@ -110,7 +111,7 @@ def select_sentences(texts: Sequence[Utterance], budget: int, count: Count, prev
 
 
 def select_sentences_by_part(texts: Sequence[Utterance], budget: int, count: Count, part: int) -> str:
-    """As `select_sentences`, with an equal share of the budget for each stretch of `part` tokens, so that no stretch is lost.
+    """Do as `select_sentences`, with an equal share of the budget for each stretch of `part` tokens.
 
     This is how a message that is larger than the window itself is read: in several parts.
     """
@@ -159,7 +160,7 @@ def shorten(text: str, budget: int, count: Count) -> str:
 
 
 def condense(texts: Sequence[str], room: int, count: Count) -> list[str]:
-    """Return the texts in at most `room` tokens together: short ones stay as they are, long ones shrink to the same size."""
+    """Return the texts in at most `room` tokens together: short ones stay whole, long ones shrink to the same size."""
     sizes = [count(text) for text in texts]
     share, left, open_ = 0, room, sorted(sizes)
     while open_:
@@ -210,13 +211,13 @@ def _without_speaker(sentence: _Sentence) -> str:
 def _rate(sentences: Sequence[_Sentence]) -> None:
     seen = Counter(word for sentence in sentences for word in set(sentence.words))
     total = len(sentences)
-    for position, s in enumerate(sentences):
+    for index, s in enumerate(sentences):
         rarity = sum(math.log((total + 1) / seen[w]) for w in s.words) / len(s.words) / math.log(total + 2)
         values = min(3, len(_VALUE.findall(s.text)))
         names = min(2, len(_NAME.findall(s.text)))
         worth = 1.0 * values + 0.5 * names + 1.5 * bool(_DECISION.search(s.text)) + 2.0 * rarity
         worth += (
-            1.0 * (s.speaker == "User") + 0.5 * s.text.endswith("?") + 1.0 * (not s.speaker) + 0.5 * position / total
+            1.0 * (s.speaker == "User") + 0.5 * s.text.endswith("?") + 1.0 * (not s.speaker) + 0.5 * index / total
         )
         s.score = worth / (4 + len(s.words)) ** 0.5
 
