@@ -208,9 +208,7 @@ async def test_without_a_vector_the_newest_facts_are_shown_and_nothing_is_lost(
     assert texts(extraction) == [FIRST]
 
 
-async def test_an_index_that_is_away_is_said_before_a_model_is_paid(
-    stub: Stub, open_extractor: Open, index: EdgeIndex
-):
+async def test_an_index_that_is_away_is_said_before_a_model_is_paid(stub: Stub, open_extractor: Open, index: EdgeIndex):
     index.close()
     with pytest.raises(MemoryUnavailable):
         await open_extractor(known=KnownFacts(index, embed)).extract(TURN, ORIGIN)
