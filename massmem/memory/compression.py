@@ -216,9 +216,7 @@ def _rate(sentences: Sequence[_Sentence]) -> None:
         values = min(3, len(_VALUE.findall(s.text)))
         names = min(2, len(_NAME.findall(s.text)))
         worth = 1.0 * values + 0.5 * names + 1.5 * bool(_DECISION.search(s.text)) + 2.0 * rarity
-        worth += (
-            1.0 * (s.speaker == "User") + 0.5 * s.text.endswith("?") + 1.0 * (not s.speaker) + 0.5 * index / total
-        )
+        worth += 1.0 * (s.speaker == "User") + 0.5 * s.text.endswith("?") + 1.0 * (not s.speaker) + 0.5 * index / total
         s.score = worth / (4 + len(s.words)) ** 0.5
 
 
