@@ -55,7 +55,14 @@ class EventBase(BaseModel):
     """When it happened."""
 
 
-class TurnStarted(EventBase):
+class SourceEvent(EventBase):
+    """An event whose text may become a memory."""
+
+    remember: bool = True
+    """False: memory is off for the agent, or for the team: nothing of this event ever becomes a memory."""
+
+
+class TurnStarted(SourceEvent):
     """The user asked a question."""
 
     type: Literal["turn_started"] = "turn_started"
@@ -127,7 +134,7 @@ class AgentRetrying(EventBase):
     attempt: int
 
 
-class AnswerSubmitted(EventBase):
+class AnswerSubmitted(SourceEvent):
     """A new current answer of this agent."""
 
     type: Literal["answer_submitted"] = "answer_submitted"
@@ -142,7 +149,7 @@ class AnswerSubmitted(EventBase):
     """The end is missing: the provider cut the reply at its limit of tokens, also when it was asked to go on."""
 
 
-class BallotCast(EventBase):
+class BallotCast(SourceEvent):
     """An agent voted."""
 
     type: Literal["ballot_cast"] = "ballot_cast"
@@ -157,7 +164,7 @@ class BallotCast(EventBase):
     """As in `answer_submitted`."""
 
 
-class ParamRequested(EventBase):
+class ParamRequested(SourceEvent):
     """The agent cannot go on without a value that only the user knows."""
 
     type: Literal["param_requested"] = "param_requested"
@@ -178,7 +185,7 @@ class BallotsVoided(EventBase):
     agents: tuple[str, ...]
 
 
-class AgentFailed(EventBase):
+class AgentFailed(SourceEvent):
     """The agent could not act."""
 
     type: Literal["agent_failed"] = "agent_failed"
@@ -207,7 +214,7 @@ class WinnerDecided(EventBase):
     """How the winner was decided."""
 
 
-class TurnCompleted(EventBase):
+class TurnCompleted(SourceEvent):
     """The turn has its final answer."""
 
     type: Literal["turn_completed"] = "turn_completed"
@@ -348,7 +355,7 @@ class ContextCompressed(EventBase):
     """The model that wrote the summary was cut at its limit of tokens."""
 
 
-class ToolCalled(EventBase):
+class ToolCalled(SourceEvent):
     """The agent's model calls a tool, which runs once this is on disk. The deltas before it are of the same reply."""
 
     type: Literal["tool_called"] = "tool_called"
@@ -369,7 +376,7 @@ class ToolCalled(EventBase):
     """Of the requests of the step so far."""
 
 
-class ToolReturned(EventBase):
+class ToolReturned(SourceEvent):
     """The result of a tool, word for word; also of one that ran outside a turn."""
 
     type: Literal["tool_returned"] = "tool_returned"

@@ -221,6 +221,11 @@ MIN_RECORDED_LENGTH = 10
 """Characters."""
 
 
+def is_remembered(message: MessageRecord) -> bool:
+    """Return whether the message may become a memory: false when memory was off for its author."""
+    return message.metadata.get("remember", True) is not False
+
+
 def is_worth_recording(text: str) -> bool:
     """Return whether a text is long enough to become a memory."""
     return len(text.strip()) >= MIN_RECORDED_LENGTH

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from massmem.config.models import RecordingConfig
-from massmem.core.records import MessageRecord, MessageToRecord, RecordingJob, is_worth_recording
+from massmem.core.records import MessageRecord, MessageToRecord, RecordingJob, is_remembered, is_worth_recording
 from massmem.core.redact import mask
 from massmem.memory.extraction.messages import Origin, RecordedMessage
 from massmem.memory.persistent import USER, Episode
@@ -99,8 +99,9 @@ def make_conversation(
     """Return the conversation of a row of kind "extract", None when it is empty. turn: all messages of the turn.
 
     It has the question, what the agent answered and its workflow tools; other tool calls and reasoning only when the
-    settings say so. System messages are never part of it.
+    settings say so. System messages are never part of it, nor those whose author had no memory.
     """
+    turn = [message for message in turn if is_remembered(message)]
     own = [message for message in turn if belongs(message, row, settings)]
     if not own or row.agent_id is None:
         return None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from massmem.config.models import AgentConfig, MemoryConfig, RetrievalConfig
 from massmem.core.errors import MassmemError, MemoryUnavailable
+from massmem.core.records import is_remembered
 from massmem.memory import open_memory
 from massmem.memory.access import may_see
 from massmem.memory.extraction.extractor import Extractor, failing_extractor, open_extractor, with_debug_files
@@ -48,7 +49,7 @@ class SessionMemory:
         debug: Path | None = None,
     ) -> None:
         """debug: the folder of this run's debug files; None: none are written."""
-        self.enabled = config.enabled and config.persistent_memory.enabled
+        self.enabled = remembers(config)
         self._config = config
         self._home = home
         self._store = store
@@ -79,7 +80,7 @@ class SessionMemory:
         max_tokens: of the lines.
         """
         scope = _build_scope(agent, *turn)
-        if self._opening is None:
+        if self._opening is None or not remembers(agent.memory):
             return ""
         try:
             if await self._is_empty(scope):
@@ -185,6 +186,11 @@ class SessionMemory:
             self._notices.append(text)
 
 
+def remembers(config: MemoryConfig) -> bool:
+    """Return whether what is written under this configuration becomes memories, for a team or for an agent."""
+    return config.enabled and config.persistent_memory.enabled
+
+
 def create_recorder(
     store: "SessionStore",
     memory: PersistentMemory,
@@ -214,7 +220,7 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
     chosen: list[Memory] = []
     room = options.max_tokens
     for message in messages:
-        if is_tool_use(message):
+        if is_tool_use(message) or not is_remembered(message):
             continue
         memory = _to_memory(message)
         shared = not is_ballot(message) and by_id[message.id].winner == memory.agent_id

@@ -29,6 +29,7 @@ from massmem.core.records import SessionRecord, SessionStatus, TurnRecord
 from massmem.session.history import History
 from massmem.session.lease import Lease
 from massmem.session.owners import memory_group, restrict_to_owner
+from massmem.session.recall import remembers
 from massmem.session.registry import Registry, RegistryDamaged, build_entry
 from massmem.session.team import Team
 from massmem.session.turn_runner import Stop, StopReason, TurnRunner
@@ -266,11 +267,13 @@ class Session:
             InputError: there is no such agent.
             StoreError: the log cannot be written.
         """
-        if agent_id not in {agent.id for agent in self._agents}:
+        agent = next((agent for agent in self._agents if agent.id == agent_id), None)
+        if agent is None:
             raise InputError(f"there is no agent {agent_id!r}", f"agents: {', '.join(a.id for a in self._agents)}")
         await self._create_if_new()
         last = await self._last_turn()
-        event = ToolReturned(agent_id=agent_id, round=0, name=name, content=text)
+        remember = self._memory.enabled and remembers(agent.memory)
+        event = ToolReturned(agent_id=agent_id, round=0, name=name, content=text, remember=remember)
         await self._store.append(self.id, 0 if last is None else last.turn, [event])
         self._memory.wake()
 

@@ -12,9 +12,11 @@ from massmem.core.errors import DuplicateRequestError, InputError, StoreError
 from massmem.core.events import (
     Event,
     Notice,
+    SourceEvent,
     TurnCompleted,
     TurnFailed,
     TurnInterrupted,
+    TurnStarted,
     TurnWaiting,
     attach_request,
 )
@@ -24,6 +26,7 @@ from massmem.providers.base import ChatProvider
 from massmem.session.event_batching import batch_events
 from massmem.session.history import History
 from massmem.session.lease import Lease
+from massmem.session.recall import remembers
 from massmem.session.team import Team
 from massmem.telemetry.stages import Stage, make_memory_payload, make_respond_payload
 from massmem.turn.agent import Agent
@@ -69,6 +72,7 @@ class TurnRunner:
         self._lease = lease
         self._stop = stop
         self._request = ("", "")
+        self._remembered = {agent.id for agent in self._agents if team.memory.enabled and remembers(agent.memory)}
         self._notices: list[str] = []
 
     async def ask(self, question: str, request: str) -> AsyncGenerator[Event, None]:
@@ -230,7 +234,7 @@ class TurnRunner:
         self, turn: int, events: Sequence[Event], *, release_lease: bool = False
     ) -> list[tuple[int, Event]]:
         """Store events and the values of params that come in with them, as long as the lease is ours."""
-        named = [attach_request(event, *self._request) for event in events]
+        named = [self._mark_unremembered(attach_request(event, *self._request)) for event in events]
         numbers = await self._store.append(
             self._session_id,
             turn,
@@ -242,6 +246,19 @@ class TurnRunner:
         if release_lease:
             self._lease.mark_released()
         return list(zip(numbers, named, strict=True))
+
+    def _mark_unremembered(self, event: Event) -> Event:
+        """Mark an event that must never become a memory: memory is off for its agent; for a question, for all."""
+        match event:
+            case TurnStarted():
+                remember = bool(self._remembered)
+            case TurnCompleted():
+                remember = event.winner in self._remembered
+            case SourceEvent():
+                remember = event.agent_id in self._remembered
+            case _:
+                return event
+        return event if remember else event.model_copy(update={"remember": False})
 
     async def _create_agents(self, turn: Turn, providers: Mapping[str, ChatProvider]) -> dict[str, Agent]:
         await self._team.tools.wait_until_ready()

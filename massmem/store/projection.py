@@ -116,7 +116,11 @@ def count_seqs(event: ev.Event) -> int:
 
 def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[Change]:
     """Return what one event changes. seq: the event's own number, the last one that it takes."""
-    position = LogPosition(session_id, turn, seq, event.at)
+    changes = _project(LogPosition(session_id, turn, seq, event.at), event)
+    return _drop_recordings(changes) if isinstance(event, ev.SourceEvent) and not event.remember else changes
+
+
+def _project(position: LogPosition, event: ev.Event) -> list[Change]:
     if isinstance(event, _TurnEvent):
         return _project_turn(position, event)
     if isinstance(event, _AgentEvent):
@@ -127,6 +131,18 @@ def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[Chang
         return _project_session(position, event)
     _: _SilentEvent = event  # the type checker reports an event that is in no group
     return []
+
+
+def _drop_recordings(changes: list[Change]) -> list[Change]:
+    """Queue nothing, and mark the messages, so that no later extraction reads them.
+
+    The end of a turn still queues the extraction: other agents of the turn may be remembered.
+    """
+    remaining = [change for change in changes if not (isinstance(change, InsertRow) and change.table == "recordings")]
+    for change in remaining:
+        if isinstance(change, InsertRow) and change.table == "chat_messages":
+            change.row["metadata"]["remember"] = False
+    return remaining
 
 
 def make_message_id(session_id: str, seq: int) -> str:

@@ -8,6 +8,7 @@ from filelock import FileLock
 from massmem.config.load import load_config
 from massmem.config.models import TeamConfig
 from massmem.core.events import Event, Notice, TurnCompleted
+from massmem.core.records import RecordingCounts
 from massmem.session.session import Session
 from massmem.store import open_store
 from tests.support.council_server import CouncilServer, council_server
@@ -43,12 +44,16 @@ def folder(home: Path) -> Path:
     return home / ".massmem"
 
 
-async def pending(folder: Path) -> int:
+async def count_queue(folder: Path) -> RecordingCounts:
     store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
     try:
-        return (await store.count_recordings()).pending
+        return await store.count_recordings()
     finally:
         await store.close()
+
+
+async def pending(folder: Path) -> int:
+    return (await count_queue(folder)).pending
 
 
 async def test_an_agent_recalls_its_own_words_and_the_winners_and_nobody_elses(tmp_path: Path, folder: Path):
@@ -121,3 +126,32 @@ async def test_while_another_process_holds_the_index_words_alone_are_searched_an
         assert await pending(folder) > 0, "left for a later run"
         await ask(team(tmp_path, council), folder, "Which answer is right about lions?", session_id)
         assert await pending(folder) == 0
+
+
+@pytest.mark.parametrize("off", ["{enabled: false}", "{persistent_memory: {enabled: false}}"])
+async def test_a_turn_without_memory_never_becomes_a_memory(tmp_path: Path, folder: Path, off: str):
+    secret = "The vault code is 4711. Which answer is right about zebras?"
+    with council_server() as council:
+        session_id, _ = await ask(team(tmp_path, council, f"memory: {off}\n"), folder, secret)
+        assert await count_queue(folder) == RecordingCounts()
+        everywhere = team(tmp_path, council, "memory: {persistent_memory: {session_name: null}}\n")
+        await ask(everywhere, folder, "What is the vault code?", session_id)
+        council.requests.clear()
+        await ask(everywhere, folder, "Which vault code did I tell you?")
+    assert all("What is the vault code?" in text for text in memories(council).values())
+    assert all("4711" not in text for text in memories(council).values())
+
+
+async def test_an_agent_without_memory_is_not_recorded_and_recalls_nothing(tmp_path: Path, folder: Path):
+    with council_server() as council:
+        config = team(tmp_path, council)
+        agents = [agent.model_dump(exclude_unset=True) for agent in config.agents]
+        agents[0]["memory"] = {"persistent_memory": {"enabled": False}}
+        config = config.model_validate(config.model_dump(exclude_unset=True) | {"agents": agents})
+        session_id, _ = await ask(config, folder, FIRST)
+        council.requests.clear()
+        await ask(config, folder, SECOND, session_id)
+    quoted = memories(council)
+    assert quoted["ann"] == ""
+    assert "You: answer of ben" in quoted["ben"]
+    assert "answer of ann" not in quoted["ben"] + quoted["cyd"]

@@ -32,6 +32,7 @@ from massmem.core.records import (
     SessionRecord,
     TurnRecord,
     TurnStatus,
+    is_remembered,
 )
 from massmem.store import projection
 from massmem.store.log_format import EncodedEvent
@@ -285,7 +286,7 @@ class Document:
         self.stored.conversation_length += is_conversation(message)
         if message.kind == "injection":
             self.fields[f"summary:{message.agent_id or ''}"] = message.model_dump_json()
-        if message.agent_id is not None:
+        if message.agent_id is not None and is_remembered(message):
             turn.last_seqs[message.agent_id] = message.seq
         if not message.final:
             return None

@@ -41,15 +41,17 @@ _LAST_EXTRACTION = (
 )
 _SINCE = sa.func.coalesce(_LAST_EXTRACTION, QUESTION_SEQ - 1)
 _END = sa.bindparam("end", type_=sa.Integer)
+_REMEMBERED = _m.metadata["remember"].as_boolean().is_(None)
+"""Of a message: memory was on for its author. The mark is only set to false."""
 QUEUE_EXTRACTION = sa.insert(recordings).from_select(
     ["session_id", "seq", "kind", "agent_id", "turn", "since", "created_at"],
     sa.select(
         _m.session_id, _END, sa.literal("extract"), _m.agent_id, TURN, _SINCE, sa.bindparam("at", type_=UtcDateTime)
     )
-    .where(_m.session_id == SESSION, _m.seq > _SINCE, _m.seq <= _END, _m.agent_id.is_not(None))
+    .where(_m.session_id == SESSION, _m.seq > _SINCE, _m.seq <= _END, _m.agent_id.is_not(None), _REMEMBERED)
     .group_by(_m.session_id, _m.agent_id),
 )
-"""Adds a row for each agent with a message in the turn since its last extraction was queued."""
+"""Adds a row for each agent with a message to remember in the turn since its last extraction was queued."""
 
 _IS_DUE = sa.or_(_r.next_attempt_at.is_(None), _r.next_attempt_at <= sa.bindparam("now", type_=UtcDateTime))
 _DUE = (

@@ -13,6 +13,7 @@ from massmem.store.projection import (
     make_message_id,
     project,
 )
+from tests.contract.test_session_store import done
 from tests.support.sample_turn import (
     SECRET,
     answer,
@@ -20,6 +21,7 @@ from tests.support.sample_turn import (
     begin,
     called,
     compressed,
+
     event,
     measured,
     other_ends,
@@ -74,6 +76,14 @@ def test_a_tool_call_and_its_result_are_messages_that_name_each_other() -> None:
     thought, call = rows(project("s", 1, 5, odd), "chat_messages")
     assert json.loads(str(call["content"])) == {"read_file": "[1, 2"}
     assert (thought["kind"], thought["seq"], count_seqs(odd)) == ("reasoning", 4, 2)
+
+
+def test_an_event_without_memory_queues_nothing_and_marks_its_messages() -> None:
+    for e in (begin("ann"), answer(2, "ann", "A long answer."), ballot(3, "ann", "bob"), done(5)):
+        changes = project("s", 1, 5, e.model_copy(update={"remember": False}))
+        assert rows(changes, "recordings") == []
+        assert [m["metadata"]["remember"] for m in rows(changes, "chat_messages")] == [False]
+        assert all("remember" not in m["metadata"] for m in rows(project("s", 1, 5, e), "chat_messages"))
 
 
 def test_an_answer_and_a_ballot_point_to_their_message() -> None:
