@@ -120,6 +120,9 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
             return _conclude(invocation, view, durable=session.is_durable)
         finally:
             await session.close()
+            if not options.quiet:
+                for notice in session.take_notices():
+                    notify(notice)
 
 
 def _start_logging(invocation: Invocation, session: Session) -> None:

@@ -24,7 +24,7 @@ from massmem.core.events import now
 from massmem.core.records import MessageRecord, RecordingJob
 from massmem.core.redact import redact
 from massmem.memory.extraction.extractor import Extract, Summarize
-from massmem.memory.extraction.messages import Extraction
+from massmem.memory.extraction.messages import Extraction, Origin, RecordedMessage
 from massmem.memory.persistent import PersistentMemory
 from massmem.recording.forgetting import is_forgotten
 from massmem.recording.queue import OUTAGE, ROW_ERRORS, DrainCounts, finish, mark_failed
@@ -120,7 +120,7 @@ class FactWriter:
                 return
             # A repetition reads what was not read before, not what has given its facts already.
             messages = [m for m in conversation.messages if paid.unread is None or m.message_id in paid.unread]
-            paid.extraction = await self._extract(messages, conversation.origin)
+            paid.extraction = await self._extract_logged(messages, conversation.origin)
         if await self._is_undone(row):
             await self._finish(row, "the turn was undone")
             return
@@ -133,6 +133,21 @@ class FactWriter:
             raise extraction.problem
         await self._finish(row, paid.note or None)
         counts.extractions += 1
+
+    async def _extract_logged(self, messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
+        """Ask the model, and log what for and with which result. The log holds no content."""
+        where = f"agent={origin.agent_id}, session={origin.session_id}, turn={origin.turn}"
+        length = sum(len(message.text) for message in messages)
+        log.info("Recording to mem0 (%s): %d message(s), combined content length: %d chars", where, len(messages), length)
+        extraction = await self._extract(messages, origin)
+        log.info("mem0 extracted %d fact(s) (%s)", len(extraction.facts), where)
+        if not extraction.facts and extraction.problem is None:
+            log.warning(
+                "mem0 extracted 0 facts (%s): %d of its statements were known already; "
+                "otherwise check the content, or use a stronger model",
+                where, extraction.duplicates,
+            )  # fmt: skip
+        return extraction
 
     async def _is_undone(self, row: RecordingJob) -> bool:
         """Whether the user has taken the turn back while a model read it."""

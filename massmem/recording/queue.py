@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,8 @@ class DrainCounts:
     failed: int = 0
     unavailable: str = ""
     """Why the memory could not be used; the rows that are left stay pending."""
+    problems: list[str] = field(default_factory=list[str])
+    """Why rows were retried or given up."""
 
 
 def retry_delay(attempt: int) -> timedelta:
@@ -81,4 +83,5 @@ async def mark_failed(
     counts.failed += final
     counts.retried += not final
     outcome = "given up" if final else "tried again later"
+    counts.problems.append(f"{reason} ({outcome})")
     log.warning("%s of %s turn %d not recorded (%s): %s", row.kind, row.session_id, row.turn, outcome, reason)

@@ -64,6 +64,7 @@ class Recorder:
         # Extraction takes seconds and must not keep anyone from recording verbatim.
         self._writing, self._extracting = asyncio.Lock(), asyncio.Lock()
         self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._problems: list[str] = []
         self._catching_up: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -74,6 +75,11 @@ class Recorder:
     def wake(self) -> None:
         """Look at the queue now: something new is in it."""
         self._woken.set()
+
+    def take_problems(self) -> list[str]:
+        """Return why rows could not be recorded in the background since the last call."""
+        problems, self._problems = self._problems, []
+        return problems
 
     async def stop(self, seconds: float) -> None:
         """Stop within `seconds`; leave the rest to the next run."""
@@ -161,6 +167,7 @@ class Recorder:
             try:
                 counts = await self.drain()
                 problem = counts.unavailable
+                self._problems += counts.problems
                 pause = _MEMORY_RETRY if problem else _POLL
             except StoreError as e:
                 problem = e.message

@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 CATCH_UP_SECONDS = 2.0
 """Most seconds that a question waits until the messages before it are searchable."""
 
+_MOST_OPENING_SECONDS = 2.0
+"""How long the end of a turn waits for the memory to open, so that the turn says when it cannot."""
+
 _MAX_HITS = 50
 """Messages that a search of the log returns."""
 
@@ -82,12 +85,20 @@ class SessionMemory:
         scope = _build_scope(agent, *turn)
         if self._opening is None or not remembers(agent.memory):
             return ""
+        limit = agent.memory.retrieval.limit
+        log.info("Searching memories (agent=%s, session=%s, turn=%d, limit=%d)", agent.id, *turn, limit)
         try:
             if await self._is_empty(scope):
+                log.info("No relevant memories found (agent=%s): this is the first turn", agent.id)
                 return ""
             memory = await asyncio.shield(self._opening)
             options = await self._build_options(agent.memory.retrieval, message_ids, max_tokens)
-            return (await self._search(memory, question, scope, options)).text
+            result = await self._search(memory, question, scope, options)
+            if result.memories:
+                log.info("Found %d memories (agent=%s, %d tokens)", len(result.memories), agent.id, result.tokens)
+            else:
+                log.info("No relevant memories found (agent=%s)", agent.id)
+            return result.text
         except MassmemError as e:
             self._notify(f"nothing could be recalled: {e.message}")
             return ""
@@ -105,6 +116,11 @@ class SessionMemory:
             raise MemoryUnavailable("the memory is not open in this process")
         await memory.forget(Selection(session_id=session_id))
 
+    async def wait_for_notices(self) -> None:
+        """Wait a moment for the memory to open, so that `take_notices` says when it cannot be used."""
+        if self._opening is not None and not self._opening.done():
+            await asyncio.wait({self._opening}, timeout=_MOST_OPENING_SECONDS)
+
     async def wait_until_open(self) -> "IndexedMemory | None":
         """Return the open memory; None when it is off, or could not be opened."""
         return None if self._opening is None else await asyncio.shield(self._opening)
@@ -118,6 +134,8 @@ class SessionMemory:
 
     def take_notices(self) -> list[str]:
         """Return what the user should know and has not been told yet."""
+        for problem in self._recorder.take_problems() if self._recorder is not None else ():
+            self._notify(f"not everything is remembered: {problem}")
         notices, self._notices = self._notices, []
         return notices
 

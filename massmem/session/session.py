@@ -282,6 +282,10 @@ class Session:
         self._stop.by = by
         self._stop.requested.set()
 
+    def take_notices(self) -> list[str]:
+        """Return what the user should know of the memory since the last turn; after `close` also of its last work."""
+        return self._memory.take_notices()
+
     async def settle(self) -> None:
         """Wait for the work that prepares the next turn."""
         await self._history.settle()

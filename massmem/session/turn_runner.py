@@ -194,6 +194,8 @@ class TurnRunner:
                 async for batch in batches:
                     last = batch.events[-1] if batch.events else None
                     ended = isinstance(last, TurnCompleted | TurnFailed | TurnWaiting)
+                    if ended:
+                        await self._team.memory.wait_for_notices()
                     stored = await self._store_batch(turn.number, batch.events, release_lease=release_lease and ended)
                     batch.confirm()
                     if isinstance(last, TurnCompleted):

@@ -155,3 +155,11 @@ async def test_an_agent_without_memory_is_not_recorded_and_recalls_nothing(tmp_p
     assert quoted["ann"] == ""
     assert "You: answer of ben" in quoted["ben"]
     assert "answer of ann" not in quoted["ben"] + quoted["cyd"]
+
+
+async def test_a_memory_that_cannot_be_opened_is_reported_in_the_first_turn(tmp_path: Path, folder: Path):
+    folder.mkdir()
+    (folder / "memory").write_text("in the way")
+    with council_server() as council:
+        _, events = await ask(team(tmp_path, council), folder, FIRST)
+    assert any("remembered by a later run" in notice.message for notice in only(events, Notice))
