@@ -83,5 +83,5 @@ async def mark_failed(
     counts.failed += final
     counts.retried += not final
     outcome = "given up" if final else "tried again later"
-    counts.problems.append(f"{reason} ({outcome})")
+    counts.problems.append(reason)
     log.warning("%s of %s turn %d not recorded (%s): %s", row.kind, row.session_id, row.turn, outcome, reason)

@@ -86,7 +86,7 @@ class SessionMemory:
         if self._opening is None or not remembers(agent.memory):
             return ""
         limit = agent.memory.retrieval.limit
-        log.info("Searching memories (agent=%s, session=%s, turn=%d, limit=%d)", agent.id, *turn, limit)
+        log.info("Searching memories (agent=%s, session=%s, turn=%d, limit=%s)", agent.id, *turn, limit)
         try:
             if await self._is_empty(scope):
                 log.info("No relevant memories found (agent=%s): this is the first turn", agent.id)
@@ -135,7 +135,8 @@ class SessionMemory:
     def take_notices(self) -> list[str]:
         """Return what the user should know and has not been told yet."""
         for problem in self._recorder.take_problems() if self._recorder is not None else ():
-            self._notify(f"not everything is remembered: {problem}")
+            if not any(problem in notice for notice in self._past_notices):
+                self._notify(f"not everything is remembered yet: {problem}")
         notices, self._notices = self._notices, []
         return notices
 

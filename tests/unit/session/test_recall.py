@@ -15,7 +15,7 @@ from massmem.session.recall import SessionMemory
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, everything, session
-from tests.support.extraction_stub import FIRST, SECOND, facts, prompts, section
+from tests.support.extraction_stub import FIRST, SECOND, completion, facts, prompts, section
 from tests.support.provider_stub import KEY, Stub, running_stub
 from tests.support.sample_turn import answer, ballot, begin, called, returned
 
@@ -169,6 +169,50 @@ async def test_debug_files_stand_under_the_last_round_of_the_turn(
         await settled(store)
     files = {p.parts[-4:-1] for p in (tmp_path / "log").rglob("*.json")}
     assert files == {("attempt_3", "memory_debug", "ann"), ("attempt_1", "memory_debug", "bob")}
+
+
+async def test_the_log_names_each_memory_operation_once_and_no_content(
+    store: SessionStore, folder: Path, stub: Stub, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", "massmem")
+    stub.replies = [facts(FIRST), facts()]
+    for turn in (1, 2):
+        end = done(9, text="See above.").model_copy(update={"presented": False, "winner": "ann"})
+        await store.append("session_a", turn, [begin("ann", at=turn), answer(2, "ann", "1,200 a second."), end])
+        async with opened(extracting(stub), folder, store) as memory:
+            await settled(store)
+            await recalled(memory, "ann", "How many writes does Postgres take?", turn=turn)
+    lines = [record.getMessage() for record in caplog.records]
+    where = "agent=ann, session=session_a, turn="
+    expected = [
+        f"Recording to mem0 ({where}1): 2 message(s), combined content length: ",
+        f"mem0 extracted 1 fact(s) ({where}1)",
+        f"Searching memories ({where}1, limit=",
+        "No relevant memories found (agent=ann)",
+        f"Recording to mem0 ({where}2): 2 message(s), combined content length: ",
+        f"mem0 extracted 0 fact(s) ({where}2)",
+        f"mem0 extracted 0 facts ({where}2)",
+        f"Searching memories ({where}2, limit=",
+        "Found ",
+    ]
+    assert len(lines) == len(expected)
+    assert all(line.startswith(start) for line, start in zip(lines, expected, strict=True))
+    assert "Postgres" not in " ".join(lines)
+
+
+async def test_an_extraction_that_fails_is_reported(
+    store: SessionStore, folder: Path, stub: Stub, caplog: pytest.LogCaptureFixture
+):
+    stub.replies = [completion('{"memory": [{"text": "The budget of proj')]
+    await store.append("session_a", 1, turn_one())
+    async with opened(extracting(stub), folder, store) as memory:
+        await caught_up(store)
+        async with asyncio.timeout(20):
+            while (await store.count_recordings()).reason is None:
+                await asyncio.sleep(0.02)
+    (notice,) = memory.take_notices()
+    assert notice.startswith("not everything is remembered yet: no fact in the model's reply could be read")
+    assert "not recorded (tried again later): no fact in the model's reply could be read" in caplog.text
 
 
 async def test_a_model_that_cannot_be_opened_costs_the_facts_alone(
