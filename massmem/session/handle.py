@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from massmem.core.events import Event, MessageAdded, ParamCleared, now
+from massmem.core.events import Event, HistoryCleared, MessageAdded, ParamCleared, now
 from massmem.core.ids import check_session_id
 from massmem.core.records import MessageKind, MessageRecord, SessionRecord, SessionState
 from massmem.core.waiting import read_waiting
@@ -59,7 +59,6 @@ class SessionHandle:
     def __init__(self, store: "SessionStore", session_id: str) -> None:
         self._store = store
         self._id = session_id
-        self._after = 0
         self._max_messages: int | None = None
 
     async def history(self) -> list[Message]:
@@ -101,12 +100,12 @@ class SessionHandle:
             await self._save_state(state)
 
     async def clear(self) -> None:
-        """Delete all params and stop waiting; hide the history so far, which the log keeps."""
+        """Delete all params and stop waiting; hide the history so far from all handles and agents. The log keeps it."""
         await self.set_waiting(None)
         state = await self._store.load_state(self._id)
-        await self._save_state(state.model_copy(update={"params": {}, "last_result": None}))
-        records = await self._read_records()
-        self._after = records[-1].seq if records else self._after
+        await self._create_if_missing()
+        state = state.model_copy(update={"params": {}, "last_result": None})
+        await self._store.append(self._id, 0, [HistoryCleared()], state=state)
 
     async def prune(self, max_messages: int = 10) -> None:
         """Limit the history of this handle to the newest messages; the log keeps all of them."""
@@ -114,7 +113,8 @@ class SessionHandle:
 
     async def _read_records(self) -> list[MessageRecord]:
         records: list[MessageRecord] = []
-        after = self._after
+        cleared = await self._store.get_latest_summary(self._id, "")
+        after = 0 if cleared is None else cleared.seq
         while page := await self._store.read_messages(self._id, after, _PAGE):
             records += page
             after = page[-1].seq
