@@ -21,7 +21,6 @@ from tests.support.sample_turn import (
     begin,
     called,
     compressed,
-
     event,
     measured,
     other_ends,
