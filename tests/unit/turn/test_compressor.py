@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+from massmem.memory.buffer import Buffer
 
 from massmem.config.models import AgentConfig, BackendConfig, MemoryConfig
-from massmem.memory.buffer import Buffer
 from massmem.memory.compression import Utterance
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers import Providers
