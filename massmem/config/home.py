@@ -5,6 +5,7 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
+from typing import IO, cast
 
 from massmem.core.errors import HomeError, MassmemError, StoreError
 
@@ -73,6 +74,24 @@ def make_file(path: Path) -> None:
             os.close(descriptor)
     except OSError as e:
         raise explain_write_error(path, e) from e
+
+
+def open_private(path: Path, mode: str) -> IO[bytes]:
+    """Open a file that only the owner may read; mode as for open(), binary."""
+    return cast("IO[bytes]", open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600)))
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file of mode 0600 so that a reader, also after a power cut, sees all of it or what was there before.
+
+    Raises OSError.
+    """
+    new = path.with_name(f"{path.name}.new")
+    with open_private(new, "wb") as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
 
 
 def make_private(folder: Path) -> None:

@@ -27,6 +27,7 @@ from typing import IO
 import httpx2
 from filelock import FileLock, Timeout
 
+from massmem.config.home import open_private
 from massmem.core.errors import HomeError, MissingModelError
 from massmem.providers.weights import (
     MAGIC,
@@ -34,7 +35,6 @@ from massmem.providers.weights import (
     Weights,
     beside,
     is_url,
-    open_private,
     read_state,
     record_verified,
     strip_secrets,

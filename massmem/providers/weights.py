@@ -10,9 +10,10 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
+from massmem.config.home import replace_file
 from massmem.core.errors import HomeError, InputError, MissingModelError
 
 FETCH_COMMAND = "massmem models fetch"
@@ -145,20 +146,15 @@ def record_verified(path: Path, weights: Weights, sha256: str) -> None:
             "Copyright Alibaba Cloud. Licensed under the Apache License, Version 2.0:\n"
             f"http://www.apache.org/licenses/LICENSE-2.0\nUnchanged; SHA-256 {sha256}\n"
         )
-        _write_whole(beside(path, "NOTICE.txt"), notice)
+        replace_file(beside(path, "NOTICE.txt"), notice)
     path.chmod(0o600)
     now = path.stat()
     record = {"size": now.st_size, "mtime_ns": now.st_mtime_ns, "sha256": sha256}
-    _write_whole(beside(path, "verified"), json.dumps(record) + "\n")
+    replace_file(beside(path, "verified"), json.dumps(record) + "\n")
 
 
 def beside(path: Path, suffix: str) -> Path:
     return path.with_name(f"{path.name}.{suffix}")
-
-
-def open_private(path: Path, mode: str) -> IO[bytes]:
-    """Open a file that only the owner may read; mode as for open(), binary."""
-    return cast("IO[bytes]", open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600)))
 
 
 def _require_file(path: Path) -> Path:
@@ -170,13 +166,3 @@ def _require_file(path: Path) -> Path:
     if magic != MAGIC:
         raise MissingModelError(f"model file {str(path)!r} is not a GGUF file", "check `model:` of the backend")
     return path
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file so that a reader sees all of it or nothing."""
-    new = beside(path, "new")
-    with open_private(new, "wb") as f:
-        f.write(text.encode())
-        f.flush()
-        os.fsync(f.fileno())
-    new.replace(path)

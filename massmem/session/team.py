@@ -42,7 +42,7 @@ class Team:
         self.agents = resolve_agents(config, os.environ)
         self.chat: dict[str, ChatProvider] = {}
         """The agents' models, by agent id."""
-        self.windows = Windows(self.agents)
+        self.windows = Windows(self.agents, home if config.store.url != NO_STORE else None)
         self.tools = Toolboxes(self.agents)
         stages_file = config.telemetry.stages if config.store.url != NO_STORE else None
         self.stages = Stages(stages_file, config.telemetry.redact)

@@ -80,6 +80,8 @@ class TokenMeter:
     buffer: Buffer
     assumed: bool = False
     """Nobody has said how large the window is."""
+    remember: Callable[[int], None] | None = None
+    """Takes a window that the server named when it refused a prompt, for later processes."""
 
     def learn(self, estimated: int, overflow: ContextOverflow) -> None:
         """Take in that the server refused a prompt that we counted as `estimated` tokens."""
@@ -87,6 +89,8 @@ class TokenMeter:
         # Without a number all that is known is that less must be sent.
         self.window = overflow.window or max(_MIN_WINDOW, min(self.window, int(0.9 * size)))
         self.assumed = False
+        if overflow.window and self.remember is not None:
+            self.remember(overflow.window)
         if overflow.prompt_tokens or estimated <= self.window:
             self.buffer.calibrate(estimated, overflow.prompt_tokens or int(1.1 * self.window))
 

@@ -3,6 +3,8 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,15 @@ import pytest
 from massmem.config.models import BackendConfig
 from massmem.core.errors import MissingKeyError, PromptTruncated
 from massmem.providers.discovery import WINDOW_PATIENCE
-from massmem.providers.windows import ASSUMED_WINDOW, ContextWindow, find_window, is_truncated, truncation_error
+from massmem.providers.presets import resolve
+from massmem.providers.windows import (
+    ASSUMED_WINDOW,
+    ContextWindow,
+    LearntWindows,
+    find_window,
+    is_truncated,
+    truncation_error,
+)
 from tests.support.provider_stub import KEY, Cut, Http, Stub
 
 NOBODY = "http://127.0.0.1:9/v1"
@@ -221,3 +231,31 @@ def test_the_error_of_a_cut_prompt_names_the_setting(type_: str, setting: str):
     assert error.exit_code == 2
     assert "read 2,050 of about 7,900 tokens" in error.message
     assert setting in error.hint
+
+
+async def test_window_of_a_refusal_is_used_by_later_processes(tmp_path: Path) -> None:
+    backend = BackendConfig(
+        type="openai", model="unheard-of", base_url="https://me:hunter2@nowhere.invalid/v1", api_key=KEY
+    )
+    endpoint = resolve(backend, {})
+    LearntWindows(tmp_path).remember(endpoint, 8_192)
+    assert LearntWindows(tmp_path).find(endpoint) == 8_192
+    assert LearntWindows(tmp_path).find(replace(endpoint, model="another")) is None
+    assert await find_window(backend, {}, LearntWindows(tmp_path)) == ContextWindow(8_192, "server")
+    file = tmp_path / "windows.json"
+    assert "hunter2" not in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"URL m": 7}', '{"URL m": {"tokens": 7, "date": "2020-01-01"}}'])
+def test_old_and_damaged_refusals_do_not_count(tmp_path: Path, content: str) -> None:
+    backend = BackendConfig(type="vllm", model="m", base_url=NOBODY)
+    (tmp_path / "windows.json").write_text(content.replace("URL", NOBODY))
+    assert LearntWindows(tmp_path).find(resolve(backend, {})) is None
+
+
+async def test_server_on_this_machine_knows_its_window_better_than_a_refusal(stub: Stub, tmp_path: Path) -> None:
+    stub.routes = {"/v1/models": listed(max_model_len=40_960)}
+    backend = BackendConfig(type="vllm", model="m", base_url=f"{stub.url}/v1")
+    LearntWindows(tmp_path).remember(resolve(backend, {}), 8_192)
+    assert await find_window(backend, {}, LearntWindows(tmp_path)) == ContextWindow(40_960, "server")
