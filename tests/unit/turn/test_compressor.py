@@ -3,11 +3,10 @@
 from typing import Any
 
 import pytest
-from massmem.memory.buffer import Buffer
 
 from massmem.config.models import AgentConfig, BackendConfig, MemoryConfig
 from massmem.memory.compression import Utterance
-from massmem.memory.tokens import estimate_tokens
+from massmem.memory.tokens import Buffer, estimate_tokens
 from massmem.providers import Providers
 from massmem.turn.compressor import (
     MAX_SUMMARY,
