@@ -5,7 +5,7 @@ Every write is one transaction that is durable when the call returns. All method
 
 from collections.abc import AsyncIterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Protocol
 
 from massmem.core.errors import SessionBusyError, StoreError
@@ -27,6 +27,12 @@ from massmem.core.records import (
     TurnRecord,
 )
 from massmem.memory.persistent import Selection
+
+SEARCHED_KINDS = ("user", "assistant", "tool_call", "tool_result")
+"""Kinds of messages that `SessionLog.search_messages` looks into."""
+
+HELD = datetime(9999, 1, 1, tzinfo=UTC)
+"""The next attempt of a job that was recorded in a memory that does not last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,4 +318,11 @@ def lease_lost_error(session_id: str) -> SessionBusyError:
     return SessionBusyError(
         f"another process has taken over {session_id}: the store could not be reached for too long",
         "see what became of the question with: massmem sessions show",
+    )
+
+
+def turn_started_error() -> SessionBusyError:
+    """Return the error for the start of a turn that was started before."""
+    return SessionBusyError(
+        "another process has started this turn of the session already", "wait until it has ended, then ask again"
     )

@@ -13,7 +13,7 @@ from sqlalchemy import event, exc
 from sqlalchemy.dialects.postgresql import ARRAY, TSVECTOR, Insert, insert
 
 from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreUnavailable, StoreVersionError
-from massmem.store.ports import StoreInfo
+from massmem.store.ports import SEARCHED_KINDS, StoreInfo
 from massmem.store.schema import (
     REVISIONS,
     SESSION,
@@ -346,7 +346,7 @@ class PostgresDialect:
         new = [
             {"of_session": row["session_id"], "of_seq": row["seq"], "tsvector": build_tsvector(row["content"])}
             for row in rows
-            if row["kind"] in ("user", "assistant", "tool_call", "tool_result")
+            if row["kind"] in SEARCHED_KINDS
         ]
         if new:
             connection.execute(_INDEX_MESSAGE, new)

@@ -23,7 +23,7 @@ from massmem.config.home import explain_write_error, make_file, make_folder, mak
 from massmem.core.errors import HomeError, InputError, StoreDamagedError, StoreError, StoreVersionError
 from massmem.core.events import now
 from massmem.core.messages import clean_text
-from massmem.store.ports import StoreInfo
+from massmem.store.ports import SEARCHED_KINDS, StoreInfo
 from massmem.store.schema import REVISIONS, UtcDateTime, chat_messages, chat_sessions, is_owned_by, metadata
 from massmem.store.sql import SqlSessionStore
 from massmem.store.sql.database import Database, Engines, Row, SearchScope
@@ -351,7 +351,7 @@ class SqliteDialect:
         hits = best.columns(sa.column("row_id", sa.Integer), sa.column("score", sa.Float)).subquery()
         search = (
             columns.join_from(hits, chat_messages, hits.c.row_id == chat_messages.c.row_id)
-            .where(chat_messages.c.kind.in_(("user", "assistant", "tool_call", "tool_result")))
+            .where(chat_messages.c.kind.in_(SEARCHED_KINDS))
             .order_by(hits.c.score, chat_messages.c.row_id)
             .limit(limit)
         )

@@ -1,7 +1,9 @@
 """sessions.json under kills, crowds and full disks."""
 
 import random
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,3 +113,24 @@ def test_a_death_between_damage_and_rebuild_loses_nothing(folder: Path) -> None:
         with pytest.raises(RegistryDamaged):
             Registry(folder).read_entries()
     assert len(list(folder.glob("*.damaged-*"))) == 1
+
+
+_UPSERT = """
+import sys
+from pathlib import Path
+from massmem.session.registry import Entry, Registry
+Registry(Path(sys.argv[1])).upsert(Entry("s", "2025-10-28T14:30:00+00:00"))
+"""
+
+
+def test_an_entry_reaches_the_disk_with_its_folder(folder: Path, tmp_path: Path) -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("there is no strace")
+    trace = tmp_path / "trace"
+    calls = ["strace", "-f", "-y", "-e", "trace=fsync,rename,renameat,renameat2", "-o", str(trace)]
+    subprocess.run([*calls, sys.executable, "-c", _UPSERT, str(folder)], check=True, timeout=60)
+    lines = [line for line in trace.read_text().splitlines() if str(folder) in line]
+    steps = [line.partition("(")[0].split()[-1].rstrip("at2") for line in lines]
+    assert steps == ["fsync", "rename", "fsync"], lines
+    assert f"<{folder}/sessions.json.tmp>" in lines[0]
+    assert f"<{folder}>" in lines[2]

@@ -21,7 +21,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from massmem.core.errors import SessionBusyError
 from massmem.core.events import EVENT, Event
 from massmem.core.messages import clean_text
 from massmem.core.records import (
@@ -36,6 +35,7 @@ from massmem.core.records import (
 )
 from massmem.store import projection
 from massmem.store.log_format import EncodedEvent
+from massmem.store.ports import turn_started_error
 
 
 class Keys:
@@ -296,10 +296,7 @@ class Document:
 
     def _start_turn(self, number: int, turn: StoredTurn, row: dict[str, Any]) -> None:
         if number <= self.stored.turns:
-            raise SessionBusyError(
-                "this turn of the session was begun already, by another process",
-                "wait until it has ended, then ask again",
-            )
+            raise turn_started_error()
         for name in ("status", "question_seq", "seed", "started_at"):
             setattr(turn, name, row[name])
         self.stored.turns = number

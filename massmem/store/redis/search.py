@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from math import log
 
 from massmem.core.records import MessageRecord
+from massmem.store.ports import SEARCHED_KINDS
 from massmem.store.redis.document import read_messages
 from massmem.store.tokenizer import fold, split_words
 
 Term = tuple[str, ...]
 """A word of a query; the parts of one such as snake_case stand side by side."""
 
-_SEARCHED_KINDS = ("user", "assistant", "tool_call", "tool_result")
 _ADDED_WORDS = frozenset(("vote", "ask", "user"))
 """Words that the projection adds to what an event says."""
 
@@ -34,11 +34,11 @@ def find_matches(session_id: str, members: Iterable[str], query: Sequence[Term])
     """Return the messages of members of a log that have a term of the query."""
     parts = {part for term in query for part in term}
     if not parts & _ADDED_WORDS:
-        # 10,000 messages are searched in ... instead of ...: most events need not be parsed.
+        # Most events need not be parsed then.
         members = [member for member in members if _contains_any(fold(member), parts)]
     matches: list[Match] = []
     for message in read_messages(session_id, members):
-        words = split_words(message.content) if message.kind in _SEARCHED_KINDS else []
+        words = split_words(message.content) if message.kind in SEARCHED_KINDS else []
         text = _join(words)
         counts = tuple(text.count(_join(term)) for term in query)
         if any(counts):

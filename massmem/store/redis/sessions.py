@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from massmem.core.errors import StoreError
 from massmem.core.records import RecordingJob, RecordingKind
-from massmem.store.ports import unknown_session_error
+from massmem.store.ports import HELD, unknown_session_error
 from massmem.store.redis.document import Document, Keys, StoredEvent, StoredSession, message_id_prefix
 from massmem.store.redis.server import Command, Server
 
@@ -20,9 +20,6 @@ before it is stored."""
 
 USED, IDS = "massmem:v2:used", "massmem:v2:ids"
 JOB_KINDS: tuple[RecordingKind, ...] = ("episode", "complete", "extract")
-
-HELD = datetime(9999, 1, 1, tzinfo=UTC)
-"""When a job is due again that was recorded in a memory that did not last."""
 
 _PAGE = 500
 _WRITERS = 32

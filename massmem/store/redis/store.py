@@ -29,7 +29,7 @@ from massmem.core.records import (
 )
 from massmem.memory.persistent import USER, Selection
 from massmem.store.log_format import build_log_page, clean_json, encode_event
-from massmem.store.ports import Retention, StoreInfo, lease_lost_error, unknown_session_error
+from massmem.store.ports import HELD, Retention, StoreInfo, lease_lost_error, unknown_session_error
 from massmem.store.redis.document import (
     Document,
     Keys,
@@ -43,7 +43,7 @@ from massmem.store.redis.document import (
 from massmem.store.redis.layout import upgrade_layout
 from massmem.store.redis.search import Match, find_matches, rank
 from massmem.store.redis.server import Server, read_warnings, rewrite_files
-from massmem.store.redis.sessions import HELD, IDS, USED, Sessions, due_key, microseconds
+from massmem.store.redis.sessions import IDS, USED, Sessions, due_key, microseconds
 from massmem.store.redis.trim import trim_session
 from massmem.store.tokenizer import split_query
 

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from massmem.core.errors import SessionBusyError
 from massmem.core.events import EVENT, Event, TurnResumed, TurnStarted, now
 from massmem.core.records import LogEntry, MessageRecord, Owner, SessionState, TurnRecord
 from massmem.store import projection
 from massmem.store.log_format import EncodedEvent, encode_event
+from massmem.store.ports import turn_started_error
 from massmem.store.projection import InsertRow, QueueExtraction, UpdateSession, UpdateTurn, VoidBallots
 from massmem.store.schema import (
     IS_CONVERSATION,
@@ -127,7 +127,7 @@ def append_events(
 ) -> list[int]:
     """Store events after the newest of the session. Returns their sequence numbers.
 
-    Raises StoreError for an unknown session, SessionBusyError for a turn that was begun already.
+    Raises StoreError for an unknown session, SessionBusyError for a turn that was started before.
     """
     database.dialect.lock_session(connection, session_id)
     seq, position = connection.execute(_LAST_NUMBERS, {"of_session": session_id}).one()
@@ -202,10 +202,7 @@ def _insert_rows(connection: sa.Connection, database: Database, insert: sa.Inser
         connection.execute(insert, rows)
     except exc.IntegrityError as e:
         if insert.table is turns and database.dialect.is_duplicate(e.orig):
-            raise SessionBusyError(
-                "this turn of the session was begun already, by another process",
-                "wait until it has ended, then ask again",
-            ) from e
+            raise turn_started_error() from e
         raise
 
 

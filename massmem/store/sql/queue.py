@@ -1,7 +1,7 @@
 """The queue of what is to be recorded as memories."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from massmem.core.events import now
 from massmem.core.records import MessageRecord, MessageToRecord, RecordingCounts, RecordingJob, RecordingKind
 from massmem.memory.persistent import USER, Selection
+from massmem.store.ports import HELD
 from massmem.store.projection import make_message_id
 from massmem.store.schema import (
     IS_PENDING,
@@ -24,9 +25,6 @@ from massmem.store.schema import (
     turns,
 )
 from massmem.store.sql.database import Database, Row
-
-_HELD = datetime(9999, 1, 1, tzinfo=UTC)
-"""The next attempt of what was recorded in a memory that does not last: it waits for `release_held_recordings`."""
 
 _r = recordings.c
 _m = chat_messages.c
@@ -73,7 +71,7 @@ _REASON = sa.bindparam("new_reason", type_=CleanText)
 _CLAIM = _UPDATE.where(_IS_DUE).values(next_attempt_at=sa.bindparam("until", type_=UtcDateTime))
 _RELEASE = _UPDATE.values(next_attempt_at=None)
 _FINISH = _UPDATE.values(status="done", reason=_REASON, next_attempt_at=None)
-_HOLD = _UPDATE.values(reason=_REASON, next_attempt_at=_HELD)
+_HOLD = _UPDATE.values(reason=_REASON, next_attempt_at=HELD)
 _MESSAGES_TO_RECORD = (
     sa.select(*MESSAGE_COLUMNS, chat_sessions.c.memory_group, session_state.c.params_json, turns.c.winner)
     .join(chat_sessions, chat_sessions.c.session_id == _m.session_id)
@@ -122,7 +120,7 @@ class SqlRecordingQueue:
     async def release_held_recordings(self) -> int:
         release = (
             sa.update(recordings)
-            .where(sa.text(IS_PENDING), _r.next_attempt_at >= _HELD)
+            .where(sa.text(IS_PENDING), _r.next_attempt_at >= HELD)
             .values(reason=None, next_attempt_at=None)
         )
         return await self._database.execute(release)

@@ -139,7 +139,7 @@ async def test_messages_added_after_the_last_turn_do_not_push_it_out(store: Redi
 async def test_number_of_a_trimmed_turn_is_not_given_again(store: RedisStore) -> None:
     await append_turns(store, 1, 30)
     before = (await everything(store))[-1].seq
-    with pytest.raises(Exception, match="begun already"):
+    with pytest.raises(Exception, match="has started this turn"):
         await append_turns(store, 3, 3)
     assert await store.append("session_a", 31, [begin("ann")]) == [before + 1]
 
