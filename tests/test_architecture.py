@@ -52,14 +52,9 @@ JSON_NAMES = {("core/events.py", "at"), ("core/events.py", "kept")}
 
 # Ceilings that only go down, to 0.
 MAX_PARTICIPLES = {
-    "memory": 46,
-    "recording": 10,
     "server": 1,
-    "telemetry": 2,
 }
 MAX_VAGUE_NAMES = {
-    "memory": 113,
-    "recording": 26,
     "server": 1,
 }
 

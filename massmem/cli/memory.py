@@ -260,7 +260,7 @@ async def _drain_queue(
         progress(min(total, c.episodes + c.turns + c.extractions + c.retried + c.failed), total)
 
     llm = setup.config.memory.persistent_memory.llm
-    async with open_extractor(llm, setup.home, memory.known()) as extractor:
+    async with open_extractor(llm, setup.home, memory.get_known_facts()) as extractor:
         counts = await create_recorder(store, memory, extractor, agents, session_id).drain(on_progress=report)
     if not counts.unavailable:
         progress(total, total)

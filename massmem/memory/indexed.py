@@ -69,7 +69,7 @@ class IndexedMemory:
     async def sync(self) -> None:
         await asyncio.to_thread(self._writer.sync)
 
-    def known(self) -> KnownFacts:
+    def get_known_facts(self) -> KnownFacts:
         """Return what an extractor need not extract again. Safe to use from any thread until the memory is closed."""
         return KnownFacts(self._index, self._embed_query)
 

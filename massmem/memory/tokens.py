@@ -174,7 +174,7 @@ class Buffer:
         self._message_tokens = 0
 
     @property
-    def calibrated(self) -> bool:
+    def is_calibrated(self) -> bool:
         """Whether a provider's count has corrected ours."""
         return self._calibrated
 

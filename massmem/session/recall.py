@@ -186,7 +186,7 @@ class SessionMemory:
             return None
         if memory.note:
             self._notify(memory.note)
-        opening = open_extractor(self._config.persistent_memory.llm, self._home, memory.known())
+        opening = open_extractor(self._config.persistent_memory.llm, self._home, memory.get_known_facts())
         try:
             extractor = await self._stack.enter_async_context(opening)
         except MassmemError as e:

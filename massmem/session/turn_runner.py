@@ -282,12 +282,12 @@ class TurnRunner:
 
     async def _write_stage(self, stage: Stage, turn: Turn, payload: Mapping[str, Any]) -> None:
         stages = self._team.stages
-        if stages.enabled:
+        if stages.is_enabled:
             await asyncio.to_thread(stages.write, stage, self._session_id, turn.number, payload)
 
     async def _memory_payload(self) -> dict[str, Any]:
         """Return, for a stage, how much the session holds now."""
-        if not self._team.stages.enabled:
+        if not self._team.stages.is_enabled:
             return {}
         session, state = await self._store.get_session(self._session_id), self.dialog.state
         count = 0 if session is None else session.message_count

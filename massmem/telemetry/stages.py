@@ -35,7 +35,7 @@ class Stages:
         self._keys = tuple(keys)
 
     @property
-    def enabled(self) -> bool:
+    def is_enabled(self) -> bool:
         return self._path is not None
 
     def write(self, stage: Stage, session_id: str, turn: int, payload: Mapping[str, Any]) -> None:

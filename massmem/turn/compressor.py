@@ -197,7 +197,7 @@ class Compressor:
         """Compress a prompt that is about to be sent, when it is longer than the threshold."""
         tokens, buffer = prompt.tokens(self.meter.buffer), self.meter.buffer
         # A local model counts in milliseconds; another one is asked nothing, and its first reply says how it counts.
-        uncertain = self.config.backend.type == "local" and not (buffer.calibrated or prompt.tools or prompt.schema)
+        uncertain = self.config.backend.type == "local" and not (buffer.is_calibrated or prompt.tools or prompt.schema)
         if uncertain and (counted := await self._provider.count_prompt(prompt.request())):
             buffer.calibrate(tokens, counted)
             tokens = prompt.tokens(buffer)
@@ -240,7 +240,7 @@ class Compressor:
             DoesNotFit: its smallest form has more tokens than the window; the message names the part that is too long.
         """
         meter = self.meter
-        window = meter.window if meter.buffer.calibrated else int(_UNSURE * meter.window)
+        window = meter.window if meter.buffer.is_calibrated else int(_UNSURE * meter.window)
         if tokens <= window or meter.assumed:
             return
         smallest = shrink(replace(prompt, memories="", summary="", history=()), self.budget, meter.buffer)

@@ -26,7 +26,7 @@ from tests.support.sample_turn import START, answer, begin, event, whole_turn
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SessionStore]:
     opened = await open_store(f"sqlite:///{tmp_path / 'm.db'}", tmp_path)
-    await opened.create_session(session())
+    await opened.create_session(session().model_copy(update={"memory_group": "project"}))
     yield opened
     await opened.close()
 
@@ -57,7 +57,6 @@ def fact(origin: Origin, text: str, message_id: str) -> Fact:
 
 
 async def test_everything_that_was_said_becomes_a_memory(store: SessionStore) -> None:
-    await store.set_memory_group("session_a", "project")
     await store.append("session_a", 1, whole_turn())
     memory, extract = PlainMemory(), Extractor()
     counts = await Recorder(store, memory, extract).drain()

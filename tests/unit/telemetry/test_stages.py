@@ -39,14 +39,14 @@ def test_nothing_is_written_unless_it_is_wanted(tmp_path: Path):
     before = set(tmp_path.rglob("*"))
     stages = Stages(None, ())
     stages.write("received", "s", 1, {})
-    assert not stages.enabled
+    assert not stages.is_enabled
     assert set(tmp_path.rglob("*")) == before
 
 
 def test_what_cannot_be_written_is_given_up(tmp_path: Path):
     stages = Stages(str(tmp_path), ())  # a folder
     stages.write("received", "s", 1, {})
-    assert not stages.enabled
+    assert not stages.is_enabled
 
 
 def test_how_a_turn_ended():

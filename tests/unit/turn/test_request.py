@@ -65,7 +65,7 @@ async def test_local_model_counts_the_first_prompt_itself(type_: BackendType):
     compressor = Compressor(config, scripted, meter)
     prompt = Prompt("ann", history=history(*chat(20))).with_message(lambda _: "why?")
     compression = await compressor.compress_if_due(prompt, 1)
-    assert meter.buffer.calibrated == (type_ == "local")
+    assert meter.buffer.is_calibrated == (type_ == "local")
     assert (compression is not None) == (type_ == "local")
     assert compression is None or await compressor.compress_if_due(compression.prompt, 1) is None
 
