@@ -47,7 +47,13 @@ _HEADING_WORDS = 10
 """A heading has fewer words than this before a ':' or '#'."""
 
 _LONGEST_WORD = 400
-"""Characters; what is longer (encoded data) is cut, so that no passage is without bounds."""
+"""Characters; what is longer (encoded data) is cut."""
+
+_LONGEST_PIECE = 800
+"""Characters of a piece of a sentence, whatever its words: no passage is larger than the room for memories."""
+
+_LONG_WORD = 25
+"""Characters that count as a word where words are longer."""
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 # A sentence ends at . ! ? before a space (not after a list number or a short abbreviation), or at a line break.
@@ -157,12 +163,18 @@ def _split_long(sentence: str) -> list[str]:
     """Return the sentence, or pieces of it when it is too long: cut after a comma, else after PASSAGE_WORDS words."""
     words = _cut_words(sentence)
     pieces: list[str] = []
-    start = 0
-    while len(words) - start > LONGEST_SENTENCE:
-        end = start + _find_cut(words[start : start + PASSAGE_WORDS])
-        pieces.append(" ".join(words[start:end]))
-        start = end
-    return [*pieces, " ".join(words[start:])] if pieces else [sentence]
+    while not _is_short(words):
+        head = words[:PASSAGE_WORDS]
+        while len(" ".join(head)) > _LONGEST_PIECE:
+            head.pop()
+        end = _find_cut(head)
+        pieces.append(" ".join(words[:end]))
+        words = words[end:]
+    return [*pieces, " ".join(words)] if pieces else [sentence]
+
+
+def _is_short(words: Sequence[str]) -> bool:
+    return len(words) <= LONGEST_SENTENCE and len(" ".join(words)) <= _LONGEST_PIECE
 
 
 def _cut_words(sentence: str) -> list[str]:
@@ -180,6 +192,6 @@ def _find_cut(head: Sequence[str]) -> int:
 
 
 def _count_words(text: str) -> int:
-    """Return the number of words; two characters count as one where no spaces are written."""
+    """Return the number of words; two characters count as one where no spaces are written, long words as several."""
     unspaced = 0 if text.isascii() else sum(len(run) for run in _UNSPACED.findall(text))
-    return len(text.split()) + unspaced // 2
+    return max(len(text.split()) + unspaced // 2, len(text) // _LONG_WORD)

@@ -239,10 +239,10 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
     chosen: list[Memory] = []
     room = options.max_tokens
     for message in messages:
-        if is_tool_use(message) or not is_remembered(message):
+        if is_tool_use(message) or is_ballot(message) or not is_remembered(message):
             continue
         memory = _to_memory(message)
-        shared = not is_ballot(message) and by_id[message.id].winner == memory.agent_id
+        shared = by_id[message.id].winner == memory.agent_id
         allowed = may_see(scope, memory, won=shared)
         cost = estimate_tokens(render([Quote(memory)], scope.agent_id))
         if not allowed or message.id in options.exclude or cost > room:

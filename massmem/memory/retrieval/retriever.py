@@ -10,13 +10,14 @@ import numpy as np
 from massmem.memory.access import may_see, visible_to
 from massmem.memory.index import All, Index, between_days, valid_ids
 from massmem.memory.persistent import Memory, RecallOptions, RecallResult, Scope
-from massmem.memory.points import FIRST_FACT, CountTokens, message_number, to_memory
+from massmem.memory.points import FIRST_FACT, CountTokens, is_private, message_number, to_memory
 from massmem.memory.quoting import Quote, quote_text, render
 from massmem.memory.retrieval import pack
 from massmem.memory.retrieval.pack import Excerpt, Packed, Room
 from massmem.memory.retrieval.query import Question, analyse, find_names, search_terms
 from massmem.memory.retrieval.rank import (
     Candidates,
+    Flags,
     Floats,
     add_meaning,
     build_candidates,
@@ -24,7 +25,7 @@ from massmem.memory.retrieval.rank import (
     score,
     shortlist,
 )
-from massmem.memory.text_analysis import build_query_vector, extract_terms
+from massmem.memory.text_analysis import build_query_vector, extract_query_terms, extract_terms
 
 Vector = Sequence[float]
 
@@ -62,8 +63,13 @@ class _Pool:
     """Ids that the index was asked for, whether or not there is such a point."""
 
     def add(self, payloads: Mapping[int, Mapping[str, Any]]) -> None:
-        """Keep what the scope may see; the index was asked for neighbours whatever they are."""
+        """Keep what the scope may see; the index was asked for neighbours whatever they are.
+
+        Ballots are no knowledge: not even their own agent is shown them.
+        """
         for point_id, payload in payloads.items():
+            if is_private(payload):
+                continue
             memory = to_memory(point_id, payload)
             if may_see(self.scope, memory, won=payload["won"] is True):
                 self.memories[point_id] = memory
@@ -89,8 +95,8 @@ class Retriever:
         question = analyse(query)
         c = self._find_candidates(question, vector, scope)
         scores = score(question, c)
-        # Only now: what the prompt shows anyway still says where its neighbours stand.
-        new = np.flatnonzero(~_belong_to(c, options.exclude))
+        # Only now: what is left out still says where its neighbours stand.
+        new = np.flatnonzero(~_says_nothing_new(question, c, options.exclude))
         rest, rest_scores = c.take(new), scores[new]
         best = np.union1d(shortlist(rest, rest_scores), shortlist(rest, coverage(rest), _COVERING))
         c, scores = rest.take(best), rest_scores[best]
@@ -108,9 +114,10 @@ class Retriever:
     def _search(self, question: Question, names: frozenset[str], vector: Vector | None, pool: _Pool) -> Candidates:
         visible = visible_to(pool.scope)
         terms = search_terms(question, names)
-        hits = self._index.search_words(build_query_vector(terms), visible, _BY_WORDS)
-        bm25 = dict(hits)
-        keys = {*bm25, *_neighbours([point_id for point_id, _ in hits[:_WITH_NEIGHBOURS]])}
+        hits = self._index.search_words(build_query_vector(terms), visible, _BY_WORDS + 1)
+        scores = dict(hits)
+        bm25 = {point_id: scores[point_id] for point_id in _take_best(hits, _BY_WORDS)}
+        keys = {*bm25, *_neighbours(_take_best(hits, _WITH_NEIGHBOURS))}
         for first, last in question.days:
             on_days = visible_to(pool.scope, between_days(first, last))
             keys.update(self._index.list_ids(on_days, _ON_A_DAY, newest_first=False))
@@ -163,8 +170,39 @@ def _neighbours(ids: Iterable[int]) -> set[int]:
     return {point_id + step for point_id in ids if point_id < FIRST_FACT for step in steps}
 
 
-def _belong_to(c: Candidates, message_ids: Iterable[str]) -> np.ndarray:
-    return np.isin(c.message, [message_number(message_id) for message_id in message_ids])
+def _says_nothing_new(question: Question, c: Candidates, in_prompt: Iterable[str]) -> Flags:
+    """Return which candidates stand in the prompt, under this or another id, or only ask the question once more.
+
+    in_prompt: ids of messages.
+    """
+    flags: Flags = np.isin(c.message, [message_number(message_id) for message_id in in_prompt])
+    texts = {_normalise(c.memories[i].text) for i in np.flatnonzero(flags).tolist()}
+    terms = set(question.terms)
+    for i, memory in enumerate(c.memories):
+        flags[i] = flags[i] or _normalise(memory.text) in texts or (bool(c.asks[i]) and _is_echo(memory.text, terms))
+    return flags
+
+
+def _is_echo(text: str, terms: set[str]) -> bool:
+    """Return whether a question is the one with these terms, as far as its words tell."""
+    own = set(extract_query_terms(text))
+    return bool(own) and len(own & terms) >= _SAME_SHARE * len(own | terms)
+
+
+def _normalise(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(".!")
+
+
+def _take_best(hits: Sequence[tuple[int, float]], limit: int) -> list[int]:
+    """Return the ids of the best hits; none of those that are as good as one beyond the limit.
+
+    The index cuts anywhere among equal scores. When most are equal, all that fit are taken.
+    """
+    ids = [point_id for point_id, _ in hits[:limit]]
+    if len(hits) <= limit:
+        return ids
+    better = [point_id for point_id, score in hits[:limit] if round(score, 4) > round(hits[limit][1], 4)]
+    return better if len(better) >= limit // 2 else ids
 
 
 def _as_shown(c: Candidates, scores: Floats, packed: Packed, excerpts: Mapping[int, Excerpt]) -> dict[int, Memory]:
@@ -179,8 +217,11 @@ def _as_shown(c: Candidates, scores: Floats, packed: Packed, excerpts: Mapping[i
 def _drop_repeats(memories: Mapping[int, Memory], in_prompt: frozenset[str]) -> dict[int, Memory]:
     """Leave out facts that only repeat others, or the messages in the prompt. in_prompt: ids of messages."""
     shown: dict[int, Memory] = {}
+    spoken = {_normalise(memory.text) for memory in memories.values() if memory.kind == "episode"}
     for i, memory in memories.items():
         if memory.kind == "fact":
+            if _normalise(memory.text) in spoken:
+                continue
             passages = [m for m in memories.values() if m.kind == "episode" and m.message_ids[0] in memory.message_ids]
             facts = [m for m in shown.values() if m.kind == "fact"]
             if in_prompt.issuperset(memory.message_ids) or _is_repeat(memory, [*passages, *facts]):

@@ -65,3 +65,38 @@ async def test_a_repeated_question_is_answered_alike(memory: IndexedMemory):
     first = await memory.recall("Which kites fly over hill 17?", asks(), ROOM)
     assert first == await memory.recall("Which kites fly over hill 17?", asks(), ROOM)
     assert "hill 17." in first.text
+
+
+async def test_a_question_asked_before_leaves_room_for_its_answer(memory: IndexedMemory):
+    asked = [said("Where do the red kites nest?", i, turn=i + 1) for i in range(0, 8, 2)]
+    await memory.record([*asked, said("They nest in Cobham, and red kites eat voles.", 7, turn=7)])
+    result = await memory.recall("Where do the red kites nest?", asks(), RecallOptions(1000, 5))
+    assert [m.text for m in result.memories] == ["They nest in Cobham, and red kites eat voles."]
+
+
+async def test_what_the_prompt_shows_is_not_recalled_under_another_id(memory: IndexedMemory):
+    await memory.record([said("Red kites nest in Cobham.", 0), said("Red kites nest in Cobham", 1, by="a", won=True)])
+    assert (await memory.recall("kites", asks(), RecallOptions(1000, exclude=frozenset({"s-0"})))).text == ""
+
+
+async def test_a_fact_in_the_words_of_an_episode_is_shown_once(memory: IndexedMemory):
+    await memory.record([said("Red kites nest in Cobham.", 0)])
+    await memory.add_facts([fact("Red kites nest in Cobham", by="user", sources=("elsewhere",))])
+    assert (await memory.recall("kites", asks(), ROOM)).text.count("Cobham") == 1
+
+
+async def test_a_message_of_one_huge_word_leaves_room_for_others(memory: IndexedMemory):
+    await memory.record([said("kites " + "x" * 200_000, 0), said("Red kites nest in Cobham.", 1, turn=2)])
+    result = await memory.recall("kites", asks(), RecallOptions(1000))
+    assert "Cobham" in result.text
+    assert max(len(m.text) for m in await memory.list(Selection(), 1000)) <= 1000
+
+
+async def test_ties_are_broken_alike_in_every_session(memory: IndexedMemory):
+    """Ids of facts come from the session's id: an order by ids would differ."""
+    orders: list[list[str]] = []
+    for session in ("s", "other", "session_1"):
+        await memory.add_facts([fact(f"Kites fly over hill {i}.", session=session) for i in range(40)])
+        result = await memory.recall("kites", asks(turn=9, session=session), RecallOptions(120))
+        orders.append([m.text for m in result.memories])
+    assert orders[0] == orders[1] == orders[2] != []
