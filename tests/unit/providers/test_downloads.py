@@ -170,6 +170,20 @@ def test_a_damaged_file_is_fetched_again(server: FileServer, folder: Path) -> No
     assert path.read_bytes() == CONTENT
 
 
+def test_file_replaced_by_one_of_equal_size_is_checked_again(server: FileServer, folder: Path) -> None:
+    path, _, _ = get(folder, hub(server))
+    os.utime(path, ns=(1, 1))
+    path.write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
+    assert read_state(path, TOY.sha256) == "unverified"
+    assert get(folder, hub(server))[0].read_bytes() == CONTENT
+
+
+def test_download_killed_after_its_last_byte_is_not_fetched_again(server: FileServer, folder: Path) -> None:
+    (folder / "toy.gguf.partial").write_bytes(CONTENT)
+    assert get(folder, hub(server))[0].read_bytes() == CONTENT
+    assert server.requests == []
+
+
 def test_a_file_that_the_user_put_there_is_verified_not_fetched(server: FileServer, folder: Path) -> None:
     (folder / "toy.gguf").write_bytes(CONTENT)
     # What a kill leaves between renaming the file and clearing up.
