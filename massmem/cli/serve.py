@@ -7,7 +7,7 @@ import typer
 
 from massmem.cli.options import Config
 from massmem.cli.setup import load_setup, load_team
-from massmem.cli.token import add_secret
+from massmem.cli.token import ensure_secret
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError
 
@@ -32,14 +32,15 @@ def serve_command(
     Every request but those for health needs a token: see `massmem token create`.
     """
     setup = load_setup(config)
-    team = _replace_settings(add_secret(setup.config, os.environ), host, port, workers)
+    with_secret, news = ensure_secret(setup.config, os.environ, setup.home)
+    team = _replace_settings(with_secret, host, port, workers)
     teams = {name: load_team(file, setup.home) for name, file in team.server.teams.items()}
     try:
         from massmem.server.serve import serve
         from massmem.server.service import Settings
     except ModuleNotFoundError as e:
         raise InputError(f"massmem serve needs the package {e.name}", "pip install 'massmem[server]'") from e
-    serve(Settings(team, setup.home, teams))
+    serve(Settings(team, setup.home, teams), [news] if news else [])
 
 
 def _replace_settings(config: TeamConfig, host: str | None, port: int | None, workers: int | None) -> TeamConfig:

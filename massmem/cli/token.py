@@ -1,7 +1,11 @@
 """`massmem token`: tokens for users of the HTTP service."""
 
 import os
+import secrets
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,11 +14,15 @@ from pydantic import SecretStr
 from massmem.cli.options import Config, parse_duration
 from massmem.cli.setup import load_setup
 from massmem.cli.streams import write_out
-from massmem.config.models import TeamConfig
-from massmem.core.errors import InputError
+from massmem.config.home import explain_write_error, make_file, make_home
+from massmem.config.models import JwtConfig, TeamConfig
+from massmem.core.errors import HomeError, InputError
 
 SECRET = "MASSMEM_JWT_SECRET"
 """The environment variable with the secret, when the configuration has none."""
+
+SECRET_FILE = "jwt-secret"
+"""In massmem's folder: the secret when there is none in the configuration and none in the environment."""
 
 app = typer.Typer(no_args_is_help=True, help="Create tokens for users of the HTTP service.")
 
@@ -31,8 +39,11 @@ def create_command(
     scope: Annotated[str, typer.Option(metavar="SCOPES", help="Scopes: admin (figures of all users), metrics.")] = "",
     config: Config = None,
 ) -> None:
-    """Print a token, signed with server.jwt.secret. Whoever has it acts as that user."""
-    jwt = add_secret(load_setup(config).config, os.environ).server.jwt
+    """Print a token, signed with the secret of `massmem serve`. Whoever has it acts as that user."""
+    setup = load_setup(config)
+    team, news = ensure_secret(setup.config, os.environ, setup.home)
+    if news:
+        sys.stderr.write(f"{news}\n")
     try:
         from massmem.server.auth import Tokens
     except ModuleNotFoundError as e:
@@ -40,13 +51,63 @@ def create_command(
     seconds = round(parse_duration(ttl).total_seconds())
     if seconds == 0:
         raise InputError("a token must be valid for a second at least", "write --ttl as 90s, 15m, 1h or 7d")
-    write_out(Tokens(jwt).create(sub, seconds, scope) + "\n")
+    write_out(Tokens(team.server.jwt).create(sub, seconds, scope) + "\n")
 
 
-def add_secret(config: TeamConfig, environ: Mapping[str, str]) -> TeamConfig:
-    """Return the configuration with the secret of the environment when it has none of its own."""
-    jwt, secret = config.server.jwt, environ.get(SECRET)
-    if jwt.secret is not None or jwt.keys or not secret:
+def add_secret(config: TeamConfig, environ: Mapping[str, str], home: Path) -> TeamConfig:
+    """Return the configuration with a secret: its own, that of the environment, or that of massmem's folder, if any.
+
+    Raises:
+        HomeError: the file of the secret cannot be read.
+    """
+    jwt = config.server.jwt
+    if not needs_secret(jwt):
+        return config
+    secret = environ.get(SECRET) or _read_secret(home / SECRET_FILE)
+    if not secret:
         return config
     server = config.server.model_copy(update={"jwt": jwt.model_copy(update={"secret": SecretStr(secret)})})
     return config.model_copy(update={"server": server})
+
+
+def ensure_secret(config: TeamConfig, environ: Mapping[str, str], home: Path) -> tuple[TeamConfig, str]:
+    """As `add_secret`, but make a secret when there is none. Return also what to tell the user then, else "".
+
+    Raises:
+        HomeError, StoreError: the secret cannot be read or written.
+    """
+    team = add_secret(config, environ, home)
+    if not needs_secret(team.server.jwt):
+        return team, ""
+    path = home / SECRET_FILE
+    make_home(home)
+    _write_secret(path)
+    text = f"a secret for tokens was made and is kept in {path}; several machines need the same one: set {SECRET}"
+    return add_secret(config, environ, home), text
+
+
+def needs_secret(jwt: JwtConfig) -> bool:
+    """Whether tokens are signed with a secret, and there is none."""
+    return jwt.algorithm == "HS256" and jwt.secret is None and not jwt.keys
+
+
+def _read_secret(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as e:
+        raise HomeError(f"{path} cannot be read: {e}", f"check its permissions, or set {SECRET}") from e
+
+
+def _write_secret(path: Path) -> None:
+    """Write a new secret, unless another process has just done so."""
+    draft = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
+    try:
+        make_file(draft)
+        draft.write_text(secrets.token_hex(32))
+        with suppress(FileExistsError):
+            os.link(draft, path)  # whole, or not at all
+        draft.unlink()
+    except OSError as e:
+        raise explain_write_error(path, e) from e

@@ -364,6 +364,12 @@ class JwtConfig(Section):
 
 
 class LimitsConfig(Section):
+    header: int = Field(default=32_000, ge=1_000, le=1_000_000)
+    """Largest header of a request in bytes."""
+    header_fields: int = Field(default=100, ge=10, le=1_000)
+    """Most fields in the header of a request."""
+    header_timeout: float = Field(default=10, gt=0)
+    """Seconds in which a header must arrive."""
     body: int = Field(default=1_000_000, ge=1_000, le=100_000_000)
     """Largest body of a request in bytes."""
     body_timeout: float = Field(default=30, gt=0)
@@ -380,6 +386,11 @@ class LimitsConfig(Section):
     """Where requests are counted, redis://...; left out: every process counts for itself."""
 
 
+class CorsConfig(Section):
+    origins: tuple[str, ...] = ()
+    """Origins (https://HOST) whose pages may call the service from a browser; none: no page of another origin may."""
+
+
 class ServerConfig(Section):
     host: str = "127.0.0.1"
     """Address to listen on."""
@@ -389,6 +400,8 @@ class ServerConfig(Section):
     """Worker processes."""
     jwt: JwtConfig = JwtConfig()
     """How tokens are checked."""
+    cors: CorsConfig = CorsConfig()
+    """Pages of other origins."""
     limits: LimitsConfig = LimitsConfig()
     """Limits for one user and for all."""
     teams: dict[str, str] = Field(default_factory=dict[str, str], max_length=100)

@@ -66,6 +66,8 @@ class SessionFilter(_Record):
     """Last used before this time."""
     owner: Owner | None = None
     """Sessions of this owner; None: of everybody."""
+    has_messages: bool = False
+    """Leave out sessions without a message: their first question could not be stored."""
     cut_off: bool = False
     """The last turn may have been cut off: the session has an owner and its status is active or interrupted."""
 

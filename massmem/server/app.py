@@ -9,6 +9,8 @@ from types import FrameType
 
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from massmem.core.errors import MassmemError
 from massmem.server.errors import add_error_handlers
@@ -44,7 +46,10 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
 
     app = FastAPI(
         title="massmem",
+        summary="Several agents answer a question together, and remember.",
         version="1",
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
         openapi_url=None,
         docs_url=None,
@@ -54,9 +59,47 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
     for routes in (chat, conversations, ai_memory, operations):
         app.include_router(routes.router)
     app.add_middleware(BodyLimit, limits=settings.config.server.limits)
+    app.add_middleware(HeadRequests)
+    if origins := settings.config.server.cors.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"],
+            expose_headers=["Retry-After"],
+        )
     app.add_middleware(AccessLog)
     add_error_handlers(app)
     return app
+
+
+class HeadRequests:
+    """Answers HEAD as GET, without a body. FastAPI's routes know HEAD only where it is written out."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        has_ended = asyncio.Event()
+
+        async def send_head(message: Message) -> None:
+            scope["method"] = "HEAD"  # uvicorn and the log read it here
+            if message["type"] == "http.response.start":
+                await send(message)
+                await send({"type": "http.response.body"})
+                has_ended.set()
+
+        async def receive_until_end() -> Message:
+            """End streams as soon as their header is sent."""
+            if has_ended.is_set():
+                return {"type": "http.disconnect"}
+            return await receive()
+
+        scope["method"] = "GET"
+        await self._app(scope, receive_until_end, send_head)
 
 
 @contextmanager

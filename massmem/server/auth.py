@@ -77,10 +77,12 @@ class Tokens:
     def authenticate(self, headers: list[str]) -> User:
         """Return the user that the Authorization headers of a request name. Raise Unauthorized."""
         if len(headers) != 1:
-            raise Unauthorized("one Authorization header is needed" if headers else "a bearer token is needed")
+            if headers:
+                raise Unauthorized("one Authorization header is needed", "invalid_request")
+            raise Unauthorized("a bearer token is needed", "")
         scheme, _, token = headers[0].partition(" ")
         if scheme.lower() != "bearer" or not token:
-            raise Unauthorized("a bearer token is needed")
+            raise Unauthorized("a bearer token is needed", "")
         if len(token) > MAX_TOKEN_LENGTH:
             raise Unauthorized("the token is too long")
         claims = self._decode(token)

@@ -77,7 +77,7 @@ class Conversations:
 
     async def list_page(self, owner: str, limit: int, offset: int) -> ConversationPage:
         """Return the user's conversations from number `offset` on, the last used first. Raise StoreError."""
-        of_owner = SessionFilter(owner=Owner(owner))
+        of_owner = SessionFilter(owner=Owner(owner), has_messages=True)
         sessions = await self._store.find_sessions(of_owner, limit, offset)
         winners = await self._store.get_winners([listed.session.session_id for listed in sessions])
         agents: dict[str, dict[str, None]] = {listed.session.session_id: {} for listed in sessions}
@@ -91,14 +91,14 @@ class Conversations:
 
     async def list_ids(self, owner: str) -> list[str]:
         """Return the ids of all sessions of the user, the last used first. Raise StoreError."""
-        sessions = await self._store.find_sessions(SessionFilter(owner=Owner(owner)))
+        sessions = await self._store.find_sessions(SessionFilter(owner=Owner(owner), has_messages=True))
         return [
             public_session_id(listed.session.session_id) for listed in sessions if listed.session.status != "deleting"
         ]
 
     async def count(self, owner: str | None) -> Totals:
         """Count what one user has, or with None all users. Raise StoreError."""
-        of_owner = SessionFilter(owner=Owner(owner))
+        of_owner = SessionFilter(owner=None if owner is None else Owner(owner), has_messages=True)
         sessions = (await self._store.count_sessions(of_owner)).sessions
         return Totals(sessions, await self._store.count_messages(of_owner))
 

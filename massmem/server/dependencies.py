@@ -5,14 +5,14 @@ from hashlib import sha256
 from typing import Annotated
 from uuid import uuid4
 
-from fastapi import Depends, Header, Request
+from fastapi import Depends, Header, Path, Request
 from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 
 from massmem.core.errors import InputError
 from massmem.server.auth import User
 from massmem.server.conversations import to_stored_id
-from massmem.server.errors import RETRY_LATER, RetryLater, Unauthorized
+from massmem.server.errors import RETRY_LATER, Forbidden, RetryLater
 from massmem.server.service import Service
 from massmem.server.turns import Question
 
@@ -71,16 +71,17 @@ class _AuthorizeCaller(_BearerToken):
 
 class _AuthorizeScraper(_BearerToken):
     async def __call__(self, request: Request) -> Service:
-        """Return the service to whoever may read figures of all users. Raise Unauthorized."""
+        """Return the service to whoever may read figures of all users. Raise Unauthorized, Forbidden."""
         service = get_service(request)
         user = service.tokens.authenticate(request.headers.getlist("authorization"))
         if not user.scopes & {"admin", "metrics"}:
-            raise Unauthorized("the token lacks the scope metrics")
+            raise Forbidden("metrics")
         return service
 
 
 Authorized = Annotated[Caller, Depends(_AuthorizeCaller())]
 Scraper = Annotated[Service, Depends(_AuthorizeScraper())]
+SessionPath = Annotated[str, Path(description="The conversation.", examples=["user-123-support-chat"])]
 IdempotencyKey = Annotated[
     str | None,
     Header(

@@ -8,6 +8,8 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
+from starlette.status import HTTP_405_METHOD_NOT_ALLOWED
 
 from massmem.core import errors
 from massmem.server.schemas import Problem
@@ -42,8 +44,25 @@ TURN_PROBLEMS: dict[int | str, dict[str, Any]] = {
 """What routes that run a turn may answer as well."""
 
 
+_METHODS = ("DELETE", "GET", "POST")
+"""Methods of our routes; HEAD is answered wherever GET is."""
+
+
 class Unauthorized(Exception):
     """The request has no valid token. The message goes to the client and never quotes the token."""
+
+    def __init__(self, message: str, error: str = "invalid_token") -> None:
+        """error: the code of RFC 6750, section 3.1; empty when the request has no token at all."""
+        super().__init__(message)
+        self.error = error
+
+
+class Forbidden(Exception):
+    """The token is valid, and lacks a scope."""
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"the token lacks the scope {scope}")
+        self.scope = scope
 
 
 class RetryLater(Exception):
@@ -60,6 +79,7 @@ class RetryLater(Exception):
 def add_error_handlers(app: FastAPI) -> None:
     """Make every error a response with a `Problem` as its body."""
     app.add_exception_handler(Unauthorized, _handle_unauthorized)
+    app.add_exception_handler(Forbidden, _handle_forbidden)
     app.add_exception_handler(RetryLater, _handle_retry_later)
     app.add_exception_handler(RequestValidationError, _handle_invalid_request)
     app.add_exception_handler(HTTPException, _handle_http_exception)
@@ -72,7 +92,15 @@ def _respond(status: int, message: str, headers: Mapping[str, str] | None = None
 
 
 async def _handle_unauthorized(_: Request, error: Exception) -> JSONResponse:
-    return _respond(401, str(error), {"WWW-Authenticate": "Bearer"})
+    assert isinstance(error, Unauthorized)
+    details = f' error="{error.error}", error_description="{error}"' if error.error else ""
+    return _respond(401, str(error), {"WWW-Authenticate": f"Bearer{details}"})
+
+
+async def _handle_forbidden(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Forbidden)
+    challenge = f'Bearer error="insufficient_scope", error_description="{error}", scope="{error.scope}"'
+    return _respond(403, str(error), {"WWW-Authenticate": challenge})
 
 
 async def _handle_retry_later(_: Request, error: Exception) -> JSONResponse:
@@ -87,9 +115,22 @@ async def _handle_invalid_request(_: Request, error: Exception) -> JSONResponse:
     return _respond(422, "; ".join(problems)[:1000])
 
 
-async def _handle_http_exception(_: Request, error: Exception) -> JSONResponse:
+async def _handle_http_exception(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    if error.status_code == HTTP_405_METHOD_NOT_ALLOWED:
+        return _respond(405, "this path has no such method", {"Allow": ", ".join(_list_methods(request))})
     return _respond(error.status_code, error.detail, error.headers)
+
+
+def _list_methods(request: Request) -> list[str]:
+    """Return the methods of all routes of the request's path; Starlette names those of the first route alone."""
+    methods = [method for method in _METHODS if _has_route(request, method)]
+    return sorted([*methods, "HEAD"] if "GET" in methods else methods)
+
+
+def _has_route(request: Request, method: str) -> bool:
+    scope = {**request.scope, "method": method}
+    return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
 
 
 async def _handle_massmem_error(request: Request, error: Exception) -> JSONResponse:

@@ -13,6 +13,9 @@ MAX_LIST_LENGTH = 200
 MAX_HISTORY_LENGTH = 1_000
 MAX_OFFSET = 1_000_000
 
+_SESSION = "user-123-support-chat"
+_ANSWER = "Air scatters blue light more than red light."
+
 SessionId = Annotated[
     str,
     Field(
@@ -20,12 +23,12 @@ SessionId = Annotated[
         # The rule of SESSION_ID in terms of JSON Schema: no dot follows another.
         pattern=r"^[A-Za-z0-9_](?:\.?[A-Za-z0-9_-])*\.?$",
         description="Letters, digits, '_', '-' and single dots.",
-        examples=["user-123-support-chat"],
+        examples=[_SESSION],
     ),
 ]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_MESSAGE_LENGTH, pattern=r"\S")]
-Team = Annotated[str, Field(max_length=100, description="One of the configured teams; left out: the session's own.")]
-Milliseconds = Annotated[int, Field(description="Milliseconds since 1970.")]
+Team = Annotated[str, Field(max_length=100, examples=["support"])]
+Milliseconds = Annotated[int, Field(examples=[1_705_750_200_123])]
 Status = Literal["completed", "waiting", "abandoned"]
 
 
@@ -34,150 +37,269 @@ def is_session_id(text: str) -> bool:
 
 
 class Body(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    """A body. The docstring of a field is its description in the OpenAPI document."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
 
 class Problem(Body):
     """The body of every response that is not a success."""
 
     success: Literal[False] = False
-    error: str
+    """Always false."""
+    error: Annotated[str, Field(examples=["Session not found"])]
+    """What went wrong, for people."""
 
 
 class ChatRequest(Body):
-    message: Text
+    """A question, or a reply to what the agents asked for."""
+
+    message: Annotated[Text, Field(examples=["Why is the sky blue?"])]
+    """What the user says."""
     session_id: SessionId | None = None
-    user_id: Annotated[
-        str | None,
-        Field(max_length=255, description="For older clients; ignored: the token names the owner."),
-    ] = None
+    """The conversation; an unknown one is created; left out: a new one."""
+    user_id: Annotated[str | None, Field(max_length=255, examples=["user-456"])] = None
+    """For older clients; ignored: the token names the owner."""
     team: Team | None = None
+    """One of the configured teams; left out: the session's own."""
 
 
 class QueryRequest(Body):
-    query: Text
+    """A question, or a reply to what the agents asked for."""
+
+    query: Annotated[Text, Field(examples=["Why is the sky blue?"])]
+    """What the user says."""
     session_id: SessionId | None = None
+    """The conversation; an unknown one is created; left out: a new one."""
     team: Team | None = None
+    """One of the configured teams; left out: the session's own."""
 
 
 class Answer(Body):
-    session_id: str
+    """What all answers have."""
+
+    session_id: Annotated[str, Field(examples=[_SESSION])]
+    """The conversation."""
     status: Status
-    waiting_for_param: Annotated[str | None, Field(description="The name of the value that the user is asked for.")]
-    agent: str | None = None
-    confidence: float | None = None
+    """completed: answered; waiting: the user is asked for a value; abandoned: cancelled by the user."""
+    waiting_for_param: Annotated[str | None, Field(examples=["order_id"])]
+    """The name of the value that the user is asked for."""
+    agent: Annotated[str | None, Field(examples=["researcher"])] = None
+    """The agent whose answer won."""
+    confidence: Annotated[float | None, Field(examples=[0.67])] = None
+    """The share of the agents that stand behind the answer, 0 to 1."""
     escalated: bool = False
-    truncated: Annotated[bool, Field(description="The end of the answer is missing.")] = False
-    warning: Annotated[str | None, Field(description="What to know about where the conversation is stored.")] = None
+    """True: the agents were too much at odds; a person should look at the answer."""
+    truncated: bool = False
+    """True: the end of the answer is missing, because the model reached its limit of tokens."""
+    warning: Annotated[
+        str | None, Field(examples=["this conversation is held in memory, and ends with the service"])
+    ] = None
+    """What to know about where the conversation is stored."""
     timestamp: datetime
+    """When the turn ended."""
 
 
 class ChatAnswer(Answer):
-    response: Annotated[str, Field(description="The final answer, or what the user is asked for.")]
-    turn: int
+    """The answer to a `ChatRequest`."""
+
+    response: Annotated[str, Field(examples=[_ANSWER])]
+    """The final answer, or what the user is asked for."""
+    turn: Annotated[int, Field(examples=[1])]
+    """The number of the turn in the conversation, from 1."""
 
 
 class QueryAnswer(Answer):
+    """The answer to a `QueryRequest`."""
+
     success: Literal[True] = True
-    query: str
-    content: Annotated[str, Field(description="The final answer, or what the user is asked for.")]
-    agent_name: str | None = None
-    agents_used: list[str]
+    """Always true."""
+    query: Annotated[str, Field(examples=["Why is the sky blue?"])]
+    """The question."""
+    content: Annotated[str, Field(examples=[_ANSWER])]
+    """The final answer, or what the user is asked for."""
+    agent_name: Annotated[str | None, Field(examples=["researcher"])] = None
+    """The agent whose answer won."""
+    agents_used: Annotated[list[str], Field(examples=[["researcher", "critic"]])]
+    """The agents that answered."""
 
 
 class HistoryMessage(Body):
+    """A question or a final answer."""
+
     role: Literal["user", "assistant", "system"]
-    content: str
-    confidence: float | None = None
-    agent: str | None = None
+    """Who says it."""
+    content: Annotated[str, Field(examples=[_ANSWER])]
+    """The text."""
+    confidence: Annotated[float | None, Field(examples=[0.67])] = None
+    """Of an answer: the share of the agents that stand behind it, 0 to 1."""
+    agent: Annotated[str | None, Field(examples=["researcher"])] = None
+    """Of an answer: the agent whose answer won."""
     timestamp: datetime
+    """When it was said."""
 
 
 class History(Body):
-    session_id: str
+    """The newest messages of a conversation, oldest first."""
+
+    session_id: Annotated[str, Field(examples=[_SESSION])]
+    """The conversation."""
     messages: list[HistoryMessage]
+    """Questions and final answers."""
     count: int
+    """How many messages are returned."""
 
 
 class ConversationMessage(Body):
+    """A question or a final answer."""
+
     role: Literal["user", "assistant", "system"]
-    content: str
+    """Who says it."""
+    content: Annotated[str, Field(examples=[_ANSWER])]
+    """The text."""
     timestamp: datetime
-    agent: str | None = None
+    """When it was said."""
+    agent: Annotated[str | None, Field(examples=["researcher"])] = None
+    """Of an answer: the agent whose answer won."""
     citations: list[str] | None = None
+    """For older clients; empty."""
 
 
 class Conversation(Body):
+    """A conversation: questions and final answers, oldest first."""
+
     success: Literal[True] = True
-    session_id: str
+    """Always true."""
+    session_id: Annotated[str, Field(examples=[_SESSION])]
+    """The conversation."""
     messages: list[ConversationMessage]
-    agents_used: list[str]
+    """Questions and final answers."""
+    agents_used: Annotated[list[str], Field(examples=[["researcher"]])]
+    """The agents that answered, in the order of their first answers."""
     created_at: datetime
+    """When it began."""
     message_count: int
+    """How many messages it has."""
 
 
 class ListedConversation(Body):
-    session_id: str
-    query: str
+    """A conversation in a list."""
+
+    session_id: Annotated[str, Field(examples=[_SESSION])]
+    """The conversation."""
+    query: Annotated[str, Field(examples=["Why is the sky blue?"])]
+    """Its title: the beginning of its first question."""
     created_at: datetime
+    """When it began."""
     last_activity: datetime
+    """When it was used last."""
     message_count: int
-    agents_used: list[str]
+    """How many messages it has."""
+    agents_used: Annotated[list[str], Field(examples=[["researcher"]])]
+    """The agents that answered, in the order of their first answers."""
 
 
 class ConversationList(Body):
+    """A page of the user's conversations, the last used first."""
+
     success: Literal[True] = True
+    """Always true."""
     sessions: list[ListedConversation]
+    """The page."""
     total_sessions: int
+    """The length of the whole list."""
     limit: int
+    """As requested."""
     offset: int
+    """As requested."""
 
 
 class MemoryMessage(Body):
+    """A question or a final answer."""
+
     role: Literal["system", "user", "assistant"]
-    content: str
+    """Who says it."""
+    content: Annotated[str, Field(examples=[_ANSWER])]
+    """The text."""
     timestamp: Milliseconds
+    """When it was said, in milliseconds since 1970."""
 
 
 class Memory(Body):
-    sessionId: str
+    """A conversation's messages."""
+
+    sessionId: Annotated[str, Field(examples=[_SESSION])]
+    """The conversation."""
     messages: list[MemoryMessage]
+    """Questions and final answers, oldest first."""
     createdAt: Milliseconds
+    """When it began, in milliseconds since 1970."""
     updatedAt: Milliseconds
+    """When it was used last, in milliseconds since 1970."""
 
 
 class MemoryAnswer(Body):
+    """A conversation's messages."""
+
     success: Literal[True] = True
+    """Always true."""
     data: Memory
+    """The conversation."""
 
 
 class MemoryList(Body):
+    """The ids of the user's conversations."""
+
     success: Literal[True] = True
-    data: list[str]
+    """Always true."""
+    data: Annotated[list[str], Field(examples=[[_SESSION]])]
+    """The last used first."""
 
 
 class Cleared(Body):
+    """A conversation was deleted."""
+
     success: Literal[True] = True
-    message: str
+    """Always true."""
+    message: Annotated[str, Field(examples=[f"Conversation {_SESSION} cleared"])]
+    """Says so."""
 
 
 class Stats(Body):
+    """How much there is."""
+
     activeConversations: int
+    """Conversations."""
     totalMessages: int
+    """Questions and final answers in all of them."""
     averageMessagesPerConversation: int
+    """Rounded."""
     usingRedis: bool
-    durable: Annotated[bool, Field(description="False: the conversations end with the process.")]
+    """True: the conversations are stored in Redis."""
+    durable: bool
+    """False: the conversations end with the process."""
 
 
 class StatsAnswer(Body):
+    """How much there is."""
+
     success: Literal[True] = True
+    """Always true."""
     data: Stats
+    """The figures."""
 
 
 class Health(Body):
+    """The process is alive."""
+
     status: Literal["ok"] = "ok"
+    """Always ok."""
 
 
 class Readiness(Body):
+    """Whether the process can answer."""
+
     status: Literal["ready", "not ready"]
-    checks: Annotated[dict[str, str], Field(description="By name: ok, or what is missing.")]
+    """Whether requests should be sent here."""
+    checks: Annotated[dict[str, str], Field(examples=[{"store": "ok", "vectors": "ok", "provider": "ok"}])]
+    """By name: ok, or what is missing."""

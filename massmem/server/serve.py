@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -19,6 +19,7 @@ from uvicorn.supervisors import Multiprocess
 from massmem.core.errors import InputError, MassmemError
 from massmem.server.app import create_app
 from massmem.server.auth import Tokens
+from massmem.server.connections import LimitedConfig, LimitedConnection
 from massmem.server.limits import Limits
 from massmem.server.metrics import SHARED_FOLDER
 from massmem.server.service import Settings
@@ -27,15 +28,12 @@ from massmem.server.service_log import log_to_stderr
 log = logging.getLogger(__name__)
 
 _BACKLOG = 2_048
-_MAX_CONNECTIONS = 4_000
-"""Of one process; more are answered with 503 at once."""
-
 _HEALTH_CHECK_SECONDS = 60
 """A worker that does not react for so long is replaced. It may be busy with imports for many seconds at its start."""
 
 
-def serve(settings: Settings) -> None:
-    """Serve until this process is told to end.
+def serve(settings: Settings, notices: Sequence[str] = ()) -> None:
+    """Serve until this process is told to end. notices: what to say in the log first.
 
     Raises MassmemError when it cannot start: no secret, no store, the address is in use.
     """
@@ -43,6 +41,8 @@ def serve(settings: Settings) -> None:
     Tokens(server.jwt)  # raises here what every worker would raise
     Limits(server.limits)
     log_to_stderr()
+    for notice in notices:
+        log.info("%s", notice)
     with _bind(server.host, server.port) as listening:
         host, port = listening.getsockname()[:2]
         log.info("listening", extra={"fields": {"host": host, "port": port, "processes": server.workers}})
@@ -107,7 +107,7 @@ def _create_worker_app(settings: Settings) -> FastAPI:
 
 def _configure(app: FastAPI | Callable[[], FastAPI], settings: Settings) -> uvicorn.Config:
     server = settings.config.server
-    return uvicorn.Config(
+    config = LimitedConfig(
         app,
         factory=not isinstance(app, FastAPI),
         workers=server.workers,
@@ -116,11 +116,14 @@ def _configure(app: FastAPI | Callable[[], FastAPI], settings: Settings) -> uvic
         server_header=False,
         lifespan="on",
         backlog=_BACKLOG,
-        limit_concurrency=_MAX_CONNECTIONS,
+        http=LimitedConnection,
+        ws="none",
         timeout_keep_alive=30,
         timeout_graceful_shutdown=settings.shutdown_seconds,
         timeout_worker_healthcheck=_HEALTH_CHECK_SECONDS,
     )
+    config.limits = server.limits
+    return config
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -78,6 +78,8 @@ async def open_service(settings: Settings, stopping: asyncio.Event) -> AsyncGene
     async with AsyncExitStack() as stack:
         team = await Team.open(config, home=settings.home, fallback=config.server.workers == 1)
         stack.push_async_callback(team.close)
+        for warning in team.take_warnings():
+            log.warning("%s", warning)
         await team.start()
         teams = {DEFAULT_TEAM: team}
         for name, other in settings.teams.items():

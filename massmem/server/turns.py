@@ -5,6 +5,7 @@ process is killed is resumed by another one, and so is a turn that this process 
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractContextManager, aclosing, nullcontext
@@ -14,6 +15,7 @@ from datetime import datetime, timedelta
 from massmem.core.errors import DuplicateRequestError, InputError, MassmemError, SessionBusyError
 from massmem.core.events import (
     EVENT,
+    AgentFailed,
     Event,
     TurnAbandoned,
     TurnCompleted,
@@ -31,6 +33,8 @@ from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.session.session import Session
 from massmem.session.team import Team
+
+log = logging.getLogger(__name__)
 
 NumberedEvent = tuple[int, Event]
 """An event and its number in the session's log."""
@@ -55,6 +59,10 @@ _FOLLOW_TIMEOUT = 900.0
 """Seconds without an event after which a turn is followed no longer."""
 
 _RETRY_AFTER_TIMEOUT = 30
+
+_MAX_REASON = 300
+"""Characters of the reason of a failure in the log: messages of providers may quote what they were sent."""
+
 _UNDER_WAY = ("running", "interrupted")
 _ENDING = "this process is about to end"
 _ENDS = (TurnCompleted, TurnFailed, TurnWaiting, TurnAbandoned)
@@ -284,6 +292,7 @@ class Turns:
                 async with aclosing(turn.run(session)) as events:
                     async for event in events:
                         self._metrics.count_event(event, time.monotonic() - started)
+                        _log_failure(event)
             error = None
         except (MassmemError, RetryLater) as e:
             error = e
@@ -304,7 +313,7 @@ class Turns:
             await asyncio.wait({closing})
         name = None if turn.question is None else turn.question.team
         if name is not None and name not in self._teams:
-            raise InputError(f"there is no team {name[:100]!r}", "see which are configured")
+            raise InputError("there is no such team", "name one of server.teams")
         team = await self._find_team(turn.session_id) if name is None else self._teams[name]
         return await Session.of(team, turn.session_id, turn.owner)
 
@@ -332,6 +341,20 @@ class Turns:
     async def _wait(self, seconds: float) -> None:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
+
+
+def _log_failure(event: Event) -> None:
+    """Log why an agent or a turn failed, for whoever runs the service; users are told only that it did."""
+    match event:
+        case AgentFailed():
+            fields = {"agent": event.agent_id, "step": event.step, "error": event.error}
+            log.warning("an agent failed: %s", event.message[:_MAX_REASON], extra={"fields": fields})
+        case TurnFailed():
+            log.warning(
+                "a turn failed: %s", event.message[:_MAX_REASON], extra={"fields": {"exit_code": event.exit_code}}
+            )
+        case _:
+            pass
 
 
 def _text_of(event: Event) -> str | None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -33,6 +34,9 @@ CATCH_UP_SECONDS = 2.0
 _MOST_OPENING_SECONDS = 2.0
 """How long the end of a turn waits for the memory to open, so that the turn says when it cannot."""
 
+_REOPEN_SECONDS = 10.0
+"""Time after which a memory that could not be opened is opened again: its lock or its disk may be free by then."""
+
 _MAX_HITS = 50
 """Messages that a search of the log returns."""
 
@@ -60,6 +64,8 @@ class SessionMemory:
         self._debug = debug
         self._opening: asyncio.Task[IndexedMemory | None] | None = None
         self._recorder: Recorder | None = None
+        self._reopen_time = 0.0
+        """When to open again, by the monotonic clock, after that has failed."""
         self._stack = AsyncExitStack()
         self._notices: list[str] = []
         self._past_notices: set[str] = set()
@@ -70,7 +76,9 @@ class SessionMemory:
             self._opening = asyncio.create_task(self._open())
 
     def wake(self) -> None:
-        """Start recording: something new is in the queue."""
+        """Start recording: something new is in the queue. Open the memory again when that failed a while ago."""
+        if self._opening is not None and self.trouble and time.monotonic() >= self._reopen_time:
+            self._opening = asyncio.create_task(self._open())
         if self._recorder is not None:
             self._recorder.wake()
 
@@ -182,7 +190,8 @@ class SessionMemory:
         try:
             memory = await open_memory(self._config, self._home, os.environ)
         except MassmemError as e:
-            self._notify(f"{e.message}; what is said now is remembered by a later run")
+            self._notify(f"{e.message}; what is said now is remembered later")
+            self._reopen_time = time.monotonic() + _REOPEN_SECONDS
             return None
         if memory.note:
             self._notify(memory.note)

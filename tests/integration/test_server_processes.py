@@ -1,6 +1,10 @@
 """How services start and end: turns that are handed over, several workers, errors at the start."""
 
+import os
 import socket
+import stat
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -8,6 +12,7 @@ import psutil
 import pytest
 
 from tests.support.service import (
+    Client,
     StartService,
     make_agent,
     make_config,
@@ -70,10 +75,25 @@ def test_address_in_use_is_an_error(start_service: StartService) -> None:
     assert "cannot be listened on" in service.log.read_text()
 
 
-def test_without_a_secret_nothing_is_served(start_service: StartService) -> None:
-    service = start_service({"agents": [make_agent("ann", "x")], "server": {"jwt": {}}}, wait=False)
-    assert service.wait_for_exit() == 2
-    assert "secret" in service.log.read_text()
+def test_secret_is_made_once_and_also_signs_tokens(start_service: StartService) -> None:
+    config: dict[str, Any] = {"agents": [make_agent("ann", "x")], "server": {"jwt": {}}}
+    service = start_service(config)
+    secret = service.home / ".massmem" / "jwt-secret"
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    command = [sys.executable, "-m", "massmem", "token", "create", "--sub", "alice"]
+    environment = os.environ | {"HOME": str(service.home)}
+    run = subprocess.run(
+        [*command, "--config", str(service.config_file)],
+        capture_output=True, text=True, timeout=60, check=True, env=environment,
+    )  # fmt: skip
+    assert run.stderr == ""
+    assert Client(service.url, run.stdout.strip()).chat("Why?", "s").status_code == 200
+    service.stop()
+    second = start_service(config)
+    assert Client(second.url, run.stdout.strip()).list_sessions() == ["s"]
+    assert sum(str(secret) in line["message"] for line in service.read_log()) == 1
+    assert not any(str(secret) in line["message"] for line in second.read_log())
+    assert secret.read_text().strip() not in service.log.read_text()
 
 
 @pytest.mark.slow

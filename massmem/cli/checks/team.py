@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,7 +19,7 @@ from massmem.cli.checks import (
     skip,
     skip_without_config,
 )
-from massmem.cli.token import SECRET, add_secret
+from massmem.cli.token import SECRET, SECRET_FILE, add_secret, needs_secret
 from massmem.config.models import BackendConfig, JwtConfig, McpServerConfig, TeamConfig
 from massmem.core.errors import MalformedResponse, MassmemError, MissingModelError, ModelNotFound, ToolServerError
 from massmem.providers.presets import NO_KEY, PRESETS, Endpoint, resolve
@@ -166,7 +166,7 @@ def _check_tool_names(name: str, config: McpServerConfig, tools: Sequence[str]) 
 
 
 async def check_service(context: DoctorContext) -> Sequence[CheckResult]:
-    """Check that `massmem serve` has a secret or public keys to check tokens with.
+    """Check that `massmem serve` has a usable secret or public keys to check tokens with, or will make a secret.
 
     It is skipped without a `server` section and without a secret in the environment: nothing is served then.
 
@@ -182,15 +182,17 @@ async def check_service(context: DoctorContext) -> Sequence[CheckResult]:
         from massmem.server.auth import Tokens
     except ModuleNotFoundError as e:
         return [fail(f"massmem serve needs the package {e.name}", "pip install 'massmem[server]'")]
-    Tokens(add_secret(config, environ).server.jwt)
-    jwt = config.server.jwt
-    return [ok(f"tokens are checked with {jwt.algorithm}, by {_describe_keys(jwt)}")]
+    jwt, with_secret = config.server.jwt, add_secret(config, environ, context.home).server.jwt
+    if needs_secret(with_secret):
+        return [ok("there is no secret for tokens yet: `massmem serve` makes one")]
+    Tokens(with_secret)
+    return [ok(f"tokens are checked with {jwt.algorithm}, by {_describe_keys(jwt, environ, context.home)}")]
 
 
-def _describe_keys(jwt: JwtConfig) -> str:
+def _describe_keys(jwt: JwtConfig, environ: Mapping[str, str], home: Path) -> str:
     """Return where the keys come from, without any part of a secret."""
     if jwt.algorithm != "HS256":
         return f"the public keys in {Path(jwt.jwks_file or '').expanduser()}"
     sources = ["server.jwt.secret"] if jwt.secret is not None else []
     sources += [f"{pluralize(len(jwt.keys), 'key')} of server.jwt.keys"] if jwt.keys else []
-    return " and ".join(sources) or f"the secret in {SECRET}"
+    return " and ".join(sources) or f"the secret in {SECRET if environ.get(SECRET) else home / SECRET_FILE}"

@@ -4,15 +4,15 @@ from datetime import datetime
 
 from fastapi import APIRouter
 
-from massmem.server.dependencies import Authorized
+from massmem.server.dependencies import Authorized, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.schemas import Cleared, Memory, MemoryAnswer, MemoryList, MemoryMessage, Stats, StatsAnswer
 
 router = APIRouter(prefix="/api/ai-memory", tags=["ai-memory"], responses=PROBLEMS)
 
 
-@router.get("/conversations/{session_id}", operation_id="memory")
-async def memory(session_id: str, caller: Authorized) -> MemoryAnswer:
+@router.get("/conversations/{session_id}")
+async def memory(session_id: SessionPath, caller: Authorized) -> MemoryAnswer:
     """A conversation's messages."""
     conversations = caller.service.conversations
     session = await conversations.find(caller.sub, session_id)
@@ -34,8 +34,8 @@ async def session_ids(caller: Authorized) -> MemoryList:
     return MemoryList(data=await caller.service.conversations.list_ids(caller.sub))
 
 
-@router.delete("/conversations/{session_id}", operation_id="clear", responses={409: TURN_PROBLEMS[409]})
-async def clear(session_id: str, caller: Authorized) -> Cleared:
+@router.delete("/conversations/{session_id}", responses={409: TURN_PROBLEMS[409]})
+async def clear(session_id: SessionPath, caller: Authorized) -> Cleared:
     """Delete a conversation for good, with what is remembered of it."""
     conversations = caller.service.conversations
     await conversations.delete(await conversations.find(caller.sub, session_id))

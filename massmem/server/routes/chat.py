@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from massmem.server.dependencies import Authorized, Caller, IdempotencyKey, LastEventId
+from massmem.server.dependencies import Authorized, Caller, IdempotencyKey, LastEventId, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import (
     ANSWERS,
@@ -43,16 +43,18 @@ async def chat_stream(
     return await _stream(caller, caller.service.turns.ask(question))
 
 
-@router.get("/stream/{session_id}", operation_id="follow", responses=STREAM, response_class=EventSourceResponse)
-async def follow(session_id: str, caller: Authorized, last: LastEventId = None) -> EventSourceResponse:
+@router.get("/stream/{session_id}", responses=STREAM, response_class=EventSourceResponse)
+async def follow(session_id: SessionPath, caller: Authorized, last: LastEventId = None) -> EventSourceResponse:
     """The events of the session after Last-Event-ID, those of its log first, to the end of the turn under way."""
     session = await caller.service.conversations.find(caller.sub, session_id)
     return await _stream(caller, caller.service.turns.follow(session.session_id, last or 0))
 
 
-@router.get("/history/{session_id}", operation_id="history", response_model_exclude_none=True)
+@router.get("/history/{session_id}", response_model_exclude_none=True)
 async def history(
-    session_id: str, caller: Authorized, limit: Annotated[int, Query(ge=1, le=MAX_HISTORY_LENGTH)] = 50
+    session_id: SessionPath,
+    caller: Authorized,
+    limit: Annotated[int, Query(ge=1, le=MAX_HISTORY_LENGTH, description="How many messages, the newest ones.")] = 50,
 ) -> History:
     """The newest messages, oldest first."""
     conversations = caller.service.conversations

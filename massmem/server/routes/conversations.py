@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 
 from massmem.core.records import MessageRecord
 from massmem.server.conversations import list_agents, public_session_id
-from massmem.server.dependencies import Authorized, IdempotencyKey
+from massmem.server.dependencies import Authorized, IdempotencyKey, SessionPath
 from massmem.server.errors import PROBLEMS
 from massmem.server.responses import ANSWERS, make_query_answer, wait_for_outcome
 from massmem.server.schemas import (
@@ -23,8 +23,8 @@ from massmem.server.schemas import (
 router = APIRouter(prefix="/api", tags=["conversations"], responses=PROBLEMS)
 
 
-@router.get("/conversation/{session_id}", operation_id="conversation", response_model_exclude_none=True)
-async def conversation(session_id: str, caller: Authorized) -> Conversation:
+@router.get("/conversation/{session_id}", response_model_exclude_none=True)
+async def conversation(session_id: SessionPath, caller: Authorized) -> Conversation:
     """A conversation: questions and final answers."""
     conversations = caller.service.conversations
     session = await conversations.find(caller.sub, session_id)
@@ -41,8 +41,8 @@ async def conversation(session_id: str, caller: Authorized) -> Conversation:
 @router.get("/conversations")
 async def conversations(
     caller: Authorized,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIST_LENGTH)] = 50,
-    offset: Annotated[int, Query(ge=0, le=MAX_OFFSET)] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIST_LENGTH, description="How many conversations.")] = 50,
+    offset: Annotated[int, Query(ge=0, le=MAX_OFFSET, description="How many to skip.")] = 0,
 ) -> ConversationList:
     """The user's conversations, the last used first."""
     page = await caller.service.conversations.list_page(caller.sub, limit, offset)

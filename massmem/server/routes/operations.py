@@ -1,5 +1,11 @@
 """For whoever runs the service: health, readiness, metrics and the OpenAPI description."""
 
+import asyncio
+import errno
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
@@ -7,10 +13,14 @@ from massmem.core.errors import MassmemError
 from massmem.server.dependencies import Authorized, Scraper
 from massmem.server.errors import PROBLEMS
 from massmem.server.metrics import CONTENT_TYPE
-from massmem.server.schemas import Health, Readiness
+from massmem.server.schemas import Health, Problem, Readiness
 from massmem.server.service import Service
 
 router = APIRouter(tags=["operations"])
+
+_NO_SCOPE: dict[str, Any] = {"model": Problem, "description": "The token lacks the scope metrics"}
+_ROOM = 1_000_000
+"""Bytes that must fit on the disk for the process to be ready."""
 
 _OK = "ok"
 _NO_STORE = "the store cannot be used"
@@ -24,7 +34,7 @@ async def healthz() -> Health:
 
 @router.get("/readyz", responses={503: {"model": Readiness}})
 async def readyz(request: Request, response: Response) -> Readiness:
-    """The process can answer: its store, its vectors and its models are there, and it is not about to end."""
+    """The process can answer: its store, disk, vectors and models are there, and it is not about to end."""
     service: Service | None = getattr(request.app.state, "service", None)
     checks = {"store": _NO_STORE} if service is None else await _run_checks(service)
     # Without vectors memories are searched by words: worse, but no reason to send users elsewhere.
@@ -33,7 +43,7 @@ async def readyz(request: Request, response: Response) -> Readiness:
     return Readiness(status="ready" if ready else "not ready", checks=checks)
 
 
-@router.get("/metrics", response_class=Response, responses={401: PROBLEMS[401]})
+@router.get("/metrics", response_class=Response, responses={401: PROBLEMS[401], 403: _NO_SCOPE})
 async def metrics(service: Scraper) -> Response:
     """Metrics for Prometheus; for tokens with the scope metrics or admin."""
     service.metrics.set_recordings(await service.team.store.count_recordings())
@@ -43,16 +53,26 @@ async def metrics(service: Scraper) -> Response:
 @router.get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request, caller: Authorized) -> JSONResponse:
     """This interface, for programs."""
-    return JSONResponse(request.app.openapi())
+    return JSONResponse({**request.app.openapi(), "servers": [{"url": str(request.base_url).rstrip("/")}]})
 
 
 async def _run_checks(service: Service) -> dict[str, str]:
     return {
         "store": await _check_store(service),
+        "disk": await asyncio.to_thread(_check_disk, service.settings.home),
         "vectors": service.team.memory.trouble or _OK,
         "provider": _OK if service.team.chat else "no model is configured",
         "process": "about to end" if service.turns.stopping else _OK,
     }
+
+
+def _check_disk(home: Path) -> str:
+    try:
+        with TemporaryFile(dir=home) as file:
+            file.write(bytes(_ROOM))
+    except OSError as e:
+        return "the disk is full" if e.errno in (errno.ENOSPC, errno.EDQUOT) else "the disk cannot be written"
+    return _OK
 
 
 async def _check_store(service: Service) -> str:

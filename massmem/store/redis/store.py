@@ -563,6 +563,7 @@ def _matches(session: SessionRecord, criteria: SessionFilter) -> bool:
         and (criteria.title is None or clean_text(criteria.title).casefold() == session.title.casefold())
         and session.session_id.startswith(clean_text(criteria.prefix))
         and _is_owned_by(session, criteria.owner)
+        and (not criteria.has_messages or session.message_count > 0)
         and (not criteria.cut_off or (session.user_id is not None and session.status in ("active", "interrupted")))
     )
 

@@ -232,6 +232,8 @@ def _conditions(criteria: SessionFilter) -> list[sa.ColumnElement[bool] | sa.Tex
         where.append(_s.updated_at < criteria.before)
     if criteria.owner is not None:
         where.append(is_owned_by(criteria.owner))
+    if criteria.has_messages:
+        where.append(_s.message_count > 0)
     if criteria.cut_off:
         where.extend((sa.text(HAS_OWNER), sa.text(MAY_BE_CUT_OFF)))
     return where

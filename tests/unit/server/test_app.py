@@ -1,5 +1,8 @@
 """The application in this process: limits and stores that are unreachable, as clients see them."""
 
+import json
+import logging
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +15,8 @@ from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError, MassmemError
 from massmem.server.app import create_app
 from massmem.server.service import Settings
-from tests.support.service import find_free_port, make_config, make_token
+from massmem.server.service_log import JsonFormatter
+from tests.support.service import find_free_port, make_agent, make_config, make_token
 
 ALICE = {"Authorization": f"Bearer {make_token('alice')}"}
 BOB = {"Authorization": f"Bearer {make_token('bob')}"}
@@ -43,11 +47,109 @@ def test_security_headers_are_sent_with_every_response(home: Path) -> None:
             assert (headers["Cache-Control"], headers["X-Content-Type-Options"]) == ("no-store", "nosniff")
 
 
-def test_without_redis_conversations_are_held_in_memory(home: Path) -> None:
+def test_all_methods_of_a_path_are_allowed_and_named(home: Path) -> None:
+    with open_client(home) as client:
+        for path, methods in (
+            ("/healthz", "GET, HEAD"),
+            ("/api/v1/chat", "POST"),
+            ("/api/ai-memory/conversations/s", "DELETE, GET, HEAD"),
+        ):
+            response = client.put(path, headers=ALICE)
+            assert (response.status_code, response.headers["Allow"]) == (405, methods)
+            assert response.json()["success"] is False
+
+
+def test_head_is_answered_as_get_without_a_body(home: Path) -> None:
+    with open_client(home) as client:
+        client.post("/api/v1/chat", json={"message": "Why?", "session_id": "s"}, headers=ALICE)
+        for path in ("/healthz", STATS, "/api/v1/chat/history/s", "/api/v1/chat/history/unknown", "/nowhere"):
+            head, get = client.head(path, headers=ALICE), client.get(path, headers=ALICE)
+            assert (head.status_code, head.content) == (get.status_code, b"")
+            assert head.headers["Content-Length"] == get.headers["Content-Length"]
+        stream = client.head("/api/v1/chat/stream/s", headers=ALICE)
+        assert (stream.status_code, stream.content) == (200, b"")
+
+
+def test_slash_at_the_end_is_another_path(home: Path) -> None:
+    with open_client(home) as client:
+        response = client.get(f"{STATS}/", headers=ALICE, follow_redirects=False)
+        assert (response.status_code, response.json()["success"]) == (404, False)
+
+
+def test_token_without_the_scope_is_forbidden_to_read_metrics(home: Path) -> None:
+    with open_client(home) as client:
+        response = client.get("/metrics", headers=ALICE)
+        assert response.status_code == 403
+        assert 'error="insufficient_scope"' in response.headers["WWW-Authenticate"]
+        assert 'scope="metrics"' in response.headers["WWW-Authenticate"]
+        scraper = {"Authorization": f"Bearer {make_token('alice', scope='metrics')}"}
+        assert client.get("/metrics", headers=scraper).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "challenge"),
+    [
+        ({}, "Bearer"),
+        ({"Authorization": "Basic YTpi"}, "Bearer"),
+        ({"Authorization": "Bearer x"}, 'Bearer error="invalid_token", error_description="the token is not valid"'),
+    ],
+)
+def test_refusal_says_what_is_wrong_with_the_token(home: Path, headers: dict[str, str], challenge: str) -> None:
+    with open_client(home) as client:
+        response = client.get(STATS, headers=headers)
+        assert (response.status_code, response.headers["WWW-Authenticate"]) == (401, challenge)
+
+
+def test_unknown_team_is_not_repeated(home: Path) -> None:
+    with open_client(home) as client:
+        response = client.post("/api/v1/chat", json={"message": "Why?", "team": "<secret>"}, headers=ALICE)
+        assert (response.status_code, response.json()["error"]) == (422, "there is no such team")
+
+
+def test_pages_of_other_origins_may_call_the_service_only_where_configured(home: Path) -> None:
+    page, other = "https://app.example.com", "https://evil.example.com"
+    preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    with open_client(home) as client:
+        for response in (
+            client.get(STATS, headers=ALICE | {"Origin": page}),
+            client.options("/api/v1/chat", headers=preflight | {"Origin": page}),
+        ):
+            assert not [name for name in response.headers if name.startswith("access-control")]
+    with open_client(home, server={"cors": {"origins": [page]}}) as client:
+        response = client.get(STATS, headers=ALICE | {"Origin": page})
+        assert response.headers["Access-Control-Allow-Origin"] == page
+        allowed = client.options("/api/v1/chat", headers=preflight | {"Origin": page})
+        assert (allowed.status_code, allowed.headers["Access-Control-Allow-Origin"]) == (200, page)
+        refused = client.options("/api/v1/chat", headers=preflight | {"Origin": other})
+        assert refused.status_code == 400
+        assert "Access-Control-Allow-Origin" not in client.get(STATS, headers=ALICE | {"Origin": other}).headers
+
+
+def test_openapi_document_describes_every_field_and_gives_examples(home: Path) -> None:
+    with open_client(home) as client:
+        document = client.get("/openapi.json", headers=ALICE).json()
+    assert document["servers"] == [{"url": "http://testserver"}]
+    operations = [operation for methods in document["paths"].values() for operation in methods.values()]
+    identifiers = [operation["operationId"] for operation in operations]
+    assert len(set(identifiers)) == len(identifiers)
+    assert all(re.fullmatch("[a-z_]+", identifier) and len(identifier) < 20 for identifier in identifiers)
+    assert all(operation["description"] for operation in operations)
+    for operation in operations:
+        assert all(parameter["description"] for parameter in operation.get("parameters", []))
+    schemas = document["components"]["schemas"]
+    for name, schema in schemas.items():
+        for field, description in schema["properties"].items():
+            assert description.get("description"), (name, field)
+    for name, field in (("ChatRequest", "message"), ("QueryRequest", "query"), ("ChatAnswer", "response")):
+        assert schemas[name]["properties"][field]["examples"], (name, field)
+
+
+def test_without_redis_conversations_are_held_in_memory(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     with open_client(home, store={"url": f"redis://127.0.0.1:{find_free_port()}"}) as client:
         answer = client.post("/api/v1/chat", json={"message": "Why?", "session_id": "s"}, headers=ALICE).json()
         assert answer["response"] == "It is blue."
         assert "in memory" in answer["warning"]
+        assert "in memory" in caplog.text
         stats = client.get(STATS, headers=ALICE).json()["data"]
         assert (stats["usingRedis"], stats["durable"], stats["totalMessages"]) == (False, False, 2)
 
@@ -60,6 +162,22 @@ def test_unreachable_store_leaves_the_application_alive_but_not_ready(home: Path
         response = client.get(STATS, headers=ALICE)
         assert (response.status_code, response.headers["Retry-After"]) == (503, "5")
         assert response.json() == {"success": False, "error": "the service cannot answer yet"}
+
+
+def test_failed_turn_leaves_its_reason_in_the_log(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = make_config(make_agent("ann", "x", answer=[{"error": "auth"}]))
+    with open_client(home, agents=config["agents"]) as client:
+        response = client.post("/api/v1/chat", json={"message": "Why?"}, headers=ALICE)
+        assert response.status_code in (502, 503)
+    lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
+    [agent] = [line for line in lines if line["message"].startswith("an agent failed: ")]
+    assert (agent["agent"], agent["step"], bool(agent["error"])) == ("ann", "answer", True)
+    assert any(line["message"].startswith("a turn failed: ") for line in lines)
+
+
+def test_log_hides_keys_in_messages() -> None:
+    record = logging.makeLogRecord({"msg": "refused: api_key=sk-ant-0123456789abcdef0123"})
+    assert "sk-ant" not in JsonFormatter().format(record)
 
 
 def test_error_that_keeps_the_application_from_starting_is_reported(home: Path) -> None:

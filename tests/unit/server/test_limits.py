@@ -35,6 +35,15 @@ def test_questions_at_the_same_time_are_limited_per_user_and_in_total() -> None:
         pass
 
 
+def test_question_that_ends_makes_room_for_one_other_question() -> None:
+    limits = make_limits(turns_per_user=2, turns=10)
+    with limits.hold_turn("alice"):
+        with limits.hold_turn("alice"):
+            pass
+        with limits.hold_turn("alice"), pytest.raises(RetryLater), limits.hold_turn("alice"):
+            pass
+
+
 def test_question_that_fails_is_no_longer_counted() -> None:
     limits = make_limits(turns_per_user=1)
     for _ in range(3):
