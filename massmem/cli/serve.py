@@ -32,7 +32,7 @@ def serve_command(
     Every request but those for health needs a token: see `massmem token create`.
     """
     setup = load_setup(config)
-    with_secret, news = ensure_secret(setup.config, os.environ, setup.home)
+    with_secret, notice = ensure_secret(setup.config, os.environ, setup.home)
     team = _replace_settings(with_secret, host, port, workers)
     teams = {name: load_team(file, setup.home) for name, file in team.server.teams.items()}
     try:
@@ -40,7 +40,7 @@ def serve_command(
         from massmem.server.service import Settings
     except ModuleNotFoundError as e:
         raise InputError(f"massmem serve needs the package {e.name}", "pip install 'massmem[server]'") from e
-    serve(Settings(team, setup.home, teams), [news] if news else [])
+    serve(Settings(team, setup.home, teams), [notice] if notice else [])
 
 
 def _replace_settings(config: TeamConfig, host: str | None, port: int | None, workers: int | None) -> TeamConfig:

@@ -41,9 +41,9 @@ def create_command(
 ) -> None:
     """Print a token, signed with the secret of `massmem serve`. Whoever has it acts as that user."""
     setup = load_setup(config)
-    team, news = ensure_secret(setup.config, os.environ, setup.home)
-    if news:
-        sys.stderr.write(f"{news}\n")
+    team, notice = ensure_secret(setup.config, os.environ, setup.home)
+    if notice:
+        sys.stderr.write(f"{notice}\n")
     try:
         from massmem.server.auth import Tokens
     except ModuleNotFoundError as e:

@@ -120,15 +120,15 @@ class Session:
     async def of(cls, team: Team, session_id: str, owner: str) -> "Session":
         """Return the session with exactly this id on a started team; its first question creates it for `owner`.
 
+        `unfinished` is not read: `ask` and `finish_turn` do that themselves.
+
         Raises:
             UnknownSessionError: another owner has it.
             SessionBusyError: it is being deleted.
             StoreError: the store cannot be read.
         """
         record = await _find_owned(team.store, session_id, owner)
-        session = cls(team, record, session_id=session_id, owner=owner)
-        await session._load_unfinished()
-        return session
+        return cls(team, record, session_id=session_id, owner=owner)
 
     @property
     def id(self) -> str:

