@@ -37,7 +37,6 @@ NOT_RUN = {
     "massmem serve": "it serves until it is stopped; tests/e2e/test_server_clients.py uses it",
     "curl ": "it needs the service of the block before; tests/e2e/test_server_clients.py has curl",
     "export OPENAI": "it sets a variable only",
-    "export MASSMEM": "it sets a variable only",
     "export TOKEN": "it needs the secret of the block before; tests/e2e/test_server_clients.py makes tokens",
 }
 """Parts of commands that no test here runs, with the reason."""

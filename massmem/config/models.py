@@ -348,7 +348,8 @@ class JwtConfig(Section):
     algorithm: Literal["HS256", "RS256", "ES256"] = "HS256"
     """The only algorithm accepted."""
     secret: Secret | None = None
-    """HS256 key, 32 bytes at least, for tokens without a key id (kid); left out: MASSMEM_JWT_SECRET."""
+    """HS256 key, 32 bytes at least, for tokens without a key id (kid); left out: MASSMEM_JWT_SECRET, else one
+    that `massmem serve` makes and keeps."""
     keys: dict[str, Secret] = Field(default_factory=dict[str, Secret], max_length=20)
     """HS256 keys by key id (kid); the last one signs new tokens."""
     jwks_file: str | None = None
