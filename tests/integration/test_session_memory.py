@@ -162,4 +162,4 @@ async def test_a_memory_that_cannot_be_opened_is_reported_in_the_first_turn(tmp_
     (folder / "memory").write_text("in the way")
     with council_server() as council:
         _, events = await ask(team(tmp_path, council), folder, FIRST)
-    assert any("remembered by a later run" in notice.message for notice in only(events, Notice))
+    assert any("remembered later" in notice.message for notice in only(events, Notice))
