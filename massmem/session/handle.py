@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from massmem.core.errors import InputError
 from massmem.core.events import Event, HistoryCleared, MessageAdded, ParamCleared, now
 from massmem.core.ids import check_session_id
-from massmem.core.records import MessageKind, MessageRecord, SessionRecord, SessionState
+from massmem.core.records import MessageKind, MessageRecord, SessionFilter, SessionRecord, SessionState
 from massmem.core.waiting import read_waiting
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 Role = Literal["user", "agent", "tool"]
 
 _PAGE = 1_000
+_CONTEXT_MESSAGES = 6
+_CONTEXT_ANSWER_CHARACTERS = 200
 _ROLES: Mapping[MessageKind, Role] = {
     "user": "user",
     "assistant": "agent",
@@ -47,6 +50,43 @@ class ConversationMemory:
         """
         check_session_id(session_id)
         return SessionHandle(self._store, session_id)
+
+    async def add_message(
+        self, session_id: str, role: Literal["user", "assistant"], message: str, agent_type: str | None = None
+    ) -> None:
+        """Add a message at the end of the conversation. agent_type: name of the assistant that wrote it.
+
+        Raises:
+            InputError: `session_id` cannot be the id of a session, or the role is another one.
+        """
+        if role not in ("user", "assistant"):
+            raise InputError(f"the role of a message cannot be {role!r}", "use user or assistant")
+        metadata = {} if agent_type is None else {"agent_type": agent_type}
+        text_role: Role = "user" if role == "user" else "agent"
+        await self.for_session(session_id).append(Message(text_role, message, metadata=metadata))
+
+    async def get_conversation_context(self, session_id: str) -> str:
+        """Return the newest 6 messages, one `User: ...` or `Assistant (NAME): ...` per line; "" for an unknown session.
+
+        Of an assistant's message the first 200 characters are returned, followed by `...`.
+        """
+        check_session_id(session_id)
+        records = await self._store.read_conversation(session_id, None, _CONTEXT_MESSAGES)
+        return "\n".join(_format_line(record) for record in reversed(records))
+
+    async def get_conversation_summary(self, session_id: str) -> dict[str, Any]:
+        """Return `message_count`, and `last_activity` and `session_started` as ISO 8601; {} for an unknown session."""
+        check_session_id(session_id)
+        listed = await self._store.find_sessions(SessionFilter(prefix=session_id))
+        entry = next((entry for entry in listed if entry.session.session_id == session_id), None)
+        if entry is None:
+            return {}
+        newest = await self._store.read_conversation(session_id, None, 1)
+        return {
+            "message_count": entry.conversation_length,
+            "last_activity": (newest[0].created_at if newest else entry.session.updated_at).isoformat(),
+            "session_started": entry.session.created_at.isoformat(),
+        }
 
 
 class SessionHandle:
@@ -136,3 +176,10 @@ class SessionHandle:
 
 def _to_message(record: MessageRecord) -> Message:
     return Message(_ROLES[record.kind], record.content, record.created_at, record.metadata)
+
+
+def _format_line(record: MessageRecord) -> str:
+    if record.kind == "user":
+        return f"User: {record.content}"
+    name = record.metadata.get("agent_type") or record.agent_id
+    return f"Assistant{f' ({name})' if name else ''}: {record.content[:_CONTEXT_ANSWER_CHARACTERS]}..."

@@ -1,4 +1,5 @@
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,45 @@ async def test_two_handles_see_the_same(store: SessionStore, handle: SessionHand
 def test_what_cannot_be_an_id_is_refused(store: SessionStore):
     with pytest.raises(InputError):
         ConversationMemory(store).for_session("../etc")
+
+
+async def test_conversation_context_has_the_last_six_messages_with_short_answers(store: SessionStore):
+    memory = ConversationMemory(store)
+    assert await memory.get_conversation_context("session_12345") == ""
+    for number in range(4):
+        await memory.add_message("session_12345", "user", f"How do I fix error {number}?")
+        await memory.add_message(
+            session_id="session_12345", role="assistant", message="x" * 250, agent_type="Integration Specialist"
+        )
+    await memory.add_message("session_12345", "assistant", "Done")
+    lines = (await memory.get_conversation_context("session_12345")).splitlines()
+    assert len(lines) == 6
+    assert lines[1] == "User: How do I fix error 2?"
+    assert lines[4] == f"Assistant (Integration Specialist): {'x' * 200}..."
+    assert lines[5] == "Assistant: Done..."
+
+
+async def test_conversation_context_has_only_final_answers_of_turns(store: SessionStore, handle: SessionHandle):
+    await handle.append(Message("user", "hello"))
+    await store.append("session_a", 1, whole_turn())
+    context = await ConversationMemory(store).get_conversation_context("session_a")
+    assert context.count("Assistant (") == 1
+    assert context.count("User: ") == 2
+
+
+async def test_conversation_summary_counts_messages_and_has_both_times(store: SessionStore):
+    memory = ConversationMemory(store)
+    assert await memory.get_conversation_summary("session_1") == {}
+    await memory.add_message("session_1", "user", "hello")
+    await memory.add_message("session_1", "assistant", "hi", agent_type="Greeter")
+    await memory.add_message("session_12", "user", "another session")
+    summary = await memory.get_conversation_summary("session_1")
+    assert list(summary) == ["message_count", "last_activity", "session_started"]
+    assert summary["message_count"] == 2
+    assert datetime.fromisoformat(summary["session_started"]) <= datetime.fromisoformat(summary["last_activity"])
+
+
+async def test_message_with_another_role_is_rejected(store: SessionStore):
+    with pytest.raises(InputError, match="role"):
+        await ConversationMemory(store).add_message("session_1", "robot", "hello")  # pyright: ignore[reportArgumentType]
+    assert await ConversationMemory(store).get_conversation_summary("session_1") == {}
