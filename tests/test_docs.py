@@ -22,6 +22,9 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 SHOWN_ONLY = {"text"}
 """Languages of blocks that show output; all others are run or loaded."""
 
+LIMIT = 300
+"""Seconds for a command, which takes a few: on a busy machine it takes a minute."""
+
 NOT_RUN = {
     "scripts/run": "it downloads the 1.1 GB model; tests/integration runs that model",
     "scripts/test": "it is this test run",
@@ -106,7 +109,7 @@ def run_command(command: str, user: Path) -> None:
     command = re.sub(r"(^|[|(] *)massmem ", rf"\1{shlex.quote(sys.executable)} -m massmem ", command)
     result = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
-        cwd=ROOT, env=os.environ | {"HOME": str(user)}, capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, env=os.environ | {"HOME": str(user)}, capture_output=True, text=True, timeout=LIMIT, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     # What only reports on its work, as `memory rebuild` does, does it on stderr.
@@ -127,7 +130,8 @@ def test_configurations_load(block: str, tmp_path: Path):
 def test_programs_run(block: str, tmp_path: Path):
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", block],
-        cwd=tmp_path, env=os.environ | {"HOME": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False,
+        cwd=tmp_path, env=os.environ | {"HOME": str(tmp_path)}, capture_output=True, text=True, timeout=LIMIT,
+        check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()
