@@ -371,6 +371,16 @@ async def test_short_remarks_and_repeated_answers_are_not_queued(store: SessionS
     assert [e.position for e in await store.list_due_recordings("episode", 100)] == [0, 1]
 
 
+async def test_an_agent_without_memory_is_not_queued(store: SessionStore) -> None:
+    await store.create_session(session())
+    hidden = [e.model_copy(update={"remember": False}) for e in (answer(1, "ann", "The code is 4711."), done())]
+    events = [begin("ann", "bob"), hidden[0], answer(2, "bob", "I do not know it."), hidden[1]]
+    await store.append("session_a", 1, events)
+    assert {(row.kind, row.agent_id) for row in await queue(store)} == {
+        ("episode", None), ("episode", "bob"), ("extract", "bob")
+    }  # fmt: skip
+
+
 async def test_a_turn_that_stops_and_goes_on_is_extracted_once(store: SessionStore) -> None:
     stopped, resumed = event(9, "turn_interrupted", by="user"), other_ends()[0]
     await store.create_session(session())
