@@ -160,11 +160,14 @@ class SessionMemory:
             await memory.close()
 
     async def _is_empty(self, scope: Scope) -> bool:
-        """Return whether nothing can be recalled: a first turn has notes at most, unless the scope is wider."""
+        """Return whether nothing can be recalled: in a first turn no agent has acted yet, and there is no note.
+
+        After a restart in that turn, agents recall what they did before it.
+        """
         if scope.turn > 1 or scope.all_sessions or scope.group is not None:
             return False
-        first = await self._store.read_messages(scope.session_id, limit=1)
-        return not first or first[0].turn == scope.turn
+        first = await self._store.read_messages(scope.session_id, limit=2)
+        return not first or (len(first) == 1 and first[0].turn == scope.turn)
 
     async def _build_options(
         self, settings: RetrievalConfig, message_ids: frozenset[str], max_tokens: int

@@ -188,7 +188,7 @@ async def test_the_log_names_each_memory_operation_once_and_no_content(
         f"Recording to mem0 ({where}1): 2 message(s), combined content length: ",
         f"mem0 extracted 1 fact(s) ({where}1)",
         f"Searching memories ({where}1, limit=",
-        "No relevant memories found (agent=ann)",
+        "Found ",
         f"Recording to mem0 ({where}2): 2 message(s), combined content length: ",
         f"mem0 extracted 0 fact(s) ({where}2)",
         f"mem0 extracted 0 facts ({where}2)",
@@ -265,3 +265,23 @@ async def test_agent_whose_time_is_up_does_not_end_the_wait_of_the_others(store:
         late.cancel()
         assert await waiting is not None
         assert late.cancelled()
+
+
+@pytest.mark.parametrize("index", [True, False], ids=["index", "log"])
+async def test_restart_in_the_first_turn_recalls_what_the_agent_did_before(
+    store: SessionStore, folder: Path, index: bool, caplog: pytest.LogCaptureFixture
+):
+    if not index:
+        (folder / "memory").write_text("in the way")
+    question = begin("ann", "bob", question="Where do kites nest?")
+    await store.append("session_a", 1, [question])
+    caplog.set_level("INFO", "massmem")
+    async with opened(configured(), folder, store) as memory:
+        assert await recalled(memory, "ann", "Where do kites nest?", turn=1) == ""
+    assert "No relevant memories found (agent=ann)" in caplog.text
+    answers = [answer(1, "ann", "Red kites nest in Cobham."), answer(2, "bob", "Kites nest in Kent.")]
+    await store.append("session_a", 1, answers)
+    async with opened(configured(), folder, store) as memory:
+        text = await recalled(memory, "ann", "Where do kites nest?", turn=1)
+    assert "Cobham" in text
+    assert "Kent" not in text
