@@ -229,8 +229,12 @@ a lease of a process that is gone, and messages that the search index did not ho
 """
 
 
+ADDED_LATER = {"remember", "truncated"}
+"""Fields of events that the stored expectations do not know."""
+
+
 def dump(record: BaseModel) -> dict[str, Any]:
-    return record.model_dump(mode="json")
+    return record.model_dump(mode="json", exclude=ADDED_LATER)
 
 
 async def read_session(store: SessionStore, name: str) -> dict[str, Any]:
