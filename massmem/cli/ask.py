@@ -31,7 +31,13 @@ class RunOptions:
     files: tuple[Path, ...] = ()
     """Attached to the question."""
     config: str | None = None
+    model: str | None = None
+    """[TYPE/]MODEL of a single agent."""
+    system: str | None = None
+    """Instructions for all agents."""
     session_id: str | None = None
+    choose_session: bool = False
+    """Let the user choose the session from a list."""
     newest: bool = False
     """Continue the session that was used last."""
     output: Output | None = None
@@ -40,6 +46,8 @@ class RunOptions:
     """The limits of a turn that were given, by their names in `coordination`."""
     no_store: bool = False
     list_sessions: bool = False
+    is_single: bool = False
+    """Answer and end: no conversation."""
     as_json: bool = False
     debug: bool = False
     quiet: bool = False
@@ -92,6 +100,20 @@ OutputMode = Annotated[
         "streams every event, json prints one object at the end. [default: live on a terminal, else plain]",
     ),
 ]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="[TYPE/]MODEL",
+        help="One agent with this model instead of the team: gpt-5, claude-..., ollama/qwen3:8b, ...",
+    ),
+]
+System = Annotated[
+    str | None, typer.Option("--system", "-s", metavar="TEXT", help="Instructions for all agents, before their own.")
+]
+ChooseSession = Annotated[bool, typer.Option("--resume", "-r", help="Choose a session to continue from a list.")]
+IsSingle = Annotated[bool, typer.Option("--print", "-p", help="Print the answer and end; never a conversation.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The list of sessions as JSON; else the same as --output json.")]
 MaxTokens = Annotated[int | None, typer.Option(metavar="N", help="Token limit of a turn, for prompts and replies.")]
 NewHome = Annotated[
@@ -107,7 +129,10 @@ def ask(
     question: Question = None,
     files: Files = None,
     config: Config = None,
+    model: Model = None,
+    system: System = None,
     session_id: SessionId = None,
+    choose_session: ChooseSession = False,
     newest: Annotated[bool, typer.Option("--continue", "-c", help="Continue the session used last.")] = False,
     list_sessions: Annotated[bool, typer.Option("--list-sessions", help="List the sessions, newest first.")] = False,
     as_json: AsJson = False,
@@ -119,6 +144,7 @@ def ask(
     max_tokens: MaxTokens = None,
     no_store: Annotated[bool, typer.Option("--no-store", help="Write nothing to disk and remember nothing.")] = False,
     wait: Wait = False,
+    is_single: IsSingle = False,
     debug: Annotated[bool, typer.Option("--debug", help="Write a log to .massmem/massmem_logs/.")] = False,
     new_home: NewHome = False,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
@@ -139,12 +165,16 @@ def ask(
         question=question,
         files=tuple(files or ()),
         config=config,
+        model=model,
+        system=system,
         session_id=session_id,
+        choose_session=choose_session,
         newest=newest,
         output=output,
         limits=_check_limits(timeout, max_cost, max_tokens),
         no_store=no_store,
         list_sessions=list_sessions,
+        is_single=is_single,
         as_json=as_json,
         debug=debug,
         quiet=quiet,
@@ -157,11 +187,17 @@ def ask(
 
 def _refuse_contradictions(options: RunOptions) -> None:
     """Raise InputError for options that exclude each other."""
-    if options.no_store and (options.debug or options.newest or options.session_id is not None):
-        other = "--debug" if options.debug else "--continue" if options.newest else "--session-id"
-        raise InputError(f"--no-store and {other} exclude each other", "leave one of them out")
-    if options.newest and options.session_id is not None:
-        raise InputError("--continue and --session-id exclude each other", "leave one of them out")
+    chosen = {
+        "--continue": options.newest,
+        "--session-id": options.session_id is not None,
+        "--resume": options.choose_session,
+    }
+    sessions = [name for name, is_given in chosen.items() if is_given]
+    if len(sessions) > 1:
+        raise InputError(f"{' and '.join(sessions[:2])} exclude each other", "leave one of them out")
+    others = ["--debug", *sessions] if options.debug else sessions
+    if options.no_store and others:
+        raise InputError(f"--no-store and {others[0]} exclude each other", "leave one of them out")
 
 
 def _check_limits(timeout: float | None, max_cost: float | None, max_tokens: int | None) -> dict[str, float]:

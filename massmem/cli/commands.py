@@ -30,6 +30,7 @@ COMMANDS: dict[str, Command] = {
     "memory": Command("massmem.cli.memory", "Search, show, forget and rebuild memories."),
     "sessions": Command("massmem.cli.sessions", "Find, read, rename, export and delete conversations."),
     "init": Command("massmem.cli.init", "Find keys and models, and write a configuration."),
+    "keys": Command("massmem.cli.keys", "Store the API keys of model providers."),
     "doctor": Command("massmem.cli.doctor", "Check everything that a question needs, and say what to fix."),
     "config": Command("massmem.cli.config", "Check a configuration, and show its settings."),
     "paths": Command("massmem.cli.paths", "Show where massmem keeps its files."),
@@ -88,7 +89,8 @@ def translate_everyday_word(arguments: Sequence[str]) -> list[str]:
         case ["login" | "logout" | "signin" | "signup" as word]:
             raise InputError(
                 f"massmem has no account, so there is no {word}",
-                "it uses the API keys of model providers: run `massmem init`. " + _how_to_ask_word(word),
+                "it uses the API keys of model providers: run `massmem init`, or `massmem keys set openai`. "
+                + _how_to_ask_word(word),
             )
         case ["update" | "upgrade" as word]:
             raise InputError(

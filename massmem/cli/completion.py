@@ -84,13 +84,13 @@ def offer_sessions(incomplete: str) -> Iterator[tuple[str, str]]:
 
 def offer_agents(context: typer.Context, incomplete: str) -> Iterator[str]:
     """Offer the agents of the configuration and `user`; none when the configuration is invalid."""
-    from massmem.cli.setup import read_dotenv
+    from massmem.cli.setup import read_environment
     from massmem.config.home import massmem_home
     from massmem.config.load import load_named
 
     config: str | None = context.params.get("config")
     try:
-        read_dotenv(Path(".env"))
+        read_environment()
         team = load_named(config or None, os.environ, massmem_home()).team
     except MassmemError:
         return

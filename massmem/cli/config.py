@@ -3,13 +3,12 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 
 from massmem.cli.options import AsJson
-from massmem.cli.setup import choose_config, read_dotenv
+from massmem.cli.setup import choose_config, read_environment
 from massmem.cli.streams import notify, write_json, write_out
 from massmem.config.home import massmem_home
 from massmem.config.load import LoadedConfig, load_named
@@ -74,7 +73,7 @@ def schema_command() -> None:
 
 
 def _load(file: str | None) -> LoadedConfig:
-    read_dotenv(Path(".env"))
+    read_environment()
     return load_named(file, os.environ, massmem_home())
 
 

@@ -3,14 +3,13 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from massmem.cli.checks import CheckResult, DoctorContext, fail, machine, memory, store, team
 from massmem.cli.options import AsJson, Config
-from massmem.cli.setup import choose_config, read_dotenv
+from massmem.cli.setup import choose_config, read_environment
 from massmem.cli.streams import write_json, write_out
 from massmem.config.home import massmem_home
 from massmem.config.load import load_named
@@ -81,7 +80,7 @@ async def run_checks(context: DoctorContext) -> AsyncIterator[CheckResult]:
 
 def _build_context(config: str | None, *, offline: bool) -> DoctorContext:
     home = massmem_home()
-    read_dotenv(Path(".env"))
+    read_environment()
     try:
         loaded = load_named(config, os.environ, home)
     except ConfigError as e:

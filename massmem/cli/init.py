@@ -15,21 +15,29 @@ from typing import Annotated, Any
 import typer
 
 from massmem.cli.candidates import Candidates, Choice, Draft, find_candidates, probe_model
+from massmem.cli.keys import guess_variable, read_keys, store_key
 from massmem.cli.options import AsJson, OldOutput
-from massmem.cli.setup import read_dotenv
-from massmem.cli.streams import notify, open_output, write_json, write_out
+from massmem.cli.setup import read_environment
+from massmem.cli.streams import choose_option, notify, open_output, show_progress, write_json, write_out
 from massmem.config.home import make_home, massmem_home
-from massmem.config.load import default_config_path, load_config
+from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, default_config_path, load_config
 from massmem.config.models import BackendConfig, TeamConfig
 from massmem.core.display import make_printable
 from massmem.core.errors import InputError, MassmemError
 from massmem.providers.discovery import SERVER_NAMES
-from massmem.providers.weights import DEFAULT, FETCH_COMMAND
+from massmem.providers.downloads import fetch_weights, list_sources
+from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder
 
 SCHEMA_FILE = "config.schema.json"
 NOTHING_FOUND = (
     f"run `{FETCH_COMMAND}` (1.1 GB, once: a model inside massmem), or `export OPENAI_API_KEY=...` (ANTHROPIC_API_KEY, "
     "GEMINI_API_KEY, GROQ_API_KEY, ...), or start Ollama, LM Studio, vLLM or llama.cpp; then run massmem init again"
+)
+
+_FIRST_STEPS = (
+    "paste an API key (OpenAI, Anthropic, Gemini, Groq, ...)",
+    "download a small model that runs inside massmem (1.1 GB, once)",
+    "see a demonstration without any model",
 )
 
 app = typer.Typer(help="Find keys and models, and write a configuration.")
@@ -42,21 +50,15 @@ class Prompter:
     MAX_OPTIONS = 20
 
     def __init__(self, *, silent: bool) -> None:
-        can_ask = not silent and sys.stdin.isatty() and sys.stderr.isatty()
-        self._left = self.MAX_QUESTIONS if can_ask else 0
+        self.can_ask = not silent and sys.stdin.isatty() and sys.stderr.isatty()
+        """The user is at the terminal and wants to be asked."""
+        self._left = self.MAX_QUESTIONS if self.can_ask else 0
 
     def choose(self, question: str, options: Sequence[str]) -> int:
         """Return the index of the chosen option; the default is the first."""
         if len(options) < 2 or not self._may_ask():
             return 0
-        count = min(len(options), self.MAX_OPTIONS)
-        for number, option in enumerate(options[:count], start=1):
-            typer.echo(f"  {number}  {option}", err=True)
-        while True:
-            answer: str = typer.prompt(question, default="1", err=True)
-            if answer.strip().isdecimal() and 1 <= int(answer) <= count:
-                return int(answer) - 1
-            typer.echo(f"a number from 1 to {count}", err=True)
+        return choose_option(question, options[: self.MAX_OPTIONS])
 
     def confirm(self, question: str) -> bool:
         """Return the user's decision; the default is no."""
@@ -84,13 +86,17 @@ def init_command(
     """
     home = massmem_home()
     before = set(os.environ)
-    read_dotenv(Path(".env"))
+    read_environment()
     prompter = Prompter(silent=yes or as_json)
     file = to or output
     path = file.absolute() if file else default_config_path(home)
     _check_overwrite(path, prompter, force=force)
     candidates = asyncio.run(find_candidates(os.environ))
-    _report_candidates(candidates, set(os.environ) - before)
+    if not candidates.list_choices() and prompter.can_ask:
+        if _offer_first_model(home):
+            return _demonstrate()
+        candidates = asyncio.run(find_candidates(os.environ))
+    _report_candidates(candidates, set(os.environ) - before - read_keys(home).keys())
     team = _write_config(path, home, candidates, prompter)
     notify(f"wrote {path}")
     probes = [] if no_try else asyncio.run(_probe_models(team))
@@ -105,6 +111,33 @@ def init_command(
         return errors[0].exit_code
     notify(f'ask with: {_format_command(path, home)} "your question"')
     return 0
+
+
+def _offer_first_model(home: Path) -> bool:
+    """Let the user get a model: by a key, or by a download. True: the user wants to see a demonstration instead."""
+    notify("there is no key, no model server and no model on this machine")
+    choice = choose_option("What now?", _FIRST_STEPS)
+    if choice == 0:
+        key: str = typer.prompt("The key (not shown)", hide_input=True, err=True)
+        variable = guess_variable(key.strip()) or _choose_variable()
+        notify(f"{variable} is stored in {store_key(home, variable, key)}")
+        os.environ[variable] = key.strip()
+    elif choice == 1:
+        with show_progress(DEFAULT.name, in_bytes=True) as progress:
+            fetch_weights(DEFAULT, list_sources(DEFAULT, None), models_folder(), progress, notify)
+    return choice == 2
+
+
+def _choose_variable() -> str:
+    rows = [f"{provider} ({variable})" for variable, provider, _ in PROVIDERS_BY_KEY]
+    return PROVIDERS_BY_KEY[choose_option("Whose key is it?", rows)][0]
+
+
+def _demonstrate() -> int:
+    from massmem.cli.main import main
+
+    notify("this team follows a script and needs no model; nothing is written to the configuration")
+    return main(["--config", f"{EXAMPLES}scripted", "How do several agents find one answer?"])
 
 
 def _check_overwrite(path: Path, prompter: Prompter, *, force: bool) -> None:
@@ -257,12 +290,10 @@ coordination:
 
 memory:
   enabled: true               # later turns recall earlier messages word for word, without any model
-  # persistent_memory:
-  #   session_name: null      # recall from all your sessions, not only from the current one
+  persistent_memory:
+    session_name: null        # recall from all your conversations; without this line, from the current one only
 """
 _EXTRACTION = """\
-  persistent_memory:
-    # session_name: null      # recall from all your sessions, not only from the current one
     llm:                      # extracts facts after each turn
       provider: {provider}
       model: {model}
@@ -295,7 +326,7 @@ def format_config(backends: Sequence[Draft], file: str = "", schema: str = "", e
     rest = _REST.format(rounds=2 if slow else 3, timeout=900 if slow else 600)
     if extractor is not None:
         llm = _EXTRACTION.format(provider=extractor.type, model=EXTRACTORS[extractor.type], key=f"${{{extractor.key}}}")
-        rest = rest[: rest.index("  # persistent_memory:")] + llm
+        rest += llm
     lines = [f"# yaml-language-server: $schema={schema}\n"] if schema else []
     return "".join([*lines, head, "\nagents:\n", *_format_agents(backends), rest, _STORE])
 

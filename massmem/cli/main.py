@@ -73,9 +73,14 @@ def _ask(arguments: list[str]) -> int:
         return list_sessions(as_json=options.as_json)
     from massmem.cli.setup import check_first_run, find_session_config
 
+    if options.choose_session:
+        from massmem.cli.sessions import choose_session
+        from massmem.cli.setup import load_setup
+
+        options = replace(options, session_id=choose_session(load_setup(options.config)))
     if options.config is None and options.session_id is not None:
         options = replace(options, config=find_session_config(options.session_id))
-    check_first_run(options.config, options.question)
+    check_first_run(options.config or options.model, options.question)
     from massmem.cli.run import prepare_run, run
 
     invocation = prepare_run(options)

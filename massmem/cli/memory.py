@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from massmem.cli.completion import offer_agents
-from massmem.cli.options import AsJson, Config, InSession, Yes
+from massmem.cli.options import AllOwners, AsJson, Config, InSession, OwnerName, Yes
 from massmem.cli.paths import measure_disk_usage
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import MB, Progress, notify, show_progress, write_json, write_out
@@ -21,7 +21,7 @@ from massmem.config.models import MemoryConfig
 from massmem.core.display import make_printable, one_line
 from massmem.core.errors import InputError, MemoryUnavailable, UnknownSessionError
 from massmem.core.ids import SESSION_ID, check_session_name
-from massmem.core.records import MessageRecord, RecordingCounts
+from massmem.core.records import MessageRecord, RecordingCounts, SessionFilter
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.index_folders import index_root, remove_damaged_copies
 from massmem.memory.indexed import IndexedMemory
@@ -29,6 +29,7 @@ from massmem.memory.opening import set_index_aside
 from massmem.memory.persistent import USER, Memory, MemoryStats, RecallOptions, RecallResult, Scope, Selection
 from massmem.recording.forgetting import DamageHandler, forget_everywhere, open_durable_memory, unknown_memory
 from massmem.recording.queue import DrainCounts
+from massmem.session.owners import owner_hash
 from massmem.session.recall import create_recorder, recall_by_words
 from massmem.store.lookup import find_session
 from massmem.store.ports import SessionStore
@@ -59,6 +60,7 @@ def search_command(
     ] = None,
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, max=1000, help="Most memories.")] = None,
     tokens: Annotated[int | None, typer.Option(metavar="N", min=1, help="Token budget.")] = None,
+    owner: OwnerName = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
@@ -66,7 +68,7 @@ def search_command(
 
     Those of the user, of winners, and of the agent itself are searched.
     """
-    setup = load_setup(config)
+    setup = load_setup(config, owner)
     recalled, unavailable = asyncio.run(search_memories(setup, query, session_id, agent, (limit, tokens)))
     memories = recalled.memories[:limit]  # the limit counts messages, of which each passage has its own line here
     if as_json:
@@ -84,12 +86,14 @@ def list_command(
     turn: Turn = None,
     facts: Annotated[bool, typer.Option("--facts", help="Facts only, without verbatim passages.")] = False,
     limit: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Most memories.")] = 20,
+    owner: OwnerName = None,
+    all_owners: AllOwners = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """List memories, newest first."""
     selection = Selection(session_id, agent, turn, "fact" if facts else None)
-    memories = asyncio.run(list_memories(load_setup(config), selection, limit))
+    memories = asyncio.run(list_memories(load_setup(config, owner, all_owners=all_owners), selection, limit))
     if as_json:
         write_json({"memories": [memory_to_dict(memory) for memory in memories]})
     else:
@@ -132,6 +136,7 @@ def forget_command(
     agent: Agent = None,
     turn: Turn = None,
     yes: Yes = False,
+    owner: OwnerName = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
@@ -144,7 +149,7 @@ def forget_command(
         raise InputError("no memory was named", "name ids, --session-id, --agent or --turn")
     if not yes and not sys.stdin.isatty():
         raise InputError("forgetting cannot be undone, and there is no terminal to confirm it", "add --yes")
-    setup = load_setup(config)
+    setup = load_setup(config, owner)
     if not yes:
         count = asyncio.run(count_memories(setup, selection))
         if not typer.confirm(f"Memories to forget for good: {count}. Continue?", err=True):
@@ -216,7 +221,7 @@ async def _record(setup: Setup, session_id: str | None, progress: Progress) -> R
     """Record what is in the queue, also what waits for another attempt or was given up."""
     _require_on_disk(setup)
     async with setup.open_store() as store:
-        session_id = await _find_id(store, session_id)
+        session_id = await _find_id(setup, store, session_id)
         await store.requeue_recordings(session_id, done=False)
         async with _open_memory(setup) as memory:
             return await _drain_queue(setup, store, memory, session_id, progress)
@@ -229,7 +234,7 @@ async def _rebuild(setup: Setup, session_id: str | None, progress: Progress) -> 
     """
     _require_on_disk(setup)
     async with setup.open_store() as store:
-        session_id = await _find_id(store, session_id)
+        session_id = await _find_id(setup, store, session_id)
         sessions = [session_id] if session_id else [s.session_id for s in await store.list_sessions()]
         # Without an extraction model nothing would make the facts again.
         kind = "episode" if setup.config.memory.persistent_memory.llm is None else None
@@ -312,10 +317,13 @@ async def search_memories(
     settings = setup.config.memory.retrieval
     limit, tokens = limits[0] or settings.limit, limits[1] or settings.max_tokens
     async with setup.open_store() as store:
-        session_id = await _find_id(store, session_id)
+        session_id = await _find_id(setup, store, session_id)
         last = None if session_id is None else await store.get_last_turn(session_id)
         turn = 1 if last is None else last.turn + 1
-        scope = Scope(session_id or "", agent or USER, turn, all_sessions=session_id is None)
+        user = setup.owner.user_id if setup.owner else None
+        group = None if user is None else owner_hash(user)
+        is_everywhere = session_id is None and user is None
+        scope = Scope(session_id or "", agent or USER, turn, all_sessions=is_everywhere, group=group)
         options = RecallOptions(tokens, limit)
         try:
             async with _open_memory(setup) as memory:
@@ -397,27 +405,42 @@ async def _open_memory(setup: Setup, on_damage: DamageHandler | None = None) -> 
         yield memory
 
 
-async def _find_id(store: SessionStore, name: str | None) -> str | None:
+async def _find_id(setup: Setup, store: SessionStore, name: str | None) -> str | None:
     """Return the id of the session with this name. Raises UnknownSessionError, InputError."""
-    return None if name is None else (await find_session(store, check_session_name(name))).session_id
+    return None if name is None else (await find_session(store, check_session_name(name), setup.owner)).session_id
 
 
 async def _resolve_session(setup: Setup, memory: IndexedMemory, selection: Selection) -> Selection:
     """Return the selection with the id of its session, which its memories may have outlived.
+
+    Without a session it is limited to those of the owner.
 
     Raises:
         UnknownSessionError, InputError
     """
     name = selection.session_id
     if name is None:
-        return selection
+        return await _limit_to_owner(setup, selection)
     try:
         async with setup.open_store() as store:
-            return replace(selection, session_id=await _find_id(store, name))
+            return replace(selection, session_id=await _find_id(setup, store, name))
     except UnknownSessionError:
         if SESSION_ID.fullmatch(name) and await memory.list(Selection(name), 1):
             return selection
         raise
+
+
+async def _limit_to_owner(setup: Setup, selection: Selection) -> Selection:
+    """Return the selection without the sessions of other owners, of which there are none without an HTTP service."""
+    if setup.owner is None:
+        return selection
+    async with setup.open_store() as store:
+        criteria = SessionFilter(owner=setup.owner)
+        everybody, own = await store.count_sessions(SessionFilter()), await store.count_sessions(criteria)
+        if everybody.sessions == own.sessions:
+            return selection
+        sessions = await store.find_sessions(criteria)
+    return replace(selection, session_ids=tuple(listed.session.session_id for listed in sessions))
 
 
 def print_memories(memories: Sequence[Memory], unavailable: str = "") -> None:

@@ -14,6 +14,10 @@ from massmem.core.errors import InputError
 Config = Annotated[str | None, typer.Option(metavar="FILE", help="The team, as for a question.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+OwnerName = Annotated[
+    str | None, typer.Option("--owner", metavar="USER", help="Of this user of the HTTP service instead of yours.")
+]
+AllOwners = Annotated[bool, typer.Option("--all-owners", help="Yours and those of all users of the HTTP service.")]
 OldOutput = Annotated[Path | None, typer.Option("--output", hidden=True)]
 """The former name of --to: elsewhere --output is a mode."""
 InSession = Annotated[

@@ -1,5 +1,6 @@
 """The question of a command line: its argument, what is piped in, and files."""
 
+import re
 import select
 import sys
 from collections.abc import Sequence
@@ -46,6 +47,12 @@ def attach_files(question: str, files: Sequence[Path]) -> str:
     for path in files:
         question = _append(question, f"--- {path} ---\n{_read_file(path)}")
     return check_question(question)
+
+
+def attach_mentioned_files(question: str) -> str:
+    """Return the question with the text of each file below it that it names as `@FILE`. Raises InputError."""
+    names = [name.rstrip(".,;:?!)") for name in re.findall(r"(?<!\S)@(\S+)", question)]
+    return attach_files(question, [Path(name) for name in dict.fromkeys(names) if Path(name).expanduser().is_file()])
 
 
 def check_question(text: str) -> str:

@@ -5,15 +5,16 @@ import logging
 import shlex
 import signal
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from massmem.cli.ask import Output, RunOptions
 from massmem.cli.logs import disable_logging, log_to_file, log_to_usual_file, new_debug_log
 from massmem.cli.question import HOW_TO_ASK, read_question
-from massmem.cli.setup import load_team, read_dotenv
+from massmem.cli.setup import load_team, read_environment, replace_agents
 from massmem.cli.signals import EXIT_INTERRUPTED, EXIT_TERMINATED, TurnStopper
-from massmem.cli.streams import notify, write_err, write_json
+from massmem.cli.streams import notify, show_activity, write_err, write_json
 from massmem.cli.turn_output import ABANDONED, TurnEvents, detect_output, show_turn, write_answer
 from massmem.config.home import massmem_home
 from massmem.config.models import TeamConfig
@@ -22,6 +23,7 @@ from massmem.core.errors import InputError, LimitReached, TurnError
 from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
 from massmem.core.ids import check_session_name
 from massmem.render.json_output import turn_to_dict
+from massmem.render.text import pluralize
 from massmem.render.turn_view import TurnView
 from massmem.session.session import Session
 
@@ -46,19 +48,34 @@ class Invocation:
         """There is no question but a user at a terminal, and no program reads the answers."""
         return (
             self.question is None
+            and not self.options.is_single
             and self.options.output not in (Output.JSON, Output.JSONL)
             and sys.stdin.isatty()
             and sys.stderr.isatty()
         )
 
+    def show_activity(self, task: str) -> AbstractContextManager[None]:
+        """Show what is being done until the end of the block, unless a program reads the output."""
+        quiet = self.options.quiet or self.output in (Output.JSON, Output.JSONL)
+        return show_activity(task, quiet=quiet, animated=self.output is Output.LIVE and detect_output() is Output.LIVE)
+
     @property
     def debug_folder(self) -> Path | None:
         return self.debug_log.parent if self.debug_log else None
 
+    def describe_start(self) -> str:
+        """Return what is done before the first event of a turn."""
+        servers = sum(len(agent.mcp_servers) for agent in self.config.agents)
+        return f"starting {pluralize(servers, 'tool server')}" if servers else "opening the session"
+
+    def create_view(self) -> TurnView:
+        return TurnView(max_rounds=self.config.coordination.max_rounds)
+
     def resume_command(self, session_id: str) -> str:
         """Return the command line that continues this session."""
         config = f" --config {shlex.quote(self.options.config)}" if self.options.config else ""
-        return f"massmem --session-id {session_id}{config}"
+        model = f" --model {shlex.quote(self.options.model)}" if self.options.model else ""
+        return f"massmem --session-id {session_id}{config}{model}"
 
 
 def prepare_run(options: RunOptions) -> Invocation:
@@ -70,8 +87,9 @@ def prepare_run(options: RunOptions) -> Invocation:
     home = massmem_home()
     if options.session_id is not None:
         check_session_name(options.session_id)
-    read_dotenv(Path(".env"))
+    read_environment()
     config = load_team(options.config, home, options.limits, store=not options.no_store)
+    config = replace_agents(config, options.model, options.system)
     question = read_question(options.question, options.files, quiet=options.quiet)
     debug_log = new_debug_log(Path.cwd()) if options.debug else None
     return Invocation(options, options.output or detect_output(), config, home, question, debug_log)
@@ -97,15 +115,16 @@ def run(invocation: Invocation) -> int:
 async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
     task = asyncio.current_task()
     assert task is not None
-    options, view = invocation.options, TurnView()
+    options, view = invocation.options, invocation.create_view()
     with stopper.watch(task):
-        session = await Session.open(
-            invocation.config,
-            home=invocation.home,
-            session_id=options.session_id,
-            newest=options.newest,
-            debug=invocation.debug_folder,
-        )
+        with invocation.show_activity(invocation.describe_start()):
+            session = await Session.open(
+                invocation.config,
+                home=invocation.home,
+                session_id=options.session_id,
+                newest=options.newest,
+                debug=invocation.debug_folder,
+            )
         try:
             _start_logging(invocation, session)
             if invocation.question is None and session.unfinished is None:
@@ -119,7 +138,8 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
             # The answer is shown before the session is closed, which records memories for up to some seconds.
             return _conclude(invocation, view, durable=session.is_durable)
         finally:
-            await session.close()
+            with invocation.show_activity("recording memories"):
+                await session.close()
             if not options.quiet:
                 for notice in session.take_notices():
                     notify(notice)

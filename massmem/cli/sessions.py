@@ -15,16 +15,27 @@ import typer
 
 from massmem.cli import session_view as view
 from massmem.cli.completion import offer_sessions
-from massmem.cli.options import AsJson, Config, InSession, OldOutput, Yes, format_time, parse_duration, parse_since
+from massmem.cli.options import (
+    AllOwners,
+    AsJson,
+    Config,
+    InSession,
+    OldOutput,
+    OwnerName,
+    Yes,
+    format_time,
+    parse_duration,
+    parse_since,
+)
 from massmem.cli.session_view import SearchHit
 from massmem.cli.setup import Setup, load_setup
-from massmem.cli.streams import Progress, notify, open_output, show_progress, write_json, write_out
+from massmem.cli.streams import Progress, choose_option, notify, open_output, show_progress, write_json, write_out
 from massmem.core.display import one_line
 from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.events import now
 from massmem.core.ids import check_session_name
 from massmem.core.insights import Insights
-from massmem.core.records import ListedSession, SessionCounts, SessionFilter, SessionRecord, SessionStatus
+from massmem.core.records import ListedSession, Owner, SessionCounts, SessionFilter, SessionRecord, SessionStatus
 from massmem.core.transcript import TurnTranscript
 from massmem.core.voting import read_plan
 from massmem.export import FORMATS, Format, redact_session, redact_turn
@@ -54,6 +65,8 @@ class FormatName(StrEnum):
 
 app = typer.Typer(no_args_is_help=True, help="Find, read, rename, export and delete conversations.")
 
+_MAX_CHOICES = 20
+
 Name = Annotated[
     str,
     typer.Argument(metavar="SESSION", help="Its id, the start of its id, or its name.", autocompletion=offer_sessions),
@@ -73,12 +86,14 @@ def list_command(
     since: Since = None,
     limit: Annotated[int, typer.Option(metavar="N", min=0, help="Most sessions; 0: all.")] = 20,
     offset: Annotated[int, typer.Option(metavar="N", min=0, help="Skip this many.")] = 0,
+    owner: OwnerName = None,
+    all_owners: AllOwners = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """List the sessions, the last used first. SURE: the confidence of the last answer; !: escalated."""
     criteria = SessionFilter(status=status.value if status else None, text=text, since=_parse_since(since))
-    page = asyncio.run(list_sessions(load_setup(config), criteria, limit or None, offset))
+    page = asyncio.run(list_sessions(load_setup(config, owner, all_owners=all_owners), criteria, limit or None, offset))
     if as_json:
         counts = {"total": page.counts.sessions, "limit": limit, "offset": offset}
         write_json({"sessions": [_row_to_dict(session) for session in page.sessions], **counts})
@@ -99,16 +114,17 @@ def show_command(
     name: Name,
     detailed: Annotated[bool, typer.Option("--all", help="With rounds, votes and reasoning.")] = False,
     turn: Annotated[int | None, typer.Option(metavar="N", min=1, help="This turn only.")] = None,
+    owner: OwnerName = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a conversation, and how the council decided."""
-    asyncio.run(_show(load_setup(config), name, turn, detailed=detailed, as_json=as_json))
+    asyncio.run(_show(load_setup(config, owner), name, turn, detailed=detailed, as_json=as_json))
 
 
 async def _show(setup: Setup, name: str, turn: int | None, *, detailed: bool, as_json: bool) -> None:
     async with setup.open_store() as store:
-        session = await find_session(store, check_session_name(name))
+        session = await find_session(store, check_session_name(name), setup.owner)
         session = await mark_interrupted(store, setup.home, session)
         only = None if turn is None else await read_turn_transcript(store, session.session_id, turn)
         async with aclosing(_read_turns(store, session, only)) as turns:
@@ -148,11 +164,13 @@ def search_command(
     query: Annotated[str, typer.Argument(metavar="WORDS", help="Words to look for.")],
     session_id: InSession = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Most messages.")] = 20,
+    owner: OwnerName = None,
+    all_owners: AllOwners = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Find messages by their words, best first."""
-    hits = asyncio.run(_search(load_setup(config), query, session_id, limit))
+    hits = asyncio.run(_search(load_setup(config, owner, all_owners=all_owners), query, session_id, limit))
     if as_json:
         write_json({"query": query, "messages": [_hit_to_dict(hit) for hit in hits]})
     elif hits:
@@ -163,8 +181,10 @@ def search_command(
 
 async def _search(setup: Setup, query: str, name: str | None, limit: int) -> list[SearchHit]:
     async with setup.open_store() as store:
-        within = None if name is None else [(await find_session(store, check_session_name(name))).session_id]
-        messages = await store.search_messages(query, within, limit)
+        within = (
+            None if name is None else [(await find_session(store, check_session_name(name), setup.owner)).session_id]
+        )
+        messages = await store.search_messages(query, within, limit, owner=setup.owner)
         sessions = {i: await store.get_session(i) for i in {m.session_id for m in messages}}
         return [SearchHit(m, session) for m in messages if (session := sessions[m.session_id]) is not None]
 
@@ -173,13 +193,14 @@ async def _search(setup: Setup, query: str, name: str | None, limit: int) -> lis
 def rename_command(
     name: Name,
     title: Annotated[str, typer.Argument(metavar="NAME", help="Up to 80 characters, not used by another session.")],
+    owner: OwnerName = None,
     config: Config = None,
 ) -> None:
     """Give a session a name.
 
     --session-id and these commands accept it like the id.
     """
-    session = asyncio.run(rename_session(load_setup(config), name, title))
+    session = asyncio.run(rename_session(load_setup(config, owner), name, title))
     notify(f'{session.session_id} is now called "{session.title}"')
 
 
@@ -190,6 +211,7 @@ def delete_command(
         typer.Argument(metavar="SESSION...", help="Ids, starts of ids, or names.", autocompletion=offer_sessions),
     ],
     yes: Yes = False,
+    owner: OwnerName = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> int:
@@ -199,7 +221,7 @@ def delete_command(
     folder and your home folder only.
     """
     _require_confirmation(yes)
-    setup = load_setup(config)
+    setup = load_setup(config, owner)
     sessions = asyncio.run(_find_deletable(setup, names))
     if sessions and not (yes or _confirm_deletion(sessions)):
         return 0
@@ -211,6 +233,8 @@ def cleanup_command(
     older_than: Annotated[str, typer.Option(metavar="AGE", help="Not used for this long: 24h, 30d, 8w.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     yes: Yes = False,
+    owner: OwnerName = None,
+    all_owners: AllOwners = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> int:
@@ -221,7 +245,7 @@ def cleanup_command(
     age = parse_duration(older_than)
     if not dry_run:
         _require_confirmation(yes)
-    setup = load_setup(config)
+    setup = load_setup(config, owner, all_owners=all_owners)
     unused = asyncio.run(_find_unused(setup, now() - age))
     sessions = [listed.session for listed in unused]
     if dry_run or not unused:
@@ -242,16 +266,18 @@ async def _find_deletable(setup: Setup, names: Sequence[str]) -> list[SessionRec
         sessions: dict[str, SessionRecord] = {}
         for name in names:
             exact = await store.get_session(check_session_name(name))
+            if exact is not None and setup.owner not in (None, Owner(exact.user_id)):
+                exact = None
             if exact is None and name in list_begun_deletions(setup.home):
                 continue
-            session = exact or await find_session(store, name)
+            session = exact or await find_session(store, name, setup.owner)
             sessions[session.session_id] = session
         return list(sessions.values())
 
 
 async def _find_unused(setup: Setup, since: datetime) -> list[ListedSession]:
     async with setup.open_store() as store:
-        return await store.find_sessions(SessionFilter(before=since))
+        return await store.find_sessions(SessionFilter(before=since, owner=setup.owner))
 
 
 def _require_confirmation(yes: bool) -> None:
@@ -308,6 +334,7 @@ def export_command(
     to: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file. [default: stdout]")] = None,
     output: OldOutput = None,
     detailed: Annotated[bool, typer.Option("--all", help="With rounds and reasoning; json always has them.")] = False,
+    owner: OwnerName = None,
     config: Config = None,
 ) -> None:
     """Write a conversation to a file, without secrets.
@@ -315,7 +342,7 @@ def export_command(
     It has names and votes, as json, markdown, text or html.
     """
     chosen = format_.value if format_ else None
-    session = asyncio.run(export_session(load_setup(config), name, chosen, to or output, detailed=detailed))
+    session = asyncio.run(export_session(load_setup(config, owner), name, chosen, to or output, detailed=detailed))
     if to or output:
         notify(f"{session.session_id} was written to {to or output}")
 
@@ -327,11 +354,13 @@ def insights_command(
         typer.Argument(metavar="[SESSION]", help="This session. [default: all]", autocompletion=offer_sessions),
     ] = None,
     since: Since = None,
+    owner: OwnerName = None,
+    all_owners: AllOwners = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Show topics, wins, response times and costs."""
-    setup = load_setup(config)
+    setup = load_setup(config, owner, all_owners=all_owners)
     with show_progress("reading") as progress:
         insights = asyncio.run(_collect_insights(setup, name, SessionFilter(since=_parse_since(since)), progress))
     if as_json:
@@ -347,9 +376,9 @@ async def _collect_insights(
     insights, done = Insights(), 0
     async with setup.open_store() as store:
         if name is not None:
-            sessions = [await find_session(store, check_session_name(name))]
+            sessions = [await find_session(store, check_session_name(name), setup.owner)]
         else:
-            sessions = [listed.session for listed in await store.find_sessions(criteria)]
+            sessions = [listed.session for listed in await store.find_sessions(replace(criteria, owner=setup.owner))]
         total = sum(session.message_count for session in sessions)
         for session in sessions:
             insights.add_session(session)
@@ -363,9 +392,11 @@ async def _collect_insights(
 
 
 @app.command("stats")
-def stats_command(config: Config = None, as_json: AsJson = False) -> None:
+def stats_command(
+    owner: OwnerName = None, all_owners: AllOwners = False, config: Config = None, as_json: AsJson = False
+) -> None:
     """Show how many sessions and messages there are."""
-    stats = asyncio.run(_collect_stats(load_setup(config)))
+    stats = asyncio.run(_collect_stats(load_setup(config, owner, all_owners=all_owners)))
     if as_json:
         write_json(stats)
     else:
@@ -378,7 +409,7 @@ async def _collect_stats(setup: Setup) -> dict[str, Any]:
     `durable` is false for the store in memory that replaces a server that is down.
     """
     async with setup.open_store(fallback=True) as store:
-        counts = await store.count_sessions(SessionFilter())
+        counts = await store.count_sessions(SessionFilter(owner=setup.owner))
         queue, info = await store.count_recordings(), store.info
     average = counts.messages / counts.sessions if counts.sessions else 0.0
     return {
@@ -410,6 +441,7 @@ class SessionPage:
 
 async def list_sessions(setup: Setup, criteria: SessionFilter, limit: int | None, offset: int = 0) -> SessionPage:
     """Return the sessions that match, the last used first."""
+    criteria = replace(criteria, owner=setup.owner)
     async with setup.open_store() as store:
         sessions = [
             listed.model_copy(update={"session": await mark_interrupted(store, setup.home, listed.session)})
@@ -418,6 +450,21 @@ async def list_sessions(setup: Setup, criteria: SessionFilter, limit: int | None
         marked = [listed.session.session_id for listed in sessions if listed.session.status == "deleting"]
         interrupted = sorted({*marked, *list_begun_deletions(setup.home)})
         return SessionPage(sessions, await store.count_sessions(criteria), interrupted)
+
+
+def choose_session(setup: Setup) -> str:
+    """Let the user choose one of the sessions used last, at the terminal; return its id.
+
+    Raises:
+        InputError: there is no terminal, or no session.
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InputError("there is no terminal to choose a session at", "name it: massmem --session-id ID")
+    page = asyncio.run(list_sessions(setup, SessionFilter(), _MAX_CHOICES))
+    if not page.sessions:
+        raise InputError("there is no session yet", 'begin one: massmem "your question"')
+    lines = view.format_table(page.sessions).splitlines()[1:]
+    return page.sessions[choose_option("Which session?", lines)].session.session_id
 
 
 async def rename_session(setup: Setup, name: str, title: str) -> SessionRecord:
@@ -429,7 +476,7 @@ async def rename_session(setup: Setup, name: str, title: str) -> SessionRecord:
     """
     title = check_session_name(" ".join(title.split()))
     async with setup.open_store() as store:
-        session = await find_session(store, check_session_name(name))
+        session = await find_session(store, check_session_name(name), setup.owner)
         same_title = [listed.session for listed in await store.find_sessions(SessionFilter(title=title), 2)]
         same_id = await store.get_session(title)
         for other in [*same_title, *([same_id] if same_id else [])]:
@@ -472,7 +519,7 @@ async def _export(
     setup: Setup, name: str, form: Format, write: Callable[[str], object], progress: Progress, *, detailed: bool
 ) -> SessionRecord:
     async with setup.open_store() as store:
-        session = await find_session(store, check_session_name(name))
+        session = await find_session(store, check_session_name(name), setup.owner)
         params = (await store.load_state(session.session_id)).params
         write(form.write_start(redact_session(session, params)))
         first, done = True, 0

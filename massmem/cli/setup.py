@@ -7,21 +7,39 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import dotenv
 
+from massmem.cli.keys import read_keys
 from massmem.cli.streams import notify
 from massmem.config.home import massmem_home
 from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, default_config_path, find_config, load_named
-from massmem.config.models import NO_STORE, StoreConfig, TeamConfig
+from massmem.config.models import NO_STORE, AgentSpec, BackendConfig, BackendType, StoreConfig, TeamConfig
 from massmem.core.errors import InputError, MassmemError
+from massmem.core.records import COMMAND_LINE_USER, Owner
 from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
 from massmem.session.registry import Registry
 
 if TYPE_CHECKING:
     from massmem.session.team import Team
     from massmem.store.ports import SessionStore
+
+
+SINGLE_AGENT = "assistant"
+"""The id of the agent that -m makes."""
+_TYPES_BY_NAME: tuple[tuple[str, BackendType], ...] = (
+    ("gpt-", "openai"),
+    ("chatgpt-", "openai"),
+    ("o1", "openai"),
+    ("o3", "openai"),
+    ("o4", "openai"),
+    ("claude-", "anthropic"),
+    ("gemini-", "gemini"),
+    ("grok-", "grok"),
+    ("mistral-", "mistral"),
+    ("deepseek-", "deepseek"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +51,8 @@ class Setup:
     """massmem's own folder, which may not exist yet."""
     team: "Team | None" = None
     """The open team, whose store and memory are used; None outside of a conversation."""
+    owner: Owner | None = COMMAND_LINE_USER
+    """Whose sessions the command sees; None: everybody's."""
 
     @asynccontextmanager
     async def open_store(self, *, fallback: bool = False) -> AsyncGenerator["SessionStore"]:
@@ -60,15 +80,21 @@ class Setup:
             await store.close()
 
 
-def load_setup(config: str | None) -> Setup:
+def load_setup(config: str | None, owner: str | None = None, *, all_owners: bool = False) -> Setup:
     """Read .env and the configuration `config`, or the default one.
+
+    Args:
+        owner: a user of the HTTP service, whose sessions the command sees; None: the user of the command line.
+        all_owners: the command sees the sessions of all of them.
 
     Raises:
         ConfigError, InputError, HomeError
     """
+    if owner is not None and all_owners:
+        raise InputError("--owner and --all-owners exclude each other", "leave one of them out")
     home = massmem_home()
-    read_dotenv(Path(".env"))
-    return Setup(load_team(config, home), home)
+    read_environment()
+    return Setup(load_team(config, home), home, owner=None if all_owners else Owner(owner))
 
 
 def load_team(
@@ -115,11 +141,83 @@ def find_session_config(session_id: str) -> str | None:
     return path
 
 
+def replace_agents(team: TeamConfig, model: str | None, system: str | None) -> TeamConfig:
+    """Return the team as the options -m and -s change it.
+
+    Args:
+        model: [TYPE/]MODEL of a single agent that replaces the agents of the team; None to keep them.
+        system: instructions for all agents, before their own; None for none.
+
+    Raises:
+        InputError: the provider of the model is not known.
+    """
+    agents = team.agents
+    if model is not None:
+        agents = (AgentSpec(id=SINGLE_AGENT, backend=_choose_backend(team, model)),)
+    if system is not None:
+        agents = tuple(
+            agent.model_copy(update={"system_message": f"{system}\n\n{agent.system_message}".rstrip()})
+            for agent in agents
+        )
+    return team.model_copy(update={"agents": agents})
+
+
+def _choose_backend(team: TeamConfig, model: str) -> BackendConfig:
+    """Return the backend of the team that has this model or type, with the model; else a new one."""
+    backends = [agent.backend for agent in team.agents]
+    type_ = model.partition("/")[0]
+    if type_ not in get_args(BackendType):
+        for backend in backends:
+            if backend.model == model:
+                return backend
+        type_ = _guess_type(model)
+        model = f"{type_}/{model}"
+    similar = next((backend for backend in backends if backend.type == type_), backends[0])
+    return replace_model(similar, model)
+
+
+def _guess_type(model: str) -> BackendType:
+    if model.endswith(".gguf"):
+        return "local"
+    if ":" in model:  # such as qwen3:8b
+        return "ollama"
+    for start, type_ in _TYPES_BY_NAME:
+        if model.startswith(start):
+            return type_
+    raise InputError(
+        f"the provider of the model {model[:80]!r} is not known", f"write it as TYPE/MODEL, such as groq/{model[:80]}"
+    )
+
+
+def replace_model(backend: BackendConfig, model: str) -> BackendConfig:
+    """Return the backend with another model; `model` may be TYPE/MODEL for a backend of another type."""
+    type_, _, name = model.partition("/")
+    if type_ not in get_args(BackendType):
+        return backend.model_copy(update={"model": model, "price": None})
+    if type_ == backend.type:
+        return backend.model_copy(update={"model": name, "price": None})
+    if type_ == "scripted":
+        raise InputError("a scripted model cannot be chosen here", "name it in the configuration, with its script")
+    common = {key: getattr(backend, key) for key in ("temperature", "max_tokens", "timeout", "max_retries")}
+    return BackendConfig.model_validate({"type": type_, "model": name, **common})
+
+
 def choose_config(file: str | None, config: str | None) -> str | None:
     """Return the configuration that a command was given as its argument or as --config. Raises InputError for two."""
     if file is not None and config is not None and file != config:
         raise InputError(f"two configurations were given: {file} and {config}", "leave one of them out")
     return config if file is None else file
+
+
+def read_environment() -> None:
+    """Add the variables of ./.env, then the keys of `massmem keys`, to the environment; what is set already stays.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    read_dotenv(Path(".env"))
+    for variable, key in read_keys(massmem_home()).items():
+        os.environ.setdefault(variable, key)
 
 
 def read_dotenv(path: Path) -> None:
@@ -147,7 +245,7 @@ def check_first_run(config: str | None, question: str | None) -> None:
     own = default_config_path(massmem_home())
     if os.path.lexists(own):
         return
-    read_dotenv(Path(".env"))
+    read_environment()
     if any(os.environ.get(variable) for variable, _, _ in PROVIDERS_BY_KEY):
         return
     if read_state(models_folder() / DEFAULT.file, DEFAULT.sha256) == "missing":

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from massmem.cli.options import AsJson, Config
-from massmem.cli.setup import load_team, read_dotenv
+from massmem.cli.setup import load_team, read_environment
 from massmem.cli.streams import Progress, notify, show_progress, write_json
 from massmem.config.home import massmem_home
 from massmem.config.models import StoreConfig
@@ -56,7 +56,7 @@ def migrate_command(
     command line: `$NAME` in a URL is the value of a variable, and PostgreSQL reads PGPASSWORD and ~/.pgpass.
     """
     home = massmem_home()
-    read_dotenv(Path(".env"))
+    read_environment()
     # The team's settings say what Redis keeps, also when both stores are named here.
     settings = StoreConfig() if source and config is None else load_team(config, home).store
     source, to = _expand_variables(source or settings.url), _expand_variables(to)
@@ -118,7 +118,7 @@ def import_command(
     home, path = massmem_home(), file.expanduser().absolute()
     if not path.is_file():
         raise InputError(f"{path} is not a file", "name the store to import, as in: massmem store import recovered.db")
-    read_dotenv(Path(".env"))
+    read_environment()
     settings = load_team(config, home).store
     with show_progress("sessions") as progress:
         results, _ = asyncio.run(_migrate(f"sqlite:///{path}", settings, home, progress))

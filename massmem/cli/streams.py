@@ -5,9 +5,10 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 from massmem.core.display import make_printable
@@ -15,6 +16,7 @@ from massmem.core.errors import InputError, MassmemError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+    from rich.progress import Progress as Bar
 
 _STDERR = 2
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -88,6 +90,19 @@ def notify(message: str) -> None:
     write_err(f"massmem: {make_printable(message)}")
 
 
+def choose_option(question: str, options: Sequence[str]) -> int:
+    """Let the user choose one of these lines at the terminal; return its index. The default is the first."""
+    import typer
+
+    for number, option in enumerate(options, start=1):
+        typer.echo(f"  {number}  {option}", err=True)
+    while True:
+        answer: str = typer.prompt(question, default="1", err=True)
+        if answer.strip().isdecimal() and 1 <= int(answer) <= len(options):
+            return int(answer) - 1
+        typer.echo(f"a number from 1 to {len(options)}", err=True)
+
+
 def discard_output() -> None:
     """Drop what cannot be flushed, so that the interpreter does not complain about it at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
@@ -128,11 +143,50 @@ Progress = Callable[[int, int | None], None]
 """(done, total): reports how many items or bytes are done; total is None when it is unknown."""
 
 MB = 1e6
+PATIENCE = 0.7
+"""Seconds after which an activity is shown by a clock."""
+LONG_PATIENCE = 5.0
+"""Seconds after which an activity is shown by a line that stays."""
 
 
 def show_progress(task: str, *, in_bytes: bool = False) -> AbstractContextManager[Progress]:
     """Return what displays the progress of `task`, a word such as `recording` or the name of a download."""
     return _show_bar(task, in_bytes) if sys.stderr.isatty() else nullcontext(_Lines(task, in_bytes))
+
+
+@contextmanager
+def show_activity(task: str, *, quiet: bool, animated: bool) -> Generator[None]:
+    """Show what is being done until the end of the block, when it takes longer than a moment.
+
+    Args:
+        quiet: show nothing.
+        animated: show a line with a moving clock, which is erased at the end; else a line that stays.
+    """
+    if quiet:
+        yield
+        return
+    bar = _create_clock(task) if animated else None
+    timer = Timer(PATIENCE, bar.start) if bar else Timer(LONG_PATIENCE, notify, (f"{task} ...",))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        if bar and bar.live.is_started:
+            bar.stop()
+
+
+def _create_clock(task: str) -> "Bar":
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    bar = Bar(*columns, console=Console(stderr=True), transient=True)
+    bar.add_task(task, total=None)
+    return bar
 
 
 @contextmanager

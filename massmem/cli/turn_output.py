@@ -1,22 +1,29 @@
 """Shows a turn while it runs: progress on stderr, the answer on stdout."""
 
 import math
+import os
+import signal
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing, contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 from massmem.cli.ask import Output
+from massmem.cli.signals import handle_signals
 from massmem.cli.streams import write_err, write_out
+from massmem.cli.terminal import hold_typed_input, lend_terminal
 from massmem.core.display import make_printable, one_line
 from massmem.core.errors import SessionBusyError
 from massmem.core.events import Event, TurnAbandoned, TurnCompleted, TurnFailed, TurnResumed, TurnStarted
 from massmem.core.messages import clean_text
-from massmem.render import Renderer
 from massmem.render.json_output import JsonlRenderer
 from massmem.render.log import LogRenderer
 from massmem.render.plain import PlainRenderer
 from massmem.render.turn_view import TurnView
 from massmem.session.session import Session
+
+if TYPE_CHECKING:
+    from massmem.render.live import LiveRenderer
 
 ABANDONED = {
     "cancel": "Cancelled.",
@@ -73,18 +80,35 @@ async def show_turn(source: AsyncGenerator[Event, None], view: TurnView, output:
 
     A turn that was cut off may come before the one that was asked for; its answer goes to stderr.
     """
-    renderers = (_open_renderer(view, output, quiet=quiet), LogRenderer(view))
-    try:
-        async with aclosing(source) as events:
-            async for event in events:
-                if isinstance(event, TurnStarted | TurnResumed) and view.outcome.end is not None:
-                    _report_earlier_turn(view)
-                view.feed(event)
-                for renderer in renderers:
-                    renderer.feed(event)
-    finally:
-        for renderer in renderers:
-            renderer.close()
+    shown = _open_renderer(view, output, quiet=quiet)
+    renderers = (shown, LogRenderer(view))
+    with nullcontext() if isinstance(shown, PlainRenderer | JsonlRenderer) else _control_terminal(shown):
+        try:
+            async with aclosing(source) as events:
+                async for event in events:
+                    if isinstance(event, TurnStarted | TurnResumed) and view.outcome.end is not None:
+                        _report_earlier_turn(view)
+                    view.feed(event)
+                    for renderer in renderers:
+                        renderer.feed(event)
+        finally:
+            for renderer in renderers:
+                renderer.close()
+
+
+@contextmanager
+def _control_terminal(renderer: "LiveRenderer") -> Generator[None]:
+    """Keep typed keys out of the live view, and give the terminal back in good order on Ctrl-Z."""
+
+    def suspend(_signum: signal.Signals) -> None:
+        renderer.close()
+        with lend_terminal():
+            os.kill(os.getpid(), signal.SIGSTOP)
+        renderer.resume()
+
+    signums = [] if signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN else [signal.SIGTSTP]
+    with hold_typed_input(), handle_signals(signums, suspend):
+        yield
 
 
 def detect_output() -> Output:
@@ -112,7 +136,7 @@ def write_answer(answer: str, *, quiet: bool) -> None:
         write_err("")
 
 
-def _open_renderer(view: TurnView, output: Output, *, quiet: bool) -> Renderer:
+def _open_renderer(view: TurnView, output: Output, *, quiet: bool) -> "JsonlRenderer | PlainRenderer | LiveRenderer":
     match output:
         case Output.JSONL:
             return JsonlRenderer(write_out)

@@ -4,7 +4,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args, get_origin
 from urllib.parse import urlsplit
@@ -94,7 +94,7 @@ def load_default(environ: Mapping[str, str], home: Path) -> LoadedConfig:
     """Load the configuration that counts when none was named.
 
     It is `config.yaml` in massmem's folder `home`, else three agents of the provider whose key is in `environ`, else
-    the embedded local model.
+    the embedded local model. The team that massmem chooses remembers across conversations, as people expect.
 
     Raises:
         ConfigError: as `load_config`.
@@ -104,14 +104,24 @@ def load_default(environ: Mapping[str, str], home: Path) -> LoadedConfig:
         return load_file(path, environ)
     variable, kind, model = next((row for row in PROVIDERS_BY_KEY if environ.get(row[0])), ("", "local", ""))
     loaded = load_file(find_config(EXAMPLES + ("openai" if model else kind)), environ)
+    team = _search_all_sessions(loaded.team)
     if not model:
-        return loaded
-    return LoadedConfig(_replace_backend(loaded.team, kind, model), loaded.warnings, loaded.report, variable)
+        return replace(loaded, team=team)
+    return LoadedConfig(_replace_backend(team, kind, model), loaded.warnings, loaded.report, variable)
 
 
 def default_config_path(home: Path) -> Path:
     """Return where the user's own configuration stands, which counts when none was named."""
     return home / "config.yaml"
+
+
+def _search_all_sessions(team: TeamConfig) -> TeamConfig:
+    """Return the team with `session_name: null`, unless its file has a session_name."""
+    persistent = team.memory.persistent_memory
+    if "session_name" in persistent.model_fields_set:
+        return team
+    persistent = persistent.model_copy(update={"session_name": None})
+    return team.model_copy(update={"memory": team.memory.model_copy(update={"persistent_memory": persistent})})
 
 
 def _replace_backend(team: TeamConfig, kind: BackendType, model: str) -> TeamConfig:

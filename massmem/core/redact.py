@@ -206,3 +206,8 @@ def _redact_values(obj: Any, keys: Collection[str], depth: int) -> Any:
 
 def _letters_of(name: str) -> str:
     return "".join(char for char in name.lower() if char.isalnum())
+
+
+def show_start(secret: str) -> str:
+    """Return the first characters of a secret, a quarter of it at most."""
+    return f"{secret[: min(7, len(secret) // 4)]}..."

@@ -1,5 +1,6 @@
 """Who may see which memory: the rule for one memory, and the same rule as a condition on an index. Pure."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,8 @@ from massmem.memory.persistent import USER, Memory, Scope
 
 _EVERYONE = "*"
 """Stands where an agent's name would stand; no agent's name contains it."""
+_OWNED = re.compile(r"[0-9a-f]{24}(:|$)")
+"""The groups of a user of the HTTP service, see massmem.session.owners: only that user\'s agents search them."""
 
 
 def may_see(scope: Scope, memory: Memory, *, won: bool) -> bool:
@@ -20,7 +23,8 @@ def may_see(scope: Scope, memory: Memory, *, won: bool) -> bool:
     """
     same_session = memory.session_id == scope.session_id
     same_group = scope.group is not None and memory.group == scope.group
-    if not (same_session or same_group or scope.all_sessions):
+    of_all = scope.all_sessions and not _OWNED.match(memory.group)
+    if not (same_session or same_group or of_all):
         return False
     if memory.agent_id == scope.agent_id:
         return not same_session or memory.turn <= scope.turn

@@ -23,7 +23,7 @@ from massmem.core.events import (
     now,
 )
 from massmem.render import Renderer
-from massmem.render.plain import describe_event, format_round_title
+from massmem.render.plain import describe_event
 from massmem.render.screen import Screen
 from massmem.render.text import format_count, format_duration, format_window_share, is_near_limit, pluralize
 from massmem.render.turn_view import AgentView, TurnView
@@ -77,6 +77,11 @@ class LiveRenderer(Renderer):
         if isinstance(event, AgentFailed | ContextCompressed | Notice | TurnCompleted):
             self._print_above(event, "red" if isinstance(event, AgentFailed) else "dim")
 
+    def resume(self) -> None:
+        """Show the view again after `close`, when the turn still runs."""
+        if self._redraw_thread is None and self._view.outcome.end is None and self._view.started_at is not None:
+            self._start()
+
     def close(self) -> None:
         thread, self._redraw_thread = self._redraw_thread, None
         if thread is not None:
@@ -112,7 +117,9 @@ def build_frame(view: TurnView, now: datetime, width: int, height: int) -> list[
     """Return the view as lines that fit `width` x `height` cells, whatever the number of agents."""
     room = max(height - 1, 2)
     lines = [_headline(view, now, width)]
-    preview = _preview_answer(view, width, min(_PREVIEW_LINES, room - 1 - min(len(view.agents), _MIN_AGENT_LINES)))
+    alone = len(view.agents) == 1
+    most = room if alone else _PREVIEW_LINES
+    preview = _preview_answer(view, width, min(most, room - 1 - min(len(view.agents), _MIN_AGENT_LINES)))
     lines += _agent_lines(view, now, width, room - 1 - len(preview))
     return lines + preview
 
@@ -121,7 +128,7 @@ def _headline(view: TurnView, now: datetime, width: int) -> Text:
     if view.outcome.winner is not None:
         title = "final answer"
     elif view.round:
-        title = format_round_title(view.round, final=view.final_round)
+        title = view.round_title
     else:
         title = "starting"
     right = f"{_format_effort(view) if width >= _WIDE else ''}{format_duration(view.seconds(now))}"
@@ -237,8 +244,9 @@ def _describe_state(agent: AgentView, view: TurnView) -> str:
 
 
 def _preview_answer(view: TurnView, width: int, lines: int) -> list[Text]:
-    """Return the end of the final answer while the winner writes it."""
-    writer = next((a for a in view.agents.values() if a.step == "present" and a.streamed and not a.thinking), None)
+    """Return the end of the final answer while the winner, or a single agent, writes it."""
+    steps = ("answer", "present") if len(view.agents) == 1 else ("present",)
+    writer = next((a for a in view.agents.values() if a.step in steps and a.streamed and not a.thinking), None)
     if writer is None or lines < 2:
         return []
     wrapped = [

@@ -81,12 +81,6 @@ def describe_event(event: Event, view: TurnView) -> str | None:
             return _describe_turn(event, view)
 
 
-def format_round_title(number: int, *, final: bool) -> str:
-    """Return `round 1, answers`, `round 2, improve or vote` or `round 3, last votes`."""
-    task = "answers" if number == 1 else "last votes" if final else "improve or vote"
-    return f"round {number}, {task}"
-
-
 def _describe_turn(event: Event, view: TurnView) -> str | None:
     match event:
         case TurnStarted():
@@ -94,7 +88,7 @@ def _describe_turn(event: Event, view: TurnView) -> str | None:
         case TurnResumed():
             line = f"{event.session_id} turn {event.turn} resumes: {_excerpt(event.question)}"
         case RoundStarted():
-            line = f"{format_round_title(event.round, final=event.final)}: {', '.join(event.agents)}"
+            line = f"{view.round_title}: {', '.join(event.agents)}"
         case BallotsVoided():
             line = f"a new answer arrived; voting again: {', '.join(event.agents)}"
         case WinnerDecided():

@@ -135,6 +135,8 @@ class TurnView:
     outcome: TurnOutcome = field(default_factory=TurnOutcome)
     started_at: datetime | None = None
     resumed: bool = False
+    max_rounds: int | None = None
+    """As configured; None when it is not known."""
     round: int = 0
     final_round: bool = False
     """Only votes are taken."""
@@ -158,6 +160,13 @@ class TurnView:
                 self._finish(event)
             case _:
                 self._feed_agent(event)
+
+    @property
+    def round_title(self) -> str:
+        """`round 1 of 3, answers`, `round 2 of 3, improve or vote` or `round 3 of 3, last votes`."""
+        task = "answers" if self.round == 1 else "last votes" if self.final_round else "improve or vote"
+        total = f" of {self.max_rounds}" if self.max_rounds and len(self.agents) > 1 else ""
+        return f"round {self.round}{total}, {task}"
 
     @property
     def agent_failures(self) -> list[AgentFailed]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from massmem.config.models import AgentConfig, MemoryConfig, RetrievalConfig
 from massmem.core.errors import MassmemError, MemoryUnavailable
-from massmem.core.records import is_remembered
+from massmem.core.records import COMMAND_LINE_USER, is_remembered
 from massmem.memory import open_memory
 from massmem.memory.access import may_see
 from massmem.memory.extraction.extractor import Extractor, failing_extractor, open_extractor, with_debug_files
@@ -245,7 +245,9 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
         StoreError: the log cannot be read.
     """
     sessions = None if scope.all_sessions else [scope.session_id]
-    hits = [message.id for message in await store.search_messages(query, sessions, _MAX_HITS)]
+    # Only the user of the command line searches all sessions: those of HTTP users are not among them.
+    owner = COMMAND_LINE_USER if scope.all_sessions else None
+    hits = [message.id for message in await store.search_messages(query, sessions, _MAX_HITS, owner=owner)]
     by_id = {entry.message.id: entry for entry in await store.get_messages_to_record(hits)}
     messages = mask_params(by_id[hit] for hit in hits if hit in by_id)
     chosen: list[Memory] = []

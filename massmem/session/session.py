@@ -25,7 +25,7 @@ from massmem.core.errors import (
 from massmem.core.events import ContextCompressed, ContextMeasured, Event, HistoryCleared, NoteAdded, ToolReturned, now
 from massmem.core.ids import check_session_name
 from massmem.core.messages import clean_text
-from massmem.core.records import SessionRecord, SessionStatus, TurnRecord
+from massmem.core.records import COMMAND_LINE_USER, SessionRecord, SessionStatus, TurnRecord
 from massmem.session.history import History
 from massmem.session.lease import Lease
 from massmem.session.owners import memory_group, restrict_to_owner
@@ -112,7 +112,7 @@ class Session:
 
         Raises UnknownSessionError, InputError, StoreError: as `open`.
         """
-        session = cls(team, await resolve_session(team.store, session_id, newest=newest))
+        session = cls(team, await resolve_session(team.store, session_id, COMMAND_LINE_USER, newest=newest))
         await session._load_unfinished()
         return session
 

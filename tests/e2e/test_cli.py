@@ -45,7 +45,7 @@ def test_answer_goes_to_stdout_and_progress_to_stderr(tmp_path: Path):
     assert ran.returncode == 0
     assert ran.stdout in {b"one\n", b"two\n", b"three\n"}
     err = ran.stderr.decode()
-    assert "round 1, answers: a, b, c" in err
+    assert "round 1 of 3, answers: a, b, c" in err
     assert re.search(r"wins: \d of 3 votes", err)
     last = err.splitlines()[-1]
     session = session_in(ran.stderr)

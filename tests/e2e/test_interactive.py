@@ -1,5 +1,6 @@
 """massmem without a question on a terminal: the real program, typed at."""
 
+import base64
 import contextlib
 import json
 import re
@@ -102,6 +103,47 @@ def test_a_conversation_with_every_command(team: str, home: Path, tmp_path: Path
     kept = home / ".massmem" / "history"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert not list((home / ".massmem" / "logs").glob("crash*"))
+
+
+def test_last_question_is_copied_edited_and_asked_again(team: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("a note of mine")
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nprintf \'Why is %s?\' "$(cat "$1")" > "$1"\n')
+    editor.chmod(0o700)
+    child = talk("--config", team, EDITOR=str(editor), VISUAL="")
+    say(child, "/copy", "this conversation is empty", READY)
+    say(child, "What does @notes.txt say?", "scattered most\\.", READY)
+    child.send("/copy\r")
+    child.expect(r"\x1b\]52;c;([A-Za-z0-9+/=]+)\x07")
+    assert base64.b64decode(child.match.group(1)) == b"Blue light is scattered most."
+    child.expect(READY)
+    say(child, "/edit blood red", "> Why is blood red\\?", "scattered most\\.", READY)
+    say(child, "/retry", "> Why is blood red\\?", "scattered most\\.", READY)
+    child.send("exit\r")
+    text, code = ending(child)
+    assert (code, "Traceback" in text) == (0, False)
+    session = json.loads(massmem("sessions", "list", "--json", "--config", team).stdout)["sessions"][0]["session_id"]
+    turns = json.loads(massmem("sessions", "show", session, "--json", "--config", team).stdout)["turns"]
+    assert [(turn["question"], turn["status"]) for turn in turns] == [
+        ("What does @notes.txt say?\n\n--- notes.txt ---\na note of mine", "completed"),
+        ("Why is blood red?", "undone"),
+        ("Why is blood red?", "completed"),
+    ]
+
+
+def test_session_to_continue_is_chosen_from_a_list(team: str):
+    for question in ("First?", "Second?"):
+        assert massmem("--config", team, question).returncode == 0
+    child = terminal("--config", team, "-r", "And then?")
+    child.expect("1  session_.*Second")
+    child.expect("2  session_.*First")
+    child.expect(r"Which session\? \[1\]")
+    child.send("2\r")
+    _, code = ending(child)
+    assert code == 0
+    sessions = json.loads(massmem("sessions", "list", "--json", "--config", team).stdout)["sessions"]
+    assert [(session["turns"]) for session in sessions] == [2, 1]
 
 
 def test_control_c_stops_the_turn_and_another_quits(slow: str):

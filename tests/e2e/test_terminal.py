@@ -46,7 +46,7 @@ def team(tmp_path: Path) -> str:
 
 def test_the_live_view_comes_and_goes_and_the_answer_stays(team: str):
     child = terminal("--config", team, "Why is the sky blue?")
-    child.expect("round 1, answers")
+    child.expect("round 1 of 3, answers")
     child.expect("thinking|answering")
     child.expect("final answer")
     rest, code = ending(child)
@@ -103,6 +103,41 @@ def test_control_c_before_there_is_a_question(team: str):
     assert "Traceback" not in text
 
 
+def test_ctrl_z_gives_the_terminal_back_and_the_turn_goes_on(tmp_path: Path):
+    team = write_team(tmp_path, script("The answer.", 1.0, present="Blue light."), script("Another.", 2.0))
+    child = terminal("--config", team, "Why is the sky blue?")
+    child.expect("round 1 of 3, answers")
+    child.send("\x1a")
+    child.expect_exact(SHOW)
+    process = psutil.Process(child.pid)
+    deadline = time.monotonic() + 10
+    while process.status() != psutil.STATUS_STOPPED and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert process.status() == psutil.STATUS_STOPPED
+    process.resume()
+    child.expect_exact(HIDE)
+    rest, code = ending(child)
+    assert (code, SHOW in rest, "Blue light." in rest) == (0, True, True)
+
+
+def test_keys_typed_during_a_turn_are_not_echoed(tmp_path: Path):
+    child = terminal("--config", write_team(tmp_path, script("The answer.", 1.0)), "Why?")
+    child.expect("round 1")
+    child.send("zzzz\r")
+    rest, code = ending(child)
+    assert (code, "zzzz" in rest) == (0, False)
+
+
+def test_single_agent_shows_its_answer_as_it_is_written(tmp_path: Path):
+    words = " ".join(f"word{i}" for i in range(60))
+    child = terminal("--config", write_team(tmp_path, script(words, chunk_size=10, chunk_delay=0.05)), "Why?")
+    child.expect("\nword0 word1|word0 word1 word2 word3 word4")
+    child.expect("word20")
+    assert "The answer" not in str(child.before)
+    _, code = ending(child)
+    assert code == 0
+
+
 def test_no_color_means_no_color(team: str):
     text, code = ending(terminal("--config", team, "Why?", NO_COLOR="1"))
     assert code == 0
@@ -115,7 +150,7 @@ def test_plain_lines_where_the_cursor_cannot_move(arguments: tuple[str, ...], en
     text, code = ending(terminal("--config", team, *arguments, "Why?", **environ))
     assert code == 0
     assert "\x1b" not in text
-    assert "round 1, answers: a, b, c" in text
+    assert "round 1 of 3, answers: a, b, c" in text
 
 
 def test_a_program_that_reads_the_answers_is_not_talked_to(team: str):

@@ -93,7 +93,7 @@ def test_the_prompt_is_on_stdout_and_the_reply_goes_on_with_the_turn(
     assert state(home) == ({}, "order_id")
     code, out, err = run("--session-id", session.group(), "--config", config, f"It's {SECRET}.")
     assert (code, out) == (0, f"Order {SECRET} is on its way.\n")
-    assert "order_id received" in err and "round 1, answers: a\n" in err
+    assert "order_id received" in err and "round 1 of 3, answers: a\n" in err
     assert state(home) == ({"order_id": SECRET}, None)
     answers = [e.agent_id for e in logged(home) if e.type == "answer_submitted"]  # pyright: ignore[reportAttributeAccessIssue]
     assert answers == ["b", "a"], "b's answer is not asked for again"
@@ -261,7 +261,7 @@ def test_killed_between_the_request_and_the_prompt(tmp_path: Path, home: Path, r
     assert session
     ran = massmem("--session-id", session.group(), "--config", quick)
     assert (ran.returncode, ran.stdout) == (6, b"What is your order number?\n")
-    assert b"round 1, answers: b\n" in ran.stderr
+    assert b"round 1 of 3, answers: b\n" in ran.stderr
     assert len([e for e in logged(home) if isinstance(e, ParamRequested)]) == 1
     assert run("--session-id", session.group(), "--config", quick, SECRET)[0] == 0
 

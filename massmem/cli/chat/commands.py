@@ -3,6 +3,7 @@
 To add one, write an async function that takes the state and the rest of the line, and add a line to COMMANDS.
 """
 
+import asyncio
 import difflib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
@@ -22,12 +23,14 @@ from massmem.cli.memory import (
     search_memories,
 )
 from massmem.cli.sessions import export_session, list_sessions, rename_session
+from massmem.cli.setup import replace_model
 from massmem.cli.streams import write_err, write_out
-from massmem.config.models import AgentConfig, BackendConfig, BackendType
+from massmem.cli.terminal import copy_to_clipboard, edit_text
+from massmem.config.models import AgentConfig, BackendType
 from massmem.core.display import format_dollars, one_line
 from massmem.core.errors import InputError
 from massmem.core.messages import Usage
-from massmem.core.records import SessionFilter
+from massmem.core.records import SessionFilter, TurnRecord
 from massmem.export import FORMATS
 from massmem.memory.persistent import Selection
 from massmem.render.text import format_count, format_window_share, report_context
@@ -41,7 +44,10 @@ _KEYS = """
 Enter sends; Alt-Enter or Ctrl-J starts a new line. Up and Down recall earlier
 lines, Ctrl-R searches them. Ctrl-C stops a turn and saves it, twice quits;
 Ctrl-D quits. To ask something that begins with /, put a space before it.
+@FILE in a question adds the text of this file.
 """
+
+_EVERYDAY_WORDS = {"exit": "/quit", "quit": "/quit", "bye": "/quit", ":q": "/quit", "help": "/help", "?": "/help"}
 
 Run = Callable[[ChatState, str], Coroutine[Any, Any, None]]
 """Runs the command with the rest of the line."""
@@ -62,6 +68,11 @@ class Command:
     usage: str = ""
     """What follows the name."""
     complete: Complete = _complete_nothing
+
+
+def translate_line(line: str) -> str:
+    """Return the command that is meant by a lone `exit`, `quit`, `bye` or `help`; any other line unchanged."""
+    return _EVERYDAY_WORDS.get(line.strip().lower(), line)
 
 
 def find_command(name: str) -> Command:
@@ -112,19 +123,6 @@ async def _change_model(state: ChatState, rest: str) -> None:
         return
     await state.change_backend(agent.id, replace_model(agent.backend, model.strip()))
     write_err(f"{agent.id} uses {_name_model(state.find_agent(agent.id))} until you quit")
-
-
-def replace_model(backend: BackendConfig, model: str) -> BackendConfig:
-    """Return the backend with another model; `model` may be TYPE/MODEL for a backend of another type."""
-    type_, _, name = model.partition("/")
-    if type_ not in get_args(BackendType):
-        return backend.model_copy(update={"model": model, "price": None})
-    if type_ == backend.type:
-        return backend.model_copy(update={"model": name, "price": None})
-    if type_ == "scripted":
-        raise InputError("a scripted model cannot be chosen here", "name it in the configuration, with its script")
-    common = {key: getattr(backend, key) for key in ("temperature", "max_tokens", "timeout", "max_retries")}
-    return BackendConfig.model_validate({"type": type_, "model": name, **common})
 
 
 async def _complete_model(state: ChatState, words: Sequence[str]) -> Sequence[str]:
@@ -198,6 +196,41 @@ async def _undo(state: ChatState, _rest: str) -> None:
     write_err(f"Turn {turn.turn} is undone, with its memories: {one_line(turn.question, 80)!r}. The log keeps it.")
 
 
+async def _retry(state: ChatState, rest: str) -> None:
+    turn = await _get_last_turn(state)
+    if turn.status == "waiting":
+        raise InputError("the agents wait for your reply", "reply, or ask another question")
+    for agent in state.team.agents if rest else ():
+        await state.change_backend(agent.id, replace_model(agent.backend, rest))
+    if turn.status == "completed":
+        await state.session.undo()
+    state.next_question = turn.question
+
+
+async def _copy(state: ChatState, _rest: str) -> None:
+    turn = await _get_last_turn(state)
+    if turn.answer is None:
+        raise InputError("the last question has no answer yet", "/continue finishes the turn")
+    copy_to_clipboard(turn.answer)
+    write_err(f"Copied {len(turn.answer):,} characters, if your terminal lets programs write to the clipboard.")
+
+
+async def _edit(state: ChatState, rest: str) -> None:
+    text = await asyncio.to_thread(edit_text, rest)
+    if text:
+        state.next_question = text
+    else:
+        write_err("The text is empty; nothing was asked.")
+
+
+async def _get_last_turn(state: ChatState) -> TurnRecord:
+    """Return the last turn of the session. Raises InputError when there is none."""
+    turn = await state.team.store.get_last_turn(state.session.id) if state.session.id else None
+    if turn is None:
+        raise InputError("this conversation is empty", "ask something first")
+    return turn
+
+
 # Memory
 
 
@@ -214,9 +247,10 @@ async def _remember(state: ChatState, rest: str) -> None:
     await state.session.remember(rest)
     settings = state.setup.config.memory.persistent_memory
     if settings.all_sessions:
-        scope = "all your sessions"
+        scope = "for all your conversations"
     else:
-        scope = f"the sessions of {settings.session_name}" if settings.session_name else "this session only"
+        name = settings.session_name
+        scope = f"for the conversations of {name}" if name else "for this conversation only"
     write_err(f"Remembered ({scope}).")
 
 
@@ -348,6 +382,9 @@ COMMANDS: dict[str, Command] = {
             _complete_model,
         ),
         Command("continue", "Finish the turn that was stopped or failed.", _finish_turn),
+        Command("retry", "Undo the last turn and ask again, with another model if named.", _retry, "[[TYPE/]MODEL]"),
+        Command("edit", "Write the next question in your editor.", _edit, "[TEXT]"),
+        Command("copy", "Copy the last answer to the clipboard.", _copy),
         Command("context", "Show how full each agent's context window is.", _show_context),
         Command("cost", "Show tokens and dollars: per agent, last turn, session.", _show_cost),
         Command("compact", "Replace old messages by a summary in the agents' prompts.", _compact),

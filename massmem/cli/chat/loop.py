@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from massmem.cli.ask import Output
-from massmem.cli.chat.commands import COMMANDS, find_command, show_last_turn
+from massmem.cli.chat.commands import COMMANDS, find_command, show_last_turn, translate_line
 from massmem.cli.chat.state import ChatState
-from massmem.cli.chat.terminal import PlainLineReader, hold_typed_input
 from massmem.cli.error_report import show_error
-from massmem.cli.question import check_question
+from massmem.cli.question import attach_mentioned_files, check_question
 from massmem.cli.run import Invocation
 from massmem.cli.signals import EXIT_HANG_UP, EXIT_INTERRUPTED, ChatInterrupts
 from massmem.cli.streams import notify, write_err
+from massmem.cli.terminal import PlainLineReader, hold_typed_input
 from massmem.cli.turn_output import ABANDONED, TurnEvents, detect_output, show_turn, write_answer
-from massmem.core.display import make_printable
+from massmem.core.display import make_printable, one_line
 from massmem.core.errors import MassmemError
 from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
 from massmem.core.ids import check_session_name
@@ -52,14 +52,16 @@ def chat(invocation: Invocation) -> int:
 
 async def _chat(invocation: Invocation, interrupts: ChatInterrupts, *, can_edit: bool) -> int:
     with interrupts.watch():
-        opening = await interrupts.run(_open_session(invocation))
+        with invocation.show_activity(invocation.describe_start()):
+            opening = await interrupts.run(_open_session(invocation))
         if opening is None:
             return interrupts.exit_code or EXIT_INTERRUPTED
         conversation = _Conversation(invocation, interrupts, *opening, can_edit=can_edit)
         try:
             await conversation.run()
         finally:
-            await interrupts.run(conversation.state.close(), after_quit=True)
+            with invocation.show_activity("recording memories"):
+                await interrupts.run(conversation.state.close(), after_quit=True)
         conversation.say_goodbye()
     return interrupts.exit_code or 0
 
@@ -141,11 +143,16 @@ class _Conversation:
     async def _execute(self, line: str) -> None:
         """Run a command or ask a question; report an error and go on."""
         try:
+            line = translate_line(line)
             if line.startswith("/"):
                 name, _, rest = line[1:].strip().partition(" ")
                 await self._interrupts.run(find_command(name).run(self.state, rest.strip()))
             elif line.strip():
-                await self._run_turn(check_question(line.strip()))
+                await self._run_turn(attach_mentioned_files(check_question(line.strip())))
+            if self.state.next_question is not None:
+                question, self.state.next_question = self.state.next_question, None
+                write_err(f"> {one_line(question, 200)}")
+                await self._run_turn(check_question(question))
             if self.state.finish_next:
                 self.state.finish_next = False
                 await self._run_turn(None)
@@ -160,7 +167,7 @@ class _Conversation:
         Raises:
             MassmemError: the turn ended early; the conversation can go on.
         """
-        session, invocation, view = self.state.session, self.state.invocation, TurnView()
+        session, invocation, view = self.state.session, self.state.invocation, self.state.invocation.create_view()
         events = TurnEvents(session, question, wait=True, wait_hint=" (Ctrl-C: do not wait)")
         is_stopping = False
 

@@ -31,6 +31,8 @@ class ChatState:
         """The user leaves."""
         self.finish_next = False
         """The unfinished turn is to be finished now."""
+        self.next_question: str | None = None
+        """A command has written it; it is asked now."""
         self.debug_log: Path | None = None
         self._config = invocation.config
         self._base_team = team

@@ -11,8 +11,6 @@ from massmem.core.redact import redact
 
 Status = Literal["ok", "failed", "skipped"]
 
-_SHOWN_CHARACTERS = 7
-
 
 @dataclass(frozen=True, slots=True)
 class DoctorContext:
@@ -66,8 +64,3 @@ def skip(text: str) -> CheckResult:
 
 def skip_without_config() -> list[CheckResult]:
     return [skip("needs a valid configuration")]
-
-
-def show_start(secret: str) -> str:
-    """Return the first characters of a secret, a quarter of it at most."""
-    return f"{secret[: min(_SHOWN_CHARACTERS, len(secret) // 4)]}..."

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from massmem.cli.checks import CheckResult, DoctorContext, fail, ok, show_start, skip, skip_without_config
+from massmem.cli.checks import CheckResult, DoctorContext, fail, ok, skip, skip_without_config
 from massmem.cli.checks.machine import find_lock_holder
 from massmem.config.models import MemoryConfig, PersistentMemoryConfig
 from massmem.core.events import now
+from massmem.core.redact import show_start
 from massmem.memory import open_memory
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.extraction.messages import Origin, RecordedMessage

@@ -15,13 +15,13 @@ from massmem.cli.checks import (
     DoctorContext,
     fail,
     ok,
-    show_start,
     skip,
     skip_without_config,
 )
 from massmem.cli.token import SECRET, SECRET_FILE, add_secret, needs_secret
 from massmem.config.models import BackendConfig, JwtConfig, McpServerConfig, TeamConfig
 from massmem.core.errors import MalformedResponse, MassmemError, MissingModelError, ModelNotFound, ToolServerError
+from massmem.core.redact import show_start
 from massmem.providers.presets import NO_KEY, PRESETS, Endpoint, resolve
 from massmem.providers.weights import DEFAULT, require_weights
 from massmem.providers.windows import find_window

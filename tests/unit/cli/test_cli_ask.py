@@ -39,6 +39,11 @@ def parse(*arguments: str) -> object:
         (["-f", "a.txt", "why?", "--file", "b.txt"], RunOptions("why?", (Path("a.txt"), Path("b.txt")))),
         (["--list-sessions", "--json"], RunOptions(list_sessions=True, as_json=True)),
         (["--json", "x"], RunOptions("x", output=Output.JSON, as_json=True)),
+        (
+            ["-m", "gpt-5", "-s", "Be brief.", "-p", "x"],
+            RunOptions("x", model="gpt-5", system="Be brief.", is_single=True),
+        ),
+        (["-r"], RunOptions(choose_session=True)),
         (["--debug", ""], RunOptions("", debug=True)),
     ],
 )
@@ -55,6 +60,8 @@ def test_parsed_options(line: list[str], options: RunOptions):
         (["--timeout", "inf", "x"], "above 0"),
         (["--max-cost", "0", "x"], "--max-cost 0 is not an amount of dollars above 0"),
         (["--max-tokens", "-1", "x"], "--max-tokens -1 is not a number of tokens above 0"),
+        (["-r", "-c", "x"], "--continue and --resume exclude each other"),
+        (["--no-store", "-r", "x"], "--no-store and --resume exclude each other"),
         (["--no-store", "-c", "x"], "--no-store and --continue exclude each other"),
         (["--no-store", "--debug", "x"], "--no-store and --debug"),
         (["--no-store", "--session-id", "s", "x"], "--no-store and --session-id"),

@@ -273,6 +273,7 @@ def test_written_configuration_is_valid(backends: tuple[Draft, ...], extracting:
     assert [agent.id for agent in team.agents] == ["researcher", "skeptic", "editor"]
     used = [(agent.backend.type, agent.backend.model, agent.backend.base_url or "") for agent in team.agents]
     assert used == [(d.type, d.model, d.base_url) for d in (backends * 3)[:3]]
+    assert team.memory.persistent_memory.all_sessions
     assert (team.memory.persistent_memory.llm is not None) == (extracting and able is not None)
     assert all(len(line) <= 125 for line in text.splitlines())
     # Every commented setting is valid when it is enabled.

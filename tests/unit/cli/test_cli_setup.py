@@ -3,9 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from massmem.cli.setup import load_team, read_dotenv
+from massmem.cli.setup import load_team, read_dotenv, replace_agents, replace_model
+from massmem.config.models import BackendConfig
 from massmem.core.errors import ConfigError, InputError
 from tests.support.cli import script, write_team
+
+BACKEND = BackendConfig.model_validate(
+    {"type": "openrouter", "model": "a/b", "api_key": "k", "base_url": "http://x", "temperature": 0.5}
+)
 
 
 def test_limits_replace_the_configured_ones(tmp_path: Path, home: Path):
@@ -49,3 +54,60 @@ def test_binary_dotenv_is_an_input_error(content: bytes, tmp_path: Path):
     (tmp_path / ".env").write_bytes(content)
     with pytest.raises(InputError, match="cannot be read"):
         read_dotenv(tmp_path / ".env")
+
+
+@pytest.mark.parametrize("model", ["c/d", "openrouter/c/d"])
+def test_model_of_the_same_provider_keeps_the_settings(model: str):
+    new = replace_model(BACKEND, model)
+    assert (new.type, new.model, new.base_url, new.temperature) == ("openrouter", "c/d", "http://x", 0.5)
+
+
+def test_model_of_another_provider_drops_key_and_address():
+    new = replace_model(BACKEND, "anthropic/claude-sonnet-4-5")
+    assert (new.type, new.model, new.base_url, new.api_key) == ("anthropic", "claude-sonnet-4-5", None, None)
+    assert new.temperature == 0.5
+
+
+def test_scripted_model_cannot_be_chosen():
+    with pytest.raises(InputError, match="scripted"):
+        replace_model(BACKEND, "scripted/x")
+
+
+@pytest.mark.parametrize(
+    ("model", "type_", "name"),
+    [
+        ("gpt-5", "openai", "gpt-5"),
+        ("claude-sonnet-5", "anthropic", "claude-sonnet-5"),
+        ("qwen3:8b", "ollama", "qwen3:8b"),
+        ("gpt-oss:20b", "ollama", "gpt-oss:20b"),
+        ("/models/x.gguf", "local", "/models/x.gguf"),
+        ("groq/openai/gpt-oss-120b", "groq", "openai/gpt-oss-120b"),
+        ("local", "local", ""),
+    ],
+)
+def test_model_option_is_a_team_of_one_agent(model: str, type_: str, name: str, tmp_path: Path, home: Path):
+    team = replace_agents(load_team(write_team(tmp_path, script(), script()), home), model, None)
+    assert [(a.id, a.backend.type, a.backend.model) for a in team.agents] == [("assistant", type_, name)]
+
+
+def test_model_of_the_team_keeps_its_settings(tmp_path: Path, home: Path):
+    path = tmp_path / "team.yaml"
+    path.write_text("agent: {id: a, backend: {type: vllm, model: own-model, base_url: 'http://127.0.0.1:9/v1'}}")
+    team = replace_agents(load_team(str(path), home), "own-model", None)
+    assert team.agents[0].backend.base_url == "http://127.0.0.1:9/v1"
+
+
+def test_model_of_an_unknown_provider_is_refused(tmp_path: Path, home: Path):
+    with pytest.raises(InputError, match="the provider of the model 'phi' is not known") as refused:
+        replace_agents(load_team(write_team(tmp_path, script()), home), "phi", None)
+    assert "TYPE/MODEL" in refused.value.hint
+
+
+def test_system_option_stands_before_the_role_of_every_agent(tmp_path: Path, home: Path):
+    path = tmp_path / "team.yaml"
+    path.write_text(
+        "agents:\n- {id: a, backend: {type: scripted}, system_message: You doubt.}\n"
+        "- {id: b, backend: {type: scripted}}\n"
+    )
+    team = replace_agents(load_team(str(path), home), None, "Be brief.")
+    assert [agent.system_message for agent in team.agents] == ["Be brief.\n\nYou doubt.", "Be brief."]

@@ -3,13 +3,31 @@ import os
 import pty
 import subprocess
 import sys
+import time
 from contextlib import redirect_stderr
 from pathlib import Path
 
 import pytest
 
-from massmem.cli.streams import open_output, show_progress
+from massmem.cli import streams
+from massmem.cli.streams import open_output, show_activity, show_progress
 from massmem.core.errors import InputError, StoreError
+
+
+def test_long_activity_is_a_line_without_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(streams, "LONG_PATIENCE", 0.01)
+    with show_activity("opening the session", quiet=False, animated=False):
+        time.sleep(0.1)
+    assert capsys.readouterr().err == "massmem: opening the session ...\n"
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_short_or_quiet_activity_is_not_shown(quiet: bool, capsys: pytest.CaptureFixture[str]):
+    with show_activity("opening the session", quiet=quiet, animated=not quiet):
+        pass
+    assert capsys.readouterr().err == ""
 
 
 def test_file_is_replaced_at_the_end_and_private(tmp_path: Path):
@@ -48,6 +66,7 @@ def test_without_a_file_output_goes_to_stdout(capsys: pytest.CaptureFixture[str]
 
 CODE = """
 import time
+from massmem.cli import streams
 from massmem.cli.streams import show_progress
 with show_progress("deleting") as progress:
     for done in range(5):

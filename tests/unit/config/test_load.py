@@ -177,6 +177,12 @@ def test_default_by_key(tmp_path: Path, environ: dict[str, str], kind: str) -> N
     assert all(agent.backend.model for agent in team.agents)
 
 
+@pytest.mark.parametrize("environ", [{}, {"OPENAI_API_KEY": "k"}, {"GEMINI_API_KEY": "k"}])
+def test_team_that_massmem_chooses_remembers_across_conversations(tmp_path: Path, environ: dict[str, str]) -> None:
+    agents = resolve_agents(load_default(environ, tmp_path).team, {})
+    assert all(agent.memory.persistent_memory.all_sessions for agent in agents)
+
+
 def test_default_is_the_users_own_file(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(AGENT)
     team = load_default({"OPENAI_API_KEY": "k"}, tmp_path).team

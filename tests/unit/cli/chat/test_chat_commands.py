@@ -1,15 +1,11 @@
 import pytest
 
-from massmem.cli.chat.commands import COMMANDS, find_command, format_help, replace_model
-from massmem.config.models import BackendConfig
+from massmem.cli.chat.commands import COMMANDS, find_command, format_help, translate_line
 from massmem.core.errors import InputError
 
 NAMES = (
     "help agents model memory remember forget context cost sessions resume rename export compact clear undo debug quit "
-    "continue"
-)
-BACKEND = BackendConfig.model_validate(
-    {"type": "openrouter", "model": "a/b", "api_key": "k", "base_url": "http://x", "temperature": 0.5}
+    "continue retry edit copy"
 )
 
 
@@ -42,18 +38,9 @@ def test_unknown_command_suggests_similar_ones(typed: str, hint: str):
     assert hint in e.value.hint
 
 
-@pytest.mark.parametrize("model", ["c/d", "openrouter/c/d"])
-def test_model_of_the_same_provider_keeps_the_settings(model: str):
-    new = replace_model(BACKEND, model)
-    assert (new.type, new.model, new.base_url, new.temperature) == ("openrouter", "c/d", "http://x", 0.5)
-
-
-def test_model_of_another_provider_drops_key_and_address():
-    new = replace_model(BACKEND, "anthropic/claude-sonnet-4-5")
-    assert (new.type, new.model, new.base_url, new.api_key) == ("anthropic", "claude-sonnet-4-5", None, None)
-    assert new.temperature == 0.5
-
-
-def test_scripted_model_cannot_be_chosen():
-    with pytest.raises(InputError, match="scripted"):
-        replace_model(BACKEND, "scripted/x")
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [("exit", "/quit"), (" Bye ", "/quit"), ("help", "/help"), ("help me", "help me"), ("/help", "/help")],
+)
+def test_everyday_word_is_the_command_that_it_means(line: str, meant: str):
+    assert translate_line(line) == meant

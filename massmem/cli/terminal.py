@@ -1,11 +1,18 @@
-"""The terminal of a conversation without prompt_toolkit: typed input between prompts, and a plain line reader."""
+"""The terminal without prompt_toolkit: keys typed during a turn, an editor, the clipboard, and a plain line reader."""
 
 import asyncio
+import base64
 import os
+import shlex
+import subprocess
 import sys
 import termios
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from massmem.core.errors import InputError
 
 _INPUT_FLAGS, _LOCAL_FLAGS = 0, 3
 """Indexes in the list of termios."""
@@ -35,6 +42,47 @@ def hold_typed_input() -> Generator[None]:
     finally:
         with suppress(termios.error):
             termios.tcsetattr(descriptor, termios.TCSANOW, previous)
+
+
+def edit_text(text: str) -> str:
+    """Let the user edit the text in $VISUAL or $EDITOR, and return it. Raises InputError."""
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    with TemporaryDirectory(prefix="massmem-") as folder, lend_terminal():
+        path = Path(folder, "question.md")
+        path.write_text(text, encoding="utf-8")
+        try:
+            code = subprocess.run([*shlex.split(editor), str(path)], stdout=sys.stderr, check=False).returncode
+        except (OSError, ValueError) as e:
+            raise InputError(f"the editor {editor!r} does not start: {e}", "set EDITOR to another one") from e
+        if code != 0:
+            raise InputError(f"the editor {editor!r} ended with exit code {code}", "nothing was asked")
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+
+
+@contextmanager
+def lend_terminal() -> Generator[None]:
+    """Echo and interpret keys until the end of the block, for another program."""
+    try:
+        descriptor = sys.stdin.fileno()
+        previous = termios.tcgetattr(descriptor)
+    except (OSError, ValueError, termios.error):  # there is no terminal
+        yield
+        return
+    changed = [*previous]
+    changed[_LOCAL_FLAGS] |= termios.ECHO | termios.ICANON
+    changed[_INPUT_FLAGS] |= termios.ICRNL
+    termios.tcsetattr(descriptor, termios.TCSADRAIN, changed)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, previous)
+
+
+def copy_to_clipboard(text: str) -> None:
+    """Ask the terminal to copy the text (OSC 52), which also works over SSH. A terminal may ignore it."""
+    sys.stderr.write(f"\x1b]52;c;{base64.b64encode(text.encode()).decode()}\a")
+    sys.stderr.flush()
 
 
 class PlainLineReader:
