@@ -378,7 +378,10 @@ async def _collect_insights(
         if name is not None:
             sessions = [await find_session(store, check_session_name(name), setup.owner)]
         else:
-            sessions = [listed.session for listed in await store.find_sessions(replace(criteria, owner=setup.owner))]
+            sessions = [
+                listed.session
+                for listed in await store.find_sessions(criteria.model_copy(update={"owner": setup.owner}))
+            ]
         total = sum(session.message_count for session in sessions)
         for session in sessions:
             insights.add_session(session)
@@ -441,7 +444,7 @@ class SessionPage:
 
 async def list_sessions(setup: Setup, criteria: SessionFilter, limit: int | None, offset: int = 0) -> SessionPage:
     """Return the sessions that match, the last used first."""
-    criteria = replace(criteria, owner=setup.owner)
+    criteria = criteria.model_copy(update={"owner": setup.owner})
     async with setup.open_store() as store:
         sessions = [
             listed.model_copy(update={"session": await mark_interrupted(store, setup.home, listed.session)})
