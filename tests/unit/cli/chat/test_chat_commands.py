@@ -26,7 +26,7 @@ def test_unique_start_of_a_name_is_enough(typed: str, name: str):
 @pytest.mark.parametrize(
     ("typed", "hint"),
     [
-        ("co", "did you mean /continue or /context or /cost or /compact?"),
+        ("co", "did you mean /continue or /copy or /context or /cost or /compact?"),
         ("udno", "/undo"),
         ("", "/help"),
         ("x", "/help"),
