@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,10 @@ from tests.support.stores import (  # noqa: F401  fixtures for whoever names the
 # How long an example takes says more about the machine than about it.
 settings.register_profile("massmem", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("massmem")
+
+# A shell lets programs in its background ignore these, and every program that a test starts would ignore them too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 _KEY_SUFFIXES = ("_API_KEY", "_API_TOKEN", "REDIS_PASSWORD")
 _LOOPBACK = {"127.0.0.1", "::1", "localhost", ""}
