@@ -106,7 +106,7 @@ Model = Annotated[
         "--model",
         "-m",
         metavar="[TYPE/]MODEL",
-        help="One agent with this model instead of the team: gpt-5, claude-..., ollama/qwen3:8b, ...",
+        help="One agent with this model instead of the team: such as gpt-5 or ollama/qwen3:8b",
     ),
 ]
 System = Annotated[

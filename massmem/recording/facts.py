@@ -138,11 +138,11 @@ class FactWriter:
         """Ask the model, and log what for and with which result. The log holds no content."""
         where = f"agent={origin.agent_id}, session={origin.session_id}, turn={origin.turn}"
         length = sum(len(message.text) for message in messages)
-        log.info(
+        log.debug(
             "Recording to mem0 (%s): %d message(s), combined content length: %d chars", where, len(messages), length
         )
         extraction = await self._extract(messages, origin)
-        log.info("mem0 extracted %d fact(s) (%s)", len(extraction.facts), where)
+        log.debug("mem0 extracted %d fact(s) (%s)", len(extraction.facts), where)
         if not extraction.facts and extraction.problem is None:
             log.warning(
                 "mem0 extracted 0 facts (%s): %d of its statements were known already; "

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import sys
 import time
 import traceback
@@ -20,6 +21,9 @@ log = logging.getLogger("massmem.server.requests")
 _METHODS = {"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"}
 _MAX_FRAMES = 8
 
+_STORED_ID = re.compile(r"\b[0-9a-f]{24}\.([^\s,;:()]+)")
+"""A session as the store knows it: its owner's hash, and the id that the user gave it."""
+
 
 class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
@@ -27,7 +31,7 @@ class JsonFormatter(logging.Formatter):
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": redact(record.getMessage()),
+            "message": _STORED_ID.sub(lambda match: hash_name(match[1]), redact(record.getMessage())),
             "pid": os.getpid(),
         }
         line |= getattr(record, "fields", {})

@@ -94,18 +94,18 @@ class SessionMemory:
         if self._opening is None or not remembers(agent.memory):
             return ""
         limit = agent.memory.retrieval.limit
-        log.info("Searching memories (agent=%s, session=%s, turn=%d, limit=%s)", agent.id, *turn, limit)
+        log.debug("Searching memories (agent=%s, session=%s, turn=%d, limit=%s)", agent.id, *turn, limit)
         try:
             if await self._is_empty(scope):
-                log.info("No relevant memories found (agent=%s): this is the first turn", agent.id)
+                log.debug("No relevant memories found (agent=%s): this is the first turn", agent.id)
                 return ""
             memory = await asyncio.shield(self._opening)
             options = await self._build_options(agent.memory.retrieval, message_ids, max_tokens)
             result = await self._search(memory, question, scope, options)
             if result.memories:
-                log.info("Found %d memories (agent=%s, %d tokens)", len(result.memories), agent.id, result.tokens)
+                log.debug("Found %d memories (agent=%s, %d tokens)", len(result.memories), agent.id, result.tokens)
             else:
-                log.info("No relevant memories found (agent=%s)", agent.id)
+                log.debug("No relevant memories found (agent=%s)", agent.id)
             return result.text
         except MassmemError as e:
             self._notify(f"nothing could be recalled: {e.message}")

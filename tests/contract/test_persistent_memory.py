@@ -198,5 +198,5 @@ async def test_stats_count_what_there_is(memory: PersistentMemory, s: str):
 )
 async def test_any_text_can_be_said(memory: PersistentMemory, s: str, text: str):
     await memory.record([said(f"{text} kites", session=s), said(text, 1, session=s)])
-    assert any(m.text.endswith("kites") for m in await memory.list(Selection(session_id=s)))
+    assert any(m.text.endswith("kites") for m in await memory.list(Selection(session_id=s), limit=1_000))
     await memory.recall(text, asks(session=s), ROOM)

@@ -80,6 +80,8 @@ def _in(event: Event, log: list[tuple[str, Event]]) -> bool:
 def _clear(told: str, code: int) -> bool:
     """One message that names the disk, with what to do, and no other noise."""
     messages = [line for line in told.splitlines() if line.startswith("massmem: ")]
+    # A memory that cannot be opened is reported too; that is no reason to stop.
+    messages = [line for line in messages if "is remembered later" not in line]
     one = len(messages) == 1 and any(word in messages[0] for word in ("disk", "written", "grow"))
     return one and code in (2, 3) and "Traceback" not in told and "Logging error" not in told
 

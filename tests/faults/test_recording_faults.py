@@ -30,7 +30,7 @@ def database(home: Path) -> Path:
 
 
 def open_memory(home: Path) -> IndexedMemory:
-    index = EdgeIndex(home / "memory" / "words", None, wait=0.2)
+    index = EdgeIndex(home / "memory" / "words", 0, wait=0.2)
     return IndexedMemory(index, None, len, "here")
 
 

@@ -135,10 +135,10 @@ async def test_a_turn_without_memory_never_becomes_a_memory(tmp_path: Path, fold
         session_id, _ = await ask(team(tmp_path, council, f"memory: {off}\n"), folder, secret)
         assert await count_queue(folder) == RecordingCounts()
         everywhere = team(tmp_path, council, "memory: {persistent_memory: {session_name: null}}\n")
-        await ask(everywhere, folder, "What is the vault code?", session_id)
+        await ask(everywhere, folder, "The vault is in the cellar. Which answer is right about lions?", session_id)
         council.requests.clear()
-        await ask(everywhere, folder, "Which vault code did I tell you?")
-    assert all("What is the vault code?" in text for text in memories(council).values())
+        await ask(everywhere, folder, "What did I tell you about the vault and its code?")
+    assert all("in the cellar" in text for text in memories(council).values())
     assert all("4711" not in text for text in memories(council).values())
 
 

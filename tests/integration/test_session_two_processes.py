@@ -204,12 +204,14 @@ async def test_who_asks_while_another_process_runs_a_turn_is_told_so(opened: Ope
     await other.close()
 
 
-async def test_a_looker_for_turns_that_were_cut_off_sees_those_of_others(opened: Opened):
+async def test_turn_that_another_process_left_unfinished_is_finished_here(opened: Opened):
     here, there = await opened(), await opened()
     await ask(here, "One?")
     await left(there)
     session = await Session.of(here, ID, "alice")
-    assert session.unfinished is not None and session.unfinished.turn == 2
+    events = [event async for event in session.finish_turn()]
+    assert isinstance(events[-1], TurnCompleted)
+    assert not any(turn.is_unfinished for turn in await turns(here))
     await session.close()
 
 

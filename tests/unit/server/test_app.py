@@ -14,8 +14,10 @@ from fastapi.testclient import TestClient
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError, MassmemError
 from massmem.server.app import create_app
+from massmem.server.conversations import to_stored_id
 from massmem.server.service import Settings
 from massmem.server.service_log import JsonFormatter
+from massmem.telemetry.spans import hash_name
 from tests.support.service import find_free_port, make_agent, make_config, make_token
 
 ALICE = {"Authorization": f"Bearer {make_token('alice')}"}
@@ -178,6 +180,12 @@ def test_failed_turn_leaves_its_reason_in_the_log(home: Path, caplog: pytest.Log
 def test_log_hides_keys_in_messages() -> None:
     record = logging.makeLogRecord({"msg": "refused: api_key=sk-ant-0123456789abcdef0123"})
     assert "sk-ant" not in JsonFormatter().format(record)
+
+
+def test_log_hides_session_ids_in_messages() -> None:
+    record = logging.makeLogRecord({"msg": f"{to_stored_id('alice', 'my-divorce')} turn 2 not recorded"})
+    line = json.loads(JsonFormatter().format(record))
+    assert line["message"] == f"{hash_name('my-divorce')} turn 2 not recorded"
 
 
 def test_error_that_keeps_the_application_from_starting_is_reported(home: Path) -> None:
