@@ -102,12 +102,12 @@ async def test_names_and_values_given_since_are_brought_over(source: SessionStor
     assert await outcomes(source, target) == expected
     titles = {s.session_id: s.title for s in await target.list_sessions()}
     assert (titles["renamed"], titles["theirs"]) == ("The sky", "A name of theirs")
-    assert (await target.state("state")).params == {"city": "Lisbon"}
-    last = await target.last_turn("given_up")
+    assert (await target.load_state("state")).params == {"city": "Lisbon"}
+    last = await target.get_last_turn("given_up")
     assert last is not None and last.status == "abandoned"
     await target.save_state("state", SessionState(params={"city": "Porto"}))
     assert (await outcomes(source, target))["state"] == "there"
-    assert (await target.state("state")).params == {"city": "Porto"}
+    assert (await target.load_state("state")).params == {"city": "Porto"}
 
 
 async def test_what_was_deleted_meanwhile_is_no_failure(source: SessionStore, target: SessionStore) -> None:
@@ -129,7 +129,7 @@ async def test_the_command(
     assert await seen(target) == await seen(source)
     again = migrate("--from", source_url, "--to", to)
     assert (again.returncode, again.stdout) == (0, "")
-    assert "1 there already" in again.stderr
+    assert "1 already there" in again.stderr
     for store in (source, target):
         await store.append("session_a", 4, [begin("ann", at=50, question=f"For {'me' if store is source else 'you'}")])
     differs = migrate("--from", source_url, "--to", to)
