@@ -120,7 +120,7 @@ class FactWriter:
                 return
             # A repetition reads what was not read before, not what has given its facts already.
             messages = [m for m in conversation.messages if paid.unread is None or m.message_id in paid.unread]
-            paid.extraction = await self._extract_logged(messages, conversation.origin)
+            paid.extraction = await self._extract_and_log(messages, conversation.origin)
         if await self._is_undone(row):
             await self._finish(row, "the turn was undone")
             return
@@ -134,7 +134,7 @@ class FactWriter:
         await self._finish(row, paid.note or None)
         counts.extractions += 1
 
-    async def _extract_logged(self, messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
+    async def _extract_and_log(self, messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
         """Ask the model, and log what for and with which result. The log holds no content."""
         where = f"agent={origin.agent_id}, session={origin.session_id}, turn={origin.turn}"
         length = sum(len(message.text) for message in messages)

@@ -83,7 +83,7 @@ class TurnRunner:
             raise DuplicateRequestError(seq)
         if last is not None and last.is_unfinished:
             message = _Message(question)
-            async with aclosing(self._continue_unfinished(last, message)) as events:
+            async with aclosing(self._continue_turn(last, message)) as events:
                 async for event in events:
                     yield event
             if message.consumed or self._stop.requested.is_set():
@@ -108,7 +108,7 @@ class TurnRunner:
             async for event in events:
                 yield event
 
-    async def _continue_unfinished(self, pending: TurnRecord, message: _Message) -> AsyncGenerator[Event, None]:
+    async def _continue_turn(self, pending: TurnRecord, message: _Message) -> AsyncGenerator[Event, None]:
         """Go on with the unfinished turn, as far as the message asks for that, or give it up."""
         logged = await self._load(pending)
         message.consumed = message.text == pending.question

@@ -57,16 +57,16 @@ class Adapter:
 
     def search(self, query: str, k: int) -> list[Hit]:
         """The k best messages; the text of each is what of it would be shown."""
-        found = self._run(self._memory.recall(query, self._scope, RecallOptions(k * _ROOMY, k))).memories
+        result = self._run(self._memory.recall(query, self._scope, RecallOptions(k * _ROOMY, k))).memories
         passages: dict[tuple[str, ...], list[Memory]] = {}
-        for memory in found:
+        for memory in result:
             passages.setdefault(memory.message_ids, []).append(memory)
         return [(" ".join(m.text for m in parts), ids, parts[0].score) for ids, parts in passages.items()]
 
     def context(self, query: str, budget: int) -> tuple[str, set[str]]:
         """What massmem shows a model within a budget of tokens, and the ids of the messages in it."""
-        found = self._run(self._memory.recall(query, self._scope, RecallOptions(budget, self._retrieval.limit)))
-        return found.text, set(_ids(found.memories))
+        result = self._run(self._memory.recall(query, self._scope, RecallOptions(budget, self._retrieval.limit)))
+        return result.text, set(_ids(result.memories))
 
     def close(self) -> None:
         self._run(self._memory.close())

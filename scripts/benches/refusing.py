@@ -74,8 +74,8 @@ class Refusing:
             )
             error = {"message": text, "type": "invalid_request_error", "code": "context_length_exceeded"}
             return 400, json.dumps({"error": error}).encode(), "application/json"
-        said = _summary(texts[1:]) if summary else self.replies.pop(0) if self.replies else "Noted."
-        return 200, _stream(said, tokens), "text/event-stream"
+        reply = _summary(texts[1:]) if summary else self.replies.pop(0) if self.replies else "Noted."
+        return 200, _stream(reply, tokens), "text/event-stream"
 
 
 def _summary(texts: list[str]) -> str:

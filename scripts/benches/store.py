@@ -51,12 +51,12 @@ def _commits() -> list[Row]:
     with workspace() as folder, writers(folder, PROCESSES) as crowd:
         pairs = [(crowd.work(STORE, SECONDS), crowd.work(BARE, SECONDS)) for _ in range(PAIRS)]
     rates = [store.per_second for store, _ in pairs], [bare.per_second for _, bare in pairs]
-    found = ratio(*rates)
-    note = f"{median(rates[0]):.0f} and {median(rates[1]):.0f} turns/s, {found.spread}"
+    rate = ratio(*rates)
+    note = f"{median(rates[0]):.0f} and {median(rates[1]):.0f} turns/s, {rate.spread}"
     locked = sum(store.locked for store, _ in pairs)
     what = f"{PROCESSES} processes commit turns: massmem / bare sqlite3"
     return [
-        at_least(what, found.middle, "x", LEAST_OF_BARE, note),
+        at_least(what, rate.middle, "x", LEAST_OF_BARE, note),
         exactly("of them told that the database is locked", locked, "", 0),
     ]
 
@@ -198,10 +198,10 @@ async def _read(url: str, folder: Path) -> list[float]:
         times: list[float] = []
         for _ in range(READS + 1):
             start = time.perf_counter()
-            said = await store.read_conversation(ID, None, HISTORY)
+            messages = await store.read_conversation(ID, None, HISTORY)
             times.append(1000 * (time.perf_counter() - start))
-            if len(said) != HISTORY:
-                raise BenchError(f"{HISTORY} messages were asked for, {len(said)} came")
+            if len(messages) != HISTORY:
+                raise BenchError(f"{HISTORY} messages were asked for, {len(messages)} came")
         return times[1:]  # the first one warms up
     finally:
         await _empty(store)

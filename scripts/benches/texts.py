@@ -89,8 +89,8 @@ def _carrier(chance: random.Random, source: Source, fact: str) -> Said:
 
 
 def _chatter(chance: random.Random, sentences: int) -> str:
-    said = (f"{chance.choice(_CHATTER).capitalize()} (item {chance.randint(100, 999)})." for _ in range(sentences))
-    return " ".join(said)
+    chatter = (f"{chance.choice(_CHATTER).capitalize()} (item {chance.randint(100, 999)})." for _ in range(sentences))
+    return " ".join(chatter)
 
 
 def _value(chance: random.Random) -> str:

@@ -54,11 +54,11 @@ def s() -> str:
 
 async def test_what_was_said_is_found(memory: PersistentMemory, s: str):
     await memory.record([said("The red kites nest in Cobham.", session=s)])
-    found = await memory.recall("Where do kites nest?", asks(session=s), ROOM)
-    assert "Cobham" in found.text
-    (one,) = found.memories
+    result = await memory.recall("Where do kites nest?", asks(session=s), ROOM)
+    assert "Cobham" in result.text
+    (one,) = result.memories
     assert (one.kind, one.session_id, one.turn, one.agent_id, one.message_ids) == ("episode", s, 1, "user", (f"{s}-0",))
-    assert 0 < found.tokens <= 1000
+    assert 0 < result.tokens <= 1000
 
 
 async def test_nothing_is_found_where_nothing_is(memory: PersistentMemory, s: str):
@@ -81,8 +81,8 @@ async def test_others_see_a_winners_turn_once_it_is_complete(memory: PersistentM
     await memory.add_facts([fact("Kites are red.", by="b", session=s)])
 
     async def seen(turn: int) -> set[str]:
-        found = await memory.recall("kites", asks("a", turn, s), ROOM)
-        return {m.agent_id for m in found.memories}
+        result = await memory.recall("kites", asks("a", turn, s), ROOM)
+        return {m.agent_id for m in result.memories}
 
     assert await seen(1) == {"a"}
     assert await seen(2) == {"a"}, "the turn was never completed"
@@ -96,8 +96,8 @@ async def test_others_see_a_winners_turn_once_it_is_complete(memory: PersistentM
 async def test_having_won_once_shows_that_turn_alone(memory: PersistentMemory, s: str):
     await memory.record([said(f"Kites in turn {turn}.", turn, turn, "b", s) for turn in (1, 2, 3)])
     await memory.complete_turns([(s, 2, "b")])
-    found = await memory.recall("kites", asks("a", 5, s), ROOM)
-    assert {m.turn for m in found.memories} == {2}
+    result = await memory.recall("kites", asks("a", 5, s), ROOM)
+    assert {m.turn for m in result.memories} == {2}
 
 
 async def test_other_sessions_are_seen_only_where_the_scope_says_so(memory: PersistentMemory, s: str):
@@ -106,8 +106,8 @@ async def test_other_sessions_are_seen_only_where_the_scope_says_so(memory: Pers
     await memory.record([said("Kites in the group.", session=grouped, group=f"g{s}")])
 
     async def seen(**more: object) -> set[str]:
-        found = await memory.recall("kites", asks("a", 5, s, **more), RecallOptions(100_000))
-        return {m.session_id for m in found.memories if m.session_id.startswith(s)}
+        result = await memory.recall("kites", asks("a", 5, s, **more), RecallOptions(100_000))
+        return {m.session_id for m in result.memories if m.session_id.startswith(s)}
 
     assert await seen() == {s}
     assert await seen(group=f"g{s}") == {s, grouped}
@@ -119,23 +119,23 @@ async def test_the_turn_under_way_is_seen_by_who_is_in_it(memory: PersistentMemo
     await memory.record(
         [said("Kites asked.", 0, 4, "user", s), said("Kites mine.", 1, 4, "a", s), said("Kites later.", 2, 5, "a", s)]
     )
-    found = await memory.recall("kites", asks("a", 4, s), ROOM)
-    assert [m.text for m in found.memories] == ["Kites mine."]
+    result = await memory.recall("kites", asks("a", 4, s), ROOM)
+    assert [m.text for m in result.memories] == ["Kites mine."]
 
 
 async def test_what_is_shown_anyway_is_left_out(memory: PersistentMemory, s: str):
     await memory.record([said(f"Kites, number {i}.", i, session=s) for i in range(3)])
-    found = await memory.recall("kites", asks(session=s), RecallOptions(1000, exclude=frozenset({f"{s}-0", f"{s}-2"})))
-    assert [m.message_ids for m in found.memories] == [(f"{s}-1",)]
+    result = await memory.recall("kites", asks(session=s), RecallOptions(1000, exclude=frozenset({f"{s}-0", f"{s}-2"})))
+    assert [m.message_ids for m in result.memories] == [(f"{s}-1",)]
 
 
 @pytest.mark.parametrize(("tokens", "limit"), [(30, None), (100, None), (1000, 3), (0, None), (1000, 0)])
 async def test_the_budget_holds(memory: PersistentMemory, s: str, tokens: int, limit: int | None):
     await memory.record([said(f"Kites number {i} fly high.", i, session=s) for i in range(40)])
-    found = await memory.recall("kites", asks(session=s), RecallOptions(tokens, limit))
-    assert found.tokens <= tokens
-    assert limit is None or len({m.message_ids for m in found.memories}) <= limit
-    assert bool(found.memories) is (tokens > 0 and limit != 0)
+    result = await memory.recall("kites", asks(session=s), RecallOptions(tokens, limit))
+    assert result.tokens <= tokens
+    assert limit is None or len({m.message_ids for m in result.memories}) <= limit
+    assert bool(result.memories) is (tokens > 0 and limit != 0)
 
 
 async def test_lists_are_newest_first_and_can_be_turned_over(memory: PersistentMemory, s: str):

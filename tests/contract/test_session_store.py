@@ -549,8 +549,8 @@ async def test_messages_are_found_by_their_words(store: SessionStore) -> None:
     assert [m.content for m in await store.search_messages("cafe")] == ["Café ownership, by law"]
     assert len(await store.search_messages("ownership", limit=1)) == 1
     for nothing in ("lifetimes", "", "?!", "missing", "ownership -rust"):
-        found = await store.search_messages(nothing, ["c"] if nothing.startswith("own") else None)
-        assert found == [], nothing
+        hits = await store.search_messages(nothing, ["c"] if nothing.startswith("own") else None)
+        assert hits == [], nothing
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,9 @@ def root(path: Path, table: str) -> int:
 async def test_a_table_that_is_gone_costs_no_message(database: Path, tmp_path: Path, table: str) -> None:
     before = said(database)
     damaged = overwrite(database, [root(database, table)])
-    found = await recover(database, tmp_path / "saved")
+    result = await recover(database, tmp_path / "saved")
     assert set(saved(tmp_path / "saved")) == before
-    assert (found.sessions, found.messages, found.lost) == (SESSIONS, len(before), 0)
+    assert (result.sessions, result.messages, result.lost) == (SESSIONS, len(before), 0)
     assert database.read_bytes() == damaged
     assert [path.stat().st_mode & 0o777 for path in (tmp_path / "saved").iterdir()] == [0o600] * (SESSIONS + 1)
 
@@ -94,7 +94,7 @@ async def test_random_pages(database: Path, tmp_path: Path, times: int) -> None:
         database.write_bytes(original)
         damaged = overwrite(database, rng.sample(range(2, pages + 1), 6))
         try:
-            found = await recover(database, tmp_path / f"saved{number}")
+            result = await recover(database, tmp_path / f"saved{number}")
         except StoreDamagedError:  # one of the few pages that name the tables: nothing can be read, which is told
             refused += 1
             lies += database.read_bytes() != damaged
@@ -103,7 +103,7 @@ async def test_random_pages(database: Path, tmp_path: Path, times: int) -> None:
         ghosts += len(have) - len(set(have) & before)
         missing = len(before - set(have))
         lost += missing
-        lies += found.messages != len(have) or (missing > 0 and not found.incomplete)
+        lies += result.messages != len(have) or (missing > 0 and not result.incomplete)
         lies += database.read_bytes() != damaged
     # What stood on a damaged page alone cannot be read, and is said to be missing; lost would be what is not.
     counts = {"ghost": ghosts, "lie": lies, "refused": refused, "unreadable": lost}

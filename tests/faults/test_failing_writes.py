@@ -79,10 +79,11 @@ def _in(event: Event, log: list[tuple[str, Event]]) -> bool:
 
 def _clear(told: str, code: int) -> bool:
     """One message that names the disk, with what to do, and no other noise."""
-    messages = [line for line in told.splitlines() if line.startswith("massmem: ")]
-    # A memory that cannot be opened is reported too; that is no reason to stop.
-    messages = [line for line in messages if "is remembered later" not in line]
-    one = len(messages) == 1 and any(word in messages[0] for word in ("disk", "written", "grow"))
+    lines = [line for line in told.splitlines() if line.startswith("massmem: ")]
+    # A memory that cannot be opened is reported once, beside the error: it is no reason to stop.
+    notices = [line for line in lines if "is remembered later" in line]
+    messages = [line for line in lines if line not in notices]
+    one = len(messages) == 1 and any(word in messages[0] for word in ("disk", "written", "grow")) and len(notices) <= 1
     return one and code in (2, 3) and "Traceback" not in told and "Logging error" not in told
 
 

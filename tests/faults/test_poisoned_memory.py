@@ -38,9 +38,9 @@ async def shown(folder: Path, text: str, *, as_fact: bool) -> str:
         await memory.add_facts([fact(text, 1, "agent_b", sources=("s-1",), won=True)])
     else:
         await memory.record([said(text, 1, 1, "agent_b", won=True)])
-    found = await memory.recall("What about the kites?", asks("agent_a", 2), RecallOptions(2000))
+    result = await memory.recall("What about the kites?", asks("agent_a", 2), RecallOptions(2000))
     await memory.close()
-    return found.text
+    return result.text
 
 
 @pytest.mark.parametrize("as_fact", [False, True], ids=["episode", "fact"])

@@ -151,11 +151,11 @@ async def stored(database: Path | str) -> list[str]:
     found: list[str] = []
     for session in await store.list_sessions():
         name = session.session_id
-        said = await store.read_messages(name, limit=1_000_000)
+        messages = await store.read_messages(name, limit=1_000_000)
         logged = [e.content for e in await store.read_turn_events(name, 1) if e.type == "answer_submitted"]
-        assert [m.content for m in said if m.kind == "assistant"] == logged
-        assert [m.seq for m in said] == sorted({m.seq for m in said})
-        assert session.message_count == len(said)
+        assert [m.content for m in messages if m.kind == "assistant"] == logged
+        assert [m.seq for m in messages] == sorted({m.seq for m in messages})
+        assert session.message_count == len(messages)
         found += [f"{name}:{text}" for text in logged]
     await store.close()
     return found

@@ -521,10 +521,10 @@ class RedisStore:
         """Change these jobs as they are by now; return how many were changed."""
         names = {(job.session_id, job.seq, job.kind, job.agent_id) for job in jobs}
 
-        def edit_named(job: RecordingJob) -> dict[str, Any] | None:
+        def edit_job(job: RecordingJob) -> dict[str, Any] | None:
             return edit(job) if (job.session_id, job.seq, job.kind, job.agent_id) in names else None
 
-        return await self._edit_all_jobs({job.session_id for job in jobs}, edit_named)
+        return await self._edit_all_jobs({job.session_id for job in jobs}, edit_job)
 
     async def _edit_all_jobs(self, session_ids: Iterable[str], edit: JobEdit) -> int:
         async def edit_jobs(document: Document, _: Any) -> int:

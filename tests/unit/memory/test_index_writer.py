@@ -178,9 +178,9 @@ async def test_a_text_that_cannot_be_embedded_is_still_found_by_its_words(tmp_pa
     memory = memory_with(tmp_path / "index", odd_about_kites(vector))
     await memory.record([said("Red kites nest.", 0), said("Oaks are old.", 1)])
     assert await memory.add_facts([fact("Kites are birds.", by="user")]) == 1
-    found = await memory.recall("kites", asks(), RecallOptions(1000))
-    assert {m.text for m in found.memories} >= {"Red kites nest.", "Kites are birds."}
-    assert found.lexical_only
+    result = await memory.recall("kites", asks(), RecallOptions(1000))
+    assert {m.text for m in result.memories} >= {"Red kites nest.", "Kites are birds."}
+    assert result.lexical_only
     assert not (await memory.recall("oaks", asks(), RecallOptions(1000))).lexical_only
     await memory.close()
 

@@ -34,16 +34,16 @@ async def test_the_shown_text_is_dated_labelled_and_in_time_order(memory: Indexe
         said("The kites fly over Cobham.", 1, by="b", won=True),
         said("I noted that kites fly north.", 2, by="a"),
     ])  # fmt: skip
-    found = await memory.recall("kites", asks("a", 2), ROOM)
-    assert found.text.splitlines() == [
+    result = await memory.recall("kites", asks("a", 2), ROOM)
+    assert result.text.splitlines() == [
         "[8 May 2026]",
         "User: Where do the kites fly?",
         "[From b Turn 1] The kites fly over Cobham.",
         "You: I noted that kites fly north.",
     ]
-    assert count(found.text) <= found.tokens + 2
-    assert {m.agent_id for m in found.memories} == {"user", "a", "b"}
-    assert not found.lexical_only
+    assert count(result.text) <= result.tokens + 2
+    assert {m.agent_id for m in result.memories} == {"user", "a", "b"}
+    assert not result.lexical_only
 
 
 async def test_words_alone_find_too_and_say_so(by_words: IndexedMemory):

@@ -55,9 +55,9 @@ async def test_the_best_come_first(memory: IndexedMemory):
         [said("Some kites.", 0), said("Red kites nest in Cobham.", 1, turn=2), said("Oaks.", 9, turn=3)]
     )
     await memory.add_facts([fact("Kites eat voles in winter and worms in spring.", by="user")])
-    found = await memory.recall("Where do red kites nest in Cobham?", asks(), ROOM)
-    assert found.memories[0].text == "Red kites nest in Cobham."
-    assert [m.score for m in found.memories] == sorted((m.score for m in found.memories), reverse=True)
+    result = await memory.recall("Where do red kites nest in Cobham?", asks(), ROOM)
+    assert result.memories[0].text == "Red kites nest in Cobham."
+    assert [m.score for m in result.memories] == sorted((m.score for m in result.memories), reverse=True)
 
 
 async def test_a_repeated_question_is_answered_alike(memory: IndexedMemory):
