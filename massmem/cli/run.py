@@ -174,7 +174,8 @@ def _choose_exit_code(invocation: Invocation, view: TurnView) -> int:
     outcome = view.outcome
     match outcome.end:
         case TurnCompleted(limit=None):
-            code = TurnError.exit_code if invocation.options.strict and outcome.failures else 0
+            has_flaw = bool(outcome.failures) or outcome.nobody_voted
+            code = TurnError.exit_code if invocation.options.strict and has_flaw else 0
         case TurnCompleted() | TurnAbandoned(why="timeout"):
             code = LimitReached.exit_code
         case TurnFailed(exit_code=exit_code):

@@ -27,7 +27,7 @@ outside of turns; `turn_undone` follows the end of its turn. Events are on disk 
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from massmem.core.messages import Usage
 
@@ -39,7 +39,10 @@ TokenSource = Literal["api", "buffer"]
 CompressionReason = Literal["overflow", "threshold", "background", "asked"]
 ClearReason = Literal["gave_up", "cancel", "reset", "change", "timeout"]
 Limit = Literal["timeout", "cost", "tokens"]
-Decision = Literal["only_answer", "consensus", "plurality", "tie_earliest", "no_votes_earliest"]
+Decision = Annotated[
+    Literal["only_answer", "consensus", "plurality", "tie_earliest", "no_vote", "earliest"],
+    BeforeValidator(lambda by: "no_vote" if by == "no_votes_earliest" else by),  # what earlier versions stored
+]
 
 
 def now() -> datetime:
@@ -211,7 +214,8 @@ class WinnerDecided(EventBase):
     votes: dict[str, int]
     """Standing ballots per agent id."""
     by: Decision
-    """How the winner was decided."""
+    """How the winner was decided. no_vote: everybody who was asked to vote failed to; earliest: no vote was held. Both
+    leave the earliest answer, which nobody has confirmed."""
 
 
 class TurnCompleted(SourceEvent):
@@ -227,7 +231,8 @@ class TurnCompleted(SourceEvent):
     limit: Limit | None = None
     """The limit that ended the turn early, with the answer it had."""
     confidence: float | None = None
-    """How far the council stands behind the answer, 0 to 1 (massmem.core.voting); null for an agent alone."""
+    """How far the council stands behind the answer, 0 to 1 (massmem.core.voting); null for an agent alone and without
+    votes."""
     escalated: bool = False
     """The confidence is below coordination.escalate_below: a person should look at the answer."""
     truncated: bool = False

@@ -117,8 +117,13 @@ class TurnOutcome:
 
     @property
     def confidence(self) -> float | None:
-        """From 0 to 1 (see massmem.core.voting); None without an answer and for an agent alone."""
+        """From 0 to 1 (see massmem.core.voting); None without an answer, for an agent alone and when nobody voted."""
         return self.end.confidence if isinstance(self.end, TurnCompleted) else None
+
+    @property
+    def nobody_voted(self) -> bool:
+        """Whether everybody who was asked to vote failed to."""
+        return self.winner is not None and self.winner.by == "no_vote"
 
     @property
     def escalated(self) -> bool:

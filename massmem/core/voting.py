@@ -30,18 +30,18 @@ LATE_ROUND_FACTOR = 0.9
 """Share of the confidence that each round beyond the second leaves: somebody was not convinced at first."""
 
 
-def compute_confidence(votes: Mapping[str, int], winner: str, agents: int, rounds: int) -> float | None:
-    """Return how far the council stands behind the winner's answer, from 0 to 1; None for an agent alone.
+def compute_confidence(decision: WinnerDecided, agents: int, rounds: int) -> float | None:
+    """Return how far the council stands behind the winner's answer, from 0 to 1; None when nobody compared answers.
 
     (ballots for the winner / agents) * LATE_ROUND_FACTOR ** (rounds - 2), with an exponent of at least 0. An agent that
-    failed or did not vote counts as not convinced. When nobody voted, the winner stands for its own answer. An agent
-    alone is compared with nobody: any number would be made up.
+    failed or did not vote counts as not convinced. The only answer has its author's ballot. For an agent alone, and
+    for answers on which nobody voted, any number would be made up.
 
-    votes: standing ballots per agent. agents: all of the turn, failed ones too. rounds: how many the turn took.
+    agents: all of the turn, failed ones too. rounds: how many the turn took.
     """
-    if agents < 2:
+    if agents < 2 or decision.by in ("no_vote", "earliest"):
         return None
-    ballots = votes.get(winner, 0) if votes else 1
+    ballots = decision.votes.get(decision.agent_id, 0) if decision.votes else 1
     return round(min(ballots / agents, 1.0) * LATE_ROUND_FACTOR ** max(rounds - 2, 0), 4)
 
 
@@ -182,7 +182,7 @@ class Tally:
         if len(self.answers) == 1:
             return "only_answer"
         if most_votes == 0:
-            return "no_votes_earliest"
+            return "no_vote" if self.round > 1 else "earliest"
         if tied > 1:
             return "tie_earliest"
         return "consensus" if self.is_decided() else "plurality"

@@ -12,7 +12,8 @@ _DECISIONS = {
     "consensus": "consensus",
     "plurality": "most votes",
     "tie_earliest": "a tie, the earliest answer wins",
-    "no_votes_earliest": "no votes, the earliest answer wins",
+    "no_vote": "nobody could vote, the earliest answer",
+    "earliest": "no vote was held, the earliest answer",
 }
 _APPROACHING = " - Approaching limit!"
 

@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 
 _REPORT = "this is a bug in massmem: please report it, with the traceback from its log (there is none with --no-store)"
 
+_NO_VOTE = "nobody could vote: the answer of {0} is the earliest, and no other agent has confirmed it"
+
 _CUT_ANSWER = (
     "the answer is cut off: {0} reached the limit of tokens for a reply; raise its backend.max_tokens and ask again"
 )
@@ -264,9 +266,14 @@ class _TurnRun:
             if presentation is None:
                 yield Notice(message=f"{presenter.id} could not write the final answer; its answer is shown as it is")
         completed = self._build_completed(winner, presentation)
-        if completed.truncated and self.limit is None:
-            yield Notice(message=_CUT_ANSWER.format(winner.agent_id))
+        for flaw in self._list_flaws(winner, completed):
+            yield Notice(message=flaw.format(winner.agent_id))
         yield completed
+
+    def _list_flaws(self, winner: WinnerDecided, completed: TurnCompleted) -> list[str]:
+        """Return what the user should know of the answer, with a place for its author."""
+        flaws = [_NO_VOTE] if winner.by == "no_vote" else []
+        return [*flaws, _CUT_ANSWER] if completed.truncated and self.limit is None else flaws
 
     def _needs_presentation(self) -> bool:
         """There are two answers at least to write from, and no limit is reached."""
@@ -322,7 +329,7 @@ class _TurnRun:
     def _build_completed(self, winner: WinnerDecided, presentation: Presentation | None) -> TurnCompleted:
         tally, bound, answer = self.tally, self.settings.escalate_below, self.tally.answers[winner.agent_id]
         usage = tally.usage + self.lost
-        confidence = compute_confidence(winner.votes, winner.agent_id, len(tally.agents), tally.round)
+        confidence = compute_confidence(winner, len(tally.agents), tally.round)
         return TurnCompleted(
             winner=winner.agent_id,
             answer=answer.content if presentation is None else presentation.text,
@@ -331,7 +338,7 @@ class _TurnRun:
             usage=usage if presentation is None else usage + presentation.usage,
             limit=self.limit,
             confidence=confidence,
-            escalated=confidence is not None and bound is not None and confidence < bound,
+            escalated=bound is not None and (winner.by == "no_vote" or (confidence is not None and confidence < bound)),
             truncated=answer.truncated if presentation is None else presentation.truncated,
         )
 

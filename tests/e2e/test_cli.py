@@ -95,6 +95,17 @@ def test_failed_agent_is_reported_and_fails_with_strict(tmp_path: Path):
     assert result["agents"][2]["error"]["type"] == "AuthenticationError"
 
 
+def test_turn_in_which_nobody_could_vote_is_reported_and_fails_with_strict(tmp_path: Path):
+    team = write_team(tmp_path, *({"answer": f"answer {i}", "vote": {"error": "refused"}} for i in range(3)))
+    ran = call_massmem("--config", team, "Why?")
+    assert ran.returncode == 0
+    assert b"nobody could vote" in ran.stderr
+    strict = call_massmem("--config", team, "--strict", "--json", "Why?")
+    result = json.loads(strict.stdout)
+    assert (strict.returncode, result["decided_by"], result["confidence"]) == (1, "no_vote", None)
+    assert "nobody could vote" in "".join(result["notices"])
+
+
 @pytest.mark.parametrize(("error", "code"), [("auth", 2), ("unavailable", 3), ("refused", 1)])
 def test_failed_turn_can_be_tried_again(error: str, code: int, tmp_path: Path):
     broken = {"answer": [{"error": error}]}

@@ -5,14 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.core.events import (
+    EVENT,
     AgentFailed,
     AnswerSubmitted,
     BallotCast,
     BallotsVoided,
+    Decision,
     Event,
     RoundStarted,
     TurnResumed,
     TurnStarted,
+    WinnerDecided,
 )
 from massmem.core.messages import Usage
 from massmem.core.voting import LATE_ROUND_FACTOR, Answer, Tally, build_label, compute_confidence, read_plan
@@ -35,6 +38,10 @@ def voted(agent: str, choice: str, round_: int = 2) -> BallotCast:
 
 def failed(agent: str, round_: int, *, out: bool) -> AgentFailed:
     return AgentFailed(agent_id=agent, round=round_, step="vote", error="X", message="m", out=out, usage=USED)
+
+
+def decided(votes: dict[str, int]) -> WinnerDecided:
+    return WinnerDecided(agent_id="a", votes=votes, by="plurality" if votes else "only_answer")
 
 
 def tally_of(*events: Event) -> Tally:
@@ -85,8 +92,18 @@ def test_a_tie_goes_to_the_earliest_answer_not_to_the_first_agent():
 
 
 def test_no_ballots_at_all_goes_to_the_earliest_answer():
-    winner = tally_of(*three_answers()).decide_winner()
-    assert (winner.agent_id, winner.votes, winner.by) == ("b", {}, "no_votes_earliest")
+    without_vote = tally_of(*three_answers()).decide_winner()
+    assert (without_vote.agent_id, without_vote.votes, without_vote.by) == ("b", {}, "earliest")
+    round_2 = RoundStarted(round=2, agents=("a", "b", "c"))
+    lost = tally_of(*three_answers(), round_2, *(failed(agent, 2, out=False) for agent in "abc")).decide_winner()
+    assert (lost.agent_id, lost.votes, lost.by) == ("b", {}, "no_vote")
+
+
+def test_decision_of_an_earlier_version_is_read():
+    stored: dict[str, object] = {"type": "winner_decided", "agent_id": "b", "votes": {}, "by": "no_votes_earliest"}
+    decision = EVENT.validate_python(stored)
+    assert isinstance(decision, WinnerDecided)
+    assert decision.by == "no_vote"
 
 
 def test_a_new_answer_voids_every_ballot_and_makes_all_act_again():
@@ -214,25 +231,29 @@ def test_folding_a_log_in_two_parts_gives_the_same_tally(actions: list[tuple[str
         ({"a": 3}, 3, 3, LATE_ROUND_FACTOR),
         ({"a": 3}, 3, 4, round(LATE_ROUND_FACTOR**2, 4)),
         ({"a": 1, "b": 1}, 2, 2, 0.5),
-        ({}, 4, 2, 0.25),
-        ({}, 4, 1, 0.25),
+        ({}, 4, 2, 0.25),  # the only answer
         ({"b": 1}, 2, 2, 0.0),
         ({}, 1, 1, None),
         ({"a": 1}, 1, 2, None),
     ],
 )
 def test_confidence(votes: dict[str, int], agents: int, rounds: int, sure: float | None):
-    assert compute_confidence(votes, "a", agents, rounds) == sure
+    assert compute_confidence(decided(votes), agents, rounds) == sure
+
+
+@pytest.mark.parametrize("by", ["no_vote", "earliest"])
+def test_answers_on_which_nobody_voted_have_no_confidence(by: Decision):
+    assert compute_confidence(WinnerDecided(agent_id="a", votes={}, by=by), 3, 2) is None
 
 
 @given(st.integers(2, 40), st.data())
 def test_confidence_is_a_share_that_grows_with_votes_and_shrinks_with_rounds(agents: int, data: st.DataObject):
     votes, rounds = data.draw(st.integers(1, agents)), data.draw(st.integers(1, 20))
-    sure = compute_confidence({"a": votes}, "a", agents, rounds)
+    sure = compute_confidence(decided({"a": votes}), agents, rounds)
     assert sure is not None
     assert 0 <= sure <= 1
-    assert sure <= (compute_confidence({"a": min(votes + 1, agents)}, "a", agents, rounds) or 0)
-    assert sure >= (compute_confidence({"a": votes}, "a", agents, rounds + 1) or 0)
+    assert sure <= (compute_confidence(decided({"a": min(votes + 1, agents)}), agents, rounds) or 0)
+    assert sure >= (compute_confidence(decided({"a": votes}), agents, rounds + 1) or 0)
 
 
 def test_who_has_acted_who_asked_and_what_remains():

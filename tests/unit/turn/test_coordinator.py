@@ -116,6 +116,26 @@ async def test_answer_below_the_confidence_bound_is_escalated():
     assert (alone.confidence, alone.escalated) == (None, False)
 
 
+@pytest.mark.parametrize("cut", [None, "before the winner", "after the winner"])
+async def test_turn_in_which_nobody_could_vote_is_no_agreement(cut: str | None):
+    scripts = council(3, vote={"raw": "no idea"}, present="final")
+    events = await play(scripts, max_rounds=2, escalate_below=0.1)
+    if cut:
+        end = next(i for i, event in enumerate(events) if isinstance(event, WinnerDecided))
+        past = events[: end + (cut == "after the winner")]
+        events = [*past, *await play(scripts, past, max_rounds=2, escalate_below=0.1)]
+    (decision,) = only(events, WinnerDecided)
+    assert (decision.by, decision.votes) == ("no_vote", {})
+    assert (completed(events).confidence, completed(events).escalated) == (None, True)
+    assert ["nobody could vote" in notice.message for notice in only(events, Notice)] == [True]
+
+
+async def test_turn_without_a_voting_round_holds_no_vote_and_says_nothing_of_it():
+    events = await play(council(3), max_rounds=1)
+    assert only(events, WinnerDecided)[0].by == "earliest"
+    assert (completed(events).confidence, only(events, Notice)) == (None, [])
+
+
 async def test_failing_agent_is_reported_and_the_others_go_on():
     scripts = council(3, vote={"vote_for": "answer 1.", "reason": "r"})
     scripts["agent_a"]["answer"] = {"error": "auth"}
