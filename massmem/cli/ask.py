@@ -138,9 +138,7 @@ def ask(
     as_json: AsJson = False,
     output: OutputMode = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit 1 when any agent failed, or nobody could vote.")
-    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when an agent failed or nobody could vote.")] = False,
     timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time limit of a turn.")] = None,
     max_cost: Annotated[float | None, typer.Option(metavar="USD", help="Cost limit of a turn.")] = None,
     max_tokens: MaxTokens = None,
