@@ -25,7 +25,7 @@ from massmem.core.errors import (
 from massmem.core.events import ContextCompressed, ContextMeasured, Event, HistoryCleared, NoteAdded, ToolReturned, now
 from massmem.core.ids import check_session_name
 from massmem.core.messages import clean_text
-from massmem.core.records import COMMAND_LINE_USER, SessionRecord, SessionStatus, TurnRecord
+from massmem.core.records import COMMAND_LINE_USER, SessionRecord, TurnRecord
 from massmem.session.history import History
 from massmem.session.lease import Lease
 from massmem.session.owners import memory_group, restrict_to_owner
@@ -349,38 +349,38 @@ class Session:
         try:
             await lease.acquire(self.wait)
             self._stop.requested.clear()
-            async with self._keep_registered():
-                record = await require_session(self._store, self.id)  # it may have been deleted since it was opened
-                if record.user_id != self._owner and self._owner is not None:
-                    raise UnknownSessionError("there is no such session")
+            record = await require_session(self._store, self.id)  # it may have been deleted since it was opened
+            if record.user_id != self._owner and self._owner is not None:
+                raise UnknownSessionError("there is no such session")
+            async with self._keep_registered(record):
                 yield lease
         finally:
             await lease.release()
 
     @asynccontextmanager
-    async def _keep_registered(self) -> AsyncGenerator[None, None]:
-        """Keep the session's entry in the registry up to date; it lists the sessions of this machine's user."""
+    async def _keep_registered(self, record: SessionRecord) -> AsyncGenerator[None, None]:
+        """Keep the session's entry in the registry up to date; it lists the sessions of this machine's user.
+
+        record: the session before the block.
+        """
         if self._owner is not None or not self.is_durable:
             yield
             return
         # Beside the turn: with thousands of sessions the file takes longer to write than a turn should wait.
-        registering = asyncio.create_task(self._register("active"))
+        registering = asyncio.create_task(self._register(record.model_copy(update={"status": "active"})))
         try:
             yield
         finally:
             try:
                 await registering
-                await self._register()
+                ended = await self._store.get_session(self.id)
+                if ended is not None and ended.status != "deleting":
+                    await self._register(ended)
             except (HomeError, StoreError) as e:  # the turn is in the store; the registry can be rebuilt from it
                 log.warning("the list of sessions was not updated: %s", e.message)
 
-    async def _register(self, status: SessionStatus | None = None) -> None:
-        """Enter the session in the registry as the store has it, or with `status`. Raises HomeError, StoreError."""
-        record = await self._store.get_session(self.id)
-        if record is None or record.status == "deleting":
-            return
-        if status is not None:
-            record = record.model_copy(update={"status": status})
+    async def _register(self, record: SessionRecord) -> None:
+        """Enter the session in the registry. Raises HomeError, StoreError."""
         registry, url = Registry(self._team.home), self._config.store.url
         try:
             await asyncio.to_thread(registry.upsert, build_entry(record, url))

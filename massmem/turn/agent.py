@@ -8,7 +8,6 @@ from massmem.config.models import AgentConfig
 from massmem.core import prompts
 from massmem.core.errors import NotAnActionError
 from massmem.core.events import (
-    AgentStarted,
     AnswerSubmitted,
     BallotCast,
     Notice,
@@ -38,7 +37,7 @@ from massmem.turn.request import Progress, RequestSender, Step, StepCost
 from massmem.turn.stream import Checkpoint
 from massmem.turn.tool_loop import AgentTools, ToolLoop
 
-Work = AgentStarted | Notice | Progress | ToolCalled | ToolReturned | Checkpoint
+Work = Notice | Progress | ToolCalled | ToolReturned | Checkpoint
 """What a step yields before its result."""
 
 Result = AnswerSubmitted | BallotCast | ParamRequested
@@ -106,7 +105,6 @@ class Agent:
 
         The number of an answer is left 0 for the coordinator.
         """
-        yield AgentStarted(agent_id=self.id, round=round_, step="answer")
         step = await self._start("answer", question, round_, cost)
         for notice in self._take_notices():
             yield notice
@@ -118,7 +116,6 @@ class Agent:
         self, question: str, round_: int, candidates: Sequence[Candidate], cost: StepCost, *, final: bool
     ) -> AsyncGenerator[Work | Result, None]:
         """Vote for one of the candidates, or, unless `final`, submit a better answer or ask the user."""
-        yield AgentStarted(agent_id=self.id, round=round_, step="vote")
         step = await self._start("vote", question, round_, cost, candidates)
         for notice in self._take_notices():
             yield notice
@@ -137,7 +134,6 @@ class Agent:
         self, question: str, round_: int, candidates: Sequence[Candidate], cost: StepCost
     ) -> AsyncGenerator[Work | Presentation, None]:
         """Write the final answer from all candidates, of which one is this agent's own."""
-        yield AgentStarted(agent_id=self.id, round=round_, step="present")
         step = await self._start("present", question, round_, cost, candidates)
         own = next(candidate.label for candidate in candidates if candidate.agent_id == self.id)
         text = self._add_param_values(step.prompt.question)

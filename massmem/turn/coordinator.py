@@ -23,6 +23,7 @@ from massmem.core.errors import (
 )
 from massmem.core.events import (
     AgentFailed,
+    AgentStarted,
     AnswerSubmitted,
     BallotsVoided,
     Event,
@@ -47,6 +48,8 @@ from massmem.turn.request import StepCost
 from massmem.turn.stream import Checkpoint, merge
 
 log = logging.getLogger(__name__)
+
+_StepItem = AgentStarted | Work | Result | Presentation | AgentFailed
 
 _REPORT = "this is a bug in massmem: please report it, with the traceback from its log (there is none with --no-store)"
 
@@ -161,9 +164,6 @@ class _TurnRun:
     async def _run_round(self, number: int, actors: tuple[str, ...]) -> AsyncGenerator[Event | Checkpoint, None]:
         final = 1 < number == self.settings.max_rounds
         yield RoundStarted(round=number, agents=actors, final=final)
-        stored = Checkpoint()
-        yield stored
-        await stored.wait()
         steps = [self._run_step(self.agents[agent_id], number, final=final) for agent_id in actors]
         async with aclosing(self._merge(steps)) as items:
             async for item in items:
@@ -172,9 +172,7 @@ class _TurnRun:
                 elif not isinstance(item, Presentation):
                     yield item
 
-    def _run_step(
-        self, agent: Agent, number: int, *, final: bool
-    ) -> AsyncGenerator[Work | Result | Presentation | AgentFailed, None]:
+    def _run_step(self, agent: Agent, number: int, *, final: bool) -> AsyncGenerator[_StepItem, None]:
         cost = StepCost()
         if number == 1:
             return self._guard(agent, number, "answer", cost, agent.answer(self.turn.question, number, cost))
@@ -189,8 +187,15 @@ class _TurnRun:
         step: Step,
         cost: StepCost,
         items: AsyncGenerator[Work | Result | Presentation, None],
-    ) -> AsyncGenerator[Work | Result | Presentation | AgentFailed, None]:
-        """Yield the items of a step. A failure of the agent becomes an event and harms nobody else."""
+    ) -> AsyncGenerator[_StepItem, None]:
+        """Yield the items of a step. A failure of the agent becomes an event and harms nobody else.
+
+        The step begins once everything that it rests on is stored, the event of its beginning included.
+        """
+        yield AgentStarted(agent_id=agent.id, round=number, step=step)
+        stored = Checkpoint()
+        yield stored
+        await stored.wait()
         error: MassmemError
         try:
             async with aclosing(items):
@@ -227,9 +232,7 @@ class _TurnRun:
         else:
             self.lost += cost.usage
 
-    async def _merge(
-        self, steps: Sequence[AsyncGenerator[Work | Result | Presentation | AgentFailed, None]]
-    ) -> AsyncGenerator[Work | Result | Presentation | AgentFailed, None]:
+    async def _merge(self, steps: Sequence[AsyncGenerator[_StepItem, None]]) -> AsyncGenerator[_StepItem, None]:
         """Merge the items of all steps until the time is up, or a limit is passed."""
         merged = merge(steps, self.settings.max_concurrency, self.deadline, lambda: self.budget.exhausted)
         try:
@@ -280,9 +283,6 @@ class _TurnRun:
         return self.settings.presentation == "synthesize" and len(self.tally.answers) > 1 and self.limit is None
 
     async def _present(self, agent: Agent) -> AsyncGenerator[Event | Checkpoint | Presentation, None]:
-        stored = Checkpoint()
-        yield stored
-        await stored.wait()
         number, tally, cost = self.tally.round, self.tally, StepCost()
         candidates = tally.build_candidates(agent.id, list(tally.answers.values()))
         step = agent.present(self.turn.question, number, candidates, cost)

@@ -275,25 +275,34 @@ async def test_known_error_is_not_reported_as_a_bug(caplog: pytest.LogCaptureFix
     assert caplog.text == ""
 
 
-async def test_each_round_and_the_presentation_wait_until_the_log_holds_the_answers_before():
+async def test_each_step_waits_until_the_log_holds_what_it_rests_on():
     agents = await agents_of(council(2, vote=VOTE_A, present="final"))
     events: list[Event] = []
-    checkpoints = 0
+    waits: list[int] = []
     async with aclosing(run_turn(Turn("s", 1, "q", 1), agents, CoordinationConfig())) as items:
-        async for item in items:
-            if not isinstance(item, Checkpoint):
-                events.append(item)
+        waiting: list[Checkpoint] = []
+        following = asyncio.ensure_future(anext(items, None))
+        while True:
+            done, _ = await asyncio.wait([following], timeout=0.05)
+            if not done:
+                assert waiting, "the turn waits for nothing"
+                assert isinstance(events[-1], AgentStarted)
+                waits.append(len(waiting))
+                for checkpoint in waiting:
+                    checkpoint.confirm()
+                waiting = []
                 continue
-            checkpoints += 1
-            following = asyncio.ensure_future(anext(items))
-            await asyncio.sleep(0.05)
-            assert not following.done()
-            item.confirm()
-            event = await following
-            assert isinstance(event, AgentStarted)
-            events.append(event)
+            item = following.result()
+            if item is None:
+                break
+            following = asyncio.ensure_future(anext(items, None))
+            if isinstance(item, Checkpoint):
+                waiting.append(item)
+            else:
+                assert not waiting or isinstance(item, AgentStarted)
+                events.append(item)
     check_order(events)
-    assert checkpoints == 3, "two rounds and the presentation"
+    assert waits == [2, 2, 1], "two answers, two votes and the presentation"
 
 
 REPLIES = st.sampled_from([
