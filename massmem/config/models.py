@@ -11,8 +11,8 @@ from massmem.core.redact import redact_values
 
 BackendType = Literal[
     "openai", "anthropic", "local", "scripted",
-    "gemini", "grok", "groq", "together", "openrouter", "deepseek", "mistral", "fireworks", "cerebras", "azure_openai",
-    "ollama", "lmstudio", "vllm", "llamacpp",
+    "gemini", "grok", "groq", "together", "openrouter", "deepseek", "mistral", "fireworks", "cerebras", "minimax",
+    "sarvam", "azure_openai", "ollama", "lmstudio", "vllm", "llamacpp",
 ]  # fmt: skip
 Presentation = Literal["synthesize", "as_is"]
 HistoryPreset = Literal["brief", "chat", "long"]

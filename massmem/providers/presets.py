@@ -39,6 +39,10 @@ class Preset:
     """Environment variable that replaces base_url."""
     default_model: str = ""
     """Empty where a model must be named."""
+    memory_model: str = ""
+    """Extracts memories when none is configured; empty: default_model."""
+    embedding_model: str = ""
+    """Embeds memories when none is configured; empty where it must be named."""
     abilities: Abilities = field(default_factory=Abilities)
     completion_limit: CompletionLimit = "max_tokens"
     ends_with_user: bool = True
@@ -48,19 +52,25 @@ class Preset:
 PRESETS: dict[BackendType, Preset] = {
     "openai": Preset(
         "openai", "https://api.openai.com/v1", ("OPENAI_API_KEY",), url_variable="OPENAI_BASE_URL",
-        default_model="gpt-5-mini", completion_limit="max_completion_tokens", ends_with_user=False,
+        default_model="gpt-5-mini", memory_model="gpt-4.1-nano-2025-04-14", embedding_model="text-embedding-3-small",
+        completion_limit="max_completion_tokens", ends_with_user=False,
     ),
     "anthropic": Preset(
         "anthropic", "https://api.anthropic.com", ("ANTHROPIC_API_KEY",), url_variable="ANTHROPIC_BASE_URL",
-        default_model="claude-sonnet-5",
+        default_model="claude-sonnet-5", memory_model="claude-3-5-haiku-20241022",
     ),
     "gemini": Preset(
         "openai", "https://generativelanguage.googleapis.com/v1beta/openai", ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        default_model="gemini-flash-latest",
+        default_model="gemini-flash-latest", embedding_model="gemini-embedding-001",
     ),
     "grok": Preset("openai", "https://api.x.ai/v1", ("XAI_API_KEY",)),
-    "groq": Preset("openai", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",)),
-    "together": Preset("openai", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",)),
+    "groq": Preset(
+        "openai", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), memory_model="llama-3.1-8b-instant"
+    ),
+    "together": Preset(
+        "openai", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",),
+        embedding_model="intfloat/multilingual-e5-large-instruct",
+    ),
     "openrouter": Preset("openai", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",)),
     "deepseek": Preset("openai", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), default_model="deepseek-chat"),
     "mistral": Preset(
@@ -68,12 +78,22 @@ PRESETS: dict[BackendType, Preset] = {
     ),
     "fireworks": Preset("openai", "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),
     "cerebras": Preset("openai", "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",)),
+    "minimax": Preset(
+        "openai", "https://api.minimax.io/v1", ("MINIMAX_API_KEY",), default_model="MiniMax-M2.7"
+    ),
+    "sarvam": Preset("openai", "https://api.sarvam.ai/v1", ("SARVAM_API_KEY",), default_model="sarvam-m"),
     "azure_openai": Preset(
         "openai", "", ("AZURE_OPENAI_API_KEY",), url_variable="AZURE_OPENAI_ENDPOINT",
+        embedding_model="text-embedding-3-small",
         completion_limit="max_completion_tokens", ends_with_user=False,
     ),
-    "ollama": Preset("openai", "http://localhost:11434/v1", ("OLLAMA_API_KEY",), needs_key=False),
-    "lmstudio": Preset("openai", "http://localhost:1234/v1", ("LMSTUDIO_API_KEY",), needs_key=False),
+    "ollama": Preset(
+        "openai", "http://localhost:11434/v1", ("OLLAMA_API_KEY",), needs_key=False, embedding_model="nomic-embed-text"
+    ),
+    "lmstudio": Preset(
+        "openai", "http://localhost:1234/v1", ("LMSTUDIO_API_KEY",), needs_key=False,
+        embedding_model="text-embedding-nomic-embed-text-v1.5",
+    ),
     "vllm": Preset("openai", "http://localhost:8000/v1", ("VLLM_API_KEY",), needs_key=False),
     # llama-server answers with the model that it has loaded, whatever the name.
     "llamacpp": Preset(
@@ -148,6 +168,8 @@ def find_base_url(backend: BackendConfig, environ: Mapping[str, str]) -> str:
         raise ConfigError([f"backend.base_url: {without_password!r} is not an http:// or https:// address"])
     if backend.type == "azure_openai" and not url.endswith("/openai/v1"):
         url = f"{url.removesuffix('/openai')}/openai/v1"
+    if backend.type == "ollama" and url.count("/") == 2:
+        url = f"{url}/v1"  # its own tools want the address of the server alone
     return url
 
 

@@ -24,6 +24,7 @@ from massmem.core.events import now
 from massmem.core.records import MessageRecord, RecordingJob
 from massmem.core.redact import redact
 from massmem.memory.extraction.extractor import Extract, Summarize
+from massmem.memory.extraction.facts import cut_middle
 from massmem.memory.extraction.messages import Extraction, Origin, RecordedMessage
 from massmem.memory.persistent import PersistentMemory
 from massmem.recording.forgetting import is_forgotten
@@ -44,7 +45,7 @@ CLAIM = timedelta(minutes=10)
 LARGE = 5_000
 """Bytes above which the result of a tool is summarised."""
 
-_HEAD, _TAIL = 2_000, 1_000
+_LONGEST_CUT = 3_000
 """Characters of a large result that are read when it cannot be summarised."""
 
 
@@ -199,17 +200,9 @@ async def summarize_results(
         if message.id in known:
             text = f"[Summary of a result of {len(message.content):,} characters]\n{known[message.id]}"
         else:
-            text = cut_result(message.content, reason)
+            text = cut_middle(message.content, _LONGEST_CUT, f", not summarised: {reason}")
         messages.append(message.model_copy(update={"content": text}))
     return messages, f"a tool result was cut and not summarised: {problem}" if problem else ""
-
-
-def cut_result(text: str, reason: str) -> str:
-    """Return the beginning and the end of a text, and why the rest is left out."""
-    left_out = len(text) - _HEAD - _TAIL
-    if left_out <= 0:
-        return text
-    return f"{text[:_HEAD]}\n[{left_out:,} characters left out, not summarised: {reason}]\n{text[-_TAIL:]}"
 
 
 def _is_large(message: MessageRecord) -> bool:

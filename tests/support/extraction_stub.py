@@ -10,7 +10,8 @@ from typing import Any
 
 from massmem.config.models import MemoryLlmConfig
 from massmem.memory.extraction.extractor import FactExtractor, Limits
-from massmem.memory.extraction.messages import Extraction, KnownFacts, Origin, RecordedMessage
+from massmem.memory.extraction.known import KnownFacts
+from massmem.memory.extraction.messages import Extraction, Origin, RecordedMessage
 from massmem.memory.extraction.models import Bounds, MemoryModel, open_model
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider

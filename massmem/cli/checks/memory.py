@@ -28,19 +28,16 @@ _LOCAL_EMBEDDERS = ("local", "none", "fastembed", "huggingface")
 
 async def check_keys(context: DoctorContext) -> Sequence[CheckResult]:
     """Check that each provider has the key that it needs."""
-    from massmem.memory.embedders import mem0
-    from massmem.memory.extraction.models import list_key_variables
+    from massmem.memory.mem0 import list_key_variables
 
     settings = _find_settings(context)
     if settings is None:
         return _skip_disabled(context)
-    embedding = mem0.KINDS.get(settings.embedding.provider)
+    sections = {"embedding": settings.embedding} | ({"llm": settings.llm} if settings.llm is not None else {})
     results = [
-        _check_key("embedding", settings.embedding.api_key, embedding.keys if embedding else (), context.environ)
+        _check_key(name, section.api_key, list_key_variables(section.provider, name), context.environ)
+        for name, section in sections.items()
     ]
-    if settings.llm is not None:
-        variables = list_key_variables(settings.llm.provider)
-        results.append(_check_key("llm", settings.llm.api_key, variables, context.environ))
     return list(dict.fromkeys(results))  # both may use the same key
 
 

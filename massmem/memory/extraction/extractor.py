@@ -1,36 +1,27 @@
 """The port of extraction: messages in, facts out. Opens the configured model, and limits what an extraction costs."""
 
 import asyncio
-import importlib
 import logging
 import os
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from threading import Lock
-from typing import TYPE_CHECKING, Any
 
 from massmem.config.models import MemoryLlmConfig
-from massmem.core.errors import (
-    ContentRefused,
-    ContextOverflow,
-    InputError,
-    MalformedResponse,
-    MassmemError,
-    ProviderTimeout,
-)
+from massmem.core.errors import ContentRefused, ContextOverflow, MalformedResponse, MassmemError, ProviderTimeout
 from massmem.core.events import now
 from massmem.core.messages import Reply
 from massmem.memory.extraction.debug import make_debug_record, write_debug
+from massmem.memory.extraction.facts import clean_fact, is_grounded, is_knowledge, normalize_fact
+from massmem.memory.extraction.known import KnownFacts
 from massmem.memory.extraction.messages import (
     Chunk,
     Extraction,
-    KnownFacts,
     Origin,
+    Piece,
     RecordedMessage,
     halve,
     list_message_ids,
@@ -38,13 +29,11 @@ from massmem.memory.extraction.messages import (
     split_into_chunks,
 )
 from massmem.memory.extraction.models import Bounds, MemoryModel, open_model
-from massmem.memory.extraction.summaries import summarize_result
-from massmem.memory.mem0_setup import prepare_mem0
+from massmem.memory.extraction.prompts import Reading, write_compact_prompts, write_prompts
+from massmem.memory.extraction.replies import ParsedReply, Statement, parse_reply
+from massmem.memory.mem0 import import_mem0
 from massmem.memory.persistent import Fact
 from massmem.providers import Providers
-
-if TYPE_CHECKING:
-    from massmem.memory.extraction.mem0 import ChunkFacts, Reader
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +78,7 @@ async def open_extractor(
         return models[name]
 
     async def summarize(text: str, name: str | None) -> str:
-        return await summarize_result(await open_named(name), text)
+        return await (await open_named(name)).summarize(text)
 
     try:
         yield Extractor(FactExtractor(await open_named(None), home, known).extract, summarize)
@@ -144,7 +133,7 @@ class Limits:
 
 
 class FactExtractor:
-    """Finds facts in what an agent and the user said. Safe to use from several tasks of one event loop at a time."""
+    """Extracts facts from what agents and users said. Safe to use from several tasks of one event loop at a time."""
 
     def __init__(
         self, model: MemoryModel, home: Path, known: KnownFacts | None = None, limits: Limits | None = None
@@ -166,59 +155,37 @@ class FactExtractor:
         chunks = split_into_chunks(messages, limits.compact_chunk if compact else limits.chunk)
         if not chunks:
             return Extraction()
-        mem0 = await asyncio.to_thread(_load_mem0, self._home)
+        # A small model gets prompts of its own, and needs no mem0.
+        mem0 = None if compact else await asyncio.to_thread(import_mem0, "configs.prompts", self._home)
         max_tokens = limits.compact_max_tokens if compact else limits.max_tokens
 
-        async def ask(system: str, user: str) -> Reply:
+        async def ask(reading: Reading) -> Reply:
+            system, user = write_compact_prompts(reading) if compact else write_prompts(reading, mem0)
             return await self._model.ask(system, user, max_tokens, "extract", origin.agent_id)
 
-        requests = _Requests(ask)
-        run = _Run(origin, deque(chunks), limits.requests)
+        run = _Run(ask, origin, self._known, compact, deque(chunks), limits.requests)
         try:
             async with asyncio.timeout(limits.deadline):
-                await run.read_all(mem0.Reader(requests.send, origin, self._known, compact=compact))
+                await run.read_all()
         except TimeoutError:
             run.stop(ProviderTimeout(f"extracting memories took longer than {limits.deadline:g} seconds"))
-        finally:
-            requests.cancel()
         return run.result()
-
-
-class _Requests:
-    """Sends requests on the event loop for the thread of mem0, which waits for the reply."""
-
-    def __init__(self, ask: Callable[[str, str], Awaitable[Reply]]) -> None:
-        self._ask = ask
-        self._loop = asyncio.get_running_loop()
-        self._lock = Lock()
-        self._cancelled = False
-        self._request: Future[Reply] | None = None
-
-    def send(self, system: str, user: str) -> Reply:
-        async def ask() -> Reply:
-            return await self._ask(system, user)
-
-        with self._lock:
-            if self._cancelled:
-                raise CancelledError
-            self._request = asyncio.run_coroutine_threadsafe(ask(), self._loop)
-        return self._request.result()
-
-    def cancel(self) -> None:
-        """End the request that is under way, and with it the thread that waits for it."""
-        with self._lock:
-            self._cancelled = True
-            if self._request is not None:
-                self._request.cancel()
 
 
 @dataclass(slots=True)
 class _Run:
     """One extraction under way."""
 
+    ask: Callable[[Reading], Awaitable[Reply]]
     origin: Origin
+    known: KnownFacts | None
+    compact: bool
     todo: deque[Chunk]
     most_requests: int
+    earlier: list[Piece] = field(default_factory=list[Piece])
+    """What has been read."""
+    seen: set[str] = field(default_factory=set[str])
+    """Facts that are duplicates when the model states them again, in the form of normalize_fact."""
     facts: list[Fact] = field(default_factory=list[Fact])
     duplicates: int = 0
     requests: int = 0
@@ -226,7 +193,7 @@ class _Run:
     problem: MassmemError | None = None
     unread: dict[str, None] = field(default_factory=dict[str, None])
 
-    async def read_all(self, reader: "Reader") -> None:
+    async def read_all(self) -> None:
         """Read one chunk after the other; stop at what would stop the next one as well."""
         while self.todo:
             if self.requests == self.most_requests:
@@ -235,7 +202,7 @@ class _Run:
             self.requests += 1
             chunk = self.todo[0]
             try:
-                facts = await asyncio.to_thread(partial(reader.read, chunk))
+                reply = await self._read(chunk)
             except ContextOverflow as e:
                 self.todo.popleft()
                 self._retry_smaller(chunk, e)
@@ -246,7 +213,7 @@ class _Run:
                 self.stop(e)
             else:
                 self.todo.popleft()
-                self._add(facts, chunk)
+                self._add(reply, chunk)
 
     def stop(self, problem: MassmemError) -> None:
         """Leave the rest unread."""
@@ -259,12 +226,39 @@ class _Run:
             raise self.problem
         return Extraction(tuple(self.facts), self.duplicates, self.answered, self.problem, tuple(self.unread))
 
-    def _add(self, facts: "ChunkFacts", chunk: Chunk) -> None:
+    async def _read(self, chunk: Chunk) -> ParsedReply:
+        known: list[str] = []
+        if self.known is not None:
+            text = "\n".join(piece.text for piece in chunk)
+            known = await asyncio.to_thread(partial(self.known.find_near, text, self.origin))
+            self.seen.update(map(normalize_fact, known))
+        reply = await self.ask(Reading(chunk, self.earlier, known))
+        try:
+            return parse_reply(reply.text)
+        except MalformedResponse as e:
+            if reply.finish == "length":
+                raise MalformedResponse(f"the reply was cut off before its first fact ended; {e.message}") from e
+            raise
+
+    def _add(self, reply: ParsedReply, chunk: Chunk) -> None:
         self.answered += 1
-        self.facts.extend(make_fact(statement, chunk, self.origin) for statement in facts.statements)
-        self.duplicates += facts.duplicates
-        if not facts.complete:
+        self.earlier.extend(chunk)
+        for statement in reply.statements:
+            fact = replace(statement, text=clean_fact(statement.text))
+            if not self._is_worth_it(fact, chunk):
+                continue
+            key = normalize_fact(fact.text)
+            if key in self.seen:
+                self.duplicates += 1
+            else:
+                self.seen.add(key)
+                self.facts.append(make_fact(fact, chunk, self.origin))
+        if not reply.complete:
             self._skip(chunk, MalformedResponse("the model's reply broke off, or held items that cannot be read"))
+
+    def _is_worth_it(self, statement: Statement, chunk: Chunk) -> bool:
+        texts = (piece.text for piece in chunk)
+        return is_knowledge(statement.text) and (not self.compact or is_grounded(statement.text, texts))
 
     def _retry_smaller(self, chunk: Chunk, problem: ContextOverflow) -> None:
         smaller = halve(chunk)
@@ -276,15 +270,3 @@ class _Run:
     def _skip(self, chunk: Chunk, problem: MassmemError) -> None:
         self.problem = self.problem or problem
         self.unread.update(dict.fromkeys(list_message_ids(chunk)))
-
-
-def _load_mem0(home: Path) -> Any:
-    """Import mem0, which takes seconds. Blocking."""
-    prepare_mem0(home)
-    try:
-        return importlib.import_module("massmem.memory.extraction.mem0")
-    except ImportError as e:
-        raise InputError(
-            f"memories are extracted with mem0, which cannot be loaded: {e}",
-            "pip install 'massmem[memory]', or leave memory.persistent_memory.llm out",
-        ) from e

@@ -59,6 +59,13 @@ def cut_text(text: str, longest: int) -> str:
     return f"{words.rstrip()}…"
 
 
+def cut_middle(text: str, longest: int, remark: str = "") -> str:
+    """Cut a text to its beginning and its end, together `longest` characters. remark: stands where the rest was."""
+    head, tail = 2 * longest // 3, longest // 3
+    left_out = len(text) - head - tail
+    return text if left_out <= 0 else f"{text[:head]}\n[{left_out:,} characters left out{remark}]\n{text[-tail:]}"
+
+
 def is_knowledge(text: str) -> bool:
     """Whether the text says something about the world, and not about who voted for which answer."""
     return len(text) >= SHORTEST_FACT and not _ABOUT_THE_COUNCIL.search(text)

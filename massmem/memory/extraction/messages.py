@@ -1,19 +1,15 @@
 """What is read for facts and where a fact comes from: messages, cut to the size of a request, and labelled. Pure."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from massmem.core.errors import MassmemError
 from massmem.core.messages import Role, clean_text
 from massmem.memory.extraction.facts import find_telling_words
 from massmem.memory.extraction.replies import Statement
 from massmem.memory.persistent import Fact
-
-if TYPE_CHECKING:
-    from massmem.memory.index import Index
 
 SHORTEST_MESSAGE = 10
 """Characters; what is shorter is not worth a request."""
@@ -52,15 +48,6 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownFacts:
-    """Where the facts are that are remembered already."""
-
-    index: "Index"
-    embed: Callable[[str], Sequence[float] | None]
-    """Blocking: return the vector of a text, None when there is none. Raises MassmemError."""
-
-
-@dataclass(frozen=True, slots=True)
 class Extraction:
     """What an extraction gave."""
 
@@ -85,13 +72,13 @@ class Piece:
     message_id: str
     created_at: datetime
 
-    def as_prompt(self) -> dict[str, str]:
-        """Return the message that the model reads.
+    @property
+    def labelled_text(self) -> str:
+        """The text that the model reads.
 
         Only its first line starts at the margin, so that no other line can pose as a heading or as a role.
         """
-        text = f"({self.label}) " + "\n    ".join(self.text.splitlines())
-        return {"role": self.role, "content": text}
+        return f"({self.label}) " + "\n    ".join(self.text.splitlines())
 
 
 Chunk = tuple[Piece, ...]

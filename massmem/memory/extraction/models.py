@@ -1,16 +1,14 @@
 """The models that read what was said for memories: which one the configuration names, and one request to it."""
 
 import asyncio
-import importlib
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from massmem.config.models import BackendConfig, BackendType, MemoryLlmConfig
-from massmem.core.errors import ConfigError, ContentRefused, InputError, MissingKeyError
+from massmem.config.models import MemoryLlmConfig
+from massmem.core.errors import ContentRefused, InputError, MalformedResponse, ProviderTimeout
 from massmem.core.messages import (
     ChatMessage,
     ChatRequest,
@@ -20,10 +18,20 @@ from massmem.core.messages import (
     Reply,
     TextChunk,
     Usage,
+    clean_text,
 )
-from massmem.memory.extraction.prompts import SCHEMA
+from massmem.memory.extraction.facts import cut_middle, cut_text
+from massmem.memory.extraction.prompts import SCHEMA, SUMMARY_SYSTEM
 from massmem.memory.extraction.replies import repeats
-from massmem.memory.mem0_setup import prepare_mem0
+from massmem.memory.mem0 import (
+    as_backend,
+    explain_unknown_provider,
+    find_backend_type,
+    import_mem0,
+    list_key_variables,
+    naming_package,
+    naming_section,
+)
 from massmem.providers import Providers
 from massmem.providers.failures import ErrorContext, translate_error
 from massmem.providers.presets import PRESETS, Abilities
@@ -34,39 +42,13 @@ if TYPE_CHECKING:
 
 SETTING = "memory.persistent_memory.llm"
 
-_ON_THIS_MACHINE = ("local", "scripted", "ollama", "lmstudio", "vllm", "llamacpp")
-"""Backends whose model usually runs on the user's machine: see MemoryModel.compact."""
-
-
-@dataclass(frozen=True, slots=True)
-class LlmPreset:
-    """How massmem reaches a provider that has another name, or another default model, for memories."""
-
-    backend: BackendType
-    model: str = ""
-    base_url: str = ""
-    key_variables: tuple[str, ...] = ()
-    """Environment variables of its key, before those of the backend."""
-    url_variable: str = ""
-
-
-LLM_PRESETS: Mapping[str, LlmPreset] = {
-    **{backend: LlmPreset(backend) for backend in PRESETS},
-    "openai": LlmPreset("openai", "gpt-4.1-nano-2025-04-14"),
-    "openai_structured": LlmPreset("openai", "gpt-4.1-nano-2025-04-14"),
-    "anthropic": LlmPreset("anthropic", "claude-3-5-haiku-20241022"),
-    "groq": LlmPreset("groq", "llama-3.1-8b-instant"),
-    "azure_openai": LlmPreset(
-        "azure_openai", key_variables=("LLM_AZURE_OPENAI_API_KEY",), url_variable="LLM_AZURE_ENDPOINT"
-    ),
-    "azure_openai_structured": LlmPreset(
-        "azure_openai", key_variables=("LLM_AZURE_OPENAI_API_KEY",), url_variable="LLM_AZURE_ENDPOINT"
-    ),
-    "xai": LlmPreset("grok"),
-    "minimax": LlmPreset("openai", "MiniMax-M2.7", "https://api.minimax.io/v1", ("MINIMAX_API_KEY",)),
-    "sarvam": LlmPreset("openai", "sarvam-m", "https://api.sarvam.ai/v1", ("SARVAM_API_KEY",)),
-}
-"""mem0's names of providers, and all of massmem's backends."""
+_SUMMARY_DEADLINE = 120.0
+"""Seconds for one summary, all attempts together."""
+_SUMMARY_TOKENS = 1_000
+LONGEST_SUMMARY = 3_000
+"""Characters."""
+_MOST_READ, _MOST_READ_COMPACT = 48_000, 8_000
+"""Characters of a result that a model is sent; the middle of a longer one is left out."""
 
 MEM0_ONLY: Mapping[str, str] = {"aws_bedrock": "boto3", "litellm": "litellm"}
 """Providers that only mem0 reaches, with the package that it needs for each."""
@@ -112,6 +94,23 @@ class MemoryModel:
             raise ContentRefused("the model refused to read this for memories")
         return reply
 
+    async def summarize(self, text: str) -> str:
+        """Return what matters in the result of a tool, in at most LONGEST_SUMMARY characters.
+
+        Raises:
+            ProviderError: the request failed or took too long, the model refused, or its summary is empty.
+        """
+        excerpt = cut_middle(clean_text(text), _MOST_READ_COMPACT if self.compact else _MOST_READ)
+        try:
+            async with asyncio.timeout(_SUMMARY_DEADLINE):
+                reply = await self.ask(SUMMARY_SYSTEM, excerpt, _SUMMARY_TOKENS, "summary")
+        except TimeoutError as e:
+            raise ProviderTimeout(f"summarising a tool result took longer than {_SUMMARY_DEADLINE:g} seconds") from e
+        summary = reply.text.rpartition("</think>")[2].strip()
+        if not summary:
+            raise MalformedResponse("the model's summary of a tool result was empty")
+        return cut_text(clean_text(summary), LONGEST_SUMMARY)
+
 
 async def open_model(
     llm: MemoryLlmConfig, providers: Providers, home: Path, environ: Mapping[str, str], bounds: Bounds
@@ -126,67 +125,17 @@ async def open_model(
     if llm.provider in MEM0_ONLY:
         client = await asyncio.to_thread(_open_mem0_client, llm, home)
         return MemoryModel(Mem0Chat(client, llm), compact=False)
-    preset = _find_preset(llm.provider)
-    backend = _as_backend(llm, preset, environ, bounds)
-    hint = "Check it, or leave it out: then messages are remembered word for word, without extracted facts."
-    try:
-        chat = await providers.open(backend)
-    except MissingKeyError as e:
-        variables = list_key_variables(llm.provider)
-        raise MissingKeyError(
-            f"{SETTING}: no API key for extracting memories with {llm.provider!r}"
-            + (f": {' or '.join(variables)} is not set" if llm.api_key is None else f": {e.message}"),
-            f"Run `export {variables[0]}=...` first, or leave {SETTING} out.",
-        ) from e
-    except ConfigError as e:
-        raise InputError(f"{SETTING}: {e.message}".replace("backend.", ""), e.hint or hint) from e
-    return MemoryModel(chat, compact=preset.backend in _ON_THIS_MACHINE)
-
-
-def list_key_variables(provider: str) -> tuple[str, ...]:
-    """Return the environment variables that may hold the provider's key; none when it needs none."""
-    preset = LLM_PRESETS.get(provider)
-    if preset is None or not PRESETS[preset.backend].needs_key:
-        return ()
-    own = () if preset.base_url else PRESETS[preset.backend].key_variables
-    return (*preset.key_variables, *own)
-
-
-def _find_preset(provider: str) -> LlmPreset:
-    if preset := LLM_PRESETS.get(provider):
-        return preset
-    names = (*LLM_PRESETS, *MEM0_ONLY)
-    near = get_close_matches(provider, names, 1)
-    raise InputError(
-        f"{SETTING}.provider: there is no {provider!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
-        f"One of: {', '.join(sorted(names))}.",
-    )
-
-
-def _as_backend(llm: MemoryLlmConfig, preset: LlmPreset, environ: Mapping[str, str], bounds: Bounds) -> BackendConfig:
-    """Return the backend that the section describes, with the key and endpoint that `environ` has for memories."""
-    key = llm.api_key.get_secret_value() if llm.api_key else ""
-    key = key or next((value for name in preset.key_variables if (value := environ.get(name, "").strip())), "")
-    url = llm.base_url or environ.get(preset.url_variable, "") or preset.base_url
-    if preset.backend == "ollama" and url and url.count("/") == 2:
-        url = f"{url}/v1"  # mem0's own setting is the server's address alone
-    if preset.base_url and not key:
-        # Another company's key must not be sent to it.
-        raise MissingKeyError(
-            f"{SETTING}: no API key for extracting memories with {llm.provider!r}: "
-            f"{' or '.join(preset.key_variables)} is not set",
-            f"Run `export {preset.key_variables[0]}=...` first, or leave {SETTING} out.",
-        )
-    return BackendConfig.model_validate(
-        {
-            "type": preset.backend,
-            "model": llm.model or preset.model,
-            "api_key": key or None,
-            "base_url": url or None,
-            "timeout": bounds.timeout,
-            "max_retries": bounds.retries,
-        }
-    )
+    backend = find_backend_type(llm.provider)
+    if backend is None:
+        raise explain_unknown_provider(SETTING, llm.provider, MEM0_ONLY)
+    preset = PRESETS[backend]
+    settings = as_backend(
+        llm, "llm", preset.memory_model or preset.default_model, environ,
+        timeout=bounds.timeout, max_retries=bounds.retries,
+    )  # fmt: skip
+    without = "then messages are remembered word for word, without extracted facts"
+    with naming_section(SETTING, list_key_variables(llm.provider, "llm"), without):
+        return MemoryModel(await providers.open(settings), compact=not preset.needs_key)
 
 
 class Mem0Chat:
@@ -213,16 +162,9 @@ class Mem0Chat:
 
 
 def _open_mem0_client(llm: MemoryLlmConfig, home: Path) -> Any:
-    prepare_mem0(home)
     if llm.base_url:
         raise InputError(f"{SETTING}.base_url cannot be set for {llm.provider!r}: mem0 has no such setting")
     key = llm.api_key.get_secret_value() if llm.api_key else None
-    try:
-        factory: Any = importlib.import_module("mem0.utils.factory").LlmFactory
+    factory = import_mem0("utils.factory", home).LlmFactory
+    with naming_package(f"extracting memories with {llm.provider!r}", MEM0_ONLY[llm.provider]):
         return factory.create(llm.provider, {"model": llm.model, "api_key": key, "max_tokens": 8_000})
-    except ImportError as e:
-        package = "'massmem[memory]'" if e.name == "mem0" else MEM0_ONLY[llm.provider]
-        raise InputError(
-            f"extracting memories with {llm.provider!r} needs the package {package}, which is not installed",
-            f"pip install {package}",
-        ) from e

@@ -1,7 +1,8 @@
 from massmem.config.models import RecordingConfig
 from massmem.core.errors import RateLimited
 from massmem.core.records import MessageRecord
-from massmem.recording.facts import LARGE, cut_result, summarize_results
+from massmem.memory.extraction.facts import cut_middle
+from massmem.recording.facts import LARGE, summarize_results
 from tests.unit.recording.test_rules import message, row
 
 ON = RecordingConfig(record_all_tool_calls=True, summarize_large_results=True, summary_model="small")
@@ -56,7 +57,7 @@ async def test_what_cannot_be_summarised_keeps_its_ends_and_says_why() -> None:
     model = Model(fails_from=1)
     messages, problem = await summarize_results(TURN, row(9, "extract"), ON, model, {})
     assert len(model.asked) == 1, "after one failure nothing more is asked for"
-    assert contents(messages)[2] == cut_result(BIG, "slow down: [redacted]")
+    assert contents(messages)[2] == cut_middle(BIG, 3_000, ", not summarised: slow down: [redacted]")
     assert contents(messages)[2].startswith("begin ")
     assert contents(messages)[2].endswith(" end")
     assert len(contents(messages)[2]) < LARGE
@@ -76,5 +77,5 @@ async def test_a_summary_is_paid_for_once() -> None:
 
 async def test_without_a_model_it_is_cut() -> None:
     messages, problem = await summarize_results(TURN, row(9, "extract"), ON, None, {})
-    assert contents(messages)[2] == cut_result(BIG, "no model is configured")
+    assert contents(messages)[2] == cut_middle(BIG, 3_000, ", not summarised: no model is configured")
     assert problem

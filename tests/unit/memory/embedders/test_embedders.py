@@ -227,7 +227,7 @@ def test_a_local_server_needs_no_key(api: Api, home: Path) -> None:
 def test_the_key_comes_from_the_environment(api: Api, home: Path) -> None:
     given = config(provider="openai", model="m", base_url=api.url)
     with pytest.raises(MissingKeyError, match="OPENAI_API_KEY is not set"):
-        open_embedder(given, {}, home)
+        open_embedder(config(provider="openai", model="m"), {}, home)
     assert open_embedder(given, {"OPENAI_API_KEY": KEY}, home)
     assert api.received[0][1] == f"Bearer {KEY}"
 
@@ -282,6 +282,14 @@ def test_a_provider_that_is_not_there(home: Path) -> None:
     assert time.monotonic() - start < 10
 
 
+def test_azure_is_reached_by_the_variables_that_mem0_reads(api: Api, home: Path) -> None:
+    environ = {"EMBEDDING_AZURE_ENDPOINT": api.url, "EMBEDDING_AZURE_OPENAI_API_KEY": KEY}
+    embedder = open_embedder(config(provider="azure_openai", model="small"), environ, home)
+    assert embedder
+    assert embedder.embed_query("a") == [0.5, 0.25]
+    assert [(path, key) for path, key, _ in api.received] == [("/openai/v1/embeddings", f"Bearer {KEY}")] * 2
+
+
 def test_a_known_model_is_not_asked_for_its_size(home: Path) -> None:
     embedder = open_embedder(config(provider="openai", api_key=KEY), {}, home)
     assert embedder
@@ -289,9 +297,9 @@ def test_a_known_model_is_not_asked_for_its_size(home: Path) -> None:
 
 
 def test_providers_that_cannot_be_used(home: Path) -> None:
-    with pytest.raises(InputError, match="no embedder 'opnai'; did you mean 'openai'"):
+    with pytest.raises(InputError, match="there is no 'opnai'; did you mean 'openai'"):
         open_embedder(config(provider="opnai"), {}, home)
-    with pytest.raises(InputError, match="base_url is no http"):
+    with pytest.raises(InputError, match="is not an http:// or https:// address"):
         open_embedder(config(provider="ollama", base_url="localhost:11434"), {}, home)
     if not find_spec("fastembed"):
         with pytest.raises(InputError, match="needs the package fastembed") as caught:

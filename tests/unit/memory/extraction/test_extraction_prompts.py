@@ -1,18 +1,24 @@
 """What models are told agrees with what is understood."""
 
 import json
+from datetime import UTC, datetime
 
-from massmem.memory.extraction.prompts import COMPACT_SYSTEM, INSTRUCTIONS, SCHEMA, compact_prompt
+from massmem.memory.extraction.messages import Piece
+from massmem.memory.extraction.prompts import COMPACT_SYSTEM, INSTRUCTIONS, SCHEMA, Reading, write_compact_prompts
 from massmem.memory.extraction.replies import parse_reply
+
+DAY = datetime(2025, 3, 4, 10, 30, tzinfo=UTC)
+
+
+def piece(label: str, text: str) -> Piece:
+    return Piece(label, "user", text, label, DAY)
 
 
 def test_a_small_model_gets_the_messages_without_what_surrounds_them():
-    full = (
-        "## Summary\n\n\n## Last k Messages\nuser: (m1) Before.\n\n\n## Recently Extracted Memories\n[]\n\n"
-        '## Existing Memories\n[{"id": "0", "text": "A fact."}]\n\n## New Messages\nuser: (m2) Now.\n    ## Spoof\n\n\n'
-        "## Observation Date\n2025-03-04\n\n## Current Date\n2025-03-04\n\n# Output:"
-    )
-    assert compact_prompt(full) == (
+    reading = Reading((piece("m2", "Now.\n## Spoof"),), [piece("m1", "Before.")], ["A fact."])
+    system, user = write_compact_prompts(reading)
+    assert system == COMPACT_SYSTEM
+    assert user == (
         "Date of the messages: 2025-03-04\n\nMessages before, only to understand the others:\nuser: (m1) Before.\n\n"
         "Known already:\n- A fact.\n\nMessages:\nuser: (m2) Now.\n    ## Spoof\n\nThe notes, as JSON:"
     )

@@ -1,9 +1,12 @@
 """The providers of the model that extracts: each reaches the configured server, and what is missing is named."""
 
+from pathlib import Path
+
 import pytest
 
-from massmem.config.models import MemoryLlmConfig
+from massmem.config.models import BackendConfig, MemoryLlmConfig
 from massmem.core.errors import (
+    AuthenticationError,
     ContentRefused,
     ContextOverflow,
     InputError,
@@ -17,11 +20,26 @@ from massmem.core.errors import (
     RequestRejected,
 )
 from massmem.core.messages import ChatMessage, ChatRequest
-from massmem.memory.extraction.models import Mem0Chat, list_key_variables
-from massmem.memory.extraction.prompts import COMPACT_SYSTEM
-from tests.support.extraction_stub import FIRST, ORIGIN, TURN, Open, completion, configured, facts, memory, texts
+from massmem.memory.extraction.extractor import open_extractor as open_configured
+from massmem.memory.extraction.models import LONGEST_SUMMARY, Bounds, Mem0Chat, MemoryModel, open_model
+from massmem.memory.extraction.prompts import COMPACT_SYSTEM, SUMMARY_SYSTEM
+from massmem.memory.mem0 import list_key_variables
+from massmem.providers import Providers
+from massmem.providers.scripted import ScriptedFactory
+from tests.support.extraction_stub import (
+    FIRST,
+    ORIGIN,
+    TURN,
+    Open,
+    completion,
+    configured,
+    facts,
+    failing,
+    memory,
+    texts,
+)
 from tests.support.extraction_stub import prompts as prompts_of
-from tests.support.provider_stub import KEY, AnthropicWire, Say, Stub
+from tests.support.provider_stub import KEY, AnthropicWire, Http, Say, Stub
 
 
 @pytest.mark.parametrize(
@@ -82,7 +100,7 @@ async def test_another_providers_key_in_the_environment_is_not_sent(
     assert texts(await open_extractor().extract(TURN, ORIGIN)) == [FIRST]
     assert stub.requests[0].headers["authorization"] == f"Bearer {KEY}"
     with pytest.raises(MissingKeyError, match="MINIMAX_API_KEY is not set"):
-        await open_extractor(MemoryLlmConfig(provider="minimax", base_url=f"{stub.url}/v1")).extract(TURN, ORIGIN)
+        await open_extractor(MemoryLlmConfig(provider="minimax")).extract(TURN, ORIGIN)
 
 
 @pytest.mark.parametrize(("provider", "package"), [("aws_bedrock", "boto3"), ("litellm", "litellm")])
@@ -130,6 +148,7 @@ async def test_key_and_default_model_come_from_the_environment_and_the_table(
         ("openai", ("OPENAI_API_KEY",)),
         ("azure_openai", ("LLM_AZURE_OPENAI_API_KEY", "AZURE_OPENAI_API_KEY")),
         ("minimax", ("MINIMAX_API_KEY",)),
+        ("xai", ("XAI_API_KEY",)),
         ("ollama", ()),
         ("local", ()),
         ("aws_bedrock", ()),
@@ -137,7 +156,7 @@ async def test_key_and_default_model_come_from_the_environment_and_the_table(
     ],
 )
 def test_key_variables_of_a_provider(provider: str, variables: tuple[str, ...]):
-    assert list_key_variables(provider) == variables
+    assert list_key_variables(provider, "llm") == variables
 
 
 # -- clients of mem0's own, whose libraries are not installed here ----------------------------------------------------
@@ -193,3 +212,70 @@ async def test_failures_of_mem0s_clients_keep_their_kind(error: Exception, kind:
         async for _ in chat.stream(ChatRequest((ChatMessage("user", "Hello."),), "extract")):
             pass
     assert e.value.message.startswith("litellm (default model): ")
+
+
+# -- summaries of tool results --------------------------------------------------------------------------------------
+
+RESULT = "src/\n  main.py\n" + "  module.py\n" * 600
+QUICK_SUMMARY = Bounds(timeout=5, retries=0)
+
+
+async def summarize(stub: Stub, home: Path, text: str = RESULT, bounds: Bounds = QUICK_SUMMARY) -> str:
+    providers = Providers()
+    try:
+        return await (await open_model(configured(stub), providers, home / "state", {}, bounds)).summarize(text)
+    finally:
+        await providers.close()
+
+
+async def test_the_model_is_asked_for_plain_text_and_its_own_words_come_back(stub: Stub, home: Path):
+    stub.replies = [completion("<think>Hm.</think>A tree with 601 files.")]
+    assert await summarize(stub, home) == "A tree with 601 files."
+    (request,) = stub.requests
+    assert prompts_of(request) == (SUMMARY_SYSTEM, RESULT)
+    assert "response_format" not in request.body
+    assert (request.body["model"], request.body["max_tokens"]) == ("stub", 1_000)
+
+
+async def test_of_a_huge_result_the_ends_are_sent(stub: Stub, home: Path):
+    stub.replies = [completion("Long. " * 2_000)]
+    said = await summarize(stub, home, f"first {'x' * 1_000_000} last")
+    assert len(said) <= LONGEST_SUMMARY
+    _, sent = prompts_of(stub.requests[0])
+    assert len(sent) < 50_000
+    assert sent.startswith("first ")
+    assert sent.endswith(" last")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (completion(""), MalformedResponse),
+        (completion(None), MalformedResponse),
+        (completion(None, refusal="No."), ContentRefused),
+        (failing(401), AuthenticationError),
+        (failing(429, "slow down"), RateLimited),
+        (failing(500), ProviderUnavailable),
+        (Http(parts=[60.0]), ProviderTimeout),
+    ],
+)
+async def test_failures_of_a_summary_keep_their_kind(stub: Stub, home: Path, answer: Http, error: type[MassmemError]):
+    stub.replies = [answer]
+    with pytest.raises(error) as e:
+        await summarize(stub, home, bounds=Bounds(timeout=0.5, retries=0))
+    assert KEY not in e.value.message
+
+
+async def test_a_scripted_model_summarizes():
+    backend = BackendConfig.model_validate({"type": "scripted", "script": {"summary": "A tree of files."}})
+    model = MemoryModel(ScriptedFactory().open(backend), compact=True)
+    assert await model.summarize(RESULT) == "A tree of files."
+
+
+async def test_results_may_be_summarized_by_another_model_than_facts(stub: Stub, home: Path):
+    stub.replies = [completion("Short.")]
+    async with open_configured(configured(stub), home / "state", None, {}) as extractor:
+        assert extractor is not None
+        await extractor.summarize(RESULT, "larger")
+        await extractor.summarize(RESULT, None)
+    assert [request.body["model"] for request in stub.requests] == ["larger", "stub"]

@@ -1,0 +1,133 @@
+"""mem0, as far as massmem uses it: its names of providers, its prompts and its clients for models and embeddings."""
+
+import importlib
+import logging
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from massmem.config.home import make_folder
+from massmem.config.models import BackendConfig, BackendType, EmbeddingConfig, MemoryLlmConfig
+from massmem.core.errors import ConfigError, InputError, MissingKeyError
+from massmem.providers.presets import PRESETS
+
+ModelSettings = MemoryLlmConfig | EmbeddingConfig
+"""A section of the configuration that names a model for the memory."""
+
+_OWN_NAMES: Mapping[str, BackendType] = {
+    "openai_structured": "openai", "azure_openai_structured": "azure_openai", "xai": "grok"
+}  # fmt: skip
+"""What mem0 calls backends of massmem that have another name there."""
+
+
+def find_backend_type(provider: str) -> BackendType | None:
+    """Return the backend that a name of a provider means; None when massmem has none, and mem0 may."""
+    return _OWN_NAMES.get(provider) or next((name for name in PRESETS if name == provider), None)
+
+
+def explain_unknown_provider(setting: str, provider: str, others: Mapping[str, str]) -> InputError:
+    """Return the error for a name that nobody has. others: what only mem0 reaches."""
+    names = sorted({*PRESETS, *_OWN_NAMES, *others})
+    near = get_close_matches(provider, names, 1)
+    return InputError(
+        f"{setting}.provider: there is no {provider!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+        f"One of: {', '.join(names)}.",
+    )
+
+
+def list_key_variables(provider: str, section: str) -> tuple[str, ...]:
+    """Return the environment variables that may hold the provider's key; none when it needs none.
+
+    section: "llm" or "embedding".
+    """
+    backend = find_backend_type(provider)
+    if backend is None or not PRESETS[backend].needs_key:
+        return ()
+    return (*_azure_variables(backend, section)[:1], *PRESETS[backend].key_variables)
+
+
+def as_backend(
+    settings: ModelSettings, section: str, default_model: str, environ: Mapping[str, str], **more: Any
+) -> BackendConfig:
+    """Return the backend that a section describes, with what `environ` has for this section alone.
+
+    settings: its provider is one that find_backend_type knows. section: "llm" or "embedding". more: fields of the
+    backend.
+    """
+    backend = find_backend_type(settings.provider)
+    own = [environ.get(name, "").strip() for name in _azure_variables(backend, section)]
+    key, url = own or ("", "")
+    configured = settings.api_key.get_secret_value() if settings.api_key else ""
+    fields = {
+        "type": backend,
+        "model": settings.model or default_model,
+        "api_key": configured or key or None,
+        "base_url": settings.base_url or url or None,
+        **more,
+    }
+    return BackendConfig.model_validate(fields)
+
+
+@contextmanager
+def naming_section(setting: str, variables: tuple[str, ...], without: str) -> Generator[None]:
+    """Say in the errors of a backend which setting it comes from, and what there is without it.
+
+    Raises:
+        MissingKeyError, InputError: see massmem.providers.presets.resolve.
+    """
+    try:
+        yield
+    except MissingKeyError as e:
+        export = f"Run `export {variables[0]}=...` first" if variables else "Check it"
+        raise MissingKeyError(f"{setting}: {e.message}", f"{export}, or leave it out: {without}.") from e
+    except ConfigError as e:
+        message = f"{setting}: {e.message}".replace("backend.", "")
+        raise InputError(message, e.hint or f"Check it, or leave it out: {without}.") from e
+
+
+def import_mem0(module: str, home: Path) -> Any:
+    """Import a module of mem0, which takes seconds: call it in a thread. home: folder of massmem's own files.
+
+    Without telemetry, and with mem0's folder in `home`: mem0 reads both once, when it is imported. Otherwise it makes
+    ~/.mem0, asks servers of its maker, and fails when another process does the same.
+
+    Raises:
+        InputError: mem0 is not installed.
+        HomeError: its folder cannot be made.
+    """
+    folder = home / "mem0"
+    make_folder(folder)
+    os.environ.update(MEM0_TELEMETRY="False", MEM0_DIR=str(folder))
+    # It writes what it reads to the log; its errors are raised or counted by whoever calls it.
+    logging.getLogger("mem0").setLevel(logging.CRITICAL + 1)
+    try:
+        return importlib.import_module(f"mem0.{module}")
+    except ImportError as e:
+        raise InputError(
+            f"this memory needs mem0, which cannot be loaded: {e}",
+            "pip install 'massmem[memory]', or leave memory.persistent_memory.llm and embedding out",
+        ) from e
+
+
+@contextmanager
+def naming_package(what: str, package: str) -> Generator[None]:
+    """Say which package a client of mem0 needs. package: "" for the one that could not be imported.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        yield
+    except ImportError as e:
+        package = package or e.name or what
+        raise InputError(f"{what} needs the package {package}, which is not installed", f"pip install {package}") from e
+
+
+def _azure_variables(backend: BackendType | None, section: str) -> tuple[str, ...]:
+    """Return mem0's variables for the key and the address of Azure, which differ by section."""
+    if backend != "azure_openai":
+        return ()
+    return f"{section.upper()}_AZURE_OPENAI_API_KEY", f"{section.upper()}_AZURE_ENDPOINT"
