@@ -26,7 +26,6 @@ class Statement:
     """One item of a reply."""
 
     text: str
-    attributed_to: str = ""
     sources: tuple[str, ...] = ()
     """The labels of messages that the model named, in its own spelling."""
 
@@ -140,9 +139,9 @@ def _as_statement(item: object) -> Statement | None:
     text = next((value for name in _TEXTS if isinstance(value := fields.get(name), str) and value.strip()), None)
     if text is None:
         return None
-    speaker, sources = fields.get("attributed_to"), fields.get("sources")
+    sources = fields.get("sources")
     labels = cast("list[object]", sources if isinstance(sources, list) else [sources] if sources else [])
-    return Statement(text, speaker if isinstance(speaker, str) else "", tuple(str(label) for label in labels))
+    return Statement(text, tuple(str(label) for label in labels))
 
 
 def _excerpt(text: str) -> str:

@@ -81,7 +81,7 @@ def test_what_was_too_long_is_halved_until_it_is_small():
 )
 def test_a_fact_names_the_messages_that_it_comes_from(sources: tuple[str, ...], ids: tuple[str, ...]):
     (chunk,) = split_into_chunks(TURN, 1000)
-    assert make_fact(Statement("A fact of some length.", "user", sources), chunk, ORIGIN).message_ids == ids
+    assert make_fact(Statement("A fact of some length.", sources), chunk, ORIGIN).message_ids == ids
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ def test_what_the_words_say_counts_more_than_a_wrong_label(sources: tuple[str, .
     (chunk,) = split_into_chunks(
         [said("We talked about lunch.", "q1"), said("The staging server has 16 GB of memory.", "q2")], 1000
     )
-    assert make_fact(Statement("The staging server has 16 GB.", "user", sources), chunk, ORIGIN).message_ids == ids
+    assert make_fact(Statement("The staging server has 16 GB.", sources), chunk, ORIGIN).message_ids == ids
 
 
 def test_a_fact_is_dated_by_its_newest_message():
     messages = [said("The first message of two."), said("The second message of two.", "q2", moment=DAY + timedelta(1))]
     (chunk,) = split_into_chunks(messages, 1000)
     assert make_fact(Statement("A fact of some length."), chunk, ORIGIN).created_at == DAY + timedelta(1)
-    assert make_fact(Statement("A fact of some length.", "", ("m1",)), chunk, ORIGIN).created_at == DAY
+    assert make_fact(Statement("A fact of some length.", ("m1",)), chunk, ORIGIN).created_at == DAY
