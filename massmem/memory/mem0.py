@@ -72,7 +72,7 @@ def as_backend(
 
 
 @contextmanager
-def naming_section(setting: str, variables: tuple[str, ...], without: str) -> Generator[None]:
+def name_section(setting: str, variables: tuple[str, ...], without: str) -> Generator[None]:
     """Say in the errors of a backend which setting it comes from, and what there is without it.
 
     Raises:
@@ -113,7 +113,7 @@ def import_mem0(module: str, home: Path) -> Any:
 
 
 @contextmanager
-def naming_package(what: str, package: str) -> Generator[None]:
+def name_package(what: str, package: str) -> Generator[None]:
     """Say which package a client of mem0 needs. package: "" for the one that could not be imported.
 
     Raises:

@@ -19,8 +19,8 @@ from massmem.memory.mem0 import (
     find_backend_type,
     import_mem0,
     list_key_variables,
-    naming_package,
-    naming_section,
+    name_package,
+    name_section,
 )
 from massmem.providers.failures import clean_message
 from massmem.providers.presets import PRESETS, Endpoint, resolve
@@ -54,7 +54,7 @@ def open_mem0_embedder(config: EmbeddingConfig, environ: Mapping[str, str], home
     backend = find_backend_type(config.provider)
     own_url = PRESETS[backend].base_url if backend else ""
     if backend and PRESETS[backend].kind == "openai":
-        with naming_section(
+        with name_section(
             _SETTING, list_key_variables(config.provider, "embedding"), "then the embedder on this machine is used"
         ):
             settings = as_backend(config, "embedding", PRESETS[backend].embedding_model, environ)
@@ -104,7 +104,7 @@ def _open_own_class(config: EmbeddingConfig, key: str, home: Path) -> Any:
 
 def _create_model(provider: str, settings: Mapping[str, Any], name: str, home: Path) -> Any:
     factory = import_mem0("utils.factory", home).EmbedderFactory
-    package = naming_package(f"the embedder {name!r}", MEM0_ONLY.get(name, ""))
+    package = name_package(f"the embedder {name!r}", MEM0_ONLY.get(name, ""))
     with package, _TranslateErrors(name, str(settings.get("api_key") or "")):
         return factory.create(provider, dict(settings), None)
 

@@ -73,7 +73,7 @@ class Piece:
     created_at: datetime
 
     @property
-    def labelled_text(self) -> str:
+    def prompt_text(self) -> str:
         """The text that the model reads.
 
         Only its first line starts at the margin, so that no other line can pose as a heading or as a role.

@@ -29,8 +29,8 @@ from massmem.memory.mem0 import (
     find_backend_type,
     import_mem0,
     list_key_variables,
-    naming_package,
-    naming_section,
+    name_package,
+    name_section,
 )
 from massmem.providers import Providers
 from massmem.providers.failures import ErrorContext, translate_error
@@ -134,7 +134,7 @@ async def open_model(
         timeout=bounds.timeout, max_retries=bounds.retries,
     )  # fmt: skip
     without = "then messages are remembered word for word, without extracted facts"
-    with naming_section(SETTING, list_key_variables(llm.provider, "llm"), without):
+    with name_section(SETTING, list_key_variables(llm.provider, "llm"), without):
         return MemoryModel(await providers.open(settings), compact=not preset.needs_key)
 
 
@@ -166,5 +166,5 @@ def _open_mem0_client(llm: MemoryLlmConfig, home: Path) -> Any:
         raise InputError(f"{SETTING}.base_url cannot be set for {llm.provider!r}: mem0 has no such setting")
     key = llm.api_key.get_secret_value() if llm.api_key else None
     factory = import_mem0("utils.factory", home).LlmFactory
-    with naming_package(f"extracting memories with {llm.provider!r}", MEM0_ONLY[llm.provider]):
+    with name_package(f"extracting memories with {llm.provider!r}", MEM0_ONLY[llm.provider]):
         return factory.create(llm.provider, {"model": llm.model, "api_key": key, "max_tokens": 8_000})

@@ -115,7 +115,7 @@ def write_prompts(reading: Reading, mem0: Any) -> tuple[str, str]:
         existing_memories=[{"id": str(number), "text": text} for number, text in enumerate(reading.known)],
         new_messages=_write_messages(reading.chunk),
         last_k_messages=[
-            {"role": piece.role, "content": piece.labelled_text} for piece in reading.earlier[-_MOST_EARLIER:]
+            {"role": piece.role, "content": piece.prompt_text} for piece in reading.earlier[-_MOST_EARLIER:]
         ],
         timestamp=reading.date,
         custom_instructions=INSTRUCTIONS,
@@ -136,4 +136,4 @@ def write_compact_prompts(reading: Reading) -> tuple[str, str]:
 
 
 def _write_messages(pieces: Sequence[Piece], longest: int | None = None) -> str:
-    return "".join(f"{piece.role}: {piece.labelled_text[:longest]}\n" for piece in pieces)
+    return "".join(f"{piece.role}: {piece.prompt_text[:longest]}\n" for piece in pieces)
