@@ -3,8 +3,8 @@
 import asyncio
 import os
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,11 +12,13 @@ import typer
 from massmem.cli.options import AsJson, Config
 from massmem.cli.setup import load_setup
 from massmem.cli.streams import MB, notify, show_progress, write_json, write_out
+from massmem.config.home import massmem_home
 from massmem.config.models import BackendConfig, BackendType, TeamConfig
 from massmem.core.display import make_printable
 from massmem.core.errors import ConfigError, InputError, MassmemError
 from massmem.providers.discovery import find_local_servers
 from massmem.providers.downloads import fetch_weights, list_sources
+from massmem.providers.learnt import LearntModels
 from massmem.providers.local import CONTEXT_WINDOW
 from massmem.providers.presets import PRESETS, Endpoint, resolve
 from massmem.providers.weights import (
@@ -97,6 +99,8 @@ class _Server:
     """Why the models are unknown."""
     used: frozenset[str] = frozenset()
     """Models of this server that the team uses."""
+    refusals: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    """What these models have refused, in words, by model."""
 
     def to_dicts(self) -> list[dict[str, Any]]:
         return [
@@ -107,6 +111,7 @@ class _Server:
                 "context_window": model.window,
                 "chats": model.can_chat,
                 "used": model.name in self.used,
+                "refusals": list(self.refusals.get(model.name, ())),
             }
             for model in self.models
         ]
@@ -146,11 +151,13 @@ async def _query_server(type_: BackendType, endpoint: Endpoint | str, used: froz
         return _Server(type_, PRESETS[type_].base_url, problem=endpoint, used=used)
     from massmem.providers.discovery import list_models
 
+    learnt = LearntModels(massmem_home())
+    refusals = {model: learnt.describe_refusals(replace(endpoint, model=model)) for model in used}
     try:
         models = await list_models(type_, endpoint)
     except MassmemError as e:
-        return _Server(type_, endpoint.base_url, problem=e.message, used=used)
-    return _Server(type_, endpoint.base_url, models, used=used)
+        return _Server(type_, endpoint.base_url, problem=e.message, used=used, refusals=refusals)
+    return _Server(type_, endpoint.base_url, models, used=used, refusals=refusals)
 
 
 def _normalize_host(url: str) -> str:
@@ -181,6 +188,8 @@ def _print_models(rows: Sequence[dict[str, Any]], servers: Sequence[_Server]) ->
             window = f"{model.window:,} tokens" if model.window else "-"
             mark = "*" if model.name in server.used else " "
             write_out(make_printable(f"{mark} {model.name:<{width}}  {window:>16}\n"))
+        for model, lines in server.refusals.items():
+            write_out(make_printable("".join(f"  {model} {line}\n" for line in lines)))
     if any(server.used for server in servers):
         notify("*: used by the team")
 

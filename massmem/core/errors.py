@@ -33,6 +33,7 @@ MassmemError                      one message, one hint, one exit code
 │   ├── AuthenticationError   2
 │   ├── ModelNotFound         2
 │   ├── RequestRejected       2   any other 4xx
+│   │   └── ToolsRefused          the model takes no function tools; the same can be asked for as JSON
 │   └── ContentRefused            the provider's filter or the model refused
 ├── TurnError                 1   no agent could answer
 ├── MachineError              3   the machine is at its limit: no disk space, no memory, too many open files
@@ -205,6 +206,10 @@ class ModelNotFound(ProviderError):
 
 class RequestRejected(ProviderError):
     exit_code: ClassVar[int] = 2
+
+
+class ToolsRefused(RequestRejected):
+    pass
 
 
 class ContentRefused(ProviderError):

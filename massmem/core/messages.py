@@ -120,6 +120,9 @@ class ChatRequest:
     """required: the model calls a tool; auto: it may; none: it must not, and `tools` only explain earlier calls."""
 
 
+WRAPPER = "reply"
+"""The one key of the object in which providers that take only objects as schemas wrap any other schema."""
+
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 

@@ -5,6 +5,7 @@ import os
 
 from massmem.config.models import BackendConfig
 from massmem.providers.base import ChatProvider, ProviderFactory
+from massmem.providers.learnt import LearntModels
 from massmem.providers.presets import PRESETS, Kind, check_key
 
 __all__ = ["Providers", "check_key"]
@@ -13,7 +14,9 @@ __all__ = ["Providers", "check_key"]
 class Providers:
     """Opens providers. Agents with the same endpoint and key share one HTTP client, those with one file one model."""
 
-    def __init__(self) -> None:
+    def __init__(self, learnt: LearntModels | None = None) -> None:
+        """learnt: what servers have refused before; None: nothing, and it is forgotten with this object."""
+        self._learnt = learnt or LearntModels()
         self._factories: dict[Kind, ProviderFactory] = {}
         self._lock = asyncio.Lock()
 
@@ -39,21 +42,21 @@ class Providers:
     def _open(self, backend: BackendConfig) -> ChatProvider:
         kind = PRESETS[backend.type].kind
         if kind not in self._factories:
-            self._factories[kind] = _load_factory(kind)
+            self._factories[kind] = _load_factory(kind, self._learnt)
         return self._factories[kind].open(backend)
 
 
-def _load_factory(kind: Kind) -> ProviderFactory:
+def _load_factory(kind: Kind, learnt: LearntModels) -> ProviderFactory:
     """Import the adapter: only the libraries that are used get loaded."""
     match kind:
         case "openai":
             from massmem.providers.openai import OpenAIFactory
 
-            return OpenAIFactory()
+            return OpenAIFactory(learnt)
         case "anthropic":
             from massmem.providers.anthropic import AnthropicFactory
 
-            return AnthropicFactory()
+            return AnthropicFactory(learnt)
         case "local":
             from massmem.providers.local import LocalFactory
 

@@ -36,8 +36,8 @@ from massmem.core.messages import (
     Usage,
     clean_text,
 )
-from massmem.providers.base import GO_ON, read_count, read_usage
-from massmem.providers.failures import ErrorContext, ErrorReply, error_reply_of
+from massmem.providers.base import GO_ON, portable_schema, read_count, read_usage
+from massmem.providers.failures import ErrorContext, ErrorReply, Refusal, error_reply_of
 from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, ReplyReader, timeouts
 from massmem.providers.presets import Endpoint
 from massmem.providers.retry import RetryBudget
@@ -62,6 +62,7 @@ _COUNT_TIMEOUT = 5.0
 """Seconds."""
 
 _TOOL_CHOICES = {"required": "any", "auto": "auto", "none": "none"}
+_FORCED = {"type": "any"}
 _REFUSED_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -84,7 +85,7 @@ class AnthropicFactory(ApiFactory[AsyncAnthropic]):
     ) -> "AnthropicProvider":
         if backend.temperature is not None:
             log.warning("backend.temperature is not used: Anthropic's API no longer has it")
-        return AnthropicProvider(client, backend, endpoint, budget)
+        return AnthropicProvider(client, backend, endpoint, budget, self._learnt)
 
 
 class AnthropicProvider(ApiProvider[AsyncAnthropic]):
@@ -105,7 +106,20 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
         return read_count(getattr(counted, "input_tokens", None))
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
-        return request_body(request, self._backend, self._endpoint.model)
+        body = request_body(request, self._backend, self._endpoint.model)
+        if body.get("tool_choice") == _FORCED and self._refuses("forced_tools"):
+            body["tool_choice"] = {"type": "auto"}
+        if self._refuses("schema"):
+            body.pop("output_config", None)
+        return body
+
+    def _list_refusable(self, body: Mapping[str, Any]) -> Sequence[Refusal]:
+        forms: Mapping[Refusal, bool] = {
+            "tools": "tools" in body,
+            "forced_tools": body.get("tool_choice") == _FORCED,
+            "schema": "output_config" in body,
+        }
+        return [name for name, is_sent in forms.items() if is_sent]
 
     async def _send(self, body: Mapping[str, Any]) -> AsyncStream[RawMessageStreamEvent]:
         create = cast("Any", self._client.messages.create)
@@ -144,7 +158,7 @@ def request_body(request: ChatRequest, backend: BackendConfig, model: str) -> di
         choice = "auto" if thinking and request.tool_choice != "none" else _TOOL_CHOICES[request.tool_choice]
         body["tool_choice"] = {"type": choice}
     elif request.schema is not None:
-        body["output_config"] = {"format": {"type": "json_schema", "schema": dict(request.schema)}}
+        body["output_config"] = {"format": {"type": "json_schema", "schema": portable_schema(request.schema)}}
     return body
 
 

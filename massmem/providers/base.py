@@ -1,15 +1,17 @@
 """The port to a model: what it can do, what it costs, and one method that streams one reply."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Protocol
 
 from massmem.config.models import BackendConfig
-from massmem.core.messages import ChatMessage, ChatRequest, Chunk, Usage
+from massmem.core.messages import WRAPPER, ChatMessage, ChatRequest, Chunk, Usage
 from massmem.providers.presets import Abilities
 from massmem.providers.pricing import Price
 
 GO_ON = ChatMessage("user", "Go on.")
+
+_BOUNDS = ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "pattern")
 
 MOST_TOKENS = 100_000_000
 """No request has more; a server that says so is wrong."""
@@ -67,6 +69,39 @@ def end_with_user(messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
     if messages and messages[-1].role == "assistant":
         return (*messages, GO_ON)
     return messages
+
+
+def portable_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema as OpenAI and Anthropic take it: an object at the root, and no bounds on values."""
+    portable = _without_bounds(schema)
+    if portable.get("type") == "object":
+        return portable
+    wrapped = {"type": "object", "properties": {WRAPPER: portable}, "required": [WRAPPER]}
+    return wrapped | {"additionalProperties": False}
+
+
+def fits_strict(schema: Mapping[str, Any]) -> bool:
+    """Whether OpenAI takes the schema with `strict`; other servers ignore the flag and always follow the schema."""
+    if "anyOf" in schema:
+        return all(map(fits_strict, schema["anyOf"]))
+    if schema.get("type") == "array":
+        return fits_strict(schema.get("items", {}))
+    if schema.get("type") != "object":
+        return bool(schema)
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    closed = schema.get("additionalProperties") is False and set(schema.get("required", ())) == set(properties)
+    return closed and all(map(fits_strict, properties.values()))
+
+
+def _without_bounds(schema: Mapping[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {key: value for key, value in schema.items() if key not in _BOUNDS}
+    if "properties" in out:
+        out["properties"] = {name: _without_bounds(value) for name, value in out["properties"].items()}
+    if "anyOf" in out:
+        out["anyOf"] = [_without_bounds(option) for option in out["anyOf"]]
+    if isinstance(out.get("items"), Mapping):
+        out["items"] = _without_bounds(out["items"])
+    return out
 
 
 def read_usage(prompt: object, completion: object, cached: object, estimate: Usage) -> Usage:

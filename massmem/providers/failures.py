@@ -5,11 +5,11 @@ The adapters of the APIs use it, and the extraction of facts for whichever libra
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
 from massmem.core.errors import (
     AuthenticationError,
@@ -24,6 +24,7 @@ from massmem.core.errors import (
     ProviderUnavailable,
     RateLimited,
     RequestRejected,
+    ToolsRefused,
 )
 from massmem.core.redact import REDACTED, redact
 
@@ -159,6 +160,79 @@ _SPEAKS_OF_OTHERS = re.compile(
 )
 _BAD_REQUESTS = (400, 413, 422)
 
+# What models and servers do not take, and how they say so. What is refused is left out, or said in another form.
+
+Refusal = Literal[
+    "chat", "responses", "tools", "forced_tools", "schema", "adaptive_thinking", "effort", "reasoning", "temperature",
+    "stream_options", "max_tokens", "max_completion_tokens",
+]  # fmt: skip
+"""What a request held that was refused: an API, a form of actions, or an option."""
+
+REFUSALS: tuple[Refusal, ...] = get_args(Refusal)
+
+_REFUSAL_WORDS: Mapping[Refusal, str] = {
+    "chat": "chat completions",
+    "responses": "the Responses API",
+    "tools": "tool calls",
+    "forced_tools": "forced tool calls",
+    "schema": "structured output",
+    "adaptive_thinking": "adaptive thinking",
+    "reasoning": "reasoning summaries",
+}
+
+# Each has a test. The first that speaks of something that the request held counts.
+_REFUSAL_TEXTS: tuple[tuple[Refusal, str], ...] = (
+    # OpenAI: function tools with the newest models, and models that chat completions do not have
+    ("chat", r"v1/responses"),
+    # OpenAI, Azure
+    ("responses", r"not supported (?:in|by|with|on) (?:the |v1/)?responses|responses api is (?:not|only)"),
+    # OpenAI, where only chat completions are wanted
+    ("tools", r"function tools .*?not supported"),
+    # Ollama, Bedrock, Groq, OpenRouter, Gemini, vLLM, llama.cpp
+    ("tools", r"(?:does not|doesn't) support (?:tools|tool use|tool call|function call)"),
+    ("tools", r"\b(?:tool|function) (?:calling|calls|use)`? (?:is|are) not (?:supported|enabled|available)"),
+    ("tools", r"no endpoints found that support tool use"),
+    ("tools", r"--enable-auto-tool-choice"),
+    ("tools", r"tools param requires --jinja"),
+    ("tools", r"\btools (?:is|are) not (?:supported|enabled|available)"),
+    ("tools", r"unsupported parameter: .?tools\b"),
+    # Anthropic, DeepSeek, Qwen, Moonshot, OpenRouter
+    ("forced_tools", r"tool_choice.{0,60}(?:not support|incompatible|not compatible|forces tool use)"),
+    ("forced_tools", r"(?:not support|when) (?:this |the provided )?.?tool_choice"),
+    ("forced_tools", r"no endpoints found that support the provided .?tool_choice"),
+    # DeepSeek, Groq, Gemini, OpenAI, Anthropic
+    ("schema", r"response_format type is unavailable"),
+    ("schema", r"not support (?:response format|structured output|output format|json_schema)"),
+    ("schema", r"(?:json mode|structured outputs?|output format) (?:is|are) not (?:enabled|supported)"),
+    ("schema", r"invalid schema for (?:response_format|text\.format)|output_config\.format\.schema"),
+    ("adaptive_thinking", r"adaptive thinking is not supported"),
+    ("adaptive_thinking", r"'adaptive' is not supported|should be 'enabled' or 'disabled'"),
+    ("effort", r"not support the effort parameter|output_config\.effort"),
+    # OpenAI: models that do not reason, and organisations that are not verified
+    ("reasoning", r"encrypted content is not supported|verified to generate reasoning summaries"),
+)
+
+_FIELDS: Mapping[Refusal, tuple[str, ...]] = {
+    "forced_tools": ("tool_choice",),
+    "schema": ("response_format", "json_schema", "text.format", "output_config", "output_format"),
+    "effort": ("reasoning_effort", "reasoning.effort"),
+    "reasoning": ("reasoning.summary", "reasoning", "include"),
+    "temperature": ("temperature",),
+    "stream_options": ("stream_options",),
+    "max_tokens": ("max_tokens",),
+    "max_completion_tokens": ("max_completion_tokens",),
+}
+"""Names under which an error may speak of them."""
+
+_UNSUPPORTED = re.compile(
+    r"support|unknown|unrecogni[sz]ed|unexpected|not (?:permitted|allowed)|unavailable|extra|invalid", re.IGNORECASE
+)
+
+# Groq: the model was made to call a tool and wrote something else. Another form may be easier for it.
+_TOOL_CALL_FAILED = re.compile(
+    r"failed to call a function|tool choice is required, but model did not call|tool_use_failed", re.IGNORECASE
+)
+
 # Exceptions without a status, by the names of their classes. Most libraries derive time-outs from connection errors.
 _KIND_BY_CLASS_NAME: Mapping[str, type[ProviderError]] = {
     "ContentFilter": ContentRefused,
@@ -208,6 +282,8 @@ class ErrorReply:
     text: str
     codes: tuple[str, ...] = ()
     """Code and type from the body, in lower case."""
+    param: str = ""
+    """The field of the request that the error is about, if it names one."""
     prompt_tokens: int | None = None
     window: int | None = None
     retry_after: float | None = None
@@ -222,6 +298,8 @@ class ErrorReply:
         for code in self.codes:
             if code in _KIND_BY_CODE and not self._is_generic(code):
                 return _KIND_BY_CODE[code]
+        if _TOOL_CALL_FAILED.search(self.text):
+            return ToolsRefused
         if self.status in _BAD_REQUESTS and _may_be_overflow(self.text):
             return ContextOverflow
         kind = _kind_of_status(self._effective_status())
@@ -263,6 +341,7 @@ def parse_error_body(
         status,
         next((t for t in texts if isinstance(t, str) and t), fallback),
         tuple(str(c).lower() for c in codes if isinstance(c, str | int)),
+        str(fields.get("param") or ""),
         _to_count(fields.get("n_prompt_tokens")),
         _to_count(fields.get("n_ctx")),
         wait,
@@ -288,6 +367,30 @@ def error_reply_of(error: BaseException) -> ErrorReply | None:
     text = getattr(response, "reason_phrase", "") if has_body else str(error)
     headers = getattr(response, "headers", None)
     return parse_error_body(status, getattr(error, "body", None), text, headers)
+
+
+def find_refusal(reply: ErrorReply, sent: Collection[Refusal]) -> Refusal | None:
+    """Return what the server says that it does not take, None when the error is about something else.
+
+    sent: what the request held that may be refused.
+    """
+    if reply.status in (401, 429) or read_overflow(reply.text) is not None:
+        return None
+    for refusal, pattern in _REFUSAL_TEXTS:
+        if refusal in sent and re.search(pattern, reply.text, re.IGNORECASE | re.DOTALL):
+            return refusal
+    if reply.status not in (400, 422) or reply.kind is not RequestRejected or not _UNSUPPORTED.search(reply.text):
+        return None
+    return next((refusal for refusal in sent if _is_about(reply, _FIELDS.get(refusal, ()))), None)
+
+
+def describe_refusal(refusal: Refusal) -> str:
+    """Return what was refused, in words for people."""
+    return _REFUSAL_WORDS.get(refusal, refusal)
+
+
+def _is_about(reply: ErrorReply, fields: Sequence[str]) -> bool:
+    return any(reply.param == name or re.search(rf"(?<![\w.]){re.escape(name)}(?!\w|\.\w)", reply.text) for name in fields)
 
 
 def translate_error(error: BaseException, context: ErrorContext) -> MassmemError:

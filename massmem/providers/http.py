@@ -5,8 +5,9 @@ import os
 import ssl
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 import anyio
@@ -20,6 +21,7 @@ from massmem.core.errors import (
     ProviderTimeout,
     RequestRejected,
     StreamInterrupted,
+    ToolsRefused,
 )
 from massmem.core.messages import (
     ChatRequest,
@@ -32,8 +34,9 @@ from massmem.core.messages import (
     Usage,
 )
 from massmem.providers.base import ChatProvider, ProviderFactory
-from massmem.providers.failures import ErrorContext, ErrorReply
-from massmem.providers.presets import Endpoint, resolve
+from massmem.providers.failures import ErrorContext, ErrorReply, Refusal, describe_refusal, find_refusal
+from massmem.providers.learnt import LearntModels
+from massmem.providers.presets import Abilities, Endpoint, resolve
 from massmem.providers.pricing import price_of
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
 
@@ -75,7 +78,9 @@ SdkStream = Any
 class ApiFactory(ProviderFactory, Generic[Client]):
     """Opens the providers of one API. Agents with the same endpoint and key share one client and its connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, learnt: LearntModels | None = None) -> None:
+        """learnt: what servers have refused before; None: nothing, and it is forgotten with this object."""
+        self._learnt = learnt or LearntModels()
         self._clients: dict[tuple[str, str], Client] = {}
         self._connections: list[httpx2.AsyncClient] = []
         self._budgets: dict[str, RetryBudget] = {}
@@ -178,14 +183,22 @@ class ApiProvider(ABC, Generic[Client]):
     sdk_errors: ClassVar[Mapping[type[Exception], type[ProviderError]]]
     """Exceptions of the SDK and of the HTTP client below it. The most derived class counts."""
 
-    def __init__(self, client: Client, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget) -> None:
-        self.abilities = endpoint.abilities
+    def __init__(
+        self, client: Client, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget, learnt: LearntModels
+    ) -> None:
         self.price = price_of(backend, os.environ)
         self._client = client
         self._backend = backend
         self._endpoint = endpoint
         self._context = ErrorContext(backend.type, endpoint.model, endpoint.key)
+        self._learnt = learnt
         self._retrier = Retrier(RetryPolicy.of(backend), budget, self.price)
+
+    @property
+    def abilities(self) -> Abilities:
+        """What the model can do, as far as it has not refused it."""
+        abilities = self._endpoint.abilities
+        return replace(abilities, tools=abilities.tools and not self._refuses("tools"))
 
     def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         return self._retrier.stream(lambda: self._attempt(request), request.deadline)
@@ -206,15 +219,36 @@ class ApiProvider(ABC, Generic[Client]):
     def _error_reply(self, error: Exception) -> ErrorReply | None:
         """Return the error that the server sent, None for any other failure."""
 
-    def _adapt(self, error: Exception, body: Mapping[str, Any]) -> str:
-        """Change what later bodies hold after the server refused this one.
+    @abstractmethod
+    def _list_refusable(self, body: Mapping[str, Any]) -> Sequence[Refusal]:
+        """Return what the body holds that a model may refuse, and that `_body` can leave out or replace."""
 
-        Return the reason, or "" when nothing can be changed.
+    def _refuses(self, refusal: Refusal) -> bool:
+        """Whether the model has refused this before."""
+        return refusal in self._learnt.find_refusals(self._endpoint)
+
+    def _learn(self, error: Exception, body: Mapping[str, Any], before: set[Refusal]) -> str:
+        """Remember what the server refused of this body, so that later ones do without.
+
+        before: what it refused of earlier bodies of this request; this one is added. Return the reason for another
+        body, "" when another would not help.
+
+        Raises:
+            ToolsRefused: the request must be made without tools.
         """
-        return ""
+        reply = self._error_reply(error)
+        refusal = reply and find_refusal(reply, self._list_refusable(body))
+        if reply is None or refusal is None or refusal in before:
+            return ""
+        before.add(refusal)
+        self._learnt.remember_refusal(self._endpoint, refusal)
+        if refusal == "tools":
+            raise self._context.error(ToolsRefused, reply.text) from error
+        return f"{self._endpoint.model} does not take {describe_refusal(refusal)}"
 
     async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         sdk_errors = tuple(self.sdk_errors)
+        refused: set[Refusal] = set()
         while True:
             body = self._body(request)
             try:
@@ -222,7 +256,7 @@ class ApiProvider(ABC, Generic[Client]):
                     stream = await self._send(body)
                 break
             except sdk_errors as e:
-                reason = self._adapt(e, body)
+                reason = self._learn(e, body, refused)
                 if not reason:
                     raise self._translate(e) from e
                 yield RetryChunk(reason, 0.0, 0)

@@ -1,8 +1,7 @@
 """Chat completions through the official OpenAI SDK, for OpenAI and every server that speaks its protocol."""
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
@@ -33,7 +32,7 @@ from massmem.core.messages import (
     clean_text,
 )
 from massmem.providers.base import end_with_user, read_usage
-from massmem.providers.failures import ErrorContext, ErrorReply, error_reply_of, parse_error_body
+from massmem.providers.failures import ErrorContext, ErrorReply, Refusal, error_reply_of, parse_error_body
 from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, ReplyReader, timeouts
 from massmem.providers.presets import PRESETS, Endpoint
 from massmem.providers.retry import RetryBudget
@@ -50,15 +49,13 @@ ERRORS: Mapping[type[Exception], type[ProviderError]] = {
 
 Json = Mapping[str, Any]
 
-# Options that some servers or models refuse, and what is sent instead: nothing, or another name or value.
-_FALLBACKS: Mapping[str, tuple[str, Any] | None] = {
-    "stream_options": None,
-    "temperature": None,
-    "max_tokens": ("max_completion_tokens", ...),
-    "max_completion_tokens": ("max_tokens", ...),
-    "tool_choice": ("tool_choice", "auto"),
+# Options that some servers or models refuse, and the option that takes their value instead.
+_OPTIONS: Mapping[Refusal, str] = {
+    "stream_options": "",
+    "temperature": "",
+    "max_tokens": "max_completion_tokens",
+    "max_completion_tokens": "max_tokens",
 }
-_UNSUPPORTED = re.compile(r"support|unknown|unrecogni[sz]ed|unexpected|not (?:permitted|allowed)|extra|invalid", re.I)
 
 
 class OpenAIFactory(ApiFactory[AsyncOpenAI]):
@@ -74,29 +71,37 @@ class OpenAIFactory(ApiFactory[AsyncOpenAI]):
     def _make_provider(
         self, client: AsyncOpenAI, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget
     ) -> "OpenAIProvider":
-        return OpenAIProvider(client, backend, endpoint, budget)
+        return OpenAIProvider(client, backend, endpoint, budget, self._learnt)
 
 
 class OpenAIProvider(ApiProvider[AsyncOpenAI]):
-    """One backend's model. An option that the server refuses is left out from then on (see _FALLBACKS)."""
+    """One backend's model."""
 
     sdk_errors = ERRORS
-
-    def __init__(self, client: AsyncOpenAI, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget) -> None:
-        super().__init__(client, backend, endpoint, budget)
-        self._refused: set[str] = set()
 
     async def count_prompt(self, request: ChatRequest) -> int | None:
         """Return None: the protocol has no such request. massmem.memory.tokens knows OpenAI's vocabulary."""
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
         body = request_body(request, self._backend, self._endpoint)
-        for option in sorted(self._refused & body.keys()):
+        refused = [(option, other) for option, other in _OPTIONS.items() if option in body and self._refuses(option)]
+        for option, other in refused:
             value = body.pop(option)
-            if fallback := _FALLBACKS[option]:
-                name, other = fallback
-                body[name] = value if other is ... else other
+            if other:
+                body[other] = value
+        if body.get("tool_choice") == "required" and self._refuses("forced_tools"):
+            body["tool_choice"] = "auto"
+        if self._refuses("schema"):
+            body.pop("response_format", None)
         return body
+
+    def _list_refusable(self, body: Json) -> Sequence[Refusal]:
+        forms: Mapping[Refusal, bool] = {
+            "tools": "tools" in body,
+            "forced_tools": body.get("tool_choice") == "required",
+            "schema": "response_format" in body,
+        }
+        return [*(name for name, is_sent in forms.items() if is_sent), *(name for name in _OPTIONS if name in body)]
 
     async def _send(self, body: Json) -> AsyncStream[object]:
         # The SDK's typed call copies every message and builds a model of every chunk: with 32 agents streaming, that
@@ -121,13 +126,6 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
                 return parse_error_body(200, error.body, error.message)
             case _:
                 return None
-
-    def _adapt(self, error: Exception, body: Json) -> str:
-        option = _find_refused_option(error, body) if isinstance(error, openai.APIStatusError) else None
-        if option is None or option in self._refused:
-            return ""
-        self._refused.add(option)
-        return f"{self._endpoint.model} does not take {option!r}"
 
 
 def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoint) -> dict[str, Any]:
@@ -181,14 +179,6 @@ def _fits_strict(schema: Json) -> bool:
     closed = schema.get("additionalProperties") is False and set(schema.get("required", ())) == set(properties)
     inner = [p for p in properties.values() if p.get("type") in ("object", "array") or "anyOf" in p]
     return closed and all(_fits_strict(p.get("items", p)) for p in inner)
-
-
-def _find_refused_option(error: openai.APIStatusError, body: Json) -> str | None:
-    """Return the option of `body` that the server does not support, if it can be left out or replaced."""
-    reply = parse_error_body(error.status_code, error.body)
-    if reply.status not in (400, 422) or reply.kind is not RequestRejected or not _UNSUPPORTED.search(reply.text):
-        return None
-    return next((o for o in _FALLBACKS if o in body and (o == error.param or o in reply.text)), None)
 
 
 @dataclass(slots=True)

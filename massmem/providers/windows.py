@@ -4,24 +4,16 @@ And whether a server has cut a prompt to its context size instead of refusing it
 """
 
 import asyncio
-import json
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import date, timedelta
-from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal
 
-from massmem.config.home import replace_file
 from massmem.config.models import BackendConfig, BackendType
 from massmem.core.errors import PromptTruncated
-from massmem.core.events import now
-from massmem.core.redact import redact
+from massmem.providers.learnt import LearntModels
 from massmem.providers.local import CONTEXT_WINDOW
 from massmem.providers.presets import Endpoint, resolve
 from massmem.providers.pricing import find_listed_window
-
-log = logging.getLogger(__name__)
 
 ASSUMED_WINDOW = 128_000
 """Tokens of an unknown model: what most models that are served today read at least."""
@@ -49,11 +41,6 @@ _WINDOW_SETTINGS: Mapping[BackendType, str] = {
 _ANY_SETTING = "the context size of the server (Ollama: num_ctx or OLLAMA_CONTEXT_LENGTH; llama.cpp: --ctx-size)"
 
 
-_LEARNT_FILE = "windows.json"
-_LEARNT_DAYS = 30
-"""How long a refusal counts: servers are given other settings, and models other windows."""
-
-
 @dataclass(frozen=True, slots=True)
 class ContextWindow:
     """The context window of a model."""
@@ -64,55 +51,8 @@ class ContextWindow:
     """Where the number is from; assumed: nobody said, so ask again later."""
 
 
-class LearntWindows:
-    """The windows that servers named when they refused a prompt, by endpoint and model, with the day of the refusal.
-
-    They are kept in a file, so that the next process is not refused again.
-    """
-
-    def __init__(self, home: Path | None) -> None:
-        """home: massmem's own folder; None: nothing is kept."""
-        self._path = home / _LEARNT_FILE if home else None
-
-    def find(self, endpoint: Endpoint) -> int | None:
-        """Return the tokens of the window, None when there was no refusal in the last 30 days."""
-        match self._read().get(_learnt_key(endpoint)):
-            case {"tokens": int(tokens), "date": str(day)} if tokens > 0 and _is_recent(day):
-                return tokens
-            case _:
-                return None
-
-    def remember(self, endpoint: Endpoint, tokens: int) -> None:
-        """Store the window that a server named. A file that cannot be written costs another refusal, no more."""
-        if self._path is None:
-            return
-        entries = self._read() | {_learnt_key(endpoint): {"tokens": tokens, "date": now().date().isoformat()}}
-        try:
-            replace_file(self._path, json.dumps(entries, indent=1) + "\n")
-        except OSError as e:
-            log.info("the window of %s cannot be stored: %s", endpoint.model, e.strerror)
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            entries: object = json.loads(self._path.read_text("utf-8")) if self._path else {}
-        except (OSError, ValueError):
-            return {}
-        return cast("dict[str, Any]", entries) if isinstance(entries, dict) else {}
-
-
-def _learnt_key(endpoint: Endpoint) -> str:
-    return redact(f"{endpoint.base_url} {endpoint.model}")
-
-
-def _is_recent(day: str) -> bool:
-    try:
-        return date.fromisoformat(day) > now().date() - timedelta(days=_LEARNT_DAYS)
-    except ValueError:
-        return False
-
-
 async def find_window(
-    backend: BackendConfig, environ: Mapping[str, str], learnt: LearntWindows | None = None
+    backend: BackendConfig, environ: Mapping[str, str], learnt: LearntModels | None = None
 ) -> ContextWindow:
     """Return the window of a backend's model. Takes a few seconds at most: a slow server is not waited for.
 
@@ -134,7 +74,7 @@ async def find_window(
         case _:
             endpoint = resolve(backend, environ)
             window = await _find_served_window(backend, endpoint)
-            tokens = learnt.find(endpoint) if learnt else None
+            tokens = learnt.find_window(endpoint) if learnt else None
             # A server on this machine says what it has now; others list what a model could read somewhere.
             is_exact = window.source == "server" and (endpoint.loopback or (tokens or 0) >= window.tokens)
             return window if tokens is None or is_exact else ContextWindow(tokens, "server")

@@ -13,6 +13,7 @@ from massmem.config.models import NO_STORE, AgentConfig, TeamConfig
 from massmem.core.errors import InputError
 from massmem.providers import Providers, check_key
 from massmem.providers.base import ChatProvider
+from massmem.providers.learnt import LearntModels
 from massmem.recording.forgetting import open_durable_memory
 from massmem.session.lease import ProcessLock
 from massmem.session.recall import SessionMemory
@@ -42,7 +43,8 @@ class Team:
         self.agents = resolve_agents(config, os.environ)
         self.chat: dict[str, ChatProvider] = {}
         """The agents' models, by agent id."""
-        self.windows = Windows(self.agents, home if config.store.url != NO_STORE else None)
+        learnt = LearntModels(home if config.store.url != NO_STORE else None)
+        self.windows = Windows(self.agents, learnt)
         self.tools = Toolboxes(self.agents)
         stages_file = config.telemetry.stages if config.store.url != NO_STORE else None
         self.stages = Stages(stages_file, config.telemetry.redact)
@@ -50,7 +52,7 @@ class Team:
         # No other process can use a store that is held in memory.
         self.process = ProcessLock(home if store.info.durable else None)
         self._tracing = ExitStack()
-        self._providers = Providers()
+        self._providers = Providers(learnt)
         self._pricing: asyncio.Task[bool] | None = None
         self._is_guest = False
         self._warned = False

@@ -4,13 +4,13 @@ import asyncio
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from massmem.config.models import AgentConfig, BackendConfig
 from massmem.memory import tokens
 from massmem.memory.tokens import Buffer
+from massmem.providers.learnt import LearntModels
 from massmem.providers.presets import resolve
-from massmem.providers.windows import ContextWindow, LearntWindows, find_window
+from massmem.providers.windows import ContextWindow, find_window
 from massmem.turn.compressor import TokenMeter
 
 _LOADED_ON_DEMAND = ("ollama", "lmstudio")
@@ -18,10 +18,10 @@ _LOADED_ON_DEMAND = ("ollama", "lmstudio")
 
 
 class Windows:
-    def __init__(self, agents: Sequence[AgentConfig], home: Path | None = None) -> None:
-        """home: massmem's own folder, for what is learnt of windows; None: it is forgotten with this process."""
+    def __init__(self, agents: Sequence[AgentConfig], learnt: LearntModels) -> None:
+        """learnt: what is known of windows from earlier refusals."""
         self._agents = tuple(agents)
-        self._learnt = LearntWindows(home)
+        self._learnt = learnt
         self._asking: asyncio.Task[dict[str, ContextWindow]] | None = None
 
     def start(self) -> None:
@@ -64,7 +64,7 @@ class Windows:
     def _create_meter(self, backend: BackendConfig, window: ContextWindow) -> TokenMeter:
         def remember(size: int) -> None:
             if backend.type not in ("local", "scripted"):
-                self._learnt.remember(resolve(backend, os.environ), size)
+                self._learnt.remember_window(resolve(backend, os.environ), size)
 
         buffer = Buffer(tokens.counter_for(backend))
         return TokenMeter(window.tokens, buffer, assumed=window.source == "assumed", remember=remember)

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
-from massmem.core.messages import ToolCall, ToolSpec
+from massmem.core.messages import WRAPPER, ChatMessage, ToolCall, ToolSpec
 
 ANSWER = "answer_now"
 """The action of a reply that calls no tool."""
@@ -23,7 +24,9 @@ def find_object(text: str, max_beside: int | None = None) -> Mapping[str, Any] |
     start, end = text.find("{"), text.rfind("}") + 1
     if start < 0 or end <= start or (max_beside is not None and len(text) - (end - start) > max_beside):
         return None
-    return parse_object(text[start:end])
+    data = parse_object(text[start:end])
+    inner = data.get(WRAPPER) if data is not None and len(data) == 1 else None
+    return cast("Mapping[str, Any]", inner) if isinstance(inner, dict) else data
 
 
 def parse_object(text: str) -> Mapping[str, Any] | None:
@@ -62,6 +65,20 @@ def describe_tools(tools: Sequence[ToolSpec]) -> str:
 def format_call(call: ToolCall) -> str:
     """Return a call as a model without tool calls writes it."""
     return f'{{"action": {json.dumps(call.name)}, "arguments": {call.arguments or "{}"}}}'
+
+
+def write_calls(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+    """Return messages with their tool calls and results as text, for a model that is not sent tools."""
+    written: list[ChatMessage] = []
+    for message in messages:
+        if message.role == "tool" and written and written[-1].role == "user":
+            written[-1] = replace(written[-1], content=f"{written[-1].content}\n{message.content}")
+        elif message.role == "tool":
+            written.append(ChatMessage("user", message.content))
+        else:
+            text = "\n".join(filter(None, (message.content, *map(format_call, message.tool_calls))))
+            written.append(ChatMessage(message.role, text))
+    return tuple(written)
 
 
 def read_call(text: str, names: frozenset[str]) -> ToolCall | None:

@@ -5,7 +5,7 @@ Where agents may ask the user, `ask_user` is a third action, see massmem.tools.a
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from massmem.core.messages import Reply, ToolSpec
 from massmem.tools.ask_user import NAME as ASK_USER
@@ -86,14 +86,23 @@ def read_action(reply: Reply, labels: Sequence[str], *, final: bool, ask_context
         call = next((call for call in reply.tool_calls if call.name in ACTIONS), reply.tool_calls[0])
         name, data = call.name, _require_object(call.arguments)
     else:
-        data = _require_object(reply.text)
-        name = str(data.get("action", ""))
+        name, data = _read_written_action(_require_object(reply.text))
     if name == ASK_USER and ask_context is not None and not final:
         try:
             return read_ask_request(data, ask_context)
         except AskError as e:
             raise ActionError(str(e)) from e
     return _to_action(name, data, labels, final)
+
+
+def _read_written_action(data: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Return the name and the fields of an action in the required form, or of a tool call that a model wrote as text.
+
+    Models that are trained on tool calls write those in one of three ways when their server does not read them.
+    """
+    inner = next((data[key] for key in ("arguments", "parameters", "input") if isinstance(data.get(key), dict)), data)
+    name = data.get("action") or data.get("name") or ""
+    return str(name), cast("Mapping[str, Any]", inner)
 
 
 def _to_action(name: str, data: Mapping[str, Any], labels: Sequence[str], final: bool) -> Action:

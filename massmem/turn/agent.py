@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from massmem.config.models import AgentConfig
 from massmem.core import prompts
-from massmem.core.errors import NotAnActionError
+from massmem.core.errors import NotAnActionError, ToolsRefused
 from massmem.core.events import (
+    AgentRetrying,
     AnswerSubmitted,
     BallotCast,
     Notice,
@@ -19,7 +20,7 @@ from massmem.core.messages import Candidate, ChatMessage, Purpose, Reply, Usage,
 from massmem.providers.base import ChatProvider
 from massmem.tools.ask_user import NAME as ASK_USER
 from massmem.tools.ask_user import AskContext, AskError, AskUser, build_ask_tool, find_ask_request
-from massmem.tools.json_calls import build_call_schemas, build_decision_schema, describe_tools
+from massmem.tools.json_calls import build_call_schemas, build_decision_schema, describe_tools, write_calls
 from massmem.tools.workflow import (
     ACTIONS,
     Action,
@@ -89,7 +90,8 @@ class Agent:
     ) -> None:
         """prompt: what the agent is sent in every step. ask_context None: the user is not asked for anything."""
         self.id = config.id
-        self._native = provider.abilities.tools
+        self._calls_tools = True
+        """Actions are tool calls; else they are JSON objects, constrained by a schema where the model takes one."""
         self._prompt = prompt
         self._step: Step | None = None
         self._provider = provider
@@ -194,11 +196,8 @@ class Agent:
         repaired = False
         while True:
             work = tools.take_messages(self._compressor.meter.window)
-            step.prompt = build(step.prompt.add_work(work), tools)
-            if repaired:
-                step.prompt = replace(step.prompt, note="")  # it is about what tools gave back
-            decides = self._must_decide(step, tools)
-            async with aclosing(self._sender.send(step)) as progress:
+            step.prompt = step.prompt.add_work(work)
+            async with aclosing(self._send(step, build, tools, repaired=repaired)) as progress:
                 async for event in progress:
                     yield event
             calls = tools.find_calls(step.reply)
@@ -207,7 +206,7 @@ class Agent:
                     async for item in items:
                         yield item
                 continue
-            if decides:
+            if _is_decision(step.prompt):
                 tools.close()
                 continue
             action = read(step.reply)
@@ -216,11 +215,42 @@ class Agent:
             if repaired:
                 raise _build_error(self.id, action.problem, step.reply)
             step.prompt, repaired = step.prompt.add_work(_build_repair(step.reply, action.repair)), True
+            if step.prompt.purpose == "vote" and not step.reply.tool_calls:
+                self._go_on_without_tools(step, tools)
         yield self._to_event(action, step)
 
-    def _must_decide(self, step: Step, tools: ToolLoop) -> bool:
-        """A model without tool calls says in a request of its own whether it needs a tool to answer."""
-        return step.prompt.purpose == "answer" and not self._native and bool(tools.specs)
+    async def _send(
+        self, step: Step, build: Callable[[Prompt, ToolLoop], Prompt], tools: ToolLoop, *, repaired: bool
+    ) -> AsyncGenerator[Progress, None]:
+        """Build and send the step's prompt, and once more without tools when the model refuses them.
+
+        repaired: the last message is about a reply that could not be used.
+        """
+        while True:
+            step.prompt = build(step.prompt, tools)
+            if repaired:
+                step.prompt = replace(step.prompt, note="")  # it is about what tools gave back
+            try:
+                async with aclosing(self._sender.send(step)) as progress:
+                    async for event in progress:
+                        yield event
+                return
+            except ToolsRefused as e:
+                if not step.prompt.tools:
+                    raise
+                yield AgentRetrying(agent_id=self.id, round=step.round, error=e.message, delay=0.0, attempt=1)
+            self._go_on_without_tools(step, tools)
+
+    @property
+    def _native(self) -> bool:
+        """Whether actions and tools are calls."""
+        return self._calls_tools and self._provider.abilities.tools
+
+    def _go_on_without_tools(self, step: Step, tools: ToolLoop) -> None:
+        """Ask for JSON in the rest of the turn: the server refuses tools, or the model does not call them."""
+        self._calls_tools = False
+        tools.write_as_text()
+        step.prompt = replace(step.prompt, work=write_calls(step.prompt.work), tools=(), tool_choice="required")
 
     def _ask_for_answer(self, prompt: Prompt, tools: ToolLoop) -> Prompt:
         question, ask_context = prompt.question, self._ask_context
@@ -271,7 +301,9 @@ class Agent:
         try:
             action = read_action(reply, labels, final=final, ask_context=ask_context)
         except ActionError as e:
-            return _Unusable(str(e), prompts.build_repair_prompt(str(e), tools=self._native))
+            # A model that may call tools and writes text instead is asked for JSON.
+            uses_tools = self._native and bool(reply.tool_calls)
+            return _Unusable(str(e), prompts.build_repair_prompt(str(e), tools=uses_tools))
         match action:
             case AskUser():
                 return self._unless_known(action)
@@ -320,6 +352,11 @@ class Agent:
                 return ParamRequested(
                     agent_id=self.id, round=round_, param=param, prompt=prompt, reasoning=reasoning, usage=usage
                 )
+
+
+def _is_decision(prompt: Prompt) -> bool:
+    """Whether a model without tool calls is asked if it needs a tool to answer: an answer itself has no schema."""
+    return prompt.purpose == "answer" and prompt.schema is not None
 
 
 def _build_repair(reply: Reply, text: str) -> tuple[ChatMessage, ...]:

@@ -27,7 +27,7 @@ from massmem.core.messages import (
     Usage,
 )
 from massmem.memory.tokens import counter_for, estimate_tokens
-from massmem.providers.base import ChatProvider
+from massmem.providers.base import Abilities, ChatProvider
 from massmem.providers.pricing import Price
 
 SpendingLimit = Literal["cost", "tokens"]
@@ -170,12 +170,15 @@ class _LimitedProvider:
     """A model whose requests a budget checks."""
 
     def __init__(self, budget: Budget, agent: AgentConfig, provider: ChatProvider) -> None:
-        self.abilities = provider.abilities
         self.price = provider.price
         self._budget = budget
         self._provider = provider
         self._count: Callable[[str], int] = counter_for(agent.backend)
         self._max_reply = agent.backend.max_tokens
+
+    @property
+    def abilities(self) -> Abilities:
+        return self._provider.abilities
 
     async def count_prompt(self, request: ChatRequest) -> int | None:
         return await self._provider.count_prompt(request)

@@ -89,6 +89,10 @@ class ToolLoop:
         """The tools that a request has to name: those that may be called, or those that earlier messages call."""
         return self.specs or (self._tools.toolbox.specs if self._batches else ())
 
+    def write_as_text(self) -> None:
+        """Show calls and results as text from now on: the model has refused tools."""
+        self._native = False
+
     def close(self) -> None:
         """Allow no further calls in this step."""
         self._closed = True

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -18,14 +18,21 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serve_posts(respond: Respond) -> Iterator[str]:
-    """Give the base URL of a server that answers every POST as `respond` says."""
+def serve_posts(respond: Respond, models: Sequence[str] = ()) -> Iterator[str]:
+    """Give the base URL of a server that answers every POST as `respond` says, and lists these models."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
             status, kind, body = respond(self.rfile.read(int(self.headers["content-length"])))
+            self._reply(status, kind, body)
+
+        def do_GET(self) -> None:
+            body = json.dumps({"data": [{"id": model} for model in models]}).encode()
+            self._reply(200 if models else 404, "application/json", body)
+
+        def _reply(self, status: int, kind: str, body: bytes) -> None:
             self.send_response(status)
             self.send_header("content-type", kind)
             self.send_header("content-length", str(len(body)))

@@ -22,6 +22,7 @@ from massmem.cli.token import SECRET, SECRET_FILE, add_secret, needs_secret
 from massmem.config.models import BackendConfig, JwtConfig, McpServerConfig, TeamConfig
 from massmem.core.errors import MalformedResponse, MassmemError, MissingModelError, ModelNotFound, ToolServerError
 from massmem.core.redact import show_start
+from massmem.providers.learnt import LearntModels
 from massmem.providers.presets import NO_KEY, PRESETS, Endpoint, resolve
 from massmem.providers.weights import DEFAULT, require_weights
 from massmem.providers.windows import find_window
@@ -105,8 +106,10 @@ async def _check_endpoint(backend: BackendConfig, name: str, context: DoctorCont
         answer = await _try_endpoint(backend, endpoint)
     except ModelNotFound as e:
         return fail(f"{name}: {e.message}", e.hint)
-    window = await find_window(backend, context.environ)
-    return ok(f"{name}: {answer}", f"{endpoint.base_url}, {key}, window {window.tokens:,} tokens ({window.source})")
+    learnt = LearntModels(context.home)
+    window = await find_window(backend, context.environ, learnt)
+    text = f"{endpoint.base_url}, {key}, window {window.tokens:,} tokens ({window.source})"
+    return ok(f"{name}: {answer}", text, *learnt.describe_refusals(endpoint))
 
 
 async def _try_endpoint(backend: BackendConfig, endpoint: Endpoint) -> str:

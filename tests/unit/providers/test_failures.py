@@ -7,9 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.core import errors
+from massmem.core.errors import ToolsRefused
 from massmem.providers.failures import (
+    REFUSALS,
     ErrorContext,
+    ErrorReply,
+    Refusal,
     clean_message,
+    find_refusal,
     parse_error_body,
     parse_retry_after,
     read_overflow,
@@ -455,3 +460,90 @@ def test_a_translated_error_has_no_key_and_keeps_retry_after() -> None:
 def test_hints_name_the_configuration_of_the_model() -> None:
     context = ErrorContext("groq", "m", "", "memory.persistent_memory.llm")
     assert "memory.persistent_memory.llm.model" in context.error(errors.ModelNotFound, "no").hint
+
+
+REFUSED: dict[Refusal, list[str]] = {
+    "chat": [
+        "Function tools with reasoning_effort are not supported for gpt-5.4 in /v1/chat/completions. Please use "
+        "/v1/responses instead.",
+        "This model is only supported in v1/responses and not in v1/chat/completions.",
+    ],
+    "tools": [
+        "registry.ollama.ai/library/gemma3:4b does not support tools",
+        "`tool calling` is not supported with this model",
+        "No endpoints found that support tool use. To learn more about provider routing, visit the documentation.",
+        "This model doesn't support tool use.",
+        "Function calling is not enabled for models/gemma-3-27b-it",
+        '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        "tools param requires --jinja flag",
+        "Unsupported parameter: 'tools' is not supported with this model.",
+    ],
+    "forced_tools": [
+        'tool_choice: type "tool" and "any" are not supported for this model.',
+        "Thinking may not be enabled when tool_choice forces tool use.",
+        "Thinking mode does not support this tool_choice",
+        "deepseek-reasoner does not support this tool_choice",
+        "The tool_choice parameter does not support being set to required or object in thinking mode",
+        "tool_choice 'required' is incompatible with thinking enabled",
+        "No endpoints found that support the provided 'tool_choice' value.",
+    ],
+    "schema": [
+        "This response_format type is unavailable now",
+        "This model does not support response format `json_schema`. See supported models in the documentation.",
+        "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model.",
+        "Json mode is not enabled for models/gemma-3-27b-it",
+        "Invalid schema for response_format 'reply': In context=(), 'maxLength' is not permitted.",
+        "output_config.format.schema: For 'string' type, property 'maxLength' is not supported",
+        "'claude-3-5-haiku' does not support output format.",
+    ],
+    "adaptive_thinking": [
+        "adaptive thinking is not supported on this model",
+        "Only 'enabled' and 'disabled' are supported for thinking; 'adaptive' is not supported.",
+        "Input should be 'enabled' or 'disabled'",
+    ],
+    "effort": [
+        "This model does not support the effort parameter.",
+        "Unsupported parameter: 'reasoning.effort' is not supported with this model.",
+        "Unrecognized request argument supplied: reasoning_effort",
+    ],
+    "reasoning": [
+        "Encrypted content is not supported with this model.",
+        "Your organization must be verified to generate reasoning summaries.",
+        "Unsupported parameter: 'reasoning.summary' is not supported with this model.",
+    ],
+    "temperature": ["Unsupported value: 'temperature' does not support 0.2 with this model."],
+}
+
+
+@pytest.mark.parametrize(("refusal", "text"), [(name, text) for name, texts in REFUSED.items() for text in texts])
+def test_refusal_is_recognised_by_its_words(refusal: Refusal, text: str):
+    reply = ErrorReply(400, text)
+    assert find_refusal(reply, REFUSALS) == refusal
+    assert find_refusal(reply, ()) is None, "the request held nothing of the kind"
+    assert find_refusal(ErrorReply(429, text), REFUSALS) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Invalid 'tools[0].function.name': string does not match pattern '^[a-zA-Z0-9_-]+$'.",
+        "Invalid schema for function 'vote': schema must be a JSON Schema of 'type: \"object\"'",
+        "max_tokens is too large: 100000. At most 16384 tokens.",
+        "prompt is too long: 213462 tokens > 200000 maximum",
+        "Unsupported parameter: 'parallel_tool_calls'",
+        "messages.1: tool_use ids were found without tool_result blocks immediately after",
+    ],
+)
+def test_other_errors_are_no_refusals(text: str):
+    assert find_refusal(ErrorReply(400, text), REFUSALS) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Failed to call a function. Please adjust your prompt. See 'failed_generation' for more details.",
+        "Tool choice is required, but model did not call a tool",
+    ],
+)
+def test_tool_call_that_failed_at_the_server_asks_for_another_form(text: str):
+    assert ErrorReply(400, text, ("tool_use_failed", "invalid_request_error")).kind is ToolsRefused

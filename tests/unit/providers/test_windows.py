@@ -12,11 +12,11 @@ import pytest
 from massmem.config.models import BackendConfig
 from massmem.core.errors import MissingKeyError, PromptTruncated
 from massmem.providers.discovery import WINDOW_PATIENCE
+from massmem.providers.learnt import FILE, LearntModels
 from massmem.providers.presets import resolve
 from massmem.providers.windows import (
     ASSUMED_WINDOW,
     ContextWindow,
-    LearntWindows,
     find_window,
     is_truncated,
     truncation_error,
@@ -238,24 +238,44 @@ async def test_window_of_a_refusal_is_used_by_later_processes(tmp_path: Path) ->
         type="openai", model="unheard-of", base_url="https://me:hunter2@nowhere.invalid/v1", api_key=KEY
     )
     endpoint = resolve(backend, {})
-    LearntWindows(tmp_path).remember(endpoint, 8_192)
-    assert LearntWindows(tmp_path).find(endpoint) == 8_192
-    assert LearntWindows(tmp_path).find(replace(endpoint, model="another")) is None
-    assert await find_window(backend, {}, LearntWindows(tmp_path)) == ContextWindow(8_192, "server")
-    file = tmp_path / "windows.json"
+    LearntModels(tmp_path).remember_window(endpoint, 8_192)
+    assert LearntModels(tmp_path).find_window(endpoint) == 8_192
+    assert LearntModels(tmp_path).find_window(replace(endpoint, model="another")) is None
+    assert await find_window(backend, {}, LearntModels(tmp_path)) == ContextWindow(8_192, "server")
+    file = tmp_path / FILE
     assert "hunter2" not in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"URL m": 7}', '{"URL m": {"tokens": 7, "date": "2020-01-01"}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "[]", '{"URL m": 7}', '{"URL m": {"window": 7, "refuses": []}}',
+        '{"URL m": {"window": {"tokens": 7, "date": "2020-01-01"}, "refuses": {"tools": "2020-01-01", "schema": 7}}}',
+    ],
+)  # fmt: skip
 def test_old_and_damaged_refusals_do_not_count(tmp_path: Path, content: str) -> None:
     backend = BackendConfig(type="vllm", model="m", base_url=NOBODY)
-    (tmp_path / "windows.json").write_text(content.replace("URL", NOBODY))
-    assert LearntWindows(tmp_path).find(resolve(backend, {})) is None
+    (tmp_path / FILE).write_text(content.replace("URL", NOBODY))
+    learnt, endpoint = LearntModels(tmp_path), resolve(backend, {})
+    assert (learnt.find_window(endpoint), learnt.find_refusals(endpoint)) == (None, {})
+    learnt.remember_refusal(endpoint, "tools")
+    assert list(LearntModels(tmp_path).find_refusals(endpoint)) == ["tools"]
+
+
+async def test_what_several_processes_learn_is_kept_together(tmp_path: Path) -> None:
+    endpoint = resolve(BackendConfig(type="vllm", model="m", base_url=NOBODY), {})
+    first, second = LearntModels(tmp_path), LearntModels(tmp_path)
+    assert (first.find_refusals(endpoint), second.find_refusals(endpoint)) == ({}, {})
+    first.remember_refusal(endpoint, "tools")
+    second.remember_refusal(endpoint, "schema")
+    second.remember_window(endpoint, 8_192)
+    third = LearntModels(tmp_path)
+    assert (set(third.find_refusals(endpoint)), third.find_window(endpoint)) == ({"tools", "schema"}, 8_192)
 
 
 async def test_server_on_this_machine_knows_its_window_better_than_a_refusal(stub: Stub, tmp_path: Path) -> None:
     stub.routes = {"/v1/models": listed(max_model_len=40_960)}
     backend = BackendConfig(type="vllm", model="m", base_url=f"{stub.url}/v1")
-    LearntWindows(tmp_path).remember(resolve(backend, {}), 8_192)
-    assert await find_window(backend, {}, LearntWindows(tmp_path)) == ContextWindow(40_960, "server")
+    LearntModels(tmp_path).remember_window(resolve(backend, {}), 8_192)
+    assert await find_window(backend, {}, LearntModels(tmp_path)) == ContextWindow(40_960, "server")

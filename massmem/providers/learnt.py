@@ -1,0 +1,106 @@
+"""What servers say of their models by refusing requests: how much they read, and what a request must not hold."""
+
+import json
+import logging
+from collections.abc import Mapping
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+from massmem.config.home import replace_file
+from massmem.core.events import now
+from massmem.core.redact import redact
+from massmem.providers.failures import REFUSALS, Refusal, describe_refusal
+from massmem.providers.presets import Endpoint
+
+log = logging.getLogger(__name__)
+
+FILE = "models.json"
+DAYS = 30
+"""How long a refusal counts: servers are given other settings, and models other abilities."""
+
+Entry = dict[str, dict[str, Any]]
+
+
+class LearntModels:
+    """Windows and refusals by endpoint and model, each with its day.
+
+    They are kept in a file, so that the next process is not refused again.
+    """
+
+    def __init__(self, home: Path | None = None) -> None:
+        """home: massmem's own folder; None: what is learnt is forgotten with this process."""
+        self._path = home / FILE if home else None
+        self._entries: dict[str, Entry] | None = None
+
+    def find_window(self, endpoint: Endpoint) -> int | None:
+        """Return the tokens of the window, None when no server has named them in the last 30 days."""
+        match self._find(endpoint).get("window"):
+            case {"tokens": int(tokens), "date": str(day)} if tokens > 0 and _is_recent(day):
+                return tokens
+            case _:
+                return None
+
+    def find_refusals(self, endpoint: Endpoint) -> Mapping[Refusal, str]:
+        """Return what the model did not take in the last 30 days, with the day (ISO) of the refusal."""
+        days = self._find(endpoint).get("refuses", {})
+        return {name: day for name in REFUSALS if isinstance(day := days.get(name), str) and _is_recent(day)}
+
+    def describe_refusals(self, endpoint: Endpoint) -> list[str]:
+        """Return what the model does not take, a line each, with the day on which it was refused."""
+        refusals = self.find_refusals(endpoint).items()
+        return [f"takes no {describe_refusal(refusal)} (refused {day})" for refusal, day in refusals]
+
+    def remember_window(self, endpoint: Endpoint, tokens: int) -> None:
+        """Store the window that a server named."""
+        self._store(endpoint, "window", {"tokens": tokens, "date": _today()})
+
+    def remember_refusal(self, endpoint: Endpoint, refusal: Refusal) -> None:
+        """Store that the model does not take something."""
+        stored = self._read().get(_key_of(endpoint), {}).get("refuses", {})
+        self._store(endpoint, "refuses", {**stored, **self.find_refusals(endpoint), refusal: _today()})
+
+    def _find(self, endpoint: Endpoint) -> Entry:
+        if self._entries is None:
+            self._entries = self._read()
+        return self._entries.get(_key_of(endpoint), {})
+
+    def _store(self, endpoint: Endpoint, field: str, value: dict[str, Any]) -> None:
+        """Add to what this and other processes know. A file that cannot be written costs another refusal, no more."""
+        key = _key_of(endpoint)
+        entries = (self._entries or {}) | self._read()
+        entries[key] = {**entries.get(key, {}), field: value}
+        self._entries = entries
+        try:
+            if self._path is not None:
+                replace_file(self._path, json.dumps(entries, indent=1) + "\n")
+        except OSError as e:
+            log.info("what was learnt of %s cannot be stored: %s", endpoint.model, e.strerror)
+
+    def _read(self) -> dict[str, Entry]:
+        """Return what the file holds; a damaged one, or part of one, counts as empty."""
+        try:
+            stored: object = json.loads(self._path.read_text("utf-8")) if self._path else {}
+        except (OSError, ValueError):
+            return {}
+        entries = cast("dict[str, object]", stored) if isinstance(stored, dict) else {}
+        return {key: _read_entry(cast("dict[str, object]", e)) for key, e in entries.items() if isinstance(e, dict)}
+
+
+def _read_entry(fields: Mapping[str, object]) -> Entry:
+    return {name: cast("dict[str, Any]", value) for name, value in fields.items() if isinstance(value, dict)}
+
+
+def _key_of(endpoint: Endpoint) -> str:
+    return redact(f"{endpoint.base_url} {endpoint.model}")
+
+
+def _today() -> str:
+    return now().date().isoformat()
+
+
+def _is_recent(day: str) -> bool:
+    try:
+        return date.fromisoformat(day) > now().date() - timedelta(days=DAYS)
+    except ValueError:
+        return False

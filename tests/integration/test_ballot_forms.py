@@ -1,0 +1,62 @@
+"""A ballot arrives in whatever form a model takes: as a tool call, as structured output, or as JSON in text."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from massmem.providers.learnt import FILE
+from tests.support.cli import call_massmem
+from tests.support.newest_server import FORCED_TOOLS, SCHEMA, TOOLS, TOOLS_ON_CHAT, newest_server
+
+
+def ask(team: Path, *options: str) -> dict[str, Any]:
+    ran = call_massmem("--config", str(team), "--json", "--strict", *options, "Why?")
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+REFUSALS = {
+    "nothing": (),
+    "forced tools": (FORCED_TOOLS,),
+    "tools": (TOOLS,),
+    "tools on chat completions": (TOOLS_ON_CHAT,),
+    "tools and structured output": (TOOLS, SCHEMA),
+    "every form but text": (FORCED_TOOLS, TOOLS, SCHEMA),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+@pytest.mark.parametrize("type_", ["openai", "anthropic"])
+def test_no_ballot_is_lost_to_a_wire_format_and_no_refusal_comes_twice(type_: str, name: str, tmp_path: Path):
+    with newest_server(*REFUSALS[name]) as server:
+        team = tmp_path / "team.yaml"
+        team.write_text(server.config(type_))
+        result = ask(team)
+        assert (result["decided_by"], sum(result["votes"].values())) == ("consensus", 3)
+        assert set(server.refused) == set(REFUSALS[name])
+        server.refused.clear()
+        assert ask(team)["decided_by"] == "consensus"
+        assert server.refused == [], "what one process has learnt the next one knows"
+
+
+@pytest.mark.parametrize("refuses", [(FORCED_TOOLS,), (FORCED_TOOLS, SCHEMA)])
+def test_model_that_answers_in_prose_instead_of_a_tool_call_is_asked_for_json(refuses: tuple[str, ...], tmp_path: Path):
+    with newest_server(*refuses, writes_prose=True) as server:
+        team = tmp_path / "team.yaml"
+        team.write_text(server.config("anthropic"))
+        assert ask(team)["decided_by"] == "consensus"
+
+
+def test_refusals_are_shown_with_their_day_by_doctor_and_the_list_of_models(tmp_path: Path):
+    with newest_server(FORCED_TOOLS) as server:
+        team = tmp_path / "team.yaml"
+        team.write_text(server.config("anthropic"))
+        ask(team)
+        stored = json.loads(Path.home().joinpath(".massmem", FILE).read_text())
+        (day,) = (entry["refuses"]["forced_tools"] for entry in stored.values())
+        doctor = call_massmem("doctor", "--config", str(team))
+        assert f"takes no forced tool calls (refused {day})".encode() in doctor.stdout
+        listed = call_massmem("models", "list", "--config", str(team))
+        assert f"takes no forced tool calls (refused {day})".encode() in listed.stdout
