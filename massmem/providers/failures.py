@@ -390,7 +390,8 @@ def describe_refusal(refusal: Refusal) -> str:
 
 
 def _is_about(reply: ErrorReply, fields: Sequence[str]) -> bool:
-    return any(reply.param == name or re.search(rf"(?<![\w.]){re.escape(name)}(?!\w|\.\w)", reply.text) for name in fields)
+    whole_name = r"(?<![\w.]){}(?!\w|\.\w)"
+    return any(reply.param == name or re.search(whole_name.format(re.escape(name)), reply.text) for name in fields)
 
 
 def translate_error(error: BaseException, context: ErrorContext) -> MassmemError:
