@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -63,7 +63,7 @@ class Recorder:
         self._stop_at: float | None = None
         # Extraction takes seconds and must not keep anyone from recording verbatim.
         self._writing, self._extracting = asyncio.Lock(), asyncio.Lock()
-        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._waiting: dict[tuple[str, int], asyncio.Future[None]] = {}
         self._problems: list[str] = []
         self._catching_up: asyncio.Task[None] | None = None
 
@@ -99,9 +99,12 @@ class Recorder:
         if isinstance(result, Exception):
             log.error("recording ended early; the rest is left to the next run", exc_info=result)
 
-    async def catch_up(self, session_id: str, seconds: float) -> None:
-        """Make this session's messages searchable, in `seconds` at most. A failure shows when the memory is asked."""
-        waiting = self._waiting.setdefault(session_id, asyncio.get_running_loop().create_future())
+    async def catch_up(self, session_id: str, turn: int, seconds: float) -> None:
+        """Make this session's messages searchable, in `seconds` at most. A failure shows when the memory is asked.
+
+        turn: the one that is running: its question is left for later, since the agents are sent it anyway.
+        """
+        waiting = self._waiting.setdefault((session_id, turn), asyncio.get_running_loop().create_future())
         if self._catching_up is None or self._catching_up.done():
             self._catching_up = asyncio.create_task(self._catch_up())
         with suppress(TimeoutError):
@@ -112,24 +115,31 @@ class Recorder:
         """Write for all waiting sessions together, since a sync to the disk costs most."""
         while self._waiting:
             async with self._writing:
-                sessions, self._waiting = self._waiting, {}
+                waiting_turns, self._waiting = self._waiting, {}
                 try:
                     with suppress(*OUTAGE):
                         await self._release_held()
-                        await self._record_sessions(sessions)
+                        await self._record_sessions(dict(waiting_turns.keys()))
                 finally:
-                    for waiting in sessions.values():
+                    for waiting in waiting_turns.values():
                         if not waiting.done():
                             waiting.set_result(None)
 
-    async def _record_sessions(self, sessions: Collection[str]) -> None:
-        """Read the queue once for all sessions; session by session only when it is longer than a batch."""
+    async def _record_sessions(self, turns: Mapping[str, int]) -> None:
+        """Read the queue once for all sessions; session by session only when it is longer than a batch.
+
+        turns: the running turn of each session, by its id.
+        """
         rows, more = await self._list_due(self._session_id)
-        rows = [row for row in rows if row.session_id in sessions]
-        while rows:
-            await self._episodes.write(rows, DrainCounts())
-            batches = [await self._list_due(session_id) for session_id in sessions] if more else []
-            rows = [row for batch, _ in batches for row in batch]
+        while True:
+            if more:
+                batches = await asyncio.gather(*(self._list_due(session_id) for session_id in turns))
+                rows = [row for batch, _ in batches for row in batch]
+            rows = [row for row in rows if _is_needed(row, turns)]
+            if rows:
+                await self._episodes.write(rows, DrainCounts())
+            if not rows or not more:
+                return
 
     async def _list_due(self, session_id: str | None) -> tuple[list[RecordingJob], bool]:
         """Return rows to be written now, and whether there may be more of them."""
@@ -207,3 +217,9 @@ class Recorder:
         if self._to_release:
             await self._store.release_held_recordings()
             self._to_release = False
+
+
+def _is_needed(row: RecordingJob, turns: Mapping[str, int]) -> bool:
+    """Return whether a search in the running turns may find what the row becomes."""
+    turn = turns.get(row.session_id)
+    return turn is not None and (row.turn < turn or row.agent_id is not None)

@@ -183,7 +183,7 @@ class SessionMemory:
     ) -> RecallResult:
         try:
             if memory is not None and self._recorder is not None:
-                await self._recorder.catch_up(scope.session_id, CATCH_UP_SECONDS)
+                await self._recorder.catch_up(scope.session_id, scope.turn, CATCH_UP_SECONDS)
                 return await memory.recall(question, scope, options)
         except MemoryUnavailable as e:
             self._notify(f"{e.message}; memories are found by words alone for now")

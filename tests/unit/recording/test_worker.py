@@ -411,11 +411,13 @@ async def test_a_question_waits_for_what_was_said_and_not_for_extraction(store: 
     recorder.start()
     await until(store, 2)
     await store.append("session_a", 2, [begin("ann", at=9, question="One more question?")])
-    await recorder.catch_up("session_a", 2)
+    await recorder.catch_up("session_a", 2, 2)
+    assert len(memory.found) == 8, "its own question is left for later"
+    await recorder.catch_up("session_a", 3, 2)
     assert len(memory.found) == 9
     memory.away = True
     await store.append("session_a", 3, [begin("ann", at=9, question="And yet another?")])
-    await recorder.catch_up("session_a", 2)
+    await recorder.catch_up("session_a", 4, 2)
     assert len(await store.list_due_recordings("episode", 9)) == 1
     await recorder.stop(0)
 
@@ -428,14 +430,26 @@ async def test_sessions_that_wait_at_the_same_time_are_written_together(store: S
     await store.append("session_a", 1, whole_turn())
     memory = PlainMemory()
     recorder = Recorder(store, memory)
-    await asyncio.gather(*(recorder.catch_up(name, 20) for name in names))
+    await asyncio.gather(*(recorder.catch_up(name, 2, 20) for name in names))
     assert {m.session_id for m in memory.found.values()} == {*names}, "session_a waits for the queue"
     assert {session_id for session_id, _, _ in memory.won} == {*names}
     assert memory.synced <= 4
     assert {row.session_id for row in await store.list_due_recordings("episode", 99)} == {"session_a"}
     before = memory.synced
-    await recorder.catch_up(names[0], 20)
+    await recorder.catch_up(names[0], 2, 20)
     assert memory.synced == before
+    await recorder.stop(0)
+
+
+async def test_session_behind_a_long_queue_of_others_is_caught_up(store: SessionStore) -> None:
+    for number in range(40):  # more than a batch
+        await store.create_session(session(f"session_{number}"))
+        await store.append(f"session_{number}", 1, whole_turn())
+    await store.append("session_a", 1, whole_turn())
+    memory = PlainMemory()
+    recorder = Recorder(store, memory)
+    await recorder.catch_up("session_a", 2, 20)
+    assert {m.session_id for m in memory.found.values()} == {"session_a"}
     await recorder.stop(0)
 
 
