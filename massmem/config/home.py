@@ -81,17 +81,34 @@ def open_private(path: Path, mode: str) -> IO[bytes]:
     return cast("IO[bytes]", open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600)))
 
 
-def replace_file(path: Path, text: str) -> None:
+def replace_file(path: Path, content: str | bytes) -> None:
     """Write a file of mode 0600 so that a reader, also after a power cut, sees all of it or what was there before.
 
     Raises OSError.
     """
     new = path.with_name(f"{path.name}.new")
-    with open_private(new, "wb") as file:
-        file.write(text.encode())
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
+    try:
+        new.unlink(missing_ok=True)  # left by a writer that was killed, with any rights
+        with open_private(new, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
+    sync_to_disk(path.parent)
+
+
+def sync_to_disk(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk. Raises OSError."""
+    if os.name == "nt" and path.is_dir():  # Windows has no handle of a folder, its renames are durable by themselves
+        return
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def make_private(folder: Path) -> None:

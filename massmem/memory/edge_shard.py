@@ -34,7 +34,7 @@ from qdrant_edge import (
     VectorStorageDatatype,
 )
 
-from massmem.config.home import make_folder, make_private
+from massmem.config.home import make_folder, make_private, replace_file, sync_to_disk
 from massmem.core.errors import IndexDamaged, MassmemError, MemoryUnavailable
 from massmem.memory.index import MEANING, WORDS
 
@@ -122,7 +122,7 @@ class Shard:
         wal = self._folder / "shard" / "wal"
         try:
             for path in (*wal.iterdir(), wal, wal.parent, self._folder):
-                _fsync(path)
+                sync_to_disk(path)
         except FileNotFoundError:  # rewritten, or flushed and begun anew, just now: both end on the disk
             self.flush()
         except OSError as e:
@@ -258,10 +258,9 @@ class Shard:
 
     def _write_notes(self, points: int) -> None:
         """Note how many points there are at least: qdrant-edge opens a shard that has lost some without an error."""
-        path, part = self._folder / "shard.json", self._folder / "shard.json.part"
+        path = self._folder / "shard.json"
         try:
-            part.write_text(json.dumps({"dims": self._dims, "points": points, "tidied": self._tidied}))
-            part.replace(path)
+            replace_file(path, json.dumps({"dims": self._dims, "points": points, "tidied": self._tidied}))
         except OSError as e:
             raise MemoryUnavailable(f"{path} cannot be written: {e.strerror}") from e
 
@@ -334,14 +333,6 @@ def _holder_of(folder: Path) -> str:
     return ""
 
 
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _check_room(folder: Path, size: int) -> None:
     try:
         free = shutil.disk_usage(folder).free
@@ -369,7 +360,6 @@ def _translate_errors(what: str, *, damage: bool = False) -> Generator[None]:
     """Turn failures of qdrant-edge into errors of massmem.
 
     It raises nothing but bare Exceptions; a panic in it is a BaseException of a class that cannot be imported.
-
 
     damage: a failure means that the index is damaged, unless the machine is out of memory.
     """

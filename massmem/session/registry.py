@@ -5,7 +5,6 @@ and `rebuild` then writes a new one from the sessions in the stores.
 """
 
 import json
-import os
 import re
 import sqlite3
 from collections.abc import Generator, Iterable
@@ -15,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from massmem.config.home import explain_write_error, make_home
+from massmem.config.home import explain_write_error, make_home, replace_file
 from massmem.core.errors import HomeError, MassmemError, StoreError
 from massmem.core.ids import SESSION_ID
 from massmem.core.messages import clean_text
@@ -166,24 +165,16 @@ class Registry:
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
         copy = self.path.with_name(f"{self.path.name}.damaged-{stamp}")
         try:
-            _write_through(copy, data)
-            _sync_folder(self._home)
+            replace_file(copy, data)
         except OSError as e:
-            copy.unlink(missing_ok=True)
             raise explain_write_error(copy, e) from e
         return copy
 
     def _save(self, entries: Iterable[Entry]) -> None:
         lines = ",\n".join(json.dumps(_to_row(entry)) for entry in entries)
-        # One name is enough: only the holder of the lock writes it, and overwrites what a killed process left.
-        temporary = self.path.with_name(f"{self.path.name}.tmp")
         try:
-            temporary.unlink(missing_ok=True)
-            _write_through(temporary, f'{{"sessions": [\n{lines}\n]}}\n'.encode())
-            temporary.replace(self.path)
-            _sync_folder(self._home)
+            replace_file(self.path, f'{{"sessions": [\n{lines}\n]}}\n')
         except OSError as e:
-            temporary.unlink(missing_ok=True)
             raise explain_write_error(self.path, e) from e
 
     @contextmanager
@@ -350,21 +341,3 @@ def _to_utc(stored: str) -> str:
 
 def _newest_first(entries: dict[str, Entry]) -> list[Entry]:
     return sorted(entries.values(), key=lambda entry: (entry.start_time, entry.session_id), reverse=True)
-
-
-def _write_through(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":  # Windows has no handle of a folder, its renames are durable by themselves
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

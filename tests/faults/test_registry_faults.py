@@ -132,5 +132,5 @@ def test_an_entry_reaches_the_disk_with_its_folder(folder: Path, tmp_path: Path)
     lines = [line for line in trace.read_text().splitlines() if str(folder) in line]
     steps = [line.partition("(")[0].split()[-1].rstrip("at2") for line in lines]
     assert steps == ["fsync", "rename", "fsync"], lines
-    assert f"<{folder}/sessions.json.tmp>" in lines[0]
+    assert f"<{folder}/sessions.json.new>" in lines[0]
     assert f"<{folder}>" in lines[2]

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import re
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
@@ -21,7 +20,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import create_output
 
-from massmem.config.home import make_file, make_folder
+from massmem.config.home import make_file, make_folder, replace_file
 from massmem.core.errors import MassmemError
 from massmem.core.redact import redact
 
@@ -270,12 +269,9 @@ class HistoryFile(History):
         return [text for line in lines if (text := _decode_line(line)) is not None]
 
     def _shorten(self, lines: Iterable[str]) -> None:
-        part = self._path.with_name(f"{self._path.name}.{os.getpid()}.part")
         try:
-            make_file(part)
-            part.write_text("".join(map(_encode_line, lines)), encoding="utf-8")
-            part.replace(self._path)
-        except (OSError, MassmemError) as e:
+            replace_file(self._path, "".join(map(_encode_line, lines)))
+        except OSError as e:
             log.warning("the history was not shortened: %s", e)
 
 

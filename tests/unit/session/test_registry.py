@@ -51,7 +51,7 @@ def test_the_fields_are_those_of_the_seed_and_the_store(registry: Registry) -> N
 
 def test_only_the_owner_may_read_and_nothing_is_left_behind(registry: Registry) -> None:
     registry.path.parent.mkdir(mode=0o755)
-    temporary = registry.path.with_name("sessions.json.tmp")
+    temporary = registry.path.with_name("sessions.json.new")
     temporary.write_text("left by a writer that was killed")
     registry.upsert(entry(1))
     assert registry.path.parent.stat().st_mode & 0o777 == 0o700
