@@ -23,9 +23,8 @@ from massmem.core.errors import InputError, MemoryUnavailable, UnknownSessionErr
 from massmem.core.ids import SESSION_ID, check_session_name
 from massmem.core.records import MessageRecord, RecordingCounts, SessionFilter
 from massmem.memory.extraction.extractor import open_extractor
-from massmem.memory.index_folders import index_root, remove_damaged_copies
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.opening import set_index_aside
+from massmem.memory.opening import index_root, remove_damaged_copies, set_index_aside
 from massmem.memory.persistent import USER, Memory, MemoryStats, RecallOptions, RecallResult, Scope, Selection
 from massmem.recording.forgetting import DamageHandler, forget_everywhere, open_durable_memory, unknown_memory
 from massmem.recording.queue import DrainCounts

@@ -9,7 +9,7 @@ from massmem.cli.logs import DEBUG_LOGS
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import write_json, write_out
 from massmem.core.display import make_printable
-from massmem.memory.index_folders import index_root
+from massmem.memory.opening import index_root
 from massmem.providers.weights import models_folder
 from massmem.session.registry import without_password
 

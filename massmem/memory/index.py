@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from massmem.core.errors import InputError
 from massmem.memory.persistent import Selection
 
 MEANING, WORDS = "meaning", "words"
@@ -79,10 +80,8 @@ class Index(Protocol):
     Raises (all methods): MemoryUnavailable when the index cannot be used now; nothing was written then.
     """
 
-    @property
-    def folder(self) -> Path | None:
-        """The folder that this index has locked; None: it is on a server."""
-        ...
+    folder: Path | None = None
+    """The folder that this index has locked; None: it is on a server."""
 
     def upsert(self, points: Sequence[Point]) -> None:
         """Store points, or replace those with the same ids. They are searchable when this returns."""
@@ -103,9 +102,19 @@ class Index(Protocol):
         """Return the points nearest to the vector, best first: id and cosine. Nothing in an index without vectors."""
         ...
 
+    def list_seconds(self, condition: All, limit: int, *, newest_first: bool) -> list[tuple[int, int]]:
+        """Return second and id in the order of time; those of one second in any order."""
+        ...
+
     def list_ids(self, condition: All, limit: int, *, newest_first: bool) -> list[int]:
         """Return ids in the order of time, always the same for points of one second."""
-        ...
+        points = self.list_seconds(condition, max(limit, 1), newest_first=newest_first)
+        if not points:
+            return []
+        last = points[-1][0]
+        same_second = All((condition, Span("at", last, last)))
+        ties = [point_id for _, point_id in self.list_seconds(same_second, ALL_POINTS, newest_first=newest_first)]
+        return settle_order(points, ties, newest_first=newest_first)[:limit]
 
     def read_payloads(self, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
         """Return payloads by id, of those points that exist."""
@@ -117,7 +126,9 @@ class Index(Protocol):
 
     def page(self, selection: Selection, limit: int, offset: int = 0) -> Payloads:
         """Return ids and payloads of what is selected, newest first."""
-        ...
+        ids = self.list_ids(matching(selection), offset + limit, newest_first=True)[offset:]
+        payloads = self.read_payloads(ids)
+        return [(point_id, payloads[point_id]) for point_id in ids if point_id in payloads]
 
     def count(self, selection: Selection) -> int: ...
 
@@ -133,6 +144,15 @@ class Index(Protocol):
         Raises:
             InputError: the selection is empty.
         """
+        if selection == Selection():
+            raise InputError("nothing was selected to delete", "name a session, an agent, a turn or memories")
+        count = self.count(selection)
+        if count:
+            self.delete_matching(matching(selection), erase=erase)
+        return count
+
+    def delete_matching(self, condition: All, *, erase: bool) -> None:
+        """Delete every point for which the condition holds. erase: as for `delete`."""
         ...
 
     def sync(self) -> None:

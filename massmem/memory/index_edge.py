@@ -6,7 +6,6 @@ from typing import Any
 
 import qdrant_edge as edge
 
-from massmem.core.errors import InputError
 from massmem.memory.edge_shard import Shard
 from massmem.memory.index import (
     ALL_POINTS,
@@ -16,12 +15,12 @@ from massmem.memory.index import (
     All,
     Condition,
     Ids,
+    Index,
     OneOf,
     Payloads,
     Point,
     Span,
     matching,
-    settle_order,
     valid_ids,
 )
 from massmem.memory.persistent import Selection
@@ -37,7 +36,7 @@ _FLUSH_EVERY = 10_000
 """Points between flushes: bounds what has to be read again after the process was killed."""
 
 
-class EdgeIndex:
+class EdgeIndex(Index):
     """See Index. What a method stored survives SIGKILL when it has returned, and a loss of power after `sync`.
 
     Raises (all methods): MemoryUnavailable: another process has the folder open, the disk is full, the index is
@@ -75,14 +74,11 @@ class EdgeIndex:
             return []
         return self._search(edge.Query.Nearest(list(vector), using=MEANING), condition, limit)
 
-    def list_ids(self, condition: All, limit: int, *, newest_first: bool) -> list[int]:
+    def list_seconds(self, condition: All, limit: int, *, newest_first: bool) -> list[tuple[int, int]]:
         order = edge.OrderBy("at", edge.Direction.Desc if newest_first else edge.Direction.Asc)
-        points = [(int(record.order_value or 0), _id(record)) for record in self._scroll(condition, limit, order)]
-        if not points:
-            return []
-        last = points[-1][0]
-        ties = [_id(record) for record in self._scroll(All((condition, Span("at", last, last))), ALL_POINTS)]
-        return settle_order(points, ties, newest_first=newest_first)[:limit]
+        request = edge.ScrollRequest(limit=limit, filter=_to_filter(condition), with_payload=False, order_by=order)
+        with self._shard.reading() as shard:
+            return [(int(record.order_value or 0), _id(record)) for record in shard.scroll(request)[0]]
 
     def read_payloads(self, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
         with self._shard.reading() as shard:
@@ -101,11 +97,6 @@ class EdgeIndex:
             if offset is None:
                 return
 
-    def page(self, selection: Selection, limit: int, offset: int = 0) -> Payloads:
-        ids = self.list_ids(matching(selection), offset + limit, newest_first=True)[offset:]
-        payloads = self.read_payloads(ids)
-        return [(point_id, payloads[point_id]) for point_id in ids if point_id in payloads]
-
     def count(self, selection: Selection) -> int:
         with self._shard.reading() as shard:
             return shard.count(edge.CountRequest(exact=True, filter=_to_filter(matching(selection))))
@@ -115,15 +106,10 @@ class EdgeIndex:
             facets = shard.facet(edge.FacetRequest(key, limit=ALL_POINTS, exact=True))
             return {str(hit.value): hit.count for hit in facets.hits}
 
-    def delete(self, selection: Selection, *, erase: bool = True) -> int:
-        """As Index.delete. With `erase` the whole index is written anew: about 10 s for 100,000 points."""
-        if selection == Selection():
-            raise InputError("nothing was selected to delete", "name a session, an agent, a turn or memories")
-        count = self.count(selection)
-        if count:
-            with self._shard.removing(erase=erase) as shard:
-                shard.update(edge.UpdateOperation.delete_points_by_filter(_to_filter(matching(selection))))
-        return count
+    def delete_matching(self, condition: All, *, erase: bool) -> None:
+        """As Index.delete_matching. With `erase` the whole index is written anew: about 10 s for 100,000 points."""
+        with self._shard.removing(erase=erase) as shard:
+            shard.update(edge.UpdateOperation.delete_points_by_filter(_to_filter(condition)))
 
     def sync(self) -> None:
         """As Index.sync: a few milliseconds, unlike `flush`."""
@@ -148,13 +134,6 @@ class EdgeIndex:
         with self._shard.reading() as shard:
             hits = shard.query(edge.QueryRequest(limit=limit, query=query, filter=_to_filter(condition)))
             return [(_id(hit), hit.score) for hit in hits]
-
-    def _scroll(self, condition: All, limit: int, order: "edge.OrderBy | None" = None) -> list[edge.Record]:
-        request = edge.ScrollRequest(
-            limit=max(limit, 1), filter=_to_filter(condition), with_payload=False, order_by=order
-        )
-        with self._shard.reading() as shard:
-            return shard.scroll(request)[0]
 
 
 def _id(point: edge.Record | edge.ScoredPoint) -> int:

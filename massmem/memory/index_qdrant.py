@@ -4,7 +4,6 @@ import logging
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,7 +11,7 @@ from pydantic import ValidationError
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
-from massmem.core.errors import InputError, MemoryUnavailable
+from massmem.core.errors import MemoryUnavailable
 from massmem.core.redact import redact
 from massmem.memory.index import (
     EVERYTHING,
@@ -21,12 +20,12 @@ from massmem.memory.index import (
     All,
     Condition,
     Ids,
+    Index,
     OneOf,
     Payloads,
     Point,
     Span,
     matching,
-    settle_order,
     valid_ids,
 )
 from massmem.memory.persistent import Selection
@@ -54,7 +53,7 @@ _INDEXES: dict[str, models.PayloadSchemaType | models.IntegerIndexParams] = {
 }
 
 
-class QdrantIndex:
+class QdrantIndex(Index):
     """See Index. Points in a collection of a server, which is created when it is missing.
 
     Every write waits until the server has it. Safe to use from several processes.
@@ -62,8 +61,6 @@ class QdrantIndex:
     Raises (all methods): MemoryUnavailable: the server cannot be reached, took longer than TIMEOUT, refused the key,
     or has the collection for another size of vectors.
     """
-
-    folder: Path | None = None
 
     def __init__(self, url: str, api_key: str | None, collection: str, dims: int) -> None:
         """dims: size of the vectors; 0: words only."""
@@ -95,15 +92,17 @@ class QdrantIndex:
             return []
         return self._search(list(vector), MEANING, condition, limit)
 
-    def list_ids(self, condition: All, limit: int, *, newest_first: bool) -> list[int]:
+    def list_seconds(self, condition: All, limit: int, *, newest_first: bool) -> list[tuple[int, int]]:
         direction = models.Direction.DESC if newest_first else models.Direction.ASC
-        records = self._scroll(condition, max(limit, 1), models.OrderBy(key="at", direction=direction))
-        points = [(int(record.order_value or 0), _id(record.id)) for record in records]
-        if not points:
-            return []
-        last = points[-1][0]
-        ties = [_id(record.id) for record in self._scroll(All((condition, Span("at", last, last))), _MOST_AT_ONCE)]
-        return settle_order(points, ties, newest_first=newest_first)[:limit]
+        with self._translate_errors():
+            records, _ = self._client.scroll(
+                self._collection,
+                scroll_filter=_to_filter(condition),
+                limit=min(limit, _MOST_AT_ONCE),
+                order_by=models.OrderBy(key="at", direction=direction),
+                with_payload=False,
+            )
+        return [(int(record.order_value or 0), _id(record.id)) for record in records]
 
     def read_payloads(self, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
         numbers = list(valid_ids(ids).ids)
@@ -125,11 +124,6 @@ class QdrantIndex:
             if offset is None:
                 return
 
-    def page(self, selection: Selection, limit: int, offset: int = 0) -> Payloads:
-        ids = self.list_ids(matching(selection), offset + limit, newest_first=True)[offset:]
-        payloads = self.read_payloads(ids)
-        return [(point_id, payloads[point_id]) for point_id in ids if point_id in payloads]
-
     def count(self, selection: Selection) -> int:
         with self._translate_errors():
             answer = self._client.count(self._collection, count_filter=_to_filter(matching(selection)), exact=True)
@@ -140,16 +134,10 @@ class QdrantIndex:
             facets = self._client.facet(self._collection, key, limit=_MOST_AT_ONCE, exact=True)
         return {str(hit.value): hit.count for hit in facets.hits}
 
-    def delete(self, selection: Selection, *, erase: bool = True) -> int:
-        """As Index.delete; when the bytes leave its disk is up to the server, whatever `erase` says."""
-        if selection == Selection():
-            raise InputError("nothing was selected to delete", "name a session, an agent, a turn or memories")
-        count = self.count(selection)
-        if count:
-            with self._translate_errors():
-                selector = models.FilterSelector(filter=_to_filter(matching(selection)))
-                self._client.delete(self._collection, selector, wait=True)
-        return count
+    def delete_matching(self, condition: All, *, erase: bool) -> None:
+        """As Index.delete_matching; when the bytes leave its disk is up to the server, whatever `erase` says."""
+        with self._translate_errors():
+            self._client.delete(self._collection, models.FilterSelector(filter=_to_filter(condition)), wait=True)
 
     def sync(self) -> None:
         """Do nothing: the server has acknowledged every write."""
@@ -202,13 +190,6 @@ class QdrantIndex:
                 with_payload=False,
             )
         return [(_id(point.id), point.score) for point in answer.points]
-
-    def _scroll(self, condition: All, limit: int, order: models.OrderBy | None = None) -> list[models.Record]:
-        with self._translate_errors():
-            records, _ = self._client.scroll(
-                self._collection, scroll_filter=_to_filter(condition), limit=limit, order_by=order, with_payload=False
-            )
-        return records
 
     @contextmanager
     def _translate_errors(self) -> Generator[None]:

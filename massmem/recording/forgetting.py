@@ -13,7 +13,7 @@ from massmem.config.models import MemoryConfig
 from massmem.core.errors import IndexDamaged, InputError
 from massmem.memory import open_memory
 from massmem.memory.extraction.facts import STEM, find_telling_words
-from massmem.memory.index_folders import IndexFolders, erase_in_other_indexes, index_root
+from massmem.memory.opening import IndexFolders, erase_in_other_indexes, index_root
 from massmem.memory.persistent import Memory, PersistentMemory, Selection
 from massmem.store.ports import SessionStore
 

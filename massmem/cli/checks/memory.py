@@ -16,7 +16,7 @@ from massmem.core.redact import show_start
 from massmem.memory import open_memory
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.extraction.messages import Origin, RecordedMessage
-from massmem.memory.index_folders import index_root
+from massmem.memory.opening import index_root
 from massmem.memory.persistent import Episode, PersistentMemory, RecallOptions, Scope, Selection
 
 SAMPLE = "The lighthouse of Skerryvore was lit on 1 February 1844 and stands 48 metres tall."

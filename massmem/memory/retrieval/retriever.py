@@ -16,6 +16,7 @@ from massmem.memory.retrieval import pack
 from massmem.memory.retrieval.pack import Excerpt, Packed, Room
 from massmem.memory.retrieval.query import Question, analyse, find_names, search_terms
 from massmem.memory.retrieval.rank import (
+    DEFAULT_WEIGHTS,
     Candidates,
     Flags,
     Floats,
@@ -32,10 +33,8 @@ Vector = Sequence[float]
 _BY_WORDS = 200
 """Memories that share a word with the question."""
 _WITH_NEIGHBOURS = 60
-"""The best of them, whose neighbours are candidates too."""
-_REACH = 5
-"""Neighbours on each side: more than are scored together. The others count when the person asked about said them, or on
-the day asked about."""
+"""The best of them, whose neighbours are candidates too: as many on each side as are scored together. Two more would
+cost a third more reading, and recall the same."""
 _ON_A_DAY = 64
 """Memories of a date that the question names, whatever their words."""
 _FEW = 20
@@ -166,7 +165,8 @@ class Retriever:
 
 def _neighbours(ids: Iterable[int]) -> set[int]:
     """Return the ids of passages beside these passages; facts have no neighbours."""
-    steps = [step for step in range(-_REACH, _REACH + 1) if step]
+    reach = DEFAULT_WEIGHTS.reach
+    steps = [step for step in range(-reach, reach + 1) if step]
     return {point_id + step for point_id in ids if point_id < FIRST_FACT for step in steps}
 
 
@@ -179,7 +179,8 @@ def _says_nothing_new(question: Question, c: Candidates, in_prompt: Iterable[str
     texts = {_normalise(c.memories[i].text) for i in np.flatnonzero(flags).tolist()}
     terms = set(question.terms)
     for i, memory in enumerate(c.memories):
-        flags[i] = flags[i] or _normalise(memory.text) in texts or (bool(c.asks[i]) and _is_echo(memory.text, terms))
+        is_in_prompt = flags[i] or (bool(texts) and _normalise(memory.text) in texts)
+        flags[i] = is_in_prompt or (bool(c.asks[i]) and _is_echo(memory.text, terms))
     return flags
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from massmem.core.errors import MemoryUnavailable
 from massmem.memory.edge_shard import set_aside
 from massmem.memory.index_edge import EdgeIndex
-from massmem.memory.index_folders import folder_name
+from massmem.memory.opening import folder_name
 from massmem.memory.persistent import Selection
 from tests.support.points import EVERYWHERE, point
 
