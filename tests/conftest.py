@@ -35,6 +35,7 @@ settings.load_profile("massmem")
 # A shell lets programs in its background ignore these, and every program that a test starts would ignore them too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup
 
 _KEY_SUFFIXES = ("_API_KEY", "_API_TOKEN", "REDIS_PASSWORD")
 _LOOPBACK = {"127.0.0.1", "::1", "localhost", ""}

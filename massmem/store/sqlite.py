@@ -156,11 +156,12 @@ def back_up(path: Path, copy: Path) -> None:
 
 
 def migrate_file(path: Path, scripts: Path | None = None, head: str = REVISIONS[-1]) -> None:
-    """Apply every migration that the database at `path` lacks, all in one transaction.
+    """Give an empty database its schema, or apply every migration that it lacks, all in one transaction.
 
     Safe to call from several processes at once, and again after a kill. A database that holds data is copied to
     `PATH.bak-REVISION` first. The copy is removed once the new schema is in place, so that what a user deletes later
-    does not live on in it; it stays when the migration fails. scripts: None for those of this release.
+    does not live on in it; it stays when the migration fails. scripts: None for those of this release, which an empty
+    database does not need.
 
     Raises:
         StoreError: it did not succeed; the database is as it was.
@@ -184,7 +185,7 @@ def _back_up_and_migrate(path: Path, scripts: Path | None, revision: str | None)
     if backup:
         back_up(path, backup)
     try:
-        _migrate(path, scripts)
+        _migrate(path, scripts, is_empty=revision is None)
     except (StoreError, exc.DBAPIError, sqlite3.Error) as e:
         error = e if isinstance(e, StoreError) else to_store_error(getattr(e, "orig", e), path)
         copy = f"; a copy from before is {backup}" if backup else ""
@@ -193,19 +194,30 @@ def _back_up_and_migrate(path: Path, scripts: Path | None, revision: str | None)
         backup.unlink()
 
 
-def _migrate(path: Path, scripts: Path | None) -> None:
-    from massmem.store.migrations import run_migrations  # Alembic takes 0.35 s to import and is needed once a release
-
+def _migrate(path: Path, scripts: Path | None, *, is_empty: bool) -> None:
     engine = sa.create_engine("sqlite://", creator=lambda: _connect(path), poolclass=sa.NullPool)
     try:
         with engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
             connection.exec_driver_sql("BEGIN IMMEDIATE")
-            run_migrations(connection, scripts)
-            _check_references(connection, path)
+            if is_empty and scripts is None:
+                _create_schema(connection)
+            else:
+                # Alembic takes 0.35 s to import and is needed once a release
+                from massmem.store.migrations import run_migrations
+
+                run_migrations(connection, scripts)
+                _check_references(connection, path)
             connection.commit()
     finally:
         engine.dispose()
+
+
+def _create_schema(connection: sa.Connection) -> None:
+    """Make what all migrations together make; a test compares them."""
+    metadata.create_all(connection, checkfirst=False)
+    connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY NOT NULL)")
+    connection.exec_driver_sql("INSERT INTO alembic_version VALUES (?)", (REVISIONS[-1],))
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import massmem, script, write_team
+from tests.support.cli import run_program, script, write_team
 
 pytestmark = pytest.mark.slow
 
@@ -75,10 +75,10 @@ def test_a_conversation_with_memory_reaches_nobody(tmp_path: Path, home: Path, t
     memory = {"persistent_memory": {"session_name": None}}
     team = write_team(tmp_path, script("Blue is short."), script("Air scatters."), telemetry=telemetry, memory=memory)
     for question in ("Why is the sky blue?", "And sunsets?"):
-        ran = massmem("--config", team, "--debug", question, timeout=60, cwd=tmp_path)
+        ran = run_program("--config", team, "--debug", question, timeout=60, cwd=tmp_path)
         assert ran.returncode == 0, ran.stderr
-    assert massmem("memory", "search", "--config", team, "sky", timeout=60).returncode == 0
-    assert massmem("sessions", "insights", timeout=60).returncode == 0
+    assert run_program("memory", "search", "--config", team, "sky", timeout=60).returncode == 0
+    assert run_program("sessions", "insights", timeout=60).returncode == 0
     assert not tried.exists(), tried.read_text()
     stages = [json.loads(line) for line in (tmp_path / "stages.jsonl").read_text().splitlines()]
     assert [(line["stage"], line["turn"]) for line in stages] == [
@@ -92,6 +92,6 @@ def test_prices_are_known_without_looking_anywhere(tmp_path: Path, tried: Path, 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-unused-0123456789")
     path = tmp_path / "team.yaml"
     path.write_text(json.dumps({"agents": [{"id": "ann", "backend": {"type": "openai", "max_retries": 0}}]}))
-    ran = massmem("--config", str(path), "--max-cost", "1", "--no-store", "Why?", timeout=60)
+    ran = run_program("--config", str(path), "--max-cost", "1", "--no-store", "Why?", timeout=60)
     assert ran.returncode == 3, ran.stderr
     assert set(tried.read_text().splitlines()) == {"getaddrinfo api.openai.com"}  # what the configuration names

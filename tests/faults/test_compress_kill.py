@@ -6,7 +6,6 @@ import random
 import re
 import shutil
 import sqlite3
-import subprocess
 import time
 from collections import Counter
 from contextlib import closing
@@ -18,7 +17,8 @@ from massmem.core.events import EVENT, ContextCompressed, Event, TurnCompleted, 
 from massmem.store import open_store
 from scripts.benches.refusing import Refusing
 from tests.contract.test_session_store import done, session
-from tests.support.cli import massmem, start
+from tests.support.cli import massmem
+from tests.support.forked import ForkedMassmem
 from tests.support.sample_turn import begin
 from tests.support.verdict import check
 
@@ -81,14 +81,10 @@ def summaries(folder: Path) -> list[int]:
 
 def one_kill(folder: Path, config: str, server: Refusing, lines: int) -> Counter[str]:
     before, server.seen[:] = said(folder), []
-    child = start("--config", config, "--session-id", OURS, "--output", "jsonl", QUESTION, stderr=subprocess.DEVNULL)
-    assert child.stdout is not None
+    child = ForkedMassmem("--config", config, "--session-id", OURS, "--output", "jsonl", QUESTION)
     shown = [line for _, line in zip(range(lines), child.stdout, strict=False)]
     time.sleep(random.uniform(0, 2 * server.delay))
-    child.kill()
-    shown += child.stdout.readlines()
-    child.stdout.close()
-    child.wait()
+    shown += child.kill()
     counts = Counter(kills=1, **judged(folder, before, shown))
     compressed = sum(isinstance(event, ContextCompressed) for _, event in logged(folder))
     asked = sum(seen.summary for seen in server.seen)

@@ -1,12 +1,12 @@
 """Many processes start at once without a home: each creates what is missing, or waits for another one."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.cli import call_massmem, script, start, write_team
+from tests.support.cli import call_massmem, script, write_team
+from tests.support.forked import ForkedMassmem
 from tests.support.verdict import check
 
 
@@ -14,7 +14,9 @@ from tests.support.verdict import check
 def test_many_processes_create_the_home_at_once(home: Path, tmp_path: Path, processes: int) -> None:
     team = write_team(tmp_path, script("an answer"), memory={"persistent_memory": {"embedding": {"model": "none"}}})
     assert not (home / ".massmem").exists()
-    children = [start("--config", team, "--output", "json", f"Question {number}?") for number in range(processes)]
+    children = [
+        ForkedMassmem("--config", team, "--output", "json", f"Question {number}?") for number in range(processes)
+    ]
     answers = {number: json.loads(_read_answer(child)) for number, child in enumerate(children)}
     assert all(answer["answer"] == "an answer" for answer in answers.values())
     ids = [answer["session_id"] for answer in answers.values()]
@@ -31,7 +33,7 @@ def test_many_processes_create_the_home_at_once(home: Path, tmp_path: Path, proc
     check(f"{processes} processes on a new home", counts)
 
 
-def _read_answer(child: "subprocess.Popen[bytes]") -> bytes:
-    out, err = child.communicate(timeout=300)
-    assert child.returncode == 0, err.decode()
-    return out
+def _read_answer(child: ForkedMassmem) -> bytes:
+    answer = b"".join(child.finish())
+    assert child.exit_code == 0
+    return answer

@@ -1,7 +1,6 @@
 """PostgreSQL under kills, of the server and of its clients, and moves between stores that are killed: all counts 0."""
 
 import json
-import os
 import random
 import signal
 import sqlite3
@@ -18,6 +17,7 @@ from massmem.store import open_store
 from tests.contract.test_session_store import done, session
 from tests.support.cli import massmem, script, write_team
 from tests.support.cli import start as start_massmem
+from tests.support.forked import ForkedMassmem
 from tests.support.postgres_server import PostgresServer
 from tests.support.sample_turn import answer, begin, whole_turn
 from tests.support.store_writer import (
@@ -157,14 +157,12 @@ async def moving_killed(source: Path, target: str, home: Path, kills: int) -> No
     with closing(sqlite3.connect(source)) as connection:
         before = "\n".join(connection.iterdump())
     killed, early, arrived = 0, 0, 0
-    longest = 1.5
+    longest = 0.8
     while killed < kills:
-        moving = start_massmem("store", "migrate", "--from", url, "--to", target)
-        time.sleep(rng.uniform(0.3, longest))
-        if moving.poll() is None:
-            os.killpg(moving.pid, signal.SIGKILL)
-            killed += 1
-        moving.communicate()
+        moving = ForkedMassmem("store", "migrate", "--from", url, "--to", target)
+        time.sleep(rng.uniform(0.05, longest))
+        moving.kill()
+        killed += moving.exit_code == -signal.SIGKILL
         found = await whole(target, home)
         expected = await whole(url, home)
         early += len(found) == 0
@@ -172,7 +170,7 @@ async def moving_killed(source: Path, target: str, home: Path, kills: int) -> No
         half = [name for name in found if found[name] != expected[name]]
         assert half == []  # what is there is whole
         # Most kills shall fall into the copying, however fast this machine is just now.
-        longest = max(0.4, longest * (0.8 if arrived == SESSIONS else 1.0 if arrived else 1.3))
+        longest = max(0.1, longest * (0.8 if arrived == SESSIONS else 1.0 if arrived else 1.3))
     last = massmem("store", "migrate", "--from", url, "--to", target, "--json", text=True)
     assert last.returncode == 0, last.stderr
     told = json.loads(last.stdout)

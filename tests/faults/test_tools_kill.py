@@ -2,7 +2,6 @@
 
 import json
 import random
-import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -11,7 +10,8 @@ import pytest
 
 from massmem.core.events import EVENT, Event, ToolCalled, ToolReturned, TurnCompleted
 from tests.faults.test_waiting_kill import logged
-from tests.support.cli import massmem, start
+from tests.support.cli import massmem
+from tests.support.forked import ForkedMassmem
 from tests.support.tools import calls, running, server, team_data
 
 NOTHING = dict.fromkeys(("server left", "called again", "lost", "unanswered"), 0)
@@ -32,14 +32,10 @@ def write(folder: Path, log: Path, done: int) -> str:
 
 def killed(config: str, lines: int, *arguments: str) -> list[Event]:
     """Run, kill after so many events, and return those that were shown."""
-    child = start("--config", config, "--output", "jsonl", *arguments, stderr=subprocess.DEVNULL)
-    assert child.stdout is not None
+    child = ForkedMassmem("--config", config, "--output", "jsonl", *arguments)
     shown = [line for _, line in zip(range(lines), child.stdout, strict=False)]
     time.sleep(random.random() * 0.2)
-    child.kill()
-    shown += child.stdout.readlines()
-    child.stdout.close()
-    child.wait()
+    shown += child.kill()
     return [EVENT.validate_json(line) for line in shown if line.endswith(b"\n")]
 
 

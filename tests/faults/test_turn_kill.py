@@ -1,12 +1,8 @@
 """SIGKILL at random moments of a turn: the next run finishes it and asks only for what the log does not hold."""
 
 import json
-import os
 import random
-import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import closing
@@ -15,16 +11,14 @@ from pathlib import Path
 import pytest
 
 from massmem.core.events import EVENT, AnswerSubmitted, BallotCast, Event, TurnCompleted
+from tests.support.cli import massmem
 from tests.support.council_server import CouncilServer, council_server
+from tests.support.forked import ForkedMassmem
 from tests.support.verdict import check
 
 AGENTS = ("ann", "ben", "cyd")
 LINES = 24
 """Events that are printed before the turn is nearly over."""
-
-
-def massmem(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "massmem", *arguments]
 
 
 def logged(home: Path) -> list[Event]:
@@ -49,31 +43,23 @@ def done(events: list[Event]) -> set[tuple[str, str, int]]:
     return {(e.agent_id, "answer" if e.round == 1 else "vote", e.round) for e in results}
 
 
-def kill_in_mid_turn(config: Path, lines: int, env: dict[str, str]) -> list[str]:
+def kill_in_mid_turn(config: Path, lines: int) -> list[bytes]:
     """Run a turn and kill it after it has printed `lines` events; returns what it had printed."""
-    child = subprocess.Popen(
-        massmem("--config", str(config), "--output", "jsonl", "why?"),
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env,
-    )  # fmt: skip
-    assert child.stdout is not None
+    child = ForkedMassmem("--config", str(config), "--output", "jsonl", "why?")
     shown = [line for _, line in zip(range(lines), child.stdout, strict=False)]
     time.sleep(random.random() * 0.03)
-    child.send_signal(signal.SIGKILL)
-    shown += child.stdout.readlines()
-    child.stdout.close()
-    child.wait()
-    return shown
+    return shown + child.kill()
 
 
-def one_kill(folder: Path, council: CouncilServer, lines: int) -> Counter[str]:
+def one_kill(folder: Path, council: CouncilServer, lines: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     home = folder / f"home{lines}_{time.monotonic_ns()}"
     home.mkdir()
-    env = os.environ | {"HOME": str(home)}
+    monkeypatch.setenv("HOME", str(home))
     config = folder / "team.yaml"
     config.write_text(council.config(AGENTS))
-    shown = kill_in_mid_turn(config, lines, env)
+    shown = kill_in_mid_turn(config, lines)
     before = logged(home)
-    whole_lines = [line for line in shown if line.endswith("\n")]
+    whole_lines = [line for line in shown if line.endswith(b"\n")]
     counts = Counter(kills=1, shown=len(whole_lines))
     counts["lie"] = sum(EVENT.validate_json(line) not in before for line in whole_lines)
     if not before:
@@ -81,10 +67,8 @@ def one_kill(folder: Path, council: CouncilServer, lines: int) -> Counter[str]:
     council.requests.clear()
     session_id = json.loads(before[0].model_dump_json())["session_id"]
     finished = any(isinstance(e, TurnCompleted) for e in before)
-    result = subprocess.run(
-        massmem("--config", str(config), "--session-id", session_id, *(["again?"] if finished else [])),
-        capture_output=True, text=True, timeout=60, check=False, env=env,
-    )  # fmt: skip
+    asks = ["again?"] if finished else []
+    result = massmem("--config", str(config), "--session-id", session_id, *asks, timeout=60, text=True)
     after = logged(home)
     counts["unanswered"] = int(result.returncode != 0 or not result.stdout.startswith("present of"))
     counts["lost"] = sum(event not in after for event in before)
@@ -98,20 +82,23 @@ def one_kill(folder: Path, council: CouncilServer, lines: int) -> Counter[str]:
     return counts
 
 
-def kill_loop(folder: Path, times: int) -> None:
+def kill_loop(folder: Path, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     total: Counter[str] = Counter()
     with council_server() as council:
         for number in range(times):
             # Spread over the whole turn, however few they are.
-            total.update(one_kill(folder, council, lines=1 + int((number + random.random()) * LINES / times)))
+            lines = 1 + int((number + random.random()) * LINES / times)
+            total.update(one_kill(folder, council, lines, monkeypatch))
     check(f"ask, {times} kills", total, "asked again", "unanswered")
     assert total["resumed"] > 0
 
 
-def test_a_killed_turn_is_finished_without_repeating_paid_work(tmp_path: Path):
-    kill_loop(tmp_path, 4)
+def test_a_killed_turn_is_finished_without_repeating_paid_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    kill_loop(tmp_path, 4, monkeypatch)
 
 
 @pytest.mark.full
-def test_a_killed_turn_is_finished_without_repeating_paid_work_100_times(tmp_path: Path):
-    kill_loop(tmp_path, 100)
+def test_a_killed_turn_is_finished_without_repeating_paid_work_100_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    kill_loop(tmp_path, 100, monkeypatch)

@@ -3,7 +3,6 @@
 import json
 import random
 import sqlite3
-import subprocess
 import time
 from collections import Counter
 from contextlib import closing
@@ -14,7 +13,8 @@ import pytest
 
 from massmem.core.events import EVENT, AnswerSubmitted, BallotCast, Event, ParamProvided, ParamRequested, TurnCompleted
 from massmem.core.waiting import read_waiting
-from tests.support.cli import massmem, start, write_team
+from tests.support.cli import massmem, write_team
+from tests.support.forked import ForkedMassmem
 from tests.support.verdict import check
 
 SECRET = "O-98765"
@@ -51,14 +51,10 @@ def saved(home: Path) -> tuple[dict[str, Any], str | None]:
 
 def killed(home: Path, config: str, lines: int, *arguments: str) -> list[Event]:
     """Run, kill after so many events, and return those that were shown."""
-    child = start("--config", config, "--output", "jsonl", *arguments, stderr=subprocess.DEVNULL)
-    assert child.stdout is not None
+    child = ForkedMassmem("--config", config, "--output", "jsonl", *arguments)
     shown = [line for _, line in zip(range(lines), child.stdout, strict=False)]
     time.sleep(random.random() * 0.02)
-    child.kill()
-    shown += child.stdout.readlines()
-    child.stdout.close()
-    child.wait()
+    shown += child.kill()
     return [EVENT.validate_json(line) for line in shown if line.endswith(b"\n")]
 
 

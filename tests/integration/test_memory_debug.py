@@ -1,11 +1,10 @@
 """`--debug` keeps what went to the model that extracts facts and what came back, field by field, without secrets."""
 
 import json
-import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.support.cli import massmem
 
 TEAM = """
 agents:
@@ -22,8 +21,7 @@ FIELDS = [
 
 def test_debug_files_have_the_documented_fields_and_no_secret(tmp_path: Path, home: Path):
     (tmp_path / "team.yaml").write_text(TEAM)
-    command = [sys.executable, "-m", "massmem", "--debug", "--config", "team.yaml", "What is the budget of Orion?"]
-    result = subprocess.run(command, cwd=tmp_path, env=os.environ, capture_output=True, text=True, timeout=60)
+    result = massmem("--debug", "--config", "team.yaml", "What is the budget of Orion?", cwd=tmp_path, timeout=60)
     assert result.returncode == 0, result.stderr
     (path,) = (tmp_path / ".massmem" / "massmem_logs").glob("log_*/attempt_1/memory_debug/ann/turn_1_*.json")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

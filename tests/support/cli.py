@@ -11,14 +11,28 @@ from pathlib import Path
 from typing import Any
 
 from massmem.cli.main import main
+from tests.support.forked import run_forked
 
 COMMAND = [sys.executable, "-m", "massmem"]
 
 
 def massmem(
+    *arguments: str, timeout: float = 30, text: bool = False, **where: Any
+) -> "subprocess.CompletedProcess[Any]":
+    """Run a process to its end, without stdin, with the environment and HOME of the test.
+
+    where: `env`, `cwd`.
+    """
+    result = run_forked(arguments, timeout, **where)
+    if text:
+        result.stdout, result.stderr = result.stdout.decode(), result.stderr.decode()
+    return result
+
+
+def run_program(
     *arguments: str, stdin: bytes | None = None, timeout: float = 30, **options: Any
-) -> "subprocess.CompletedProcess[bytes]":
-    """Run a process to its end, with the environment and HOME of the test. stdin None: /dev/null."""
+) -> "subprocess.CompletedProcess[Any]":
+    """As `massmem`, from the interpreter's start: a second more, for what depends on it. stdin None: /dev/null."""
     source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
     return subprocess.run(
         [*COMMAND, *arguments], capture_output=True, timeout=timeout, check=False, **source, **options

@@ -6,7 +6,7 @@ lost = noted and missing, ghost = there twice or never sent, leak = in another s
 
 import asyncio
 import contextlib
-import multiprocessing
+import multiprocessing.process
 import os
 import random
 import signal
@@ -22,13 +22,10 @@ from massmem.core.records import SessionRecord
 from massmem.session.registry import Entry, Registry
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
-from massmem.store.sqlite import open_sqlite
+from tests.support.forked import processes
 from tests.support.sample_turn import answer, begin
 from tests.support.verdict import check
 
-# A fork server imports all of the above once; a writer then starts in milliseconds.
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload([__name__, open_sqlite.__module__])
 Writer = Callable[..., None]
 
 
@@ -117,7 +114,7 @@ def register(home: Path, notes: Path, name: str, count: int, removing: bool) -> 
 
 
 def start(writer: Writer, *arguments: Any) -> multiprocessing.process.BaseProcess:
-    process = _processes.Process(target=writer, args=arguments, daemon=True)
+    process = processes.Process(target=writer, args=arguments, daemon=True)
     process.start()
     return process
 

@@ -139,11 +139,11 @@ def test_prose_stays(text: str) -> None:
     ["a", "sk-", "-eyJ", "eyJaaaaaaaa.", "//a:", "//", ":", "@", "bearer ", "api_key", "api_key:", "?key=", "&a_token",
      "-----BEGIN PRIVATE KEY-----", "-----BEGIN ", "authorization:", "token\\", "'\\", " ", "password: a"],
 )  # fmt: skip
-def test_hostile_megabyte_is_fast(unit: str) -> None:
-    text = unit * (1_000_000 // len(unit))
+def test_hostile_text_is_fast(unit: str) -> None:
+    text = unit * (200_000 // len(unit))
     start = time.process_time()
     redact(text)
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 2
 
 
 PARTS = [

@@ -165,8 +165,8 @@ def walk(examples: int, steps: int) -> None:
 
 
 def test_visibility_follows_the_model():
-    """About 1,000 steps."""
-    walk(10, 100)
+    """About 500 steps."""
+    walk(5, 100)
 
 
 @pytest.mark.full

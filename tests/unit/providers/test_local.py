@@ -100,6 +100,7 @@ async def test_more_agents_than_slots_all_get_their_answer(model: Path, runtimes
     assert [each.usage.completion for each in replies] == [4] * 5
 
 
+@pytest.mark.slow
 @in_one_loop
 async def test_closing_the_stream_stops_the_model(model: Path, runtimes: LocalFactory) -> None:
     provider = runtimes.open(backend(model))
@@ -118,6 +119,7 @@ async def test_closing_the_stream_stops_the_model(model: Path, runtimes: LocalFa
     assert time.monotonic() - started < max(10, 5 * forty_tokens)
 
 
+@pytest.mark.slow
 @in_one_loop
 async def test_a_cancelled_agent_leaves_the_queue(model: Path, runtimes: LocalFactory) -> None:
     provider = runtimes.open(backend(model))
@@ -131,6 +133,7 @@ async def test_a_cancelled_agent_leaves_the_queue(model: Path, runtimes: LocalFa
     assert (await ask(provider, asking("Say hello.", max_tokens=2))).usage.completion == 2
 
 
+@pytest.mark.slow
 @in_one_loop
 async def test_the_event_loop_goes_on_while_the_model_works(model: Path, runtimes: LocalFactory) -> None:
     provider = runtimes.open(backend(model))
@@ -149,6 +152,7 @@ async def test_the_event_loop_goes_on_while_the_model_works(model: Path, runtime
     assert ticks > 20
 
 
+@pytest.mark.slow
 @in_one_loop
 async def test_a_prompt_too_long_names_both_numbers(model: Path, runtimes: LocalFactory) -> None:
     provider = runtimes.open(backend(model, context_window=512))
@@ -202,6 +206,7 @@ async def test_silence_has_an_end(model: Path, runtimes: LocalFactory) -> None:
         await ask(impatient, asking("Read this. " * 100))
 
 
+@pytest.mark.slow
 @in_one_loop
 async def test_closing_while_it_writes_is_an_interrupted_stream(model: Path) -> None:
     runtimes = LocalFactory()
@@ -253,6 +258,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_it_is_silent_and_leaves_ctrl_c_to_python(model: Path) -> None:
     ran = subprocess.run(

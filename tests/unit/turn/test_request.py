@@ -205,7 +205,7 @@ RUNS = {
 SLOW = [HealthCheck.too_slow]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
 @given(**RUNS)
 async def test_every_run_ends_with_an_answer_or_the_part_that_does_not_fit(
     window: int, wrong: float, texts: list[str], ratio: float, proactive: bool, question: str

@@ -1,0 +1,115 @@
+"""Processes that are forked from one that has loaded massmem: real ones, which start in milliseconds, not in a second.
+
+Everything about a process is as usual (pid, signals, pipes, environment, working directory) but its start: the
+modules are there already, so that kill loops spend their time on what is killed.
+"""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload([
+    "massmem.cli.main", "massmem.cli.memory", "massmem.cli.run", "massmem.cli.sessions", "massmem.cli.store",
+    "massmem.memory.embedders.local", "massmem.memory.extraction.mem0", "massmem.memory.index_edge",
+    "massmem.memory.indexed", "massmem.providers.openai", "massmem.providers.scripted", "massmem.store.migrations",
+    "massmem.store.sqlite", "tests.support.store_writer",
+    # What libraries import when they are first used.
+    "anyio._backends._asyncio", "genai_prices.data_snapshot", "httpcore2", "openai.resources.chat", "rich.console",
+    "typer._adapters",
+])  # fmt: skip
+
+
+class ForkedMassmem:
+    """`massmem ARGUMENTS` in a session of its own, without stdin; its stdout is a pipe, its stderr is lost."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.exit_code: int | None = None
+        """None: the process has not ended, or nobody has waited for its end."""
+        out, child_out = processes.Pipe(duplex=False)
+        with out, child_out:
+            self._process = processes.Process(
+                target=_run_in_pipe, args=(arguments, dict(os.environ), Path.cwd(), child_out), daemon=True
+            )
+            self._process.start()
+            self.stdout = os.fdopen(os.dup(out.fileno()), "rb")
+
+    def kill(self) -> list[bytes]:
+        """Kill the process, and return the lines that it has written and nobody has read."""
+        self._process.kill()
+        return self.finish()
+
+    def finish(self) -> list[bytes]:
+        """Wait for the end of the process, and return the lines that it has written and nobody has read."""
+        with self.stdout:
+            lines = self.stdout.readlines()
+        self._process.join()
+        self.exit_code = self._process.exitcode
+        self._process.close()
+        return lines
+
+
+def run_forked(
+    arguments: tuple[str, ...], timeout: float, *, env: Mapping[str, str] | None = None, cwd: Path | str | None = None
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run `massmem ARGUMENTS` to its end, without stdin.
+
+    Raises:
+        TimeoutExpired: it took longer, and was killed.
+    """
+    with TemporaryDirectory() as folder:
+        out, err = Path(folder, "out"), Path(folder, "err")
+        environment = dict(os.environ if env is None else env)
+        process = processes.Process(
+            target=_run_in_files, args=(arguments, environment, cwd or Path.cwd(), out, err), daemon=True
+        )
+        process.start()
+        process.join(timeout)
+        if process.is_alive():
+            process.kill()
+            process.join()
+            process.close()
+            raise subprocess.TimeoutExpired(arguments, timeout, out.read_bytes(), err.read_bytes())
+        code = process.exitcode
+        process.close()
+        assert code is not None
+        return subprocess.CompletedProcess(arguments, code, out.read_bytes(), err.read_bytes())
+
+
+def _run_in_pipe(arguments: tuple[str, ...], env: Mapping[str, str], folder: Path, out: Connection) -> None:
+    with out:
+        os.dup2(out.fileno(), 1)
+    _redirect(Path(os.devnull), 2)
+    _run(arguments, env, folder)
+
+
+def _run_in_files(arguments: tuple[str, ...], env: Mapping[str, str], folder: Path, out: Path, err: Path) -> None:
+    _redirect(out, 1)
+    _redirect(err, 2)
+    _run(arguments, env, folder)
+
+
+def _redirect(path: Path, number: int) -> None:
+    with path.open("wb") as file:
+        os.dup2(file.fileno(), number)
+
+
+def _run(arguments: tuple[str, ...], env: Mapping[str, str], folder: Path) -> None:
+    from massmem.cli.main import main
+
+    with suppress(PermissionError):
+        os.setsid()
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(env)
+    # As at the start of a program: the server's streams belong to what its fds 1 and 2 were then.
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115 - open until the process ends
+    sys.stderr = sys.__stderr__ = open(2, "w", closefd=False)  # noqa: SIM115
+    sys.argv = ["massmem", *arguments]
+    sys.exit(main())
