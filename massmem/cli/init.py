@@ -26,6 +26,7 @@ from massmem.core.display import make_printable
 from massmem.core.errors import InputError, MassmemError
 from massmem.providers.discovery import SERVER_NAMES
 from massmem.providers.downloads import fetch_weights, list_sources
+from massmem.providers.presets import PRESETS
 from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder
 
 SCHEMA_FILE = "config.schema.json"
@@ -182,10 +183,10 @@ def _choose_backends(choice: Choice, prompter: Prompter) -> tuple[Draft, ...]:
 
 
 def _choose_extractor(backends: tuple[Draft, ...], prompter: Prompter) -> Draft | None:
-    draft = next((draft for draft in backends if draft.type in EXTRACTORS), None)
+    draft = next((draft for draft in backends if PRESETS[draft.type].memory_model), None)
     if draft is None or find_spec("mem0") is None:
         return None
-    request = f"one cheap request of {EXTRACTORS[draft.type]} after each turn"
+    request = f"one cheap request of {PRESETS[draft.type].memory_model} after each turn"
     return draft if prompter.confirm(f"Also extract facts for long-term memory ({request})?") else None
 
 
@@ -305,9 +306,6 @@ _STORE = """\
 #   url: postgresql://user@host/massmem   # default: ~/.massmem/massmem.db; also redis://...
 """
 
-EXTRACTORS = {"openai": "gpt-4.1-nano-2025-04-14", "anthropic": "claude-haiku-4-5", "deepseek": "deepseek-chat"}
-"""Providers of fact extraction that need no package beyond massmem[memory], with a cheap model of each."""
-
 
 def format_config(backends: Sequence[Draft], file: str = "", schema: str = "", extractor: Draft | None = None) -> str:
     """Return a complete configuration of three agents.
@@ -325,8 +323,8 @@ def format_config(backends: Sequence[Draft], file: str = "", schema: str = "", e
     )
     rest = _REST.format(rounds=2 if slow else 3, timeout=900 if slow else 600)
     if extractor is not None:
-        llm = _EXTRACTION.format(provider=extractor.type, model=EXTRACTORS[extractor.type], key=f"${{{extractor.key}}}")
-        rest += llm
+        model = PRESETS[extractor.type].memory_model
+        rest += _EXTRACTION.format(provider=extractor.type, model=model, key=f"${{{extractor.key}}}")
     lines = [f"# yaml-language-server: $schema={schema}\n"] if schema else []
     return "".join([*lines, head, "\nagents:\n", *_format_agents(backends), rest, _STORE])
 

@@ -26,22 +26,37 @@ def hold_typed_input() -> Generator[None]:
 
     Without this, keys typed during a turn would be shown in the middle of the live view.
     """
+    with _change_terminal(interpret=False):
+        yield
+
+
+@contextmanager
+def lend_terminal() -> Generator[None]:
+    """Echo and interpret keys until the end of the block, for another program."""
+    with _change_terminal(interpret=True):
+        yield
+
+
+@contextmanager
+def _change_terminal(*, interpret: bool) -> Generator[None]:
+    """Echo and interpret keys, or not, until the end of the block. Do nothing where there is no terminal."""
     try:
         descriptor = sys.stdin.fileno()
         previous = termios.tcgetattr(descriptor)
-    except (OSError, ValueError, termios.error):  # there is no terminal
+    except (OSError, ValueError, termios.error):
         yield
         return
     changed = [*previous]
-    changed[_LOCAL_FLAGS] &= ~(termios.ECHO | termios.ICANON)
-    changed[_INPUT_FLAGS] &= ~termios.ICRNL
+    for index, flags in ((_LOCAL_FLAGS, termios.ECHO | termios.ICANON), (_INPUT_FLAGS, termios.ICRNL)):
+        changed[index] = changed[index] | flags if interpret else changed[index] & ~flags
+    when = termios.TCSADRAIN if interpret else termios.TCSANOW
     with suppress(termios.error):
-        termios.tcsetattr(descriptor, termios.TCSANOW, changed)
+        termios.tcsetattr(descriptor, when, changed)
     try:
         yield
     finally:
         with suppress(termios.error):
-            termios.tcsetattr(descriptor, termios.TCSANOW, previous)
+            termios.tcsetattr(descriptor, when, previous)
 
 
 def edit_text(text: str) -> str:
@@ -57,26 +72,6 @@ def edit_text(text: str) -> str:
         if code != 0:
             raise InputError(f"the editor {editor!r} ended with exit code {code}", "nothing was asked")
         return path.read_text(encoding="utf-8", errors="replace").strip()
-
-
-@contextmanager
-def lend_terminal() -> Generator[None]:
-    """Echo and interpret keys until the end of the block, for another program."""
-    try:
-        descriptor = sys.stdin.fileno()
-        previous = termios.tcgetattr(descriptor)
-    except (OSError, ValueError, termios.error):  # there is no terminal
-        yield
-        return
-    changed = [*previous]
-    changed[_LOCAL_FLAGS] |= termios.ECHO | termios.ICANON
-    changed[_INPUT_FLAGS] |= termios.ICRNL
-    termios.tcsetattr(descriptor, termios.TCSADRAIN, changed)
-    try:
-        yield
-    finally:
-        with suppress(termios.error):
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, previous)
 
 
 def copy_to_clipboard(text: str) -> None:

@@ -40,7 +40,7 @@ class Preset:
     default_model: str = ""
     """Empty where a model must be named."""
     memory_model: str = ""
-    """Extracts memories when none is configured; empty: default_model."""
+    """A cheap one, which extracts memories when none is configured; empty: default_model."""
     embedding_model: str = ""
     """Embeds memories when none is configured; empty where it must be named."""
     abilities: Abilities = field(default_factory=Abilities)
@@ -57,7 +57,7 @@ PRESETS: dict[BackendType, Preset] = {
     ),
     "anthropic": Preset(
         "anthropic", "https://api.anthropic.com", ("ANTHROPIC_API_KEY",), url_variable="ANTHROPIC_BASE_URL",
-        default_model="claude-sonnet-5", memory_model="claude-3-5-haiku-20241022",
+        default_model="claude-sonnet-5", memory_model="claude-haiku-4-5",
     ),
     "gemini": Preset(
         "openai", "https://generativelanguage.googleapis.com/v1beta/openai", ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
@@ -72,7 +72,8 @@ PRESETS: dict[BackendType, Preset] = {
         embedding_model="intfloat/multilingual-e5-large-instruct",
     ),
     "openrouter": Preset("openai", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",)),
-    "deepseek": Preset("openai", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), default_model="deepseek-chat"),
+    "deepseek": Preset("openai", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), default_model="deepseek-chat",
+        memory_model="deepseek-chat",),
     "mistral": Preset(
         "openai", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), default_model="mistral-small-latest"
     ),

@@ -14,9 +14,10 @@ import pexpect
 import pytest
 
 from massmem.cli.candidates import Candidates, Draft, find_candidates
-from massmem.cli.init import EXTRACTORS, format_config
+from massmem.cli.init import format_config
 from massmem.config.load import PROVIDERS_BY_KEY, load_config
 from massmem.providers.discovery import ListedModel, LocalServer
+from massmem.providers.presets import PRESETS
 from tests.support.cli import call_massmem
 from tests.support.loopback import skip_beside_model_servers
 from tests.support.provider_stub import Http, OpenAIWire, Say, Stub, running_stub
@@ -263,7 +264,7 @@ CASES = {
 @pytest.mark.parametrize("backends", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("extracting", [False, True])
 def test_written_configuration_is_valid(backends: tuple[Draft, ...], extracting: bool, tmp_path: Path):
-    able = next((draft for draft in backends if draft.type in EXTRACTORS), None)
+    able = next((draft for draft in backends if PRESETS[draft.type].memory_model), None)
     text = format_config(backends, "team.yaml", "schema.json", able if extracting else None)
     path = tmp_path / "team.yaml"
     path.write_text(text)
