@@ -30,6 +30,8 @@ class RunOptions:
     question: str | None = None
     files: tuple[Path, ...] = ()
     """Attached to the question."""
+    schema: Path | None = None
+    """A file with the JSON Schema that the answer has to fit."""
     config: str | None = None
     model: str | None = None
     """[TYPE/]MODEL of a single agent."""
@@ -85,6 +87,10 @@ Files = Annotated[
     list[Path] | None,
     typer.Option("--file", "-f", metavar="FILE", help="Add a text file to the question. May be repeated."),
 ]
+Schema = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A JSON Schema: the answer is a JSON value that fits it."),
+]
 Config = Annotated[
     str | None,
     typer.Option(
@@ -128,6 +134,7 @@ def ask(
     context: typer.Context,
     question: Question = None,
     files: Files = None,
+    schema: Schema = None,
     config: Config = None,
     model: Model = None,
     system: System = None,
@@ -164,6 +171,7 @@ def ask(
     options = RunOptions(
         question=question,
         files=tuple(files or ()),
+        schema=schema,
         config=config,
         model=model,
         system=system,

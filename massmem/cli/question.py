@@ -1,14 +1,17 @@
 """The question of a command line: its argument, what is piped in, and files."""
 
+import json
 import re
 import select
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from massmem.cli.streams import notify
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
+from massmem.tools.answer_schema import check_schema
 
 MAX_CHARACTERS = 1_000_000
 """Of a question, with what is attached to it."""
@@ -53,6 +56,18 @@ def attach_mentioned_files(question: str) -> str:
     """Return the question with the text of each file below it that it names as `@FILE`. Raises InputError."""
     names = [name.rstrip(".,;:?!)") for name in re.findall(r"(?<!\S)@(\S+)", question)]
     return attach_files(question, [Path(name) for name in dict.fromkeys(names) if Path(name).expanduser().is_file()])
+
+
+def read_schema(path: Path) -> dict[str, Any]:
+    """Return the JSON Schema in a file. Raises InputError."""
+    try:
+        return check_schema(json.loads(_read_file(path)))
+    except ValueError as e:
+        raise InputError(f"{path} is not JSON: {e}", "write the schema as JSON") from e
+    except RecursionError as e:
+        raise InputError(f"{path} is nested too deeply", "write a simpler schema") from e
+    except InputError as e:
+        raise InputError(f"{path}: {e.message}" if str(path) not in e.message else e.message, e.hint) from e
 
 
 def check_question(text: str) -> str:

@@ -5,16 +5,18 @@ import logging
 import shlex
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from massmem.cli.ask import Output, RunOptions
 from massmem.cli.logs import disable_logging, log_to_file, log_to_usual_file, new_debug_log
-from massmem.cli.question import HOW_TO_ASK, read_question
+from massmem.cli.question import HOW_TO_ASK, read_question, read_schema
 from massmem.cli.setup import load_team, read_environment, replace_agents
 from massmem.cli.signals import EXIT_INTERRUPTED, EXIT_TERMINATED, TurnStopper
-from massmem.cli.streams import notify, show_activity, write_err, write_json
+from massmem.cli.streams import notify, show_activity, write_err, write_json, write_out
 from massmem.cli.turn_output import ABANDONED, TurnEvents, detect_output, show_turn, write_answer
 from massmem.config.home import massmem_home
 from massmem.config.models import TeamConfig
@@ -40,6 +42,7 @@ class Invocation:
     home: Path
     question: str | None
     """None: finish the unfinished turn, or talk."""
+    answer_schema: Mapping[str, Any] | None
     debug_log: Path | None
     """The log of --debug."""
 
@@ -90,9 +93,12 @@ def prepare_run(options: RunOptions) -> Invocation:
     read_environment()
     config = load_team(options.config, home, options.limits, store=not options.no_store)
     config = replace_agents(config, options.model, options.system)
+    schema = None if options.schema is None else read_schema(options.schema)
     question = read_question(options.question, options.files, quiet=options.quiet)
+    if schema is not None and question is None:
+        raise InputError("--schema needs a question", 'ask like this: massmem --schema FILE "your question"')
     debug_log = new_debug_log(Path.cwd()) if options.debug else None
-    return Invocation(options, options.output or detect_output(), config, home, question, debug_log)
+    return Invocation(options, options.output or detect_output(), config, home, question, schema, debug_log)
 
 
 def run(invocation: Invocation) -> int:
@@ -133,7 +139,7 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
                     f'ask like this: massmem --session-id {session.id} "your question"',
                 )
             stopper.on_first(lambda signum: session.stop("user" if signum == signal.SIGINT else "signal"))
-            events = TurnEvents(session, invocation.question, wait=options.wait)
+            events = TurnEvents(session, invocation.question, wait=options.wait, schema=invocation.answer_schema)
             await show_turn(events.stream(), view, invocation.output, quiet=options.quiet)
             # The answer is shown before the session is closed, which records memories for up to some seconds.
             return _conclude(invocation, view, durable=session.is_durable)
@@ -161,6 +167,8 @@ def _conclude(invocation: Invocation, view: TurnView, *, durable: bool) -> int:
     outcome = view.outcome
     if invocation.output is Output.JSON:
         write_json(turn_to_dict(view))
+    elif invocation.answer_schema is not None and outcome.answer is not None and invocation.output is not Output.JSONL:
+        write_out(outcome.answer + "\n")  # for a program, also on a terminal
     elif invocation.output is not Output.JSONL and (text := outcome.answer or outcome.prompt) is not None:
         write_answer(text, quiet=invocation.options.quiet)
     if durable:

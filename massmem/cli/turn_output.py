@@ -4,9 +4,9 @@ import math
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import aclosing, contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from massmem.cli.ask import Output
 from massmem.cli.signals import handle_signals
@@ -38,13 +38,22 @@ ABANDONED = {
 class TurnEvents:
     """The events of one turn: of a question, or of the unfinished turn when `question` is None."""
 
-    def __init__(self, session: Session, question: str | None, *, wait: bool, wait_hint: str = "") -> None:
+    def __init__(
+        self,
+        session: Session,
+        question: str | None,
+        *,
+        wait: bool,
+        wait_hint: str = "",
+        schema: Mapping[str, Any] | None = None,
+    ) -> None:
         self.started = False
         """The first event has arrived."""
         self._session = session
         self._question = question
         self._wait = wait
         self._wait_hint = wait_hint
+        self._schema = schema
 
     async def stream(self) -> AsyncGenerator[Event, None]:
         """Yield the events. With `wait`, a turn that another process runs in the session comes first.
@@ -72,7 +81,9 @@ class TurnEvents:
             self._session.wait = 0.0
 
     def _run(self) -> AsyncGenerator[Event, None]:
-        return self._session.finish_turn() if self._question is None else self._session.ask(self._question)
+        if self._question is None:
+            return self._session.finish_turn()
+        return self._session.ask(self._question, answer_schema=self._schema)
 
 
 async def show_turn(source: AsyncGenerator[Event, None], view: TurnView, output: Output, *, quiet: bool) -> None:

@@ -27,7 +27,7 @@ outside of turns; `turn_undone` follows the end of its turn. Events are on disk 
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
 
 from massmem.core.messages import Usage
 
@@ -80,6 +80,8 @@ class TurnStarted(SourceEvent):
     """Fixes every shuffle of the turn."""
     request: str = ""
     """Key under which the client sent the question; the same key is never asked twice. Empty: none."""
+    answer_schema: dict[str, JsonValue] | None = None
+    """The JSON Schema that the final answer has to fit."""
 
 
 class TurnResumed(EventBase):
@@ -237,6 +239,8 @@ class TurnCompleted(SourceEvent):
     """The confidence is below coordination.escalate_below: a person should look at the answer."""
     truncated: bool = False
     """The end of `answer` is missing, see `answer_submitted`."""
+    data: JsonValue = None
+    """The answer as a JSON value, when the question came with a schema."""
 
 
 class TurnFailed(EventBase):

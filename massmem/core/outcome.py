@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from massmem.core.errors import LimitReached
 from massmem.core.events import (
@@ -93,6 +93,11 @@ class TurnOutcome:
     def answer(self) -> str | None:
         """The final answer; None when there is none."""
         return self.end.answer if isinstance(self.end, TurnCompleted) else None
+
+    @property
+    def data(self) -> Any:
+        """The answer as a JSON value, when the question came with a schema."""
+        return self.end.data if isinstance(self.end, TurnCompleted) else None
 
     @property
     def prompt(self) -> str | None:

@@ -26,10 +26,10 @@ class JsonlRenderer(Renderer):
 def turn_to_dict(view: TurnView) -> dict[str, Any]:
     """Return what `--output json` prints.
 
-    Times are in seconds. `truncated` tells whether the end of the answer is missing. `votes` are the standing ballots
-    per agent id. `confidence` is from 0 to 1, null for an agent alone and when nobody voted (see massmem.core.voting);
-    `escalated` tells whether it is below the configured bound. `usage` is the whole turn's, with the
-    presentation, which no event of an agent reports.
+    Times are in seconds. `data` is the answer as a JSON value, when the question came with a schema. `truncated` tells
+    whether the end of the answer is missing. `votes` are the standing ballots per agent id. `confidence` is from 0 to
+    1, null for an agent alone and when nobody voted (see massmem.core.voting); `escalated` tells whether it is below
+    the configured bound. `usage` is the whole turn's, with the presentation, which no event of an agent reports.
     """
     outcome = view.outcome
     end = outcome.end.at if outcome.end is not None else view.started_at
@@ -40,6 +40,7 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
         "turn": outcome.turn,
         "question": outcome.question,
         "answer": outcome.answer,
+        "data": outcome.data,
         "truncated": outcome.is_truncated,
         "waiting_for": _waiting_to_dict(view),
         "limit": outcome.limit,

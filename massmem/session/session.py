@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from massmem.config.home import massmem_home
 from massmem.config.models import TeamConfig
@@ -36,6 +36,7 @@ from massmem.session.turn_runner import Stop, StopReason, TurnRunner
 from massmem.session.undo import undo_last_turn
 from massmem.store.lookup import require_session, resolve_session
 from massmem.store.ports import SessionStore
+from massmem.tools.answer_schema import check_schema
 
 log = logging.getLogger(__name__)
 
@@ -155,17 +156,20 @@ class Session:
         """The number in the log of the event that was yielded last."""
         return 0 if self._runner is None else self._runner.seq
 
-    async def ask(self, question: str, request: str = "") -> AsyncGenerator[Event, None]:
+    async def ask(
+        self, question: str, request: str = "", answer_schema: Mapping[str, Any] | None = None
+    ) -> AsyncGenerator[Event, None]:
         """Run a turn and yield its events, each after it was stored.
 
-        request: an idempotency key: a question with a key that the session has seen is not asked again.
+        request: an idempotency key: a question with a key that the session has seen is not asked again. answer_schema:
+        a JSON Schema: the final answer is a JSON value that fits it, also in `TurnCompleted.data`.
 
         An unfinished turn comes first. It is resumed when a kill cut it off or the question is the same, and abandoned
         when the user stopped it, or saw it fail, and asks something else now. When it waits for the user, the question
         is the reply, and becomes a turn of its own only when it is something else.
 
         Raises:
-            InputError: the question is empty.
+            InputError: the question is empty, or the schema is none.
             DuplicateRequestError: the key is in the log already; nothing was done.
             ProviderError: the reply could not be read; the turn still waits.
             SessionBusyError: another process runs a turn of this session.
@@ -174,8 +178,12 @@ class Session:
         question = clean_text(question)
         if not question.strip():
             raise InputError("the question is empty", 'ask like this: massmem "your question"')
+        schema = None if answer_schema is None else check_schema(answer_schema)
         await self._create_if_new()
-        async with self._hold_lease() as lease, aclosing(self._create_runner(lease).ask(question, request)) as events:
+        async with (
+            self._hold_lease() as lease,
+            aclosing(self._create_runner(lease).ask(question, request, schema)) as events,
+        ):
             async for event in events:
                 yield event
 

@@ -75,7 +75,9 @@ class TurnRunner:
         self._remembered = {agent.id for agent in self._agents if team.memory.enabled and remembers(agent.memory)}
         self._notices: list[str] = []
 
-    async def ask(self, question: str, request: str) -> AsyncGenerator[Event, None]:
+    async def ask(
+        self, question: str, request: str, answer_schema: Mapping[str, Any] | None
+    ) -> AsyncGenerator[Event, None]:
         """Do what `Session.ask` does."""
         self._request = (request, question)
         last = await self._store.get_last_turn(self._session_id)
@@ -91,7 +93,15 @@ class TurnRunner:
         number = 1 if last is None else last.turn + 1
         self.dialog = ParamDialog(self._config, await self._store.load_state(self._session_id), number)
         replies, seed = self.dialog.read_question(question), secrets.randbits(32)
-        turn = Turn(self._session_id, number, question, seed, replies=replies, params=self._config.param_specs)
+        turn = Turn(
+            self._session_id,
+            number,
+            question,
+            seed,
+            replies=replies,
+            params=self._config.param_specs,
+            answer_schema=answer_schema,
+        )
         async with aclosing(self._run(turn, release_lease=True)) as events:
             async for event in events:
                 yield event
@@ -158,6 +168,7 @@ class TurnRunner:
                 logged,
                 replies or self.dialog.find_provided(),
                 self._config.param_specs,
+                next((event.answer_schema for event in logged if isinstance(event, TurnStarted)), None),
             )
         )
 

@@ -1,8 +1,10 @@
 """One agent in one turn: what it is asked in each step, and what its reply means."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from typing import Any
 
 from massmem.config.models import AgentConfig
 from massmem.core import prompts
@@ -18,6 +20,7 @@ from massmem.core.events import (
 )
 from massmem.core.messages import Candidate, ChatMessage, Purpose, Reply, Usage, clean_text
 from massmem.providers.base import ChatProvider
+from massmem.tools.answer_schema import FormError, native_schema, read_value
 from massmem.tools.ask_user import NAME as ASK_USER
 from massmem.tools.ask_user import AskContext, AskError, AskUser, build_ask_tool, find_ask_request
 from massmem.tools.json_calls import build_call_schemas, build_decision_schema, describe_tools, write_calls
@@ -60,6 +63,8 @@ class Presentation:
     usage: Usage
     truncated: bool = False
     """The end is missing."""
+    data: Any = None
+    """The answer as a JSON value, when it has to fit a schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,17 +138,44 @@ class Agent:
                 yield item
 
     async def present(
-        self, question: str, round_: int, candidates: Sequence[Candidate], cost: StepCost
+        self,
+        question: str,
+        round_: int,
+        candidates: Sequence[Candidate],
+        cost: StepCost,
+        schema: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Work | Presentation, None]:
-        """Write the final answer from all candidates, of which one is this agent's own."""
+        """Write the final answer from all candidates, of which one is this agent's own.
+
+        schema: JSON Schema that the answer has to fit; one that does not is repaired once.
+        """
         step = await self._start("present", question, round_, cost, candidates)
         own = next(candidate.label for candidate in candidates if candidate.agent_id == self.id)
         text = self._add_param_values(step.prompt.question)
-        step.prompt = step.prompt.with_message(lambda shown: prompts.build_present_prompt(text, shown, own))
-        async with aclosing(self._sender.send(step)) as progress:
-            async for event in progress:
-                yield event
-        yield Presentation(_require_text(step.reply), step.reply.reasoning, cost.usage, step.reply.is_truncated)
+
+        def ask(shown: Sequence[Candidate]) -> str:
+            message = prompts.build_present_prompt(text, shown, own)
+            return message if schema is None else prompts.build_form_prompt(message, schema)
+
+        step.prompt = replace(step.prompt.with_message(ask), schema=None if schema is None else native_schema(schema))
+        repaired = False
+        while True:
+            async with aclosing(self._sender.send(step)) as progress:
+                async for event in progress:
+                    yield event
+            answer, data = _require_text(step.reply), None
+            if schema is None:
+                break
+            try:
+                data = read_value(answer, schema)
+                answer = json.dumps(data, ensure_ascii=False, indent=2)
+                break
+            except FormError as e:
+                if repaired:
+                    raise _build_error(self.id, f"its answer does not fit the schema: {e}", step.reply) from e
+                repair = _build_repair(step.reply, prompts.build_form_repair_prompt(str(e)))
+                step.prompt, repaired = step.prompt.add_work(repair), True
+        yield Presentation(answer, step.reply.reasoning, cost.usage, step.reply.is_truncated, data)
 
     async def _start(
         self, purpose: Purpose, question: str, round_: int, cost: StepCost, candidates: Sequence[Candidate] = ()

@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import Any
 
 from massmem.config.models import CoordinationConfig
 from massmem.core import params
@@ -74,6 +75,8 @@ class Turn:
     """What the user has said to it since, and the values of params that came in."""
     params: Mapping[str, ParamSpec] = field(default_factory=dict[str, ParamSpec])
     """What the agents may ask the user for, as far as it is configured."""
+    answer_schema: Mapping[str, Any] | None = None
+    """The JSON Schema that the final answer has to fit."""
 
 
 async def run_turn(
@@ -127,7 +130,12 @@ class _TurnRun:
             yield TurnResumed(session_id=turn.session_id, turn=turn.number, question=turn.question, agents=ids)
         else:
             yield TurnStarted(
-                session_id=turn.session_id, turn=turn.number, question=turn.question, agents=ids, seed=turn.seed
+                session_id=turn.session_id,
+                turn=turn.number,
+                question=turn.question,
+                agents=ids,
+                seed=turn.seed,
+                answer_schema=None if turn.answer_schema is None else dict(turn.answer_schema),
             )
         for event in turn.replies:
             yield event
@@ -257,17 +265,26 @@ class _TurnRun:
             yield tally.decide_winner()
         winner = tally.winner
         assert winner is not None  # the event just yielded was applied to the tally
+        async with aclosing(self._conclude(winner)) as items:
+            async for item in items:
+                yield item
+
+    async def _conclude(self, winner: WinnerDecided) -> AsyncGenerator[Event | Checkpoint, None]:
+        """Let the winner write the final answer, where that is wanted, and end the turn."""
         presentation: Presentation | None = None
-        presenter = self.agents.get(winner.agent_id)
-        if presenter is not None and self._needs_presentation():
+        presenter = self.agents.get(winner.agent_id) if self._needs_presentation() else None
+        if presenter is not None:
             async with aclosing(self._present(presenter)) as items:
                 async for item in items:
                     if isinstance(item, Presentation):
                         presentation = item
                     else:
                         yield item
-            if presentation is None:
-                yield Notice(message=f"{presenter.id} could not write the final answer; its answer is shown as it is")
+        if presentation is None and self.turn.answer_schema is not None:
+            yield self._build_without_form(winner.agent_id)
+            return
+        if presentation is None and presenter is not None:
+            yield Notice(message=f"{presenter.id} could not write the final answer; its answer is shown as it is")
         completed = self._build_completed(winner, presentation)
         for flaw in self._list_flaws(winner, completed):
             yield Notice(message=flaw.format(winner.agent_id))
@@ -279,13 +296,14 @@ class _TurnRun:
         return [*flaws, _CUT_ANSWER] if completed.truncated and self.limit is None else flaws
 
     def _needs_presentation(self) -> bool:
-        """There are two answers at least to write from, and no limit is reached."""
-        return self.settings.presentation == "synthesize" and len(self.tally.answers) > 1 and self.limit is None
+        """There are two answers at least to write from, or a form to bring one into, and no limit is reached."""
+        synthesize = self.settings.presentation == "synthesize" and len(self.tally.answers) > 1
+        return (synthesize or self.turn.answer_schema is not None) and self.limit is None
 
     async def _present(self, agent: Agent) -> AsyncGenerator[Event | Checkpoint | Presentation, None]:
         number, tally, cost = self.tally.round, self.tally, StepCost()
         candidates = tally.build_candidates(agent.id, list(tally.answers.values()))
-        step = agent.present(self.turn.question, number, candidates, cost)
+        step = agent.present(self.turn.question, number, candidates, cost, self.turn.answer_schema)
         async with aclosing(self._merge([self._guard(agent, number, "present", cost, step)])) as items:
             async for item in items:
                 yield item
@@ -340,6 +358,7 @@ class _TurnRun:
             confidence=confidence,
             escalated=bound is not None and (winner.by == "no_vote" or (confidence is not None and confidence < bound)),
             truncated=answer.truncated if presentation is None else presentation.truncated,
+            data=None if presentation is None else presentation.data,
         )
 
     def _build_failed(self) -> TurnFailed:
@@ -358,6 +377,26 @@ class _TurnRun:
             hint=next((e.hint for e in errors if e.hint), ""),
             exit_code=_exit_code(errors),
             usage=usage,
+        )
+
+    def _build_without_form(self, agent_id: str) -> TurnFailed:
+        """There is an answer, and it could not be brought into the form that was asked for."""
+        error = self.failures.get(agent_id)
+        if self.limit is not None:
+            message, hint = f"{self.settings.timeout:g} seconds are over", "raise coordination.timeout"
+            if not self.timed_out:
+                message, hint = self.budget.explain_limit()
+            exit_code = LimitReached.exit_code
+        elif error is not None:
+            message, hint, exit_code = error.message, error.hint, error.exit_code
+        else:
+            message, hint = f"{agent_id} is not in the team any more", "ask again with a team that has it"
+            exit_code = TurnError.exit_code
+        return TurnFailed(
+            message=f"there is an answer, but not in the form of the schema: {message}",
+            hint=hint,
+            exit_code=exit_code,
+            usage=self.tally.usage + self.lost,
         )
 
 

@@ -52,6 +52,50 @@ def test_answer_goes_to_stdout_and_progress_to_stderr(tmp_path: Path):
     assert last == f'{session}: massmem --session-id {session} --config {team} "next question"'
 
 
+PORT_SCHEMA = {"type": "object", "properties": {"port": {"type": "integer"}}, "required": ["port"]}
+
+
+def test_answer_fits_the_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    team = write_team(tmp_path, script("It is 8080.", present='{"port": 8080}'))
+    schema = tmp_path / "port.json"
+    schema.write_text(json.dumps(PORT_SCHEMA))
+    assert main(["--config", team, "--schema", str(schema), "Which port?", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["data"] == {"port": 8080}
+    assert main(["--config", team, "--schema", str(schema), "Which port?", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"port": 8080}
+
+
+def test_answer_that_does_not_fit_the_schema_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    team = write_team(tmp_path, script("It is 8080.", present='{"port": "8080"}'))
+    schema = tmp_path / "port.json"
+    schema.write_text(json.dumps(PORT_SCHEMA))
+    assert main(["--config", team, "--schema", str(schema), "Which port?"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "not in the form of the schema" in err and "at port" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "cannot be read"),
+        ("port: integer", "is not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"type": "objekt"}', "no JSON Schema"),
+        ('{"$ref": "https://example.org/port.json"}', "https://example.org/port.json"),
+    ],
+)
+def test_schema_that_is_none_is_refused_before_anything_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, problem: str
+):
+    schema = tmp_path / "schema.json"
+    if text is not None:
+        schema.write_text(text)
+    assert main(["--config", write_team(tmp_path, script("one")), "--schema", str(schema), "Which port?"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and problem in err and str(schema) in err
+
+
 def test_session_continues(team: str, asked: str):
     ran = call_massmem("--session-id", asked, "--config", team, "Second question", "--output", "json")
     result = json.loads(ran.stdout)

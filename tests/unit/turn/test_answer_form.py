@@ -1,0 +1,72 @@
+"""The final answer in the form of a JSON Schema."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from massmem.config.models import CoordinationConfig
+from massmem.core.events import AgentFailed, Event, TurnFailed, TurnStarted
+from massmem.providers import Providers
+from massmem.turn.budget import Budget
+from massmem.turn.coordinator import Turn, run_turn
+from tests.support.turns import agent_of, agents_of, check_order, config_of, confirm_all, only
+from tests.unit.turn.test_coordinator import VOTE_A, completed, council
+
+SCHEMA = {"type": "object", "properties": {"port": {"type": "integer"}}, "required": ["port"]}
+FITS, WRONG = '{"port": 8080}', '{"port": "8080"}'
+
+
+async def play(scripts: dict[str, dict[str, Any]], past: Sequence[Event] = (), **settings: Any) -> list[Event]:
+    turn = Turn("session_x", 1, "Which port?", 7, past, answer_schema=SCHEMA)
+    agents = await agents_of(scripts, tools=settings.pop("tools", True))
+    return [event async for event in confirm_all(run_turn(turn, agents, CoordinationConfig(**settings)))]
+
+
+@pytest.mark.parametrize("tools", [True, False], ids=["tool calls", "constrained output"])
+async def test_final_answer_is_the_value_and_its_text(tools: bool):
+    events = await play(council(3, vote=VOTE_A, present=FITS), tools=tools)
+    check_order(events)
+    end = completed(events)
+    assert (end.data, end.answer) == ({"port": 8080}, '{\n  "port": 8080\n}')
+    assert only(events, TurnStarted)[0].answer_schema == SCHEMA
+
+
+@pytest.mark.parametrize("presentation", ["synthesize", "as_is"])
+async def test_agent_alone_brings_its_answer_into_the_form(presentation: str):
+    events = await play({"ann": {"answer": "It is 8080.", "present": FITS}}, presentation=presentation)
+    assert completed(events).data == {"port": 8080}
+    assert completed(events).usage.requests == 2
+
+
+async def test_answer_that_does_not_fit_is_repaired_once():
+    events = await play({"ann": {"answer": "It is 8080.", "present": [WRONG, FITS]}})
+    assert completed(events).data == {"port": 8080}
+    assert completed(events).usage.requests == 3
+
+
+async def test_turn_fails_with_exit_code_1_when_the_answer_does_not_fit_after_its_repair():
+    events = await play({"ann": {"answer": "It is 8080.", "present": [WRONG, "It is 8080, I said."]}})
+    check_order(events)
+    end = events[-1]
+    assert isinstance(end, TurnFailed) and end.exit_code == 1
+    assert "not in the form of the schema" in end.message and "not JSON" in end.message
+    assert only(events, AgentFailed)[0].step == "present"
+
+
+async def test_failed_turn_that_is_resumed_asks_for_the_form_alone():
+    past = (await play({"ann": {"answer": "It is 8080.", "present": [WRONG, WRONG]}}))[:-1]
+    events = await play({"ann": {"answer": "unused", "present": FITS}}, past)
+    assert completed(events).data == {"port": 8080}
+
+
+async def test_limit_that_leaves_no_request_for_the_form_fails_the_turn():
+    turn = Turn("session_x", 1, "Which port?", 7, answer_schema=SCHEMA)
+    settings = CoordinationConfig(max_tokens=300)
+    budget = Budget(settings)
+    config = config_of("ann", {"answer": "It is 8080. " * 100, "present": FITS})
+    provider = budget.limit(config, await Providers().open(config.backend))
+    stream = run_turn(turn, {"ann": agent_of(config, provider)}, settings, budget)
+    end = [event async for event in confirm_all(stream)][-1]
+    assert isinstance(end, TurnFailed) and end.exit_code == 4
+    assert "not in the form of the schema" in end.message
