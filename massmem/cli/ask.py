@@ -166,8 +166,6 @@ def ask(
         Registry(massmem_home()).set_aside()
     if context.args:
         raise _explain_quotes([question or "", *context.args])
-    if as_json and not list_sessions:
-        output = output or Output.JSON
     options = RunOptions(
         question=question,
         files=tuple(files or ()),
@@ -178,7 +176,7 @@ def ask(
         session_id=session_id,
         choose_session=choose_session,
         newest=newest,
-        output=output,
+        output=output or (Output.JSON if as_json and not list_sessions else None),
         limits=_check_limits(timeout, max_cost, max_tokens),
         no_store=no_store,
         list_sessions=list_sessions,
