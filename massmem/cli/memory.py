@@ -420,13 +420,14 @@ async def _resolve_session(setup: Setup, memory: IndexedMemory, selection: Selec
     name = selection.session_id
     if name is None:
         return await _limit_to_owner(setup, selection)
-    try:
-        async with setup.open_store() as store:
+    async with setup.open_store() as store:
+        try:
             return replace(selection, session_id=await _find_id(setup, store, name))
-    except UnknownSessionError:
-        if SESSION_ID.fullmatch(name) and await memory.list(Selection(name), 1):
-            return selection
-        raise
+        except UnknownSessionError:
+            is_gone = SESSION_ID.fullmatch(name) is not None and await store.get_session(name) is None
+            if is_gone and await memory.list(Selection(name), 1):
+                return selection
+            raise
 
 
 async def _limit_to_owner(setup: Setup, selection: Selection) -> Selection:
