@@ -19,6 +19,7 @@ class FileServer:
 
     cut_after: bytes of a body after which the connection is closed, for the first `cuts` responses.
     delay: seconds before each block of `block` bytes. ranges: whether Range is understood.
+    redirects: path -> URL. requests: path and Range of each; authorizations: the header of each that had one.
     """
 
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
@@ -27,7 +28,9 @@ class FileServer:
     delay: float = 0
     block: int = 65536
     ranges: bool = True
+    redirects: dict[str, str] = field(default_factory=dict[str, str])
     requests: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    authorizations: list[str] = field(default_factory=list[str])
     base: str = ""
 
     @property
@@ -87,6 +90,13 @@ def serving(server: FileServer | None = None) -> Iterator[FileServer]:
 def _answer(handler: BaseHTTPRequestHandler, server: FileServer) -> None:
     path, wanted = handler.path.split("?")[0], handler.headers.get("Range", "")
     server.requests.append((path, wanted))
+    server.authorizations += [handler.headers["Authorization"]] if "Authorization" in handler.headers else []
+    if path in server.redirects:
+        handler.send_response(302)
+        handler.send_header("Location", server.redirects[path])
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+        return
     body = server.files.get(path)
     if body is None:
         handler.send_error(404)

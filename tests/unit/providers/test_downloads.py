@@ -225,6 +225,16 @@ def test_no_secret_of_a_url_is_shown(server: FileServer, folder: Path) -> None:
     assert server.requests == [("/gone.gguf", "")]
 
 
+def test_password_of_a_url_does_not_follow_a_redirect_to_another_host(server: FileServer, folder: Path) -> None:
+    url = f"{server.base.replace('://', '://user:hunter2@')}/toy.gguf"
+    with serving(FileServer({"/elsewhere.gguf": CONTENT})) as other:
+        server.redirects["/toy.gguf"] = f"{other.base.replace('127.0.0.1', 'localhost')}/elsewhere.gguf"
+        get(folder, FromUrl(url, timeout=5))
+        assert other.requests == [("/elsewhere.gguf", "")]
+        assert other.authorizations == []
+    assert [text.partition(" ")[0] for text in server.authorizations] == ["Basic"]
+
+
 CHILD = """
 import sys, time
 from pathlib import Path
