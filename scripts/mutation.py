@@ -1,4 +1,4 @@
-"""`scripts/mutate`: runs mutmut on modules in a copy of the tree, and prints how many of its changes the tests notice."""
+"""`scripts/mutate`: runs mutmut on modules in a copy of the tree, and prints how many changes the tests notice."""
 
 import re
 import subprocess

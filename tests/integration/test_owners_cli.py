@@ -101,8 +101,9 @@ def test_memories_of_another_owner_are_neither_listed_nor_recalled_nor_forgotten
     assert {memory["session_id"] for memory in massmem.json("memory", "list")["memories"]} == {OWN}
     for options, ids in ((ACCESS[0], {ALICE}), (ACCESS[1], {OWN, ALICE})):
         assert {memory["session_id"] for memory in massmem.json("memory", "list", *options)["memories"]} == ids
-    hits = massmem.json("memory", "search", "penguin")["memories"]
-    assert {hit["session_id"] for hit in hits} == {OWN}
+    for options, session_id in (([], OWN), (ACCESS[0], ALICE)):
+        hits = massmem.json("memory", "search", "penguin", *options)["memories"]
+        assert {hit["session_id"] for hit in hits} == {session_id}
     for command in (["list"], ["search", "penguin"], ["forget", "--yes"]):
         massmem("memory", *command, "--session-id", ALICE, code=5)
     massmem("memory", "forget", "--agent", "user", "--yes")

@@ -1,11 +1,12 @@
 """Turns in which agents ask the user: what is sent, when the turn waits, and who acts again."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from massmem.config.models import CoordinationConfig
+from massmem.config.models import CoordinationConfig, TeamConfig
 from massmem.core.events import (
     AgentFailed,
     AgentStarted,
@@ -24,9 +25,13 @@ from massmem.core.events import (
 )
 from massmem.core.params import ParamSpec
 from massmem.providers import Providers
+from massmem.session.session import Session
+from massmem.store import open_store
 from massmem.tools.ask_user import AskContext
 from massmem.turn.coordinator import Turn, run_turn
 from tests.support.contexts import RequestKeeper, answer
+from tests.support.provider_stub import KEY, OpenAIWire, Say, running_stub
+from tests.support.sessions import collect
 from tests.support.turns import Scripts, agent_of, agents_of, check_order, config_of, confirm_all, only
 
 PARAMS = {"order_id": ParamSpec(pattern=r"O-\d{5}", examples=("O-12345",)), "zip": ParamSpec()}
@@ -196,3 +201,35 @@ async def test_agent_of_a_team_without_params_is_sent_the_question_alone():
     (request,) = provider.requests
     assert [message.content for message in request.messages if message.role == "user"] == ["why?"]
     assert (request.tools, request.schema) == ((), None)
+
+
+async def test_value_that_a_server_quotes_in_its_error_is_masked_where_it_is_stored_and_shown(tmp_path: Path):
+    wire, value, url = OpenAIWire(), "O-4711", f"sqlite:///{tmp_path / 'massmem.db'}"
+    script = {"answer": {"ask": "order_id", "ask_prompt": "Which order?", "text": "It is {order_id}."}}
+    async with running_stub() as stub:
+        served = {"type": "openai", "model": "m", "base_url": f"{stub.url}/v1", "api_key": KEY}
+        served |= {"max_retries": 0, "context_window": 8_000}
+        config = TeamConfig.model_validate(
+            {
+                "agents": [
+                    {"id": "ann", "backend": {"type": "scripted", "script": script}},
+                    {"id": "bob", "backend": served},
+                ],
+                "params": {"order_id": {"pattern": "O-[0-9]+"}},
+                "memory": {"persistent_memory": {"enabled": False}},
+                "store": {"url": url},
+            }
+        )
+        quoting = wire.error(400, f"the message 'It is {value}.' is refused")
+        stub.replies = [wire.stream(Say(["It is lost."])), quoting, quoting, quoting]
+        session = await Session.open(config, home=tmp_path)
+        assert isinstance((await collect(session.ask("Where is my parcel?")))[-1], TurnWaiting)
+        events = await collect(session.ask(value))
+        await session.close()
+    store = await open_store(url, tmp_path)
+    stored = await store.read_turn_events(session.id, 1)
+    await store.close()
+    for failures in ([e for e in log if isinstance(e, AgentFailed)] for log in (events, stored)):
+        assert [failure.agent_id for failure in failures] == ["bob"]
+        assert "[order_id]" in failures[0].message
+        assert value not in failures[0].model_dump_json()
