@@ -10,16 +10,17 @@ from massmem.config.models import TeamConfig
 from massmem.core.events import Event, Notice, TurnCompleted
 from massmem.core.records import RecordingCounts
 from massmem.session.session import Session
+from massmem.session.team import Team
 from massmem.store import open_store
 from tests.support.council_server import CouncilServer, council_server
-from tests.support.sessions import ask
+from tests.support.sessions import ask, collect
 from tests.support.turns import only
 
 AGENTS = ("ann", "ben", "cyd")
 FIRST, SECOND = "Which answer is right about zebras?", "And which answer is right about their stripes?"
 
 
-def team(tmp_path: Path, council: CouncilServer, memory: str = "") -> TeamConfig:
+def load_team(tmp_path: Path, council: CouncilServer, memory: str = "") -> TeamConfig:
     path = tmp_path / "team.yaml"
     path.write_text(council.config(AGENTS) + memory)
     return load_config(path, {})[0]
@@ -58,11 +59,11 @@ async def pending(folder: Path) -> int:
 
 async def test_an_agent_recalls_its_own_words_and_the_winners_and_nobody_elses(tmp_path: Path, folder: Path):
     with council_server() as council:
-        session_id, events = await ask(team(tmp_path, council), folder, FIRST)
+        session_id, events = await ask(load_team(tmp_path, council), folder, FIRST)
         assert all(text == "" for text in memories(council).values()), "a first turn has nothing to remember"
         assert await pending(folder) == 0, "what was said was recorded before the program ended"
         council.requests.clear()
-        await ask(team(tmp_path, council), folder, SECOND, session_id)
+        await ask(load_team(tmp_path, council), folder, SECOND, session_id)
         shown = memories(council)
     won = winner(events)
     for agent in AGENTS:
@@ -74,31 +75,53 @@ async def test_an_agent_recalls_its_own_words_and_the_winners_and_nobody_elses(t
 
 async def test_a_new_session_sees_nothing_of_others_unless_it_is_told_to(tmp_path: Path, folder: Path):
     with council_server() as council:
-        await ask(team(tmp_path, council), folder, FIRST)
+        await ask(load_team(tmp_path, council), folder, FIRST)
         council.requests.clear()
-        await ask(team(tmp_path, council), folder, SECOND)
+        await ask(load_team(tmp_path, council), folder, SECOND)
         assert set(memories(council).values()) == {""}
         council.requests.clear()
         everywhere = "memory: {persistent_memory: {session_name: null}}\n"
-        await ask(team(tmp_path, council, everywhere), folder, "Which answer about zebras and stripes?")
+        await ask(load_team(tmp_path, council, everywhere), folder, "Which answer about zebras and stripes?")
         assert all(f"You: answer of {a}" in text and FIRST in text for a, text in memories(council).items())
 
 
 async def test_runs_that_name_a_session_share_its_memories(tmp_path: Path, folder: Path):
     named = "memory: {persistent_memory: {session_name: zoo}}\n"
     with council_server() as council:
-        await ask(team(tmp_path, council, named), folder, FIRST)
-        await ask(team(tmp_path, council), folder, "Which answer is right about lions?")
+        await ask(load_team(tmp_path, council, named), folder, FIRST)
+        await ask(load_team(tmp_path, council), folder, "Which answer is right about lions?")
         council.requests.clear()
-        await ask(team(tmp_path, council, named), folder, SECOND)
+        await ask(load_team(tmp_path, council, named), folder, SECOND)
         shown = memories(council)
     assert all(FIRST in text for text in shown.values())
     assert not any("lions" in text for text in shown.values())
 
 
+async def test_users_of_the_service_and_of_this_machine_recall_nothing_of_each_other(tmp_path: Path, folder: Path):
+    async def ask_as(owner: str | None, name: str, question: str) -> None:
+        session = Session(team, None, session_id=name, owner=owner)
+        await collect(session.ask(question))
+        await session.close()
+
+    with council_server() as council:
+        team = await Team.open(
+            load_team(tmp_path, council, "memory: {persistent_memory: {session_name: null}}\n"), home=folder
+        )
+        await team.start()
+        questions = {None: "Which zebra is tame?", "alice": "Which zebra is fast?", "bob": "Which zebra is old?"}
+        for owner, question in questions.items():
+            await ask_as(owner, f"first_{owner}", question)
+        for owner, question in questions.items():
+            council.requests.clear()
+            await ask_as(owner, f"second_{owner}", SECOND + " And which zebra?")
+            for text in memories(council).values():
+                assert [other for other in questions.values() if other in text] == [question]
+        await team.close()
+
+
 async def test_memory_off_costs_nothing(tmp_path: Path, folder: Path):
     with council_server() as council:
-        config = team(tmp_path, council, "memory: {persistent_memory: {enabled: false}}\n")
+        config = load_team(tmp_path, council, "memory: {persistent_memory: {enabled: false}}\n")
         session_id, _ = await ask(config, folder, FIRST)
         council.requests.clear()
         await ask(config, folder, SECOND, session_id)
@@ -110,11 +133,11 @@ async def test_while_another_process_holds_the_index_words_alone_are_searched_an
     tmp_path: Path, folder: Path
 ):
     with council_server() as council:
-        session_id, events = await ask(team(tmp_path, council), folder, FIRST)
+        session_id, events = await ask(load_team(tmp_path, council), folder, FIRST)
         (lock,) = (folder / "memory").rglob("lock")
         council.requests.clear()
         with FileLock(lock):
-            session = await Session.open(team(tmp_path, council), home=folder, session_id=session_id)
+            session = await Session.open(load_team(tmp_path, council), home=folder, session_id=session_id)
             said = [e async for e in session.ask(SECOND)]
             await session.close()
         shown = memories(council)
@@ -124,7 +147,7 @@ async def test_while_another_process_holds_the_index_words_alone_are_searched_an
             assert f"You: answer of {agent}" in shown[agent]
             assert (f"[From {winner(events)} Turn 1]" in shown[agent]) == (agent != winner(events))
         assert await pending(folder) > 0, "left for a later run"
-        await ask(team(tmp_path, council), folder, "Which answer is right about lions?", session_id)
+        await ask(load_team(tmp_path, council), folder, "Which answer is right about lions?", session_id)
         assert await pending(folder) == 0
 
 
@@ -132,9 +155,9 @@ async def test_while_another_process_holds_the_index_words_alone_are_searched_an
 async def test_a_turn_without_memory_never_becomes_a_memory(tmp_path: Path, folder: Path, off: str):
     secret = "The vault code is 4711. Which answer is right about zebras?"
     with council_server() as council:
-        session_id, _ = await ask(team(tmp_path, council, f"memory: {off}\n"), folder, secret)
+        session_id, _ = await ask(load_team(tmp_path, council, f"memory: {off}\n"), folder, secret)
         assert await count_queue(folder) == RecordingCounts()
-        everywhere = team(tmp_path, council, "memory: {persistent_memory: {session_name: null}}\n")
+        everywhere = load_team(tmp_path, council, "memory: {persistent_memory: {session_name: null}}\n")
         await ask(everywhere, folder, "The vault is in the cellar. Which answer is right about lions?", session_id)
         council.requests.clear()
         await ask(everywhere, folder, "What did I tell you about the vault and its code?")
@@ -144,7 +167,7 @@ async def test_a_turn_without_memory_never_becomes_a_memory(tmp_path: Path, fold
 
 async def test_an_agent_without_memory_is_not_recorded_and_recalls_nothing(tmp_path: Path, folder: Path):
     with council_server() as council:
-        config = team(tmp_path, council)
+        config = load_team(tmp_path, council)
         agents = [agent.model_dump(exclude_unset=True) for agent in config.agents]
         agents[0]["memory"] = {"persistent_memory": {"enabled": False}}
         config = config.model_validate(config.model_dump(exclude_unset=True) | {"agents": agents})
@@ -161,5 +184,5 @@ async def test_a_memory_that_cannot_be_opened_is_reported_in_the_first_turn(tmp_
     folder.mkdir()
     (folder / "memory").write_text("in the way")
     with council_server() as council:
-        _, events = await ask(team(tmp_path, council), folder, FIRST)
+        _, events = await ask(load_team(tmp_path, council), folder, FIRST)
     assert any("remembered later" in notice.message for notice in only(events, Notice))
