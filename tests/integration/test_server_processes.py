@@ -6,11 +6,13 @@ import stat
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from massmem.memory.index_edge import EdgeIndex
 from tests.support.service import (
     Client,
     StartService,
@@ -104,3 +106,26 @@ def test_error_that_keeps_workers_from_starting_ends_the_service(start_service: 
     text = service.log.read_text()
     assert "/dev/null cannot be written" in text
     assert "the service cannot start" in text
+
+
+@pytest.mark.slow
+def test_deleted_conversation_leaves_no_memories(start_service: StartService, tmp_path: Path) -> None:
+    memory = {"persistent_memory": {"embedding": {"model": "none"}}}
+    service = start_service(make_config(memory=memory))
+    for name in ("lost", "other"):
+        service.client("ann").chat("Which penguin is blue?", name)
+    service.stop()  # what was said is recorded by then
+    index = service.home / ".massmem" / "memory" / "words"
+    before = _count_sessions(index)
+    service.start()
+    assert service.client("ann").delete("/api/ai-memory/conversations/lost").status_code == 200
+    service.stop()
+    assert (before, _count_sessions(index)) == (2, 1)
+
+
+def _count_sessions(folder: Path) -> int:
+    index = EdgeIndex(folder, 0)
+    try:
+        return len(index.count_values("run_id"))
+    finally:
+        index.close()

@@ -4,7 +4,7 @@ import hashlib
 import io
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -64,8 +64,8 @@ def _wheel(module: str, package: str, parts: Parts, n: int, piece: bytes) -> byt
 
 
 @contextmanager
-def serving(server: FileServer | None = None) -> Iterator[FileServer]:
-    server = server or FileServer()
+def serving(files: FileServer | None = None) -> Generator[FileServer]:
+    server = files or FileServer()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
