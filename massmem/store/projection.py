@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from massmem.core import events as ev
 from massmem.core.messages import Usage
@@ -101,6 +101,9 @@ _SilentEvent = (
     | ev.ParamCleared
     | ev.Notice
 )
+
+SILENT_TYPES = frozenset(event.model_fields["type"].default for event in get_args(_SilentEvent))
+"""Types of events that change no table."""
 
 
 def count_seqs(event: ev.Event) -> int:

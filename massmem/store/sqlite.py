@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import re
 import shlex
 import sqlite3
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ from massmem.store.ports import SEARCHED_KINDS, StoreInfo
 from massmem.store.schema import REVISIONS, UtcDateTime, chat_messages, chat_sessions, is_owned_by, metadata
 from massmem.store.sql import SqlSessionStore
 from massmem.store.sql.database import Database, Engines, Row, SearchScope
-from massmem.store.tokenizer import MAX_QUERY_WORDS
+from massmem.store.tokenizer import quote_words
 
 BUSY_TIMEOUT = 30.0
 """Seconds to wait for another process that writes."""
@@ -353,8 +352,7 @@ class SqliteDialect:
     def build_search(
         self, columns: sa.Select[*tuple[Any, ...]], query: str, scope: SearchScope, limit: int
     ) -> sa.Select[*tuple[Any, ...]] | None:
-        # Each word is quoted: what FTS5 would read as an operator is a word like any other.
-        words = [f'"{word}"' for word in dict.fromkeys(re.findall(r"\w+", clean_text(query)))][:MAX_QUERY_WORDS]
+        words = quote_words(clean_text(query))
         if not words:
             return None
         # -1 is no limit: all messages of some sessions may be older than the newest of the store.

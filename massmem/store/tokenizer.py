@@ -14,14 +14,14 @@ _ACCENTS = re.compile("[\u0300-\u036f]+")
 _WORD = re.compile(r"[^\W_]+")
 
 
-def fold(text: str) -> str:
+def _fold(text: str) -> str:
     """Return the text without case and accents."""
     return (text if text.isascii() else _ACCENTS.sub("", unicodedata.normalize("NFD", text))).casefold()
 
 
 def split_words(text: str) -> list[str]:
     """Return all words of a text in order, each cut to 500 characters."""
-    return [word[:_MAX_LENGTH] for word in _WORD.findall(fold(text))]
+    return [word[:_MAX_LENGTH] for word in _WORD.findall(_fold(text))]
 
 
 def split_query(query: str) -> list[tuple[str, ...]]:
@@ -31,3 +31,11 @@ def split_query(query: str) -> list[tuple[str, ...]]:
     """
     parts = (tuple(split_words(word)) for word in re.findall(r"\w+", query))
     return list(dict.fromkeys(word for word in parts if word))[:MAX_QUERY_WORDS]
+
+
+def quote_words(query: str) -> list[str]:
+    """Return the distinct words of a query for SQLite's full-text search, MAX_QUERY_WORDS at most.
+
+    Each is quoted: what FTS5 would read as an operator is a word like any other.
+    """
+    return [f'"{word}"' for word in dict.fromkeys(re.findall(r"\w+", query))][:MAX_QUERY_WORDS]

@@ -230,7 +230,7 @@ async def test_commands_on_redis(forgetful: RedisServer, tmp_path: Path) -> None
     assert kept.turns == 3
     assert await store.search_messages("penguins") == []
     with forgetful.connect(url) as client:
-        assert 90_000 < client.pttl(f"massmem:v2:log:{kept.session.session_id}") <= 100_000
+        assert 90_000 < client.pttl(f"massmem:v3:session:{kept.session.session_id}") <= 100_000
         deleted = massmem("sessions", "delete", kept.session.session_id, "--yes", "--config", team, text=True)
         assert deleted.returncode == 0, deleted.stderr
         assert client.keys("*") == ["massmem:layout"]

@@ -73,7 +73,6 @@ _PROBLEMS: tuple[tuple[str, type[StoreError], str, str], ...] = (
         "{name} is a cluster",
         "use a single server",
     ),
-    (r"DB index is out of range", StoreError, "{name} has no such database", "most servers have 0 to 15"),
     (
         r"\bWRONGTYPE\b",
         StoreDamagedError,
@@ -81,7 +80,6 @@ _PROBLEMS: tuple[tuple[str, type[StoreError], str, str], ...] = (
         "give massmem a database of its own, as in redis://HOST/1",
     ),
     (r"\bLOADING\b|BusyLoading", StoreUnavailable, "{name} is starting", _AGAIN),
-    (r"\bBUSY\b", StoreError, "{name} is busy with another program", "run the same command again later"),
 )
 
 

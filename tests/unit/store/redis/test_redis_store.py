@@ -31,15 +31,15 @@ async def store(url: str) -> AsyncIterator[RedisStore]:
 
 
 def times_to_live(server: RedisServer, url: str, name: str = "session_a") -> dict[str, int]:
-    """Return the milliseconds that each key of the session lives."""
+    """Return the milliseconds that the record of the session lives."""
     with server.connect(url) as client:
-        return {key: client.pttl(key) for key in client.keys(f"massmem:v2:*:{name}")}
+        return {key: client.pttl(key) for key in client.keys(f"massmem:v3:session:{name}")}
 
 
 def expire(server: RedisServer, url: str, name: str = "session_a") -> None:
     """Let the time to live of a session pass."""
     with server.connect(url) as client:
-        for key in client.keys(f"massmem:v2:*:{name}"):
+        for key in client.keys(f"massmem:v3:session:{name}"):
             assert client.pttl(key) > 0, key
             client.pexpire(key, 0)
 
@@ -72,10 +72,10 @@ async def test_time_to_live_starts_anew_with_each_use(store: RedisStore, redis_s
         assert await store.acquire_lease("session_a", "me", 60)
 
     await store.append("session_a", 1, whole_turn())
-    assert len(times_to_live(redis_server, url)) == 3
+    assert len(times_to_live(redis_server, url)) == 1
     for use in (lambda: store.append("session_a", 2, [begin("ann", at=30)]), lease):
         with redis_server.connect(url) as client:
-            for key in client.keys("massmem:v2:*:session_a"):
+            for key in client.keys("massmem:v3:session:session_a"):
                 client.pexpire(key, 1000)
         await use()
         assert all(DAY - 10_000 < left <= DAY for left in times_to_live(redis_server, url).values())
@@ -84,7 +84,7 @@ async def test_time_to_live_starts_anew_with_each_use(store: RedisStore, redis_s
 async def test_recording_does_not_prolong_a_session(store: RedisStore, redis_server: RedisServer, url: str) -> None:
     await store.append("session_a", 1, whole_turn())
     with redis_server.connect(url) as client:
-        for key in client.keys("massmem:v2:*:session_a"):
+        for key in client.keys("massmem:v3:session:session_a"):
             client.pexpire(key, 10_000)
     await store.finish_recordings(await queue(store))
     assert all(0 < left <= 10_000 for left in times_to_live(redis_server, url).values())
@@ -100,7 +100,7 @@ async def test_imported_session_has_the_time_to_live(store: RedisStore, redis_se
 
     await store.import_session(copy, pages())
     left = times_to_live(redis_server, url)
-    assert len(left) == 3
+    assert len(left) == 1
     assert all(DAY - 10_000 < each <= DAY for each in left.values())
 
 
@@ -131,7 +131,7 @@ async def test_session_that_the_server_evicted_is_gone_from_the_lists(
     await store.append("session_a", 1, whole_turn())
     await store.create_session(session("session_b"))
     with redis_server.connect(url) as client:
-        client.delete("massmem:v2:session:session_a")  # as a server does whose memory is full
+        client.delete("massmem:v3:session:session_a")  # as a server does whose memory is full
     assert await queue(store) == []
     assert [s.session_id for s in await store.list_sessions()] == ["session_b"]
     assert (await store.count_sessions(SessionFilter())).sessions == 1

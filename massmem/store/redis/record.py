@@ -1,0 +1,328 @@
+"""A session as Redis holds it, and what events change in it. Pure.
+
+A session is one hash: `record` is a `StoredSession`, `entry:SEQ` an `Entry` of its log, and `jobs:SEQ` what is to be
+recorded of it; `changes` is explained at `RedisStore`. Messages and turns are read from the log by the projection.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, TypeAdapter
+
+from massmem.core import records
+from massmem.core.events import EVENT, Event
+from massmem.core.records import MessageRecord, RecordingJob, TurnRecord
+from massmem.store import projection
+from massmem.store.log_format import EncodedEvent
+from massmem.store.ports import Retention, turn_started_error
+from massmem.store.projection import InsertRow, UpdateSession, UpdateTurn
+
+JobEdit = Callable[[RecordingJob], dict[str, Any] | None]
+"""Returns the fields of a job that get a new value; None: the job stays as it is."""
+
+_JOBS = TypeAdapter(list[RecordingJob])
+
+
+class Lease(BaseModel):
+    owner: str
+    until: int
+    """Milliseconds since 1970 by the server's clock."""
+
+
+class StoredSession(BaseModel):
+    """What lists of sessions show, and what outlives the events that are removed."""
+
+    session: records.SessionRecord
+    state: records.SessionState = records.SessionState()
+    seq: int = 0
+    """The last sequence number given."""
+    position: int = -1
+    """Of the newest episode."""
+    turns: int = 0
+    """Number of the last turn."""
+    conversation_length: int = 0
+    """Messages of the conversation: the user's, and final answers."""
+    confidence: float | None = None
+    """Of the last answer."""
+    escalated: bool = False
+    """Of the last answer."""
+    winners: dict[int, str] = {}
+    """Of complete turns, also of trimmed ones: what was recorded of them is still recalled."""
+    undone: frozenset[int] = frozenset()
+    """Numbers of undone turns."""
+    abandoned: frozenset[int] = frozenset()
+    """Numbers of turns that were given up without an event that says so."""
+    requests: dict[str, int] = {}
+    """The seq of what each request name became."""
+    jobs: records.RecordingCounts = records.RecordingCounts()
+    lease: Lease | None = None
+
+    def update(self, **fields: Any) -> None:
+        """Change fields of the session's row."""
+        self.session = self.session.model_copy(update=fields)
+
+
+class Entry(NamedTuple):
+    """An event of the log."""
+
+    turn: int
+    trimmed_at: float
+    """When it was trimmed, in seconds since 1970; 0 if not. It stays for a pending job, or as the newest summary."""
+    type: str
+    payload: str
+
+    def parse(self) -> Event:
+        return EVENT.validate_json(self.payload)
+
+
+def is_conversation(message: MessageRecord) -> bool:
+    """Does the user see the message: is it the user's, or a final answer?"""
+    return message.kind == "user" or message.final
+
+
+@dataclass(slots=True)
+class Record:
+    """A session. Edits change it in place."""
+
+    stored: StoredSession
+    entries: dict[int, Entry] = field(default_factory=dict[int, Entry])
+    """The log by seq, in order, with what was trimmed and is needed still; only new entries without `is_whole`."""
+    jobs_by_seq: dict[int, list[RecordingJob]] = field(default_factory=dict[int, list[RecordingJob]])
+    is_whole: bool = True
+    """The log was loaded."""
+    is_deleted: bool = False
+    """The whole session goes."""
+
+    @staticmethod
+    def decode(fields: dict[str, str], *, is_whole: bool = True) -> "Record":
+        """Read the fields of a hash."""
+        record = Record(StoredSession.model_validate_json(fields["record"]), is_whole=is_whole)
+        for seq, text in sorted((int(name[6:]), text) for name, text in fields.items() if name.startswith("entry:")):
+            turn, trimmed_at, type_, payload = text.split(" ", 3)
+            record.entries[seq] = Entry(int(turn), float(trimmed_at), type_, payload)
+            record.jobs_by_seq[seq] = _JOBS.validate_json(fields.get(f"jobs:{seq}", "[]"))
+        return record
+
+    def encode(self) -> dict[str, str]:
+        """Return the fields of the hash; count the jobs."""
+        if self.is_whole:
+            counts = Counter(job.status for job in self.jobs if job.status != "forgotten")
+            troubled = [job for job in self.jobs if job.status in ("pending", "failed") and job.reason is not None]
+            newest = max(troubled, key=lambda job: job.created_at, default=None)
+            self.stored.jobs = records.RecordingCounts(**counts, reason=newest and newest.reason)
+        entries = {f"entry:{seq}": " ".join(map(str, entry)) for seq, entry in self.entries.items()}
+        jobs = {f"jobs:{seq}": _JOBS.dump_json(jobs).decode() for seq, jobs in self.jobs_by_seq.items() if jobs}
+        return entries | jobs | {"record": self.stored.model_dump_json()}
+
+    @property
+    def session_id(self) -> str:
+        return self.stored.session.session_id
+
+    @property
+    def log(self) -> dict[int, Entry]:
+        """The entries that have not been trimmed."""
+        return {seq: entry for seq, entry in self.entries.items() if not entry.trimmed_at}
+
+    @property
+    def jobs(self) -> list[RecordingJob]:
+        return [job for jobs in self.jobs_by_seq.values() for job in jobs]
+
+    def read_messages(self, turn: int | None = None, *, trimmed: bool = False) -> list[MessageRecord]:
+        """Return messages, oldest first. turn: only of this one. trimmed: also what was trimmed and is needed still."""
+        messages: list[MessageRecord] = []
+        begun: dict[int, datetime] = {}
+        for seq, entry in (self.entries if trimmed else self.log).items():
+            if turn in (None, entry.turn):
+                if entry.type in ("turn_started", "turn_resumed"):
+                    begun[entry.turn] = entry.parse().at
+                for message in self._read_entry(seq, entry):
+                    if message.final and entry.turn in begun:
+                        seconds = (message.created_at - begun[entry.turn]).total_seconds()
+                        message.metadata["response_time"] = round(seconds, 3)
+                    messages.append(message)
+        return messages
+
+    def read_summaries(self) -> list[MessageRecord]:
+        """Return the summaries of turns that were not undone, oldest first, also trimmed ones."""
+        messages = self.read_messages(trimmed=True)
+        return [
+            message for message in messages if message.kind == "injection" and message.turn not in self.stored.undone
+        ]
+
+    def read_turns(self) -> list[TurnRecord]:
+        """Return the turns of the log in order."""
+        turns: dict[int, dict[str, Any]] = {}
+        texts = {message.seq: message.content for message in self.read_messages()}
+        for seq, entry in self.log.items():
+            for change in self._project(seq, entry):
+                match change:
+                    case InsertRow("turns", row):
+                        turns[entry.turn] = row
+                    case UpdateTurn(values) if entry.turn in turns:
+                        turns[entry.turn] |= values
+                    case _:
+                        pass
+        turn_records: list[TurnRecord] = []
+        for row in turns.values():
+            question, answer = texts[row.pop("question_seq")], texts.get(row.pop("answer_seq", 0))
+            turn = TurnRecord(question=question, answer=answer, **row)
+            if turn.is_unfinished and turn.turn in self.stored.abandoned:
+                turn = turn.model_copy(update={"status": "abandoned"})
+            turn_records.append(turn)
+        return turn_records
+
+    def append(self, turn: int, batch: Sequence[EncodedEvent]) -> list[int]:
+        """Add events and their jobs; return their seqs. Raises SessionBusyError: the turn was started before."""
+        seqs: list[int] = []
+        for event, payload in batch:
+            seqs.append(self.stored.seq + projection.count_seqs(event))
+            changes = self._add(seqs[-1], Entry(turn, 0, event.type, payload))
+            jobs = [job for change in changes for job in self._make_jobs(seqs[-1], turn, change)]
+            self.jobs_by_seq[seqs[-1]] = jobs
+            self.stored.jobs = self.stored.jobs.model_copy(update={"pending": self.stored.jobs.pending + len(jobs)})
+            if changes:
+                self.stored.update(updated_at=batch[-1].event.at)
+        return seqs
+
+    def restore(self, log: Iterable[records.LogEntry]) -> None:
+        """Add the log of another store under its own numbers, with the jobs as they are there."""
+        for logged in log:
+            self._add(logged.seq, Entry(logged.turn, 0, EVENT.validate_json(logged.payload).type, logged.payload))
+            self.jobs_by_seq[logged.seq] = list(logged.recordings)
+        self.stored.position = max((job.position for job in self.jobs if job.position is not None), default=-1)
+
+    def _add(self, seq: int, entry: Entry) -> list[projection.Change]:
+        """Add an entry, and count what it changes. Return its changes."""
+        self.entries[seq] = entry
+        stored, self.stored.seq = self.stored, seq
+        changes = self._project(seq, entry)
+        for change in changes:
+            match change:
+                case InsertRow("turns", _) if entry.turn <= stored.turns:
+                    raise turn_started_error()
+                case InsertRow("turns", _):
+                    stored.turns = entry.turn
+                case InsertRow("requests", row):
+                    stored.requests[row["name"]] = row["seq"]
+                case UpdateTurn({"status": "completed", "winner": winner}):
+                    stored.winners[entry.turn] = winner
+                case UpdateTurn({"status": "undone"}):
+                    stored.winners.pop(entry.turn, None)
+                    stored.undone |= {entry.turn}
+                case UpdateSession(title, last_message, status):
+                    session = stored.session
+                    title, last_message = session.title or title or "", last_message or session.last_message
+                    stored.update(title=title, last_message=last_message, status=status or session.status)
+                case _:
+                    pass
+        for message in self._read_entry(seq, entry):
+            self._count(message, 1)
+            if message.final:
+                stored.confidence, stored.escalated = message.confidence, message.escalated
+        return changes
+
+    def _make_jobs(self, seq: int, turn: int, change: projection.Change) -> list[RecordingJob]:
+        """Return the jobs that a change of the newest entry leads to."""
+        match change:
+            case InsertRow("recordings", row):
+                if row["kind"] == "episode":
+                    self.stored.position += 1
+                    row["position"] = self.stored.position
+                rows = [row]
+            case projection.QueueExtraction(_, time):
+                rows = self._list_extractions(turn, time)
+            case _:
+                rows = []
+        message_id = projection.make_message_id(self.session_id, seq)
+        ids = {"session_id": self.session_id, "seq": seq, "turn": turn, "message_id": message_id}
+        return [
+            RecordingJob.model_validate(
+                {**row, **ids, "agent_id": row["agent_id"] or None, "status": "pending", "attempts": 0}
+            )
+            for row in rows
+        ]
+
+    def _list_extractions(self, turn: int, time: datetime) -> list[dict[str, Any]]:
+        """Return a row for each agent that said something in the turn since the last time."""
+        seqs = [job.seq for job in self.jobs if job.turn == turn and job.kind == "extract"]
+        since = max(seqs, default=min(seq for seq, entry in self.entries.items() if entry.turn == turn) - 1)
+        messages = [m for m in self.read_messages(turn) if m.seq > since and records.is_remembered(m)]
+        agents = {message.agent_id for message in messages if message.agent_id is not None}
+        return [{"kind": "extract", "agent_id": a, "since": since, "created_at": time} for a in sorted(agents)]
+
+    def edit_jobs(self, edit: JobEdit) -> int:
+        """Change jobs; return how many were changed."""
+        number = 0
+        for jobs in self.jobs_by_seq.values():
+            for index, job in enumerate(jobs):
+                if (fields := edit(job)) is not None:
+                    jobs[index] = job.model_copy(update=fields)
+                    number += 1
+        return number
+
+    def remove(self, seqs: Iterable[int]) -> None:
+        """Remove entries, with their jobs."""
+        for seq in seqs:
+            self.jobs_by_seq.pop(seq, None)
+            entry = self.entries.pop(seq)
+            for message in () if entry.trimmed_at else self._read_entry(seq, entry):
+                self._count(message, -1)
+
+    def trim(self, retention: Retention) -> None:
+        """Remove the oldest messages while there are more than may be kept.
+
+        A turn goes whole, so that no answer is left without its question. The last turn stays whole, so that it can be
+        resumed, and system messages stay. What a pending job needs is set aside until it is done, for the time to live
+        of a session at most. The newest summary of each agent is set aside: it stands for what was removed.
+        """
+        excess = self.stored.conversation_length - retention.messages
+        if excess <= 0:
+            return
+        for seq in self._choose(excess):
+            for message in self._read_entry(seq, self.entries[seq]):
+                self._count(message, -1)
+            self.entries[seq] = self.entries[seq]._replace(trimmed_at=time.time())
+        summaries = {summary.agent_id: summary.seq for summary in self.read_summaries()}
+        pending = {job.turn or -job.seq for job in self.jobs if job.status == "pending"}
+        oldest = 0.0 if retention.seconds is None else time.time() - retention.seconds
+
+        def is_needed(seq: int, entry: Entry) -> bool:
+            is_recorded = (entry.turn or -seq) not in pending or entry.trimmed_at < oldest
+            return not entry.trimmed_at or seq in summaries.values() or not is_recorded
+
+        self.remove([seq for seq, entry in self.entries.items() if not is_needed(seq, entry)])
+
+    def _choose(self, excess: int) -> list[int]:
+        """Choose entries from the beginning that have so many messages of the conversation."""
+        chosen: list[int] = []
+        turn = 0
+        for seq, entry in self.log.items():
+            messages = self._read_entry(seq, entry)
+            # A turn is complete without what was added from outside.
+            is_tool = entry.type == "tool_returned" and messages[0].round == 0
+            part_of = 0 if is_tool or entry.type == "message_added" else entry.turn
+            if any(message.kind == "system" for message in messages) or 0 != part_of == self.stored.turns:
+                continue
+            if excess <= 0 and not 0 != part_of == turn:
+                break
+            chosen.append(seq)
+            excess -= sum(map(is_conversation, messages))
+            turn = part_of
+        return chosen
+
+    def _project(self, seq: int, entry: Entry) -> list[projection.Change]:
+        is_silent = entry.type in projection.SILENT_TYPES
+        return [] if is_silent else projection.project(self.session_id, entry.turn, seq, entry.parse())
+
+    def _read_entry(self, seq: int, entry: Entry) -> list[MessageRecord]:
+        changes = self._project(seq, entry)
+        return [MessageRecord(**c.row) for c in changes if isinstance(c, InsertRow) and c.table == "chat_messages"]
+
+    def _count(self, message: MessageRecord, number: int) -> None:
+        """Count a message that comes (1) or goes (-1)."""
+        self.stored.update(message_count=self.stored.session.message_count + number)
+        self.stored.conversation_length += number * is_conversation(message)
