@@ -29,8 +29,8 @@ ACROSS = {
 }  # fmt: skip
 """Tests below tests/unit that are named after no module."""
 
-MAX_MODULES = 219
-MAX_LINES = 39_600
+MAX_MODULES = 216
+MAX_LINES = 39_250
 """Ceilings that only go down, to 180 modules and 32,000 lines."""
 
 PARTICIPLES = {
