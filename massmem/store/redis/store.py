@@ -240,13 +240,13 @@ class RedisStore:
 
     async def acquire_lease(self, session_id: str, owner: str, seconds: float) -> bool:
         time = await self._read_time()
-        wanted = Lease(owner=clean_text(owner), until=time + int(seconds * 1000))
+        new_lease = Lease(owner=clean_text(owner), until=time + int(seconds * 1000))
 
         def acquire(record: Record) -> bool:
             lease = record.stored.lease
-            if lease is None or lease.owner == wanted.owner or lease.until <= time:
-                record.stored.lease = wanted
-            return record.stored.lease is wanted
+            if lease is None or lease.owner == new_lease.owner or lease.until <= time:
+                record.stored.lease = new_lease
+            return record.stored.lease is new_lease
 
         return await self._change(session_id, acquire, is_whole=False)
 
@@ -491,8 +491,8 @@ class RedisStore:
         prefixes = {message_id[:16] for message_id in message_ids}
         chosen = [name for name in names if make_message_id(name, 0)[:16] in prefixes]
         pairs = [(r, m) async for r in self._load_all(chosen) for m in r.read_messages(trimmed=True)]
-        wanted = set(message_ids)
-        return sorted([pair for pair in pairs if pair[1].id in wanted], key=lambda pair: pair[1].id)
+        ids = set(message_ids)
+        return sorted([pair for pair in pairs if pair[1].id in ids], key=lambda pair: pair[1].id)
 
     async def _read_turns(self, session_id: str) -> list[TurnRecord]:
         record = await self._load(session_id)
