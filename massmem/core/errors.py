@@ -27,6 +27,7 @@ MassmemError                      one message, one hint, one exit code
 │   ├── ProviderTimeout       3
 │   │   └── DeadlineExceeded      the reply was not complete in the time that a whole reply may take
 │   ├── ProviderConnectionError 3
+│   │   └── WrongAddress      3   no such host, or no TLS there: not tried again
 │   ├── StreamInterrupted     3   the stream ended without a finish reason; the error has the partial text
 │   ├── MalformedResponse         the reply is not what the protocol promises
 │   │   └── NotAnActionError      the agent's reply and its repair are no valid action; it acts again next round
@@ -181,6 +182,12 @@ class DeadlineExceeded(ProviderTimeout):
 class ProviderConnectionError(ProviderError):
     exit_code: ClassVar[int] = 3
     retryable: ClassVar[bool] = True
+
+
+class WrongAddress(ProviderConnectionError):
+    """No server can be reached at the address, however often it is tried."""
+
+    retryable: ClassVar[bool] = False
 
 
 class StreamInterrupted(ProviderError):

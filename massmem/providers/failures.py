@@ -5,6 +5,8 @@ The adapters of the APIs use it, and the extraction of facts for whichever libra
 
 import math
 import re
+import socket
+import ssl
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,6 +27,7 @@ from massmem.core.errors import (
     RateLimited,
     RequestRejected,
     ToolsRefused,
+    WrongAddress,
 )
 from massmem.core.redact import REDACTED, redact
 
@@ -245,9 +248,11 @@ _HINTS: Mapping[type[ProviderError], str] = {
     ModelNotFound: "Check {settings}.model and {settings}.base_url.",
     ProviderTimeout: "{settings}.timeout sets how long to wait.",
     ProviderConnectionError: "Check {settings}.base_url, and that the server runs and can be reached.",
+    WrongAddress: "Correct {settings}.base_url.",
     MalformedResponse: "Check that {settings}.base_url is the API's address (often it ends in /v1).",
 }
 
+_UNKNOWN_HOST = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 
@@ -409,6 +414,24 @@ def translate_error(error: BaseException, context: ErrorContext) -> MassmemError
             return context.error(kind, text)
     # The library stumbled over the reply.
     return context.error(MalformedResponse, f"the server's reply does not follow its protocol ({text})")
+
+
+def find_wrong_address(error: BaseException | None) -> str:
+    """Return why the address is wrong, when that is the cause of a failed connection; "" when it is not.
+
+    A server that is away, or a network without names, may be there a moment later.
+    """
+    while error is not None:
+        match error:
+            case socket.gaierror() if error.errno in _UNKNOWN_HOST:
+                return "there is no host with this name"
+            case ssl.SSLCertVerificationError():
+                return f"its certificate is refused: {error.verify_message}"
+            case ssl.SSLError(reason="WRONG_VERSION_NUMBER" | "HTTP_REQUEST" | "RECORD_LAYER_FAILURE"):
+                return "the server does not speak TLS: its address may begin with http://"
+            case _:
+                error = error.__cause__ or error.__context__
+    return ""
 
 
 def parse_retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Se
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
@@ -22,6 +23,7 @@ from massmem.core.errors import (
     RequestRejected,
     StreamInterrupted,
     ToolsRefused,
+    WrongAddress,
 )
 from massmem.core.messages import (
     ChatRequest,
@@ -34,7 +36,14 @@ from massmem.core.messages import (
     Usage,
 )
 from massmem.providers.base import ChatProvider, ProviderFactory
-from massmem.providers.failures import ErrorContext, ErrorReply, Refusal, describe_refusal, find_refusal
+from massmem.providers.failures import (
+    ErrorContext,
+    ErrorReply,
+    Refusal,
+    describe_refusal,
+    find_refusal,
+    find_wrong_address,
+)
 from massmem.providers.learnt import LearntModels
 from massmem.providers.presets import Abilities, Endpoint, resolve
 from massmem.providers.pricing import price_of
@@ -306,7 +315,13 @@ class ApiProvider(ABC, Generic[Client]):
             patience = f"nothing for {self._backend.timeout:g} s, or no connection in {_CONNECT_TIMEOUT:g} s"
             return self._context.error(kind, f"no answer: {patience}")
         cause = error.__cause__ or error  # the SDK itself says only "Connection error"
-        return self._context.error(kind, str(cause) or type(cause).__name__)
+        text = str(cause) or type(cause).__name__
+        if not issubclass(kind, ProviderConnectionError):
+            return self._context.error(kind, text)
+        parts = urlsplit(self._endpoint.base_url)
+        host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
+        reason = find_wrong_address(error)
+        return self._context.error(WrongAddress if reason else kind, f"{host}: {reason or text}")
 
 
 def http_client(endpoint: Endpoint) -> httpx2.AsyncClient:

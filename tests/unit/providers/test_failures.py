@@ -1,5 +1,7 @@
 """Statuses, codes and words that servers use, and what they mean here."""
 
+import socket
+import ssl
 from datetime import UTC, datetime
 
 import pytest
@@ -15,6 +17,7 @@ from massmem.providers.failures import (
     Refusal,
     clean_message,
     find_refusal,
+    find_wrong_address,
     parse_error_body,
     parse_retry_after,
     read_overflow,
@@ -547,3 +550,18 @@ def test_other_errors_are_no_refusals(text: str):
 )
 def test_tool_call_that_failed_at_the_server_asks_for_another_form(text: str):
     assert ErrorReply(400, text, ("tool_use_failed", "invalid_request_error")).kind is ToolsRefused
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason"),
+    [
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "there is no host with this name"),
+        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), ""),
+        (ConnectionRefusedError(111, "Connection refused"), ""),
+        (ssl.SSLEOFError(8, "EOF occurred in violation of protocol"), ""),
+    ],
+)
+def test_only_a_wrong_address_is_not_worth_another_attempt(cause: OSError, reason: str) -> None:
+    wrapped = OSError("All connection attempts failed")
+    wrapped.__cause__ = cause
+    assert find_wrong_address(wrapped) == reason

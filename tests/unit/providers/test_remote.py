@@ -224,6 +224,24 @@ async def test_a_server_that_is_not_there(remote: Remote) -> None:
     assert "base_url" in error.hint
 
 
+async def test_tls_to_a_plain_port_is_reported_once_with_the_host(remote: Remote) -> None:
+    attempts: list[bytes] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        attempts.append(await reader.read(1_000))
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        host = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        provider = await remote.open(base_url=f"https://user:hunter2@{host}", max_retries=3)
+        error = await failure(provider)
+    assert type(error) is errors.WrongAddress
+    assert f"{host}: the server does not speak TLS" in error.message
+    assert "hunter2" not in error.message
+    assert len(attempts) == 1
+
+
 async def test_an_error_event_in_the_middle_voids_the_text(remote: Remote) -> None:
     begun = [
         *remote.wire.stream(Say(["Lon"], cut=True)).parts[:-1],
