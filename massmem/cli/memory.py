@@ -29,7 +29,7 @@ from massmem.memory.persistent import USER, Memory, MemoryStats, RecallOptions, 
 from massmem.recording.forgetting import DamageHandler, forget_everywhere, open_durable_memory, unknown_memory
 from massmem.recording.queue import DrainCounts
 from massmem.session.owners import owner_hash
-from massmem.session.recall import create_recorder, recall_by_words
+from massmem.session.recall import create_recorder, list_conversations, recall_by_words, to_memories
 from massmem.store.lookup import find_session
 from massmem.store.ports import SessionStore
 
@@ -75,7 +75,7 @@ def search_command(
         notes = {"lexical_only": recalled.lexical_only, "unavailable": unavailable or None}
         write_json({"query": query, "memories": rows, "tokens": recalled.tokens} | notes)
         return
-    print_memories(memories, unavailable)
+    print_memories(memories, explain_search(unavailable))
 
 
 @app.command("list")
@@ -92,11 +92,12 @@ def list_command(
 ) -> None:
     """List memories, newest first."""
     selection = Selection(session_id, agent, turn, "fact" if facts else None)
-    memories = asyncio.run(list_memories(load_setup(config, owner, all_owners=all_owners), selection, limit))
+    setup = load_setup(config, owner, all_owners=all_owners)
+    memories, unavailable = asyncio.run(list_memories_or_conversations(setup, selection, limit))
     if as_json:
-        write_json({"memories": [memory_to_dict(memory) for memory in memories]})
+        write_json({"memories": [memory_to_dict(m) for m in memories], "unavailable": unavailable or None})
     else:
-        print_memories(memories)
+        print_memories(memories, explain_list(unavailable))
 
 
 @app.command("show")
@@ -120,7 +121,17 @@ def show_command(
 
 
 async def _load_memory(setup: Setup, memory_id: str) -> tuple[Memory, Sequence[MessageRecord]]:
-    """Return a memory and the messages that it came from. Raises InputError when there is no such memory."""
+    """Return a memory and the messages that it came from. Raises InputError when there is no such memory.
+
+    memory_id: of the memory, or of a message, as they are listed while another process has the index.
+    """
+    async with setup.open_store() as store:
+        messages = await store.get_messages([memory_id])
+        session = await store.get_session(messages[0].session_id) if messages else None
+        if session is not None and (setup.owner is None or session.user_id == setup.owner.user_id):
+            memories = await to_memories(store, [memory_id])
+            if memories:
+                return memories[0], messages
     async with setup.open_store() as store, _open_memory(setup) as memory:
         memories = await memory.list(Selection(ids=(memory_id,)), 1)
         if not memories:
@@ -337,6 +348,21 @@ async def list_memories(setup: Setup, selection: Selection, limit: int) -> Seque
         return await memory.list(await _resolve_session(setup, memory, selection), limit)
 
 
+async def list_memories_or_conversations(
+    setup: Setup, selection: Selection, limit: int
+) -> tuple[Sequence[Memory], str]:
+    """Return the selected memories, and "" or why the index is unavailable and the conversations were read instead.
+
+    Raises UnknownSessionError.
+    """
+    try:
+        return await list_memories(setup, selection, limit), ""
+    except MemoryUnavailable as e:
+        async with setup.open_store() as store:
+            selection = replace(selection, session_id=await _find_id(setup, store, selection.session_id))
+            return await list_conversations(store, selection, setup.owner, limit), e.message
+
+
 async def count_memories(setup: Setup, selection: Selection) -> int:
     return len(await list_memories(setup, selection, _ALL))
 
@@ -443,14 +469,20 @@ async def _limit_to_owner(setup: Setup, selection: Selection) -> Selection:
     return replace(selection, session_ids=tuple(listed.session.session_id for listed in sessions))
 
 
-def print_memories(memories: Sequence[Memory], unavailable: str = "") -> None:
-    """Write the start of each memory with its id and origin.
+def explain_list(unavailable: str) -> str:
+    """Return what to say of a list of `list_memories_or_conversations`."""
+    return unavailable and f"{unavailable}: this is what was said, newest first; facts are in the index alone"
 
-    Args:
-        unavailable: why the index is unavailable, and these were found in the log by words.
-    """
-    if unavailable:
-        notify(f"{unavailable}: the log was searched by words instead")
+
+def explain_search(unavailable: str) -> str:
+    """Return what to say of the result of `search_memories`."""
+    return unavailable and f"{unavailable}: the log was searched by words instead"
+
+
+def print_memories(memories: Sequence[Memory], notice: str = "") -> None:
+    """Write the start of each memory with its id and origin. notice: what the user should know of them."""
+    if notice:
+        notify(notice)
     for memory in memories:
         write_out(f"{_format_head(memory)}\n{_indent(one_line(memory.text, _EXCERPT))}\n")
     if not memories:

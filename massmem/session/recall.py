@@ -4,14 +4,14 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from massmem.config.models import AgentConfig, MemoryConfig, RetrievalConfig
 from massmem.core.errors import MassmemError, MemoryUnavailable
-from massmem.core.records import COMMAND_LINE_USER, is_remembered
+from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter, is_remembered
 from massmem.memory import open_memory
 from massmem.memory.access import may_see
 from massmem.memory.extraction.extractor import Extractor, failing_extractor, open_extractor, with_debug_files
@@ -268,6 +268,37 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
     in_order = sorted(chosen, key=lambda m: (m.created_at, m.id))
     text = render([Quote(m) for m in in_order], scope.agent_id)
     return RecallResult(text, tuple(chosen), options.max_tokens - room, lexical_only=True)
+
+
+async def list_conversations(
+    store: "SessionStore", selection: Selection, owner: Owner | None, limit: int
+) -> Sequence[Memory]:
+    """Return what was said in the selected sessions, newest first, when the index cannot be used.
+
+    Facts, and what agents said to one another, are in the index alone. owner None: everybody.
+
+    Raises:
+        StoreError: the log cannot be read.
+    """
+    memories: list[Memory] = []
+    for listed in await store.find_sessions(SessionFilter(owner=owner, prefix=selection.session_id or "")):
+        session = listed.session
+        is_older = len(memories) == limit and session.updated_at < memories[-1].created_at
+        if selection.kind == "fact" or is_older:
+            break
+        if selection.session_id in (None, session.session_id):
+            conversation = await store.read_conversation(session.session_id, None, limit)
+            memories += await to_memories(store, [message.id for message in conversation])
+        memories = [m for m in memories if selection.agent_id in (None, m.agent_id)]
+        memories = [m for m in memories if selection.turn in (None, m.turn)]
+        memories = sorted(memories, key=lambda m: (m.created_at, m.id), reverse=True)[:limit]
+    return memories
+
+
+async def to_memories(store: "SessionStore", message_ids: Sequence[str]) -> list[Memory]:
+    """Return messages as memories, without values of params."""
+    entries = await store.get_messages_to_record(message_ids)
+    return [_to_memory(message) for message in mask_params(entries) if is_remembered(message)]
 
 
 def _to_memory(m: "MessageRecord") -> Memory:

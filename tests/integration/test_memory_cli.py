@@ -354,6 +354,18 @@ async def test_while_another_process_has_the_index(home: Path, database: Path) -
         assert "another process" in json.loads(found.stdout)["unavailable"]
         assert all("Rayleigh" in m["text"] for m in json.loads(found.stdout)["memories"])
         assert json.loads(found.stdout)["memories"]
+        listed = json.loads(run("list", "--limit", "3").stdout)
+        assert "another process" in listed["unavailable"]
+        assert [m["created_at"] for m in listed["memories"]] == sorted(
+            (m["created_at"] for m in listed["memories"]), reverse=True
+        )
+        newest = listed["memories"][0]
+        shown = json.loads(run("show", newest["id"]).stdout)
+        assert (shown["text"], shown["messages"][0]["id"]) == (newest["text"], newest["id"])
+        assert json.loads(run("list", "--facts").stdout)["memories"] == []
+        of_user = json.loads(run("list", "--agent", "user").stdout)["memories"]
+        assert {m["agent_id"] for m in of_user} == {"user"}
+        assert run("list", "--session-id", "unknown").returncode == 5
         stats = json.loads(run("stats").stdout)
         assert stats["unavailable"]
         assert stats["recordings"]["pending"] == SAID + 3

@@ -7,7 +7,7 @@ import asyncio
 import difflib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,8 +16,10 @@ from massmem.cli.chat.state import ChatState
 from massmem.cli.memory import (
     collect_stats,
     count_memories,
+    explain_list,
+    explain_search,
     forget_memories,
-    list_memories,
+    list_memories_or_conversations,
     print_memories,
     print_stats,
     search_memories,
@@ -237,10 +239,11 @@ async def _get_last_turn(state: ChatState) -> TurnRecord:
 async def _show_memory(state: ChatState, rest: str) -> None:
     if rest:
         recalled, unavailable = await search_memories(state.setup, rest, limits=(_MAX_MEMORIES, None))
-        print_memories(recalled.memories[:_MAX_MEMORIES], unavailable)
+        print_memories(recalled.memories[:_MAX_MEMORIES], explain_search(unavailable))
         return
-    print_stats(await collect_stats(state.setup))
-    print_memories(await list_memories(state.setup, Selection(), _MAX_MEMORIES))
+    print_stats(replace(await collect_stats(state.setup), unavailable=""))  # the list says it
+    memories, unavailable = await list_memories_or_conversations(state.setup, Selection(), _MAX_MEMORIES)
+    print_memories(memories, explain_list(unavailable))
 
 
 async def _remember(state: ChatState, rest: str) -> None:
