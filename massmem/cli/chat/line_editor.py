@@ -89,9 +89,16 @@ class PasteReader(PosixStdinReader):
         self._size = 0
         self._rest = ""
         """The last characters read, which may be the first of _END."""
+        self._is_first = True
 
     def read(self, count: int = _CHUNK) -> str:
-        return self.replace_pastes(super().read(_CHUNK))
+        data = super().read(_CHUNK)
+        if data and self._is_first:
+            self._is_first = False
+            # Before massmem set up the terminal, Enter was a line feed, which is a key for a new line here.
+            typed, mark, rest = data.partition(_START)
+            data = typed.replace("\n", "\r") + mark + rest
+        return self.replace_pastes(data)
 
     def replace_pastes(self, data: str) -> str:
         """Return what prompt_toolkit gets of `data`, a piece of the input."""
