@@ -17,7 +17,7 @@ from massmem.cli.question import HOW_TO_ASK, read_question, read_schema
 from massmem.cli.setup import load_team, read_environment, replace_agents
 from massmem.cli.signals import EXIT_INTERRUPTED, EXIT_TERMINATED, TurnStopper
 from massmem.cli.streams import notify, show_activity, write_err, write_json, write_out
-from massmem.cli.turn_output import ABANDONED, TurnEvents, detect_output, show_turn, write_answer
+from massmem.cli.turn_output import ABANDONED, AnswerWriter, TurnEvents, detect_output, show_turn, write_answer
 from massmem.config.home import massmem_home
 from massmem.config.models import TeamConfig
 from massmem.core.display import make_printable
@@ -140,9 +140,11 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
                 )
             stopper.on_first(lambda signum: session.stop("user" if signum == signal.SIGINT else "signal"))
             events = TurnEvents(session, invocation.question, wait=options.wait, schema=invocation.answer_schema)
-            await show_turn(events.stream(), view, invocation.output, quiet=options.quiet)
+            writer = AnswerWriter() if _can_stream(invocation) else None
+            await show_turn(events.stream(), view, invocation.output, quiet=options.quiet, writer=writer)
             # The answer is shown before the session is closed, which records memories for up to some seconds.
-            return _conclude(invocation, view, durable=session.is_durable)
+            written = writer.written if writer else ""
+            return _conclude(invocation, view, durable=session.is_durable, written=written)
         finally:
             with invocation.show_activity("recording memories"):
                 await session.close()
@@ -162,15 +164,27 @@ def _start_logging(invocation: Invocation, session: Session) -> None:
             write_err(f"debug log: {invocation.debug_log}")
 
 
-def _conclude(invocation: Invocation, view: TurnView, *, durable: bool) -> int:
-    """Write the answer and how to continue; return the exit code."""
+def _can_stream(invocation: Invocation) -> bool:
+    """Whether what the agents write is the answer from its first word, and no live view shows it already."""
+    config, options = invocation.config, invocation.options
+    is_text = invocation.output not in (Output.JSON, Output.JSONL) and not sys.stdout.isatty()
+    has_view = invocation.output is Output.LIVE and detect_output() is Output.LIVE and not options.quiet
+    has_tools = config.agents[0].mcp_servers or config.params or config.coordination.ask_user
+    is_sure = len(config.agents) == 1 and not has_tools and invocation.answer_schema is None
+    return invocation.question is not None and is_text and not has_view and is_sure
+
+
+def _conclude(invocation: Invocation, view: TurnView, *, durable: bool, written: str) -> int:
+    """Write the answer and how to continue; return the exit code. written: what stands on stdout of the answer."""
     outcome = view.outcome
     if invocation.output is Output.JSON:
         write_json(turn_to_dict(view))
     elif invocation.answer_schema is not None and outcome.answer is not None and invocation.output is not Output.JSONL:
         write_out(outcome.answer + "\n")  # for a program, also on a terminal
     elif invocation.output is not Output.JSONL and (text := outcome.answer or outcome.prompt) is not None:
-        write_answer(text, quiet=invocation.options.quiet)
+        write_answer(text, quiet=invocation.options.quiet, written=written)
+    elif written:
+        write_out("\n")
     if durable:
         _explain_how_to_continue(invocation, view)
     else:

@@ -14,8 +14,18 @@ from massmem.cli.streams import write_err, write_out
 from massmem.cli.terminal import hold_typed_input, lend_terminal
 from massmem.core.display import make_printable, one_line
 from massmem.core.errors import SessionBusyError
-from massmem.core.events import Event, TurnAbandoned, TurnCompleted, TurnFailed, TurnResumed, TurnStarted
+from massmem.core.events import (
+    AgentDelta,
+    AgentRetrying,
+    Event,
+    TurnAbandoned,
+    TurnCompleted,
+    TurnFailed,
+    TurnResumed,
+    TurnStarted,
+)
 from massmem.core.messages import clean_text
+from massmem.render import Renderer
 from massmem.render.json_output import JsonlRenderer
 from massmem.render.log import LogRenderer
 from massmem.render.plain import PlainRenderer
@@ -86,13 +96,55 @@ class TurnEvents:
         return self._session.ask(self._question, answer_schema=self._schema)
 
 
-async def show_turn(source: AsyncGenerator[Event, None], view: TurnView, output: Output, *, quiet: bool) -> None:
+class AnswerWriter(Renderer):
+    """Writes the answer of an agent alone to a pipe while the agent writes it; `write_answer` adds the rest.
+
+    It is for agents without tools: what another writes before it calls a tool is not the answer.
+    """
+
+    def __init__(self) -> None:
+        self.written = ""
+        """What stands on stdout of the answer, which has no white space at its ends."""
+        self._blanks = ""
+        """White space that belongs to the answer when more text follows."""
+        self._is_asked = False
+        """This is the turn that was asked for, not an earlier one that was cut off."""
+
+    def feed(self, event: Event) -> None:
+        match event:
+            case TurnStarted() | TurnResumed():
+                self._is_asked = isinstance(event, TurnStarted)
+            case AgentDelta(channel="text") if self._is_asked:
+                text = self._blanks + event.text
+                text = text if self.written else text.lstrip()
+                end = len(text.rstrip())
+                text, self._blanks = text[:end], text[end:]
+                self.written += text
+                write_out(text)
+            case AgentRetrying() if self.written:
+                write_out("\n")  # the agent begins anew
+                self.written = self._blanks = ""
+            case _:
+                pass
+
+    def close(self) -> None:
+        pass
+
+
+async def show_turn(
+    source: AsyncGenerator[Event, None],
+    view: TurnView,
+    output: Output,
+    *,
+    quiet: bool,
+    writer: AnswerWriter | None = None,
+) -> None:
     """Render the events and fold them into `view`.
 
     A turn that was cut off may come before the one that was asked for; its answer goes to stderr.
     """
     shown = _open_renderer(view, output, quiet=quiet)
-    renderers = (shown, LogRenderer(view))
+    renderers = [shown, LogRenderer(view), *([writer] if writer else [])]
     with nullcontext() if isinstance(shown, PlainRenderer | JsonlRenderer) else _control_terminal(shown):
         try:
             async with aclosing(source) as events:
@@ -130,10 +182,15 @@ def detect_output() -> Output:
     return Output.LIVE if console.is_terminal and not console.is_dumb_terminal else Output.PLAIN
 
 
-def write_answer(answer: str, *, quiet: bool) -> None:
-    """Write the answer to stdout: unchanged to a pipe, as laid-out Markdown or printable text to a terminal."""
+def write_answer(answer: str, *, quiet: bool, written: str = "") -> None:
+    """Write the answer to stdout: unchanged to a pipe, as laid-out Markdown or printable text to a terminal.
+
+    written: what an `AnswerWriter` has written of it.
+    """
     if not sys.stdout.isatty():
-        write_out(clean_text(answer).rstrip("\n") + "\n")
+        text = clean_text(answer).rstrip("\n")
+        has_begun = bool(written) and text.startswith(written)
+        write_out(("\n" if written and not has_begun else "") + text[len(written) * has_begun :] + "\n")
         return
     if not quiet:
         write_err("")

@@ -39,6 +39,25 @@ def asked(team: str, capsys: pytest.CaptureFixture[str]) -> str:
     return session_in(capsys.readouterr().err.encode())
 
 
+def test_agent_alone_streams_its_answer_to_a_pipe(tmp_path: Path):
+    words = "The sky is blue because of  Rayleigh scattering."
+    team = write_team(tmp_path, script(f"\n {words}\n\nIt is.\n\n", chunk_size=6, chunk_delay=0.3))
+    running = start("--config", team, "--quiet", "Why?")
+    assert running.stdout is not None
+    first = os.read(running.stdout.fileno(), 100)
+    assert running.poll() is None
+    assert words.encode().startswith(first)
+    rest, _ = running.communicate(timeout=60)
+    assert first + rest == f"{words}\n\nIt is.\n".encode()
+
+
+def test_answer_that_is_written_anew_begins_on_a_new_line(tmp_path: Path):
+    begun = {"text": "The sky is", "error": "interrupted"}
+    team = write_team(tmp_path, script(chunk_size=3) | {"answer": [begun, "It is blue."]})
+    ran = call_massmem("--config", team, "Why?")
+    assert (ran.returncode, ran.stdout) == (0, b"The sky is\nIt is blue.\n"), ran.stderr
+
+
 def test_answer_goes_to_stdout_and_progress_to_stderr(tmp_path: Path):
     team = write_team(tmp_path, script("one"), script("two"), script("three"), coordination={"presentation": "as_is"})
     ran = call_massmem("--config", team, "Why?")

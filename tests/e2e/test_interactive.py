@@ -195,29 +195,6 @@ def test_what_is_typed_while_a_turn_runs_waits_for_its_end(team: str):
     leave(child)
 
 
-def test_two_questions_typed_during_a_turn_are_two(tmp_path: Path):
-    team = write_team(tmp_path, script("an answer", latency=2.0))
-    child = talk("--config", team)
-    child.send("Why?\r")
-    child.expect("turn 1")
-    child.send("One question?\rTwo questions?\r")
-    child.expect("> One question")
-    child.expect("> Two questions")
-    child.expect("an answer.*" + READY)
-    say(child, "/undo", "Turn 3 is undone", "Two questions", READY)
-    leave(child)
-
-
-def test_two_questions_typed_before_the_start_are_two(tmp_path: Path):
-    child = terminal("--config", write_team(tmp_path, script("an answer")), PROMPT_TOOLKIT_NO_CPR="1")
-    child.send("One question?\rTwo questions?\r")
-    child.expect("> One question")
-    child.expect("> Two questions")
-    child.expect("an answer.*" + READY)
-    say(child, "/undo", "Turn 2 is undone", "Two questions", READY)
-    leave(child)
-
-
 def test_control_d_quits(team: str):
     child = talk("--config", team)
     child.sendeof()

@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,7 +145,7 @@ def test_a_run_without_its_server_says_so_and_the_next_one_goes_on(start_redis: 
     assert "append-only" not in first.stderr
     session_id = json.loads(first.stdout)["session_id"]
     slow = write_team(tmp_path, script("second", latency=1.0), store={"url": url}, memory={"enabled": False})
-    running = start_massmem("--config", slow, "--session-id", session_id, "Two?", "--output", "jsonl", text=True)
+    running: Any = start_massmem("--config", slow, "--session-id", session_id, "Two?", "--output", "jsonl", text=True)
     assert running.stdout is not None
     assert "turn_started" in running.stdout.readline()
     server.kill()

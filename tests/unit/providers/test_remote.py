@@ -214,7 +214,9 @@ async def test_reply_in_an_unknown_compression_is_refused(remote: Remote) -> Non
 
 
 async def test_a_server_that_is_not_there(remote: Remote) -> None:
-    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    async def ignore(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None: ...
+
+    server = await asyncio.start_server(ignore, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     server.close()
     await server.wait_closed()

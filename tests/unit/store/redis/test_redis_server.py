@@ -157,7 +157,7 @@ async def test_settings_that_risk_data_are_warned_of(start_redis: StartRedis, re
 
 async def test_user_with_the_documented_permissions_can_do_everything(start_redis: StartRedis) -> None:
     server = start_redis("no")
-    with redis.Redis(port=server.port) as client:
+    with server.connect(f"redis://127.0.0.1:{server.port}") as client:
         client.acl_setuser(
             "me", enabled=True, passwords=["+hush"], keys=["massmem:*"],
             categories=["+@read", "+@write", "+@transaction", "+@connection"], commands=["+time"],
@@ -185,7 +185,7 @@ async def test_full_server_takes_nothing_and_loses_nothing(start_redis: StartRed
             stored += 1
     assert "maxmemory" in error.value.hint
     assert len(await store.read_messages("session_a")) == stored
-    with redis.Redis(port=server.port) as client:
+    with server.connect(f"redis://127.0.0.1:{server.port}") as client:
         client.config_set("maxmemory", "100mb")
     await store.append("session_a", stored + 1, [begin("ann", question="short")])
     assert len(await store.read_messages("session_a")) == stored + 1
@@ -203,7 +203,7 @@ def read_files(server: RedisServer) -> bytes:
 async def test_erase_removes_deleted_sessions_from_the_files(start_redis: StartRedis) -> None:
     server = start_redis("always", "--save", "3600 1")
     store = await open_redis(server.new_url(), Retention())
-    with redis.Redis(port=server.port) as client:
+    with server.connect(f"redis://127.0.0.1:{server.port}") as client:
         for name in ("session_a", "session_b"):
             await store.create_session(session(name))
             await store.append(name, 1, [begin("ann", question=f"The secret of {name}")])

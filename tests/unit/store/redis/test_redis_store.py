@@ -95,7 +95,7 @@ async def test_imported_session_has_the_time_to_live(store: RedisStore, redis_se
     copy, log = await store.export_session("session_a"), await store.export_log("session_a")
     assert copy is not None
 
-    async def pages() -> AsyncIterator[object]:
+    async def pages() -> AsyncIterator[Sequence[LogEntry]]:
         yield log
 
     await store.import_session(copy, pages())
