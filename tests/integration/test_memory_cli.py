@@ -298,7 +298,8 @@ def test_nothing_is_forgotten_by_mistake(memory: Command) -> None:
 @pytest.mark.parametrize(("reply", "left"), [("n", SAID), ("y", SAID - 1)])
 def test_on_a_terminal_it_asks(memory: Command, reply: str, left: int) -> None:
     line = ["-m", "massmem", "memory", "forget", "--agent", "user", "--config", "team.yaml"]
-    child: Any = pexpect.spawn(sys.executable, line, encoding="utf-8", timeout=20)
+    spawn: Any = pexpect.spawn  # its annotations are incomplete
+    child = spawn(sys.executable, line, encoding="utf-8", timeout=20)
     child.expect_exact("Memories to forget for good: 1. Continue? [y/N]: ")
     child.sendline(reply)
     child.expect(pexpect.EOF)

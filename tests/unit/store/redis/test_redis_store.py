@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 import pytest
 import redis
@@ -18,6 +19,8 @@ from tests.support.sample_turn import answer, begin, whole_turn
 
 DAY = 86_400_000
 LAYOUT = "massmem:layout"
+CLIENT: Any = redis.Redis
+"""Without its annotations, which do not say what it replies with."""
 
 
 @pytest.fixture
@@ -168,11 +171,11 @@ async def read_pages(log: Sequence[LogEntry]) -> AsyncIterator[Sequence[LogEntry
 
 def save_database(url: str) -> Callable[[], None]:
     """Return a function that brings the database back to what it holds now."""
-    with redis.Redis.from_url(url) as client:
+    with CLIENT.from_url(url) as client:
         saved = {key: client.dump(key) for key in client.keys("*")}
 
     def restore() -> None:
-        with redis.Redis.from_url(url) as client:
+        with CLIENT.from_url(url) as client:
             client.flushdb()
             for key, value in saved.items():
                 client.restore(key, 0, value)
