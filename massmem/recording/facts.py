@@ -23,7 +23,7 @@ from massmem.core.errors import (
 from massmem.core.events import now
 from massmem.core.records import MessageRecord, RecordingJob
 from massmem.core.redact import redact
-from massmem.memory.extraction.extractor import Extract, Summarize
+from massmem.memory.extraction.extractor import Extractor, Summarize
 from massmem.memory.extraction.facts import cut_middle
 from massmem.memory.extraction.messages import Extraction, Origin, RecordedMessage
 from massmem.memory.persistent import PersistentMemory
@@ -69,15 +69,13 @@ class FactWriter:
         self,
         store: "SessionStore",
         memory: PersistentMemory,
-        extract: Extract,
-        summarize: Summarize | None,
+        extractor: Extractor,
         settings: Mapping[str, RecordingConfig],
     ) -> None:
-        """summarize: for large results of tools. settings: by agent id."""
+        """settings: by agent id."""
         self._store = store
         self._memory = memory
-        self._extract = extract
-        self._summarize = summarize
+        self._extractor = extractor
         self._settings = settings
         self._paid: dict[tuple[str, int, str | None], _PaidWork] = {}
 
@@ -142,7 +140,7 @@ class FactWriter:
         log.debug(
             "Recording to mem0 (%s): %d message(s), combined content length: %d chars", where, len(messages), length
         )
-        extraction = await self._extract(messages, origin)
+        extraction = await self._extractor.extract(messages, origin)
         log.debug("mem0 extracted %d fact(s) (%s)", len(extraction.facts), where)
         if not extraction.facts and extraction.problem is None:
             log.warning(
@@ -166,7 +164,7 @@ class FactWriter:
         to_record = await self._store.get_messages_to_record([message.id for message in of_turn])
         turn, group = mask_params(to_record), list_groups(to_record).get(row.session_id, "")
         settings = self._settings.get(row.agent_id or "", RecordingConfig())
-        turn, paid.note = await summarize_results(turn, row, settings, self._summarize, paid.summaries)
+        turn, paid.note = await summarize_results(turn, row, settings, self._extractor.summarize, paid.summaries)
         return make_conversation(row, turn, settings, list_winners(to_record), group)
 
 
@@ -174,7 +172,7 @@ async def summarize_results(
     turn: Sequence[MessageRecord],
     row: RecordingJob,
     settings: RecordingConfig,
-    summarize: Summarize | None,
+    summarize: Summarize,
     known: MutableMapping[str, str],
 ) -> tuple[list[MessageRecord], str]:
     """Return the turn with summaries in place of the large results that the row is about, if the settings ask for them.
@@ -184,13 +182,12 @@ async def summarize_results(
     added to it.
     """
     messages: list[MessageRecord] = []
-    reason = "" if summarize is not None else "no model is configured"
-    problem = ""
+    reason = problem = ""
     for message in turn:
         if not (settings.summarize_large_results and belongs(message, row, settings) and _is_large(message)):
             messages.append(message)
             continue
-        if not reason and message.id not in known and summarize is not None:
+        if not reason and message.id not in known:
             try:
                 known[message.id] = await summarize(message.content, settings.summary_model)
             except MassmemError as e:

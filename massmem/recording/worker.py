@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from massmem.config.models import RecordingConfig
 from massmem.core.errors import MemoryUnavailable, StoreError
 from massmem.core.records import RecordingJob, RecordingKind
-from massmem.memory.extraction.extractor import Extract, Summarize
+from massmem.memory.extraction.extractor import Extractor
 from massmem.memory.persistent import PersistentMemory
 from massmem.recording.episodes import EpisodeWriter
 from massmem.recording.facts import FactWriter
@@ -44,19 +44,18 @@ class Recorder:
         self,
         store: "SessionStore",
         memory: PersistentMemory,
-        extract: Extract | None = None,
+        extractor: Extractor | None = None,
         settings: Mapping[str, RecordingConfig] | None = None,
         session_id: str | None = None,
-        summarize: Summarize | None = None,
     ) -> None:
-        """extract: None when no model is configured; then only episodes are recorded. settings: by agent id.
+        """extractor: None when no model is configured; then only episodes are recorded. settings: by agent id.
 
-        session_id: record this session only, not all of the store. summarize: for large results of tools.
+        session_id: record this session only, not all of the store.
         """
         self._store = store
         self._to_release = not memory.temporary
         self._episodes = EpisodeWriter(store, memory)
-        self._facts = None if extract is None else FactWriter(store, memory, extract, summarize, settings or {})
+        self._facts = None if extractor is None else FactWriter(store, memory, extractor, settings or {})
         self._session_id = session_id
         self._task: asyncio.Task[None] | None = None
         self._woken, self._stopping = asyncio.Event(), asyncio.Event()

@@ -234,8 +234,7 @@ def create_recorder(
     extractor None: messages are recorded, and no facts. session_id None: of all sessions.
     """
     settings = {agent.id: agent.memory.recording for agent in agents}
-    extract, summarize = (extractor.extract, extractor.summarize) if extractor else (None, None)
-    return Recorder(store, memory, extract, settings, session_id, summarize)
+    return Recorder(store, memory, extractor, settings, session_id)
 
 
 async def recall_by_words(store: "SessionStore", query: str, scope: Scope, options: RecallOptions) -> RecallResult:

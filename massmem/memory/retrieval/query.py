@@ -5,7 +5,6 @@ from calendar import monthrange
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import MAXYEAR, date
-from functools import lru_cache
 
 from massmem.memory.text_analysis import extract_query_terms, split_words, stem
 
@@ -80,7 +79,6 @@ def find_names(question: Question, speakers: Iterable[str]) -> frozenset[str]:
     return frozenset(name for name in speakers if (parts := _split_name(name)) and question.words.issuperset(parts))
 
 
-@lru_cache(1000)
 def _split_name(speaker: str) -> tuple[str, ...]:
     """Return the words of a name; none for a role."""
     return () if speaker.lower() in _ROLES else tuple(split_words(speaker))

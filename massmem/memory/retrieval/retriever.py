@@ -1,8 +1,7 @@
 """Recalls: asks the index for candidates that the reader may see, ranks them, and packs the best into a text."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -45,8 +44,6 @@ _SAME_SHARE = 0.8
 """Share of a fact's words that stands in a passage of its own message: beside that the fact says nothing new."""
 _MOST_ROUNDS = 4
 """Times that the room is filled again after a fact in it turned out to say nothing new."""
-_SENTENCES = 4096
-"""Sentences whose tokens are remembered: what is recalled once is often recalled again."""
 
 
 @dataclass(slots=True)
@@ -82,12 +79,6 @@ class Retriever:
         """count: tokens of a text."""
         self._index = index
         self._count = count
-
-        @lru_cache(_SENTENCES)
-        def count_sentence(sentence: str) -> int:
-            return count(f" {quote_text(sentence)}")
-
-        self._count_sentence: Callable[[str], int] = count_sentence
 
     def recall(self, query: str, vector: Vector | None, scope: Scope, options: RecallOptions) -> RecallResult:
         """See PersistentMemory. vector: of the query; None: words alone decide."""
@@ -161,6 +152,9 @@ class Retriever:
                 break
             left_out.update(i for i in packed.chosen if i not in shown)
         return RecallResult(_render(c, shown, packed, reader), tuple(shown.values()), packed.tokens, lexical_only)
+
+    def _count_sentence(self, sentence: str) -> int:
+        return self._count(f" {quote_text(sentence)}")
 
 
 def _neighbours(ids: Iterable[int]) -> set[int]:

@@ -73,9 +73,3 @@ async def test_a_summary_is_paid_for_once() -> None:
     assert [text for text, _ in model.asked] == ["é" * LARGE]
     assert contents(messages)[2].endswith("\nsummary 1")
     assert problem == ""
-
-
-async def test_without_a_model_it_is_cut() -> None:
-    messages, problem = await summarize_results(TURN, row(9, "extract"), ON, None, {})
-    assert contents(messages)[2] == cut_middle(BIG, 3_000, ", not summarised: no model is configured")
-    assert problem

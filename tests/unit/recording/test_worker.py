@@ -10,6 +10,7 @@ import pytest
 
 from massmem.config.models import RecordingConfig
 from massmem.core.errors import EmbeddingError, MalformedResponse, RateLimited
+from massmem.memory.extraction.extractor import Extractor as MemoryExtractor
 from massmem.memory.extraction.messages import Extraction, Origin, RecordedMessage
 from massmem.memory.persistent import Fact, Selection
 from massmem.recording.forgetting import fingerprint_fact
@@ -39,7 +40,7 @@ class Extractor:
         self.seconds = seconds
         self.asked: list[tuple[Origin, list[str]]] = []
 
-    async def __call__(self, messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
+    async def extract(self, messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
         self.asked.append((origin, [m.message_id for m in messages]))
         await asyncio.sleep(self.seconds)
         match self.problems.pop(0) if self.problems else None:
@@ -49,6 +50,9 @@ class Extractor:
                 raise e
             case None:
                 return Extraction(tuple(fact(origin, m.text, m.message_id) for m in messages))
+
+    async def summarize(self, text: str, model: str | None) -> str:
+        raise AssertionError("no summary is asked for")
 
 
 def fact(origin: Origin, text: str, message_id: str) -> Fact:
@@ -343,7 +347,7 @@ async def test_a_large_tool_result_is_summarised_before_facts_are_looked_for(sto
 
     memory = PlainMemory()
     for _ in range(2):
-        counts = await Recorder(store, memory, extract, settings, summarize=summarize).drain()
+        counts = await Recorder(store, memory, MemoryExtractor(extract, summarize), settings).drain()
         assert counts.extractions == 1
         await store.requeue_recordings(done=True)
     first, second = (texts[1] for texts in told)
