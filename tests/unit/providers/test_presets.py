@@ -42,6 +42,11 @@ def test_a_missing_key_names_the_variable_and_the_command(name: str) -> None:
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize("url", ["http://gpu:11434", "http://gpu:11434/", "http://gpu:11434/v1"])
+def test_ollama_is_reached_at_its_address_with_or_without_the_path(url: str) -> None:
+    assert resolve(backend(type="ollama", base_url=url), {}).base_url == "http://gpu:11434/v1"
+
+
 @pytest.mark.parametrize("name", ["ollama", "lmstudio", "vllm", "llamacpp", "local", "scripted"])
 def test_what_runs_on_this_machine_needs_no_key(name: str) -> None:
     check_key(backend(type=name), {})

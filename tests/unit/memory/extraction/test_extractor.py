@@ -431,3 +431,27 @@ async def test_a_request_that_hangs_does_not_keep_the_process(stub: Stub, tmp_pa
     assert (out, err) == (b"gave up\n", b"")
     assert len(stub.requests) == 2
     assert time.monotonic() - started < 50
+
+
+_LOCAL = """
+import asyncio, sys
+from pathlib import Path
+from massmem.config.models import BackendConfig
+from massmem.memory.extraction.extractor import FactExtractor
+from massmem.memory.extraction.models import MemoryModel
+from massmem.providers.scripted import ScriptedFactory
+from tests.support.extraction_stub import FIRST, ORIGIN, TURN, memory
+
+backend = BackendConfig.model_validate({"type": "scripted", "script": {"extract": memory(FIRST)}})
+model = MemoryModel(ScriptedFactory().open(backend), compact=True)
+extraction = asyncio.run(FactExtractor(model, Path.home()).extract(TURN, ORIGIN))
+print(len(extraction.facts), "mem0" in sys.modules)
+"""
+
+
+async def test_a_model_on_this_machine_needs_no_mem0(tmp_path: Path):
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _LOCAL, env=environment(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert out == b"1 False\n"
