@@ -3,7 +3,7 @@
 import importlib
 import logging
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,7 +17,7 @@ from massmem.providers.presets import PRESETS
 ModelSettings = MemoryLlmConfig | EmbeddingConfig
 """A section of the configuration that names a model for the memory."""
 
-_OWN_NAMES: Mapping[str, BackendType] = {
+OWN_NAMES: Mapping[str, BackendType] = {
     "openai_structured": "openai", "azure_openai_structured": "azure_openai", "xai": "grok"
 }  # fmt: skip
 """What mem0 calls backends of massmem that have another name there."""
@@ -25,16 +25,16 @@ _OWN_NAMES: Mapping[str, BackendType] = {
 
 def find_backend_type(provider: str) -> BackendType | None:
     """Return the backend that a name of a provider means; None when massmem has none, and mem0 may."""
-    return _OWN_NAMES.get(provider) or next((name for name in PRESETS if name == provider), None)
+    return OWN_NAMES.get(provider) or next((name for name in PRESETS if name == provider), None)
 
 
-def explain_unknown_provider(setting: str, provider: str, others: Mapping[str, str]) -> InputError:
-    """Return the error for a name that nobody has. others: what only mem0 reaches."""
-    names = sorted({*PRESETS, *_OWN_NAMES, *others})
-    near = get_close_matches(provider, names, 1)
+def explain_unknown_provider(setting: str, provider: str, names: Iterable[str]) -> InputError:
+    """Return the error for a provider that the section cannot have. names: those that it can."""
+    known = sorted(names)
+    near = get_close_matches(provider, known, 1)
     return InputError(
         f"{setting}.provider: there is no {provider!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
-        f"One of: {', '.join(names)}.",
+        f"One of: {', '.join(known)}.",
     )
 
 

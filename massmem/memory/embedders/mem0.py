@@ -66,7 +66,8 @@ def open_mem0_embedder(config: EmbeddingConfig, environ: Mapping[str, str], home
         model = _open_own_class(config, key, home)
         name = f"{config.provider}/{config.model or model.config.model}"
     else:
-        raise explain_unknown_provider(_SETTING, config.provider, MEM0_ONLY)
+        compatible = (name for name, preset in PRESETS.items() if preset.kind == "openai")
+        raise explain_unknown_provider(_SETTING, config.provider, {"local", "none", *compatible, *MEM0_ONLY})
 
     def encode(texts: Sequence[str]) -> Sequence[Any]:
         with _TranslateErrors(name, key):

@@ -24,6 +24,7 @@ from massmem.memory.extraction.facts import cut_middle, cut_text
 from massmem.memory.extraction.prompts import SCHEMA, SUMMARY_SYSTEM
 from massmem.memory.extraction.replies import repeats
 from massmem.memory.mem0 import (
+    OWN_NAMES,
     as_backend,
     explain_unknown_provider,
     find_backend_type,
@@ -127,7 +128,7 @@ async def open_model(
         return MemoryModel(Mem0Chat(client, llm), compact=False)
     backend = find_backend_type(llm.provider)
     if backend is None:
-        raise explain_unknown_provider(SETTING, llm.provider, MEM0_ONLY)
+        raise explain_unknown_provider(SETTING, llm.provider, {*PRESETS, *OWN_NAMES, *MEM0_ONLY})
     preset = PRESETS[backend]
     settings = as_backend(
         llm, "llm", preset.memory_model or preset.default_model, environ,
