@@ -299,7 +299,7 @@ def test_a_known_model_is_not_asked_for_its_size(home: Path) -> None:
 def test_providers_that_cannot_be_used(home: Path) -> None:
     with pytest.raises(InputError, match="there is no 'opnai'; did you mean 'openai'"):
         open_embedder(config(provider="opnai"), {}, home)
-    with pytest.raises(InputError, match="there is no 'anthropic'$"):
+    with pytest.raises(InputError, match=r"there is no 'anthropic'$"):
         open_embedder(config(provider="anthropic"), {}, home)
     with pytest.raises(InputError, match="is not an http:// or https:// address"):
         open_embedder(config(provider="ollama", base_url="localhost:11434"), {}, home)
