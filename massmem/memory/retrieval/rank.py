@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from massmem.memory.persistent import USER, Memory
-from massmem.memory.points import ASKS, HAS_TIME, CountTokens, message_number
+from massmem.memory.points import ASKS, HAS_TIME, CountTokens
 from massmem.memory.quoting import format_label
 from massmem.memory.retrieval.query import Question, find_names
 from massmem.memory.text_analysis import BM25_B, BM25_K1, TYPICAL_TERMS
@@ -77,7 +77,7 @@ class Candidates:
     session: Ints
     """Small numbers that tell sessions apart."""
     message: Ints
-    """Numbers that tell messages and facts apart."""
+    """Small numbers that tell messages and facts apart."""
     speaker: Ints
     """Index into `speakers`."""
     from_user: Flags
@@ -123,6 +123,8 @@ def build_candidates(
     speaker = np.array([speakers[memory.agent_id] for memory in memories], np.int64)
     labels = np.array([count(format_label(name, 1, reader)) + 1 for name in speakers], np.int64)  # and a line break
     sessions = {name: i for i, name in enumerate(dict.fromkeys(memory.session_id for memory in memories))}
+    sources = [memory.message_ids[0] if memory.kind == "episode" else memory.id for memory in memories]
+    messages = {source: i for i, source in enumerate(dict.fromkeys(sources))}
     in_order = sorted(range(len(keys)), key=lambda i: (memories[i].created_at, f[i, 0], memories[i].text))
     order = np.zeros(len(keys), np.int64)
     order[in_order] = np.arange(len(keys))
@@ -131,7 +133,7 @@ def build_candidates(
         bm25=np.array([bm25.get(key, 0.0) for key in keys]).round(_DECIMALS),
         order=order,
         session=np.array([sessions[memory.session_id] for memory in memories], np.int64),
-        message=np.array([_group_number(memory) for memory in memories], np.int64),
+        message=np.array([messages[source] for source in sources], np.int64),
         speaker=speaker,
         from_user=np.array([memory.agent_id == USER for memory in memories], np.bool_),
         asks=(f[:, 2] & ASKS) > 0,
@@ -142,10 +144,6 @@ def build_candidates(
         memories=tuple(memories),
         speakers=tuple(speakers),
     )
-
-
-def _group_number(memory: Memory) -> int:
-    return int(memory.id) if memory.kind == "fact" else message_number(memory.message_ids[0])
 
 
 def score(question: Question, c: Candidates, w: Weights = DEFAULT_WEIGHTS) -> Floats:

@@ -9,7 +9,7 @@ import numpy as np
 from massmem.memory.access import may_see, visible_to
 from massmem.memory.index import All, Index, between_days, valid_ids
 from massmem.memory.persistent import Memory, RecallOptions, RecallResult, Scope
-from massmem.memory.points import FIRST_FACT, CountTokens, is_private, message_number, to_memory
+from massmem.memory.points import FIRST_FACT, CountTokens, is_private, to_memory
 from massmem.memory.quoting import Quote, quote_text, render
 from massmem.memory.retrieval import pack
 from massmem.memory.retrieval.pack import Excerpt, Packed, Room
@@ -164,12 +164,14 @@ def _neighbours(ids: Iterable[int]) -> set[int]:
     return {point_id + step for point_id in ids if point_id < FIRST_FACT for step in steps}
 
 
-def _says_nothing_new(question: Question, c: Candidates, in_prompt: Iterable[str]) -> Flags:
+def _says_nothing_new(question: Question, c: Candidates, in_prompt: frozenset[str]) -> Flags:
     """Return which candidates stand in the prompt, under this or another id, or only ask the question once more.
 
     in_prompt: ids of messages.
     """
-    flags: Flags = np.isin(c.message, [message_number(message_id) for message_id in in_prompt])
+    flags: Flags = np.array(
+        [memory.kind == "episode" and memory.message_ids[0] in in_prompt for memory in c.memories], np.bool_
+    )
     texts = {_normalise(c.memories[i].text) for i in np.flatnonzero(flags).tolist()}
     terms = set(question.terms)
     for i, memory in enumerate(c.memories):
