@@ -31,7 +31,7 @@ def quote_text(text: str, kind: Kind = "episode") -> str:
 
     A date line or a label stands at the start of a line only, and no stored text can begin one: line breaks are gone.
     """
-    line = defuse(text if _is_one_line(text) else _to_one_line(text))
+    line = defuse(text if _is_one_line(text) else to_one_line(text))
     if kind == "fact" and len(line) > LONGEST_FACT:
         line = f"{line[: LONGEST_FACT - 1].rstrip()}…"
     return line
@@ -41,7 +41,8 @@ def _is_one_line(text: str) -> bool:
     return text.isprintable() and text.isascii() and "  " not in text and text == text.strip()
 
 
-def _to_one_line(text: str) -> str:
+def to_one_line(text: str) -> str:
+    """Return the text on one line, without control characters and what cannot be seen."""
     return " ".join((text if text.isprintable() else "".join(map(_to_visible, text))).split())
 
 

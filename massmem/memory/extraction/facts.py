@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from massmem.memory.quoting import LONGEST_FACT
+from massmem.memory.quoting import LONGEST_FACT, to_one_line
 
 SHORTEST_FACT = 10
 """Characters; what is shorter says nothing by itself."""
@@ -23,7 +23,6 @@ _FRAMES = re.compile(
 _SENTENCE_END = re.compile(r"[.!?…。！？](?=[\"')\]]?(?:\s|$))|[。！？]")
 _TERMINAL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _AROUND_WORDS = ".,;:!?…\"'`´‘’“”„«»()[]{}*_。、！？"
-_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 # Not knowledge, however often a model is told to leave it out: ballots, and one answer held against another.
 _ABOUT_THE_COUNCIL = re.compile(
@@ -40,8 +39,7 @@ def clean_fact(text: str) -> str:
 
     Return "" when nothing is left.
     """
-    visible = "".join(" " if _is_control(char) else char for char in _TERMINAL.sub("", text) if char not in _BIDI)
-    line = " ".join(visible.split())
+    line = to_one_line(_TERMINAL.sub("", text))
     while (less := " ".join(_FRAMES.sub(" ", line).split())) != line:
         line = less  # what is left may close up to a marker again
     return cut_text(line, LONGEST_FACT)
@@ -93,7 +91,3 @@ def normalize_fact(text: str) -> str:
     """
     words = unicodedata.normalize("NFKC", text).casefold().split()
     return " ".join(word for part in words if (word := part.strip(_AROUND_WORDS)))
-
-
-def _is_control(char: str) -> bool:
-    return unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp")
