@@ -51,6 +51,10 @@ class Extractor:
             case None:
                 return Extraction(tuple(fact(origin, m.text, m.message_id) for m in messages))
 
+    @property
+    def port(self) -> MemoryExtractor:
+        return MemoryExtractor(self.extract, self.summarize)
+
     async def summarize(self, text: str, model: str | None) -> str:
         raise AssertionError("no summary is asked for")
 
@@ -63,7 +67,7 @@ def fact(origin: Origin, text: str, message_id: str) -> Fact:
 async def test_everything_that_was_said_becomes_a_memory(store: SessionStore) -> None:
     await store.append("session_a", 1, whole_turn())
     memory, extract = PlainMemory(), Extractor()
-    counts = await Recorder(store, memory, extract).drain()
+    counts = await Recorder(store, memory, extract.port).drain()
     assert counts == DrainCounts(
         episodes=8, turns=1, extractions=2, facts=len(await memory.list(Selection(kind="fact")))
     )
@@ -75,16 +79,16 @@ async def test_everything_that_was_said_becomes_a_memory(store: SessionStore) ->
     assert {m.group for m in memory.found.values()} == {"project"}
     assert {(o.agent_id, o.won) for o, _ in extract.asked} == {("ann", True), ("bob", False)}
     assert (await store.count_recordings()).model_dump() == {"pending": 0, "done": 11, "failed": 0, "reason": None}
-    assert await Recorder(store, memory, extract).drain() == DrainCounts()
+    assert await Recorder(store, memory, extract.port).drain() == DrainCounts()
 
 
 async def test_recording_again_changes_nothing(store: SessionStore) -> None:
     await store.append("session_a", 1, whole_turn())
     memory, extract = PlainMemory(), Extractor()
-    await Recorder(store, memory, extract).drain()
+    await Recorder(store, memory, extract.port).drain()
     before = dict(memory.found), dict(memory.positions)
     await store.requeue_recordings(done=True)
-    assert (await Recorder(store, memory, extract).drain()).episodes == 8
+    assert (await Recorder(store, memory, extract.port).drain()).episodes == 8
     assert (memory.found, memory.positions) == before
 
 
@@ -150,7 +154,7 @@ async def test_an_embedder_that_is_away_fails_no_row_for_good(store: SessionStor
 async def test_a_model_is_not_paid_twice_when_the_memory_fails(store: SessionStore) -> None:
     await store.append("session_a", 1, whole_turn())
     memory, extract = PlainMemory(full=True), Extractor()
-    recorder = Recorder(store, memory, extract)
+    recorder = Recorder(store, memory, extract.port)
     for _ in range(3):
         assert (await recorder.drain()).unavailable == "the disk is full"
     assert len(extract.asked) == 1
@@ -192,7 +196,7 @@ async def test_what_was_not_read_is_read_the_next_time(store: SessionStore) -> N
     origin = Origin("session_a", "ann", 1)
     cut = Extraction((fact(origin, "known", ids[1]),), problem=MalformedResponse("cut off"), unread=(ids[2],))
     memory, extract = PlainMemory(), Extractor(cut)
-    recorder = Recorder(store, memory, extract)
+    recorder = Recorder(store, memory, extract.port)
     counts = await recorder.drain()
     assert (counts.facts, counts.retried, counts.extractions) == (1, 1, 0)
     await store.requeue_recordings(done=False)
@@ -205,14 +209,14 @@ async def test_a_provider_that_is_away_is_not_asked_again_and_again(store: Sessi
     await store.append("session_a", 1, whole_turn())
     extract = Extractor(RateLimited("slow down: sk-verysecretkey0123456789abc"), RateLimited("slow down"))
     memory = PlainMemory()
-    counts = await Recorder(store, memory, extract).drain()
+    counts = await Recorder(store, memory, extract.port).drain()
     assert (len(extract.asked), counts.retried, counts.episodes) == (1, 1, 8)
     assert (await store.count_recordings()).reason == "slow down: [redacted]"
 
 
 async def test_the_deadline_ends_a_drain_between_two_steps(store: SessionStore) -> None:
     await store.append("session_a", 1, whole_turn())
-    counts = await Recorder(store, PlainMemory(), Extractor()).drain(deadline=time.monotonic() - 1)
+    counts = await Recorder(store, PlainMemory(), Extractor().port).drain(deadline=time.monotonic() - 1)
     assert counts == DrainCounts()
     assert len(await queue(store)) == 11
 
@@ -253,7 +257,7 @@ async def test_what_is_marked_as_done_is_on_the_disk(store: SessionStore) -> Non
     await store.append("session_a", 1, whole_turn())
     memory = PlainMemory()
     watching = Watching(store, memory)
-    await Recorder(cast("SessionStore", watching), memory, Extractor()).drain()
+    await Recorder(cast("SessionStore", watching), memory, Extractor().port).drain()
     assert (await store.count_recordings()).pending == 0
     assert watching.unsynced == memory.unsynced == set()
     assert memory.synced == 3, "one for all episodes and ends of turns, one for each extraction"
@@ -262,18 +266,18 @@ async def test_what_is_marked_as_done_is_on_the_disk(store: SessionStore) -> Non
 async def test_a_memory_of_one_run_leaves_everything_for_one_that_lasts(store: SessionStore) -> None:
     await store.append("session_a", 1, whole_turn())
     memory, extract = PlainMemory(temporary=True), Extractor()
-    recorder = Recorder(store, memory, extract)
+    recorder = Recorder(store, memory, extract.port)
     counts = await recorder.drain()
     assert (counts.episodes, counts.turns, counts.extractions) == (8, 1, 2)
     assert await recorder.drain() == DrainCounts(), "once in this run"
-    assert await Recorder(store, PlainMemory(temporary=True), extract).drain() == DrainCounts(), (
+    assert await Recorder(store, PlainMemory(temporary=True), extract.port).drain() == DrainCounts(), (
         "nor paid for in the next"
     )
     state = await store.count_recordings()
     assert (state.pending, state.done) == (11, 0)
     assert "on_disk is false" in (state.reason or "")
     lasting = PlainMemory()
-    assert (await Recorder(store, lasting, extract).drain()).episodes == 8
+    assert (await Recorder(store, lasting, extract.port).drain()).episodes == 8
     assert lasting.found.keys() == memory.found.keys()
     assert (await store.count_recordings()).pending == 0
 
@@ -282,7 +286,7 @@ async def test_two_processes_ask_a_model_once(store: SessionStore, tmp_path: Pat
     await store.append("session_a", 1, whole_turn())
     others = [await open_store(f"sqlite:///{tmp_path / 'm.db'}", tmp_path) for _ in range(3)]
     memory, extract = PlainMemory(), Extractor(seconds=0.1)
-    await asyncio.gather(*(Recorder(each, memory, extract).drain() for each in (store, *others)))
+    await asyncio.gather(*(Recorder(each, memory, extract.port).drain() for each in (store, *others)))
     assert sorted(origin.agent_id for origin, _ in extract.asked) == ["ann", "bob"]
     assert (await store.count_recordings()).pending == 0
     for each in others:
@@ -292,9 +296,9 @@ async def test_two_processes_ask_a_model_once(store: SessionStore, tmp_path: Pat
 async def test_whoever_gives_up_lets_go_of_its_row(store: SessionStore) -> None:
     await store.append("session_a", 1, whole_turn())
     memory = PlainMemory(full=True)
-    await Recorder(store, memory, Extractor()).drain()
+    await Recorder(store, memory, Extractor().port).drain()
     assert len(await store.list_due_recordings("extract", 9)) == 2
-    task = asyncio.create_task(Recorder(store, PlainMemory(), Extractor(seconds=30)).drain())
+    task = asyncio.create_task(Recorder(store, PlainMemory(), Extractor(seconds=30).port).drain())
     async with asyncio.timeout(5):
         while len(await store.list_due_recordings("extract", 9)) != 1:
             await asyncio.sleep(0.01)
@@ -314,12 +318,12 @@ async def test_a_forgotten_fact_does_not_come_back_and_the_others_do(store: Sess
         return Extractor(Extraction(tuple(fact(ann, text, said.id) for text in texts)))
 
     memory = PlainMemory()
-    await Recorder(store, memory, again("The daughter is called Xenia.", "Oaks grow in Cobham.")).drain()
+    await Recorder(store, memory, again("The daughter is called Xenia.", "Oaks grow in Cobham.").port).drain()
     (gone,) = [m for m in await memory.list(Selection(kind="fact")) if "Xenia" in m.text]
     await store.forget_fact("session_a", "ann", gone.message_ids, fingerprint_fact(gone.text))
     await store.requeue_recordings(done=True)
     memory = PlainMemory()
-    await Recorder(store, memory, again("Xenia is the called daughter.", "Oaks grow in Cobham.")).drain()
+    await Recorder(store, memory, again("Xenia is the called daughter.", "Oaks grow in Cobham.").port).drain()
     assert [m.text for m in await memory.list(Selection(kind="fact"))] == ["fact: Oaks grow in Cobham."]
 
 
@@ -398,7 +402,7 @@ async def test_an_end_of_a_turn_that_cannot_be_marked_holds_up_no_other(store: S
 async def test_stopping_does_not_wait_for_a_slow_model(store: SessionStore) -> None:
     await store.append("session_a", 1, whole_turn())
     memory, extract = PlainMemory(), Extractor(seconds=30)
-    recorder = Recorder(store, memory, extract)
+    recorder = Recorder(store, memory, extract.port)
     recorder.start()
     await until(store, 2)
     started = time.monotonic()
@@ -411,7 +415,7 @@ async def test_stopping_does_not_wait_for_a_slow_model(store: SessionStore) -> N
 async def test_a_question_waits_for_what_was_said_and_not_for_extraction(store: SessionStore) -> None:
     await store.append("session_a", 1, whole_turn())
     memory, extract = PlainMemory(), Extractor(seconds=30)
-    recorder = Recorder(store, memory, extract)
+    recorder = Recorder(store, memory, extract.port)
     recorder.start()
     await until(store, 2)
     await store.append("session_a", 2, [begin("ann", at=9, question="One more question?")])
