@@ -14,7 +14,7 @@ def backend(**fields: Any) -> BackendConfig:
     return BackendConfig.model_validate({"model": "m", **fields})
 
 
-REMOTE = [name for name, preset in PRESETS.items() if preset.kind in ("openai", "anthropic")]
+REMOTE: list[BackendType] = [name for name, preset in PRESETS.items() if preset.kind in ("openai", "anthropic")]
 
 
 def test_every_backend_type_has_a_preset() -> None:
@@ -22,7 +22,7 @@ def test_every_backend_type_has_a_preset() -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in REMOTE if n != "azure_openai"])
-def test_a_preset_resolves_with_nothing_but_its_key(name: str) -> None:
+def test_a_preset_resolves_with_nothing_but_its_key(name: BackendType) -> None:
     preset = PRESETS[name]
     endpoint = resolve(backend(type=name), {preset.key_variables[-1]: "secret-key"})
     assert endpoint.key == "secret-key"
@@ -32,7 +32,7 @@ def test_a_preset_resolves_with_nothing_but_its_key(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in REMOTE if PRESETS[n].needs_key])
-def test_a_missing_key_names_the_variable_and_the_command(name: str) -> None:
+def test_a_missing_key_names_the_variable_and_the_command(name: BackendType) -> None:
     fields = {"base_url": "https://x.openai.azure.com"} if name == "azure_openai" else {}
     with pytest.raises(MissingKeyError) as caught:
         check_key(backend(type=name, **fields), {PRESETS[name].key_variables[0]: "  "})
