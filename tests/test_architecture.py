@@ -50,6 +50,12 @@ VAGUE_NAMES = {
 JSON_NAMES = {("core/events.py", "at"), ("core/events.py", "kept")}
 """Fields of events: a stored and public format."""
 
+SCRIPTS_AND_TESTS = {
+    path: ast.parse(path.read_text())
+    for folder in ("scripts", "tests")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+}  # fmt: skip
+
 # Ceilings that only go down, to 0.
 MAX_PARTICIPLES = {
     "server": 1,
@@ -57,6 +63,14 @@ MAX_PARTICIPLES = {
 MAX_VAGUE_NAMES = {
     "server": 1,
 }
+
+MAX_VAGUE_TEST_NAMES = {
+    "at": 26, "begun": 12, "each": 46, "found": 117, "given": 11, "kept": 30,
+    "made": 11, "mine": 1, "past": 16, "said": 42, "told": 26, "wanted": 11,
+}  # fmt: skip
+"""In tests and scripts."""
+MAX_VAGUE_TESTS = 36
+"""Tests that are named `test_what_...`."""
 
 BROAD_EXCEPT_IN = {"cli/main.py", "turn/coordinator.py", "server/app.py"}
 
@@ -139,6 +153,17 @@ def test_names_say_what_they_stand_for():
     assert above_ceilings(places, MAX_VAGUE_NAMES) == {}
 
 
+def test_names_in_tests_and_scripts_say_what_they_stand_for():
+    names = Counter(name for tree in SCRIPTS_AND_TESTS.values() for name, _ in bindings(tree) if name in VAGUE_NAMES)
+    assert {name: count for name, count in names.items() if count > MAX_VAGUE_TEST_NAMES.get(name, 0)} == {}
+
+
+def test_names_of_tests_say_subject_and_behaviour():
+    functions = [node for tree in SCRIPTS_AND_TESTS.values() for node in ast.walk(tree) if isinstance(node, Function)]
+    vague = [node.name for node in functions if node.name.startswith("test_what_")]
+    assert len(vague) <= MAX_VAGUE_TESTS, vague
+
+
 def test_files_have_at_most_700_lines():
     lines = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in FILES}
     assert {p: n for p, n in lines.items() if n > 700} == {}
@@ -166,16 +191,16 @@ def test_functions_outside_the_command_line_take_six_parameters_at_most():
 
 
 def test_broad_excepts_stand_in_three_places_only():
-    found: list[str] = []
+    places: list[str] = []
     for path, tree in TREES.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ExceptHandler):
                 names = {n.id for n in ast.walk(node.type) if isinstance(n, ast.Name)} if node.type else {"Exception"}
                 reraises = any(isinstance(n, ast.Raise) and n.exc is None for n in ast.walk(node))
                 if names & {"Exception", "BaseException"} and not reraises:
-                    found.append(str(path.relative_to(PACKAGE)))
-    assert set(found) <= BROAD_EXCEPT_IN
-    assert len(found) == len(set(found)), "one each"
+                    places.append(str(path.relative_to(PACKAGE)))
+    assert set(places) <= BROAD_EXCEPT_IN
+    assert len(places) == len(set(places)), "one each"
 
 
 def test_nothing_is_suppressed_broadly():
@@ -186,14 +211,14 @@ def test_nothing_is_suppressed_broadly():
 
 
 def test_protocols_are_the_ports_of_the_design():
-    found = [
+    ports = [
         node.name
         for tree in TREES.values()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef) and any("Protocol" in re.split(r"\W", ast.unparse(b)) for b in node.bases)
     ]
-    assert found
-    assert set(found) <= PORTS
+    assert ports
+    assert set(ports) <= PORTS
 
 
 def test_no_file_is_a_drawer():

@@ -147,7 +147,7 @@ async def _connections(home: Path, server: Stub) -> list[Row]:
                     pass
             seen.append(await asyncio.to_thread(server.seen))
         gc.collect()
-        clients = sum(issubclass(type(each), httpx2.AsyncClient) for each in gc.get_objects())
+        clients = sum(issubclass(type(object), httpx2.AsyncClient) for object in gc.get_objects())
     finally:
         await session.close()
     first, second = seen

@@ -223,7 +223,7 @@ async def test_an_interrupted_stream_is_sent_again_and_its_text_is_void(harness:
 
 
 @pytest.mark.parametrize("name", ["rate_limit", "unavailable", "timeout", "connection"])
-async def test_what_may_pass_is_tried_again(harness: Harness, name: str) -> None:
+async def test_transient_failure_is_tried_again(harness: Harness, name: str) -> None:
     provider = await harness.open([Fail(name), Say(["Paris."])])
     chunks = await collect(provider, ChatRequest(ASK, "answer", "a"))
     assert isinstance(chunks[0], RetryChunk)
@@ -253,7 +253,7 @@ async def test_every_failure_has_its_type(harness: Harness, name: str, kind: typ
 
 
 @pytest.mark.parametrize("name", ["overflow", "auth", "model_not_found", "refused", "malformed"])
-async def test_what_cannot_pass_is_not_tried_again(harness: Harness, name: str) -> None:
+async def test_lasting_failure_is_not_tried_again(harness: Harness, name: str) -> None:
     provider = await harness.open([Fail(name), Say(["never"])])
     with pytest.raises(errors.ProviderError):
         await collect(provider, ChatRequest(ASK, "answer", "a"))

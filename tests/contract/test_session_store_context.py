@@ -43,7 +43,7 @@ async def test_a_summary_is_no_part_of_the_conversation(store: SessionStore) -> 
     assert [m.kind for m in await store.read_conversation(ID, None, 10)] == ["user"]
 
 
-async def test_what_a_tool_gave_back_is_kept_found_and_remembered(store: SessionStore) -> None:
+async def test_tool_result_is_stored_searchable_and_remembered(store: SessionStore) -> None:
     await store.append(ID, 1, [begin("ann")])
     result = event(1, "tool_returned", agent_id="ann", round=1, name="read", content="The pump stands in hall H-412.")
     (seq,) = await store.append(ID, 1, [result])

@@ -18,7 +18,7 @@ async def owned(store: SessionStore, name: str, owner: str | None, at: float = 0
 
 
 async def ids(store: SessionStore, **wanted: object) -> list[str]:
-    return [each.session.session_id for each in await store.find_sessions(SessionFilter.model_validate(wanted))]
+    return [session.session.session_id for session in await store.find_sessions(SessionFilter.model_validate(wanted))]
 
 
 async def test_sessions_are_found_by_their_owner(store: SessionStore) -> None:
@@ -85,7 +85,7 @@ async def test_turns_that_may_have_been_cut_off(store: SessionStore) -> None:
     assert sorted(await ids(store, cut_off=True)) == ["run", "stop"]
 
 
-async def test_what_was_asked_under_a_name(store: SessionStore) -> None:
+async def test_request_is_found_by_its_name(store: SessionStore) -> None:
     await owned(store, "a", "alice")
     await owned(store, "b", "alice")
     assert await store.find_request("a", "r1") is None

@@ -158,7 +158,7 @@ async def test_a_session_is_read_turn_by_turn(store: SessionStore) -> None:
     assert [each async for each in read_transcript(store, "session_b")] == []
 
 
-async def test_what_was_added_before_the_first_turn_is_turn_zero(store: SessionStore) -> None:
+async def test_message_before_the_first_turn_is_turn_zero(store: SessionStore) -> None:
     await store.create_session(session())
     added = MessageAdded(role="user", text="Where is the pump?")
     await store.append("session_a", 0, [added, ToolReturned(agent_id="ann", round=0, name="find", content="Hall H-4.")])

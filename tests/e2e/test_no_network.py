@@ -61,7 +61,7 @@ def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return told
 
 
-def test_what_is_refused_is_noted(tried: Path):
+def test_refused_connection_is_noted(tried: Path):
     """So that the other tests can fail."""
     import subprocess
 

@@ -99,7 +99,7 @@ def test_the_prompt_is_on_stdout_and_the_reply_goes_on_with_the_turn(
     assert answers == ["b", "a"], "b's answer is not asked for again"
 
 
-def test_what_is_known_is_not_asked_for_in_later_turns(tmp_path: Path, run: Callable[..., Ran]):
+def test_known_value_is_not_asked_for_in_later_turns(tmp_path: Path, run: Callable[..., Ran]):
     config = team(tmp_path, asker())
     session = waiting_session(run, config)
     assert run("--session-id", session, "--config", config, SECRET)[0] == 0

@@ -112,7 +112,7 @@ async def test_random_pages(database: Path, tmp_path: Path, times: int) -> None:
     assert lost < 0.2 * times * len(before)
 
 
-async def test_what_was_deleted_does_not_come_back(database: Path, tmp_path: Path) -> None:
+async def test_deleted_session_does_not_come_back(database: Path, tmp_path: Path) -> None:
     store = await open_store(f"sqlite:///{database}", tmp_path)
     await store.delete_session("session_3", 5)
     await store.close()

@@ -51,7 +51,7 @@ async def test_it_looks_at_the_clock(home: Path):
     assert hour_and_minute in only(events, TurnCompleted)[0].answer
 
 
-async def test_what_it_reads_is_in_its_answer(tmp_path: Path, home: Path):
+async def test_file_that_the_agent_reads_is_in_its_answer(tmp_path: Path, home: Path):
     tools = server(tmp_path / "calls", allow=["echo"])
     _, events = await ask(team(tools), home, "Use the tool to say this text again: pump P-17 in hall H-412")
     called = only(events, ToolCalled)

@@ -40,7 +40,7 @@ async def test_with_nothing_configured_it_passes_and_leaves_nothing(tmp_path: Pa
     await memory.close()
 
 
-def test_what_fails_is_named_and_no_key_is_shown(tmp_path: Path) -> None:
+def test_failure_is_named_and_no_key_is_shown(tmp_path: Path) -> None:
     without = run(tmp_path, REMOTE % LLM)
     assert without.returncode == 1
     assert "❌ OPENAI_API_KEY is not set, and embedding needs it\n   run `export OPENAI_API_KEY=...`" in without.stdout

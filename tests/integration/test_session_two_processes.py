@@ -96,7 +96,7 @@ async def test_many_questions_at_once_from_two_processes_are_answered_one_after_
     assert [entry.turn for entry in log] == sorted(entry.turn for entry in log), "nothing interleaves"
 
 
-async def test_what_is_deleted_and_made_anew_elsewhere_begins_anew(opened: Opened):
+async def test_session_deleted_and_created_elsewhere_begins_anew(opened: Opened):
     here, there = await opened(), await opened()
     for turn in (1, 2):
         assert number(await ask(here, f"Question {turn}?")) == turn
@@ -142,7 +142,7 @@ async def test_a_session_is_for_its_owner(opened: Opened):
     assert number(await ask(service, "Two?")) == 2
 
 
-async def test_what_is_taken_back_or_cleared_elsewhere_is_not_shown(opened: Opened):
+async def test_turn_undone_or_cleared_elsewhere_is_not_shown(opened: Opened):
     here, there = await opened(), await opened()
     for turn in (1, 2):
         await ask(here, f"Question {turn}?")
@@ -158,7 +158,7 @@ async def test_what_is_taken_back_or_cleared_elsewhere_is_not_shown(opened: Open
     assert (number(events), shown(events)) == (4, 0)
 
 
-async def test_what_a_program_saved_meanwhile_is_known_to_the_next_turn(opened: Opened):
+async def test_message_that_a_program_saves_is_known_to_the_next_turn(opened: Opened):
     here, there = await opened(), await opened()
     await ask(here, "One?")
     await there.store.save_state(ID, SessionState(params={"city": "Lisbon"}))

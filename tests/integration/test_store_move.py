@@ -47,7 +47,7 @@ def migrate(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 async def move(source: SessionStore, target: SessionStore) -> list[MoveResult]:
     names = [s.session_id for s in await source.list_sessions()]
-    return [each async for each in move_sessions(source, target, names)]
+    return [result async for result in move_sessions(source, target, names)]
 
 
 async def outcomes(source: SessionStore, target: SessionStore) -> dict[str, str]:
@@ -110,8 +110,10 @@ async def test_names_and_values_given_since_are_brought_over(source: SessionStor
     assert (await target.load_state("state")).params == {"city": "Porto"}
 
 
-async def test_what_was_deleted_meanwhile_is_no_failure(source: SessionStore, target: SessionStore) -> None:
-    assert [each async for each in move_sessions(source, target, ["session_x"])] == [MoveResult("session_x", "gone")]
+async def test_row_deleted_meanwhile_is_no_failure(source: SessionStore, target: SessionStore) -> None:
+    assert [result async for result in move_sessions(source, target, ["session_x"])] == [
+        MoveResult("session_x", "gone")
+    ]
 
 
 async def test_the_command(

@@ -82,7 +82,7 @@ def two_agents(folder: Path) -> TeamConfig:
     return TeamConfig.model_validate({"agents": [ann, bob], "memory": {"persistent_memory": {"enabled": False}}})
 
 
-async def test_what_may_not_be_called_is_not_there(tmp_path: Path, home: Path):
+async def test_forbidden_tool_is_not_offered(tmp_path: Path, home: Path):
     log = tmp_path / "calls"
     config = team({"answer": [ECHO, "{result}"]}, server(log, deny=["echo"]))
     events = await turn(config, home)
@@ -134,7 +134,7 @@ async def test_a_server_that_dies_in_a_call_does_not_end_the_turn(tmp_path: Path
     assert not running(tmp_path)
 
 
-async def test_what_a_server_writes_beside_the_protocol_is_shown_and_logged_nowhere(
+async def test_output_of_a_server_beside_the_protocol_is_shown_and_logged_nowhere(
     tmp_path: Path, home: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ):
     with caplog.at_level("DEBUG"):

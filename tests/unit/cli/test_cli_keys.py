@@ -61,7 +61,7 @@ def test_removed_key_is_gone():
         ("opnai", KEY, "'opnai' is neither a provider nor a variable"),
     ],
 )
-def test_what_is_no_key_is_refused(name: str, key: str, message: str, home: Path):
+def test_text_that_is_no_key_is_refused(name: str, key: str, message: str, home: Path):
     ran = call_massmem("keys", "set", name, stdin=key.encode())
     assert (ran.returncode, message in ran.stderr.decode()) == (2, True)
     assert not (home / ".massmem").exists()

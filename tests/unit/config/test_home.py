@@ -8,7 +8,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_what_a_library_made_becomes_its_owners_alone(tmp_path: Path):
+def test_file_made_by_a_library_becomes_private(tmp_path: Path):
     folder, beside = tmp_path / "index", tmp_path / "beside"
     inner = folder / "segments"
     inner.mkdir(parents=True)

@@ -7,7 +7,7 @@ from massmem.core.ids import MAX_NAME_LENGTH, check_session_name
 @pytest.mark.parametrize(
     "name", ["session_20261121_225301", "2026", "Trip to Lisbon", "Ärger, 日本?", "x" * 128, "a.b"]
 )
-def test_what_can_name_a_session(name: str):
+def test_valid_session_name_is_accepted(name: str):
     assert check_session_name(name) == name
 
 
@@ -15,7 +15,7 @@ def test_what_can_name_a_session(name: str):
     "name",
     ["", "  ", "-x", ".x", "a/b", "a\\b", "a..b", "a․․b", "．．", "a\nb", "a\0b", "\ud800", "é" * 129, "\x1b[1m"],
 )
-def test_what_cannot(name: str):
+def test_invalid_session_name_is_refused(name: str):
     with pytest.raises(InputError, match="cannot be a session id or name"):
         check_session_name(name)
 

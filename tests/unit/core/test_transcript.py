@@ -17,7 +17,7 @@ def test_a_turn_is_read_from_its_messages():
     assert turn.votes == {"ann": 2}
 
 
-def test_what_was_cut_off_is_no_answer_and_voids_nothing():
+def test_partial_answer_is_no_answer_and_voids_nothing():
     cut = message(3, "assistant", "Hal", agent="ann", round=2, metadata={"partial": True})
     ballot = message(2, "tool_call", '{"vote": {"reason": "good", "choice": "bob"}}', agent="bob", round=2)
     turn = build_transcript(turn_record(), [message(1, "user", "Why?"), ballot, cut])
@@ -31,7 +31,7 @@ def test_a_tool_call_that_is_no_ballot():
     assert parse_ballot(message(1, "assistant", '{"vote": {"choice": "a", "reason": "r"}}')) is None
 
 
-def test_what_it_cost_and_how_long_it_took():
+def test_cost_and_duration_are_summed_up():
     turn = said()
     assert turn.usage == Usage(70, 30)
     assert turn.usage_by_agent == {"ann": Usage(30, 6), "bob": Usage(20, 4)}
@@ -46,7 +46,7 @@ def _without_metadata(m: MessageRecord) -> MessageRecord:
     return m.model_copy(update={"metadata": {}})
 
 
-def test_what_the_user_was_asked_is_no_answer():
+def test_question_to_the_user_is_no_answer():
     asked = message(2, "assistant", "Which order?", agent="ann", final=True, metadata={"waiting_for": "order_id"})
     reply = message(3, "user", "O-98765", metadata={"param": "order_id"})
     waiting = build_transcript(turn_record(), [message(1, "user", "Why?"), asked, reply])

@@ -64,7 +64,7 @@ def test_an_extract_is_in_the_order_of_the_texts_and_within_its_budget():
     assert len(items) >= len(found) - 1 > 3
 
 
-def test_what_was_corrected_is_gone_also_from_the_earlier_summary():
+def test_corrected_statement_is_gone_also_from_the_earlier_summary():
     first = select_sentences([Utterance("User", "The access code of the harbor service is AB-1. Ask Ann.")], 100, count)
     second = select_sentences([Utterance("User", "The access code of the harbor service is CD-2.")], 100, count, first)
     assert "AB-1" not in second
@@ -72,7 +72,7 @@ def test_what_was_corrected_is_gone_also_from_the_earlier_summary():
     assert "Ask Ann." in second
 
 
-def test_what_differs_in_a_word_is_no_correction():
+def test_statement_that_differs_in_a_word_is_no_correction():
     texts = [Utterance("User", "The staging access code of the harbor is A-1. The access code of the harbor is B-2.")]
     assert "A-1" in select_sentences(texts, 100, count)
 
@@ -115,7 +115,7 @@ def test_condensed_texts_fit_together(texts: list[str], room: int):
 
 
 @given(st.integers(1, 20), st.floats(0.01, 0.99), st.integers(0, 300), st.data())
-def test_what_stays_begins_with_a_question_and_has_room(number: int, ratio: float, room: int, data: st.DataObject):
+def test_remaining_messages_begin_with_a_question(number: int, ratio: float, room: int, data: st.DataObject):
     messages = pairs(number)
     tokens = data.draw(st.lists(st.integers(1, 90), min_size=len(messages), max_size=len(messages)))
     first = find_cut(messages, tokens, ratio, room)

@@ -102,7 +102,7 @@ def test_the_brief_preset_cuts_answers_and_leaves_questions_whole():
     assert [entry.message.content for entry in kept.view().messages] == ["a long question", "a lon..."]
 
 
-def test_what_a_summary_stands_for_is_not_shown_again():
+def test_message_covered_by_a_summary_is_not_shown_again():
     kept = HistoryWindow(HistoryBudget(1_000), after=2)
     for n in (4, 3, 2, 1):
         kept.add(record(n, "user" if n % 2 else "assistant", f"m{n}"))

@@ -74,7 +74,7 @@ def test_opened_in_one_thread_and_closed_in_another(folder: Path) -> None:
     EdgeIndex(folder, 3, wait=0).close()
 
 
-def test_what_is_deleted_is_gone_from_the_disk(folder: Path) -> None:
+def test_deleted_point_is_gone_from_the_disk(folder: Path) -> None:
     index = EdgeIndex(folder, 3)
     index.upsert([point(n, f"harmless {n}") for n in range(1, 300)])
     index.upsert([point(1000, "the sesame phrase is wintergreen")])

@@ -47,7 +47,7 @@ def test_tokens_by_type_of_entry() -> None:
     assert sum(buffer.entries.values()) == buffer.tokens
 
 
-def test_what_is_being_streamed_is_counted_as_it_comes() -> None:
+def test_streamed_text_is_counted_as_it_comes() -> None:
     buffer = Buffer(len)
     sent = buffer.measure(asking(*TALK))
     assert buffer.stream("hmm", "reasoning") == sent + 3

@@ -97,7 +97,7 @@ async def test_one_model_for_all_agents_streams_and_counts(model: Path, runtimes
 async def test_more_agents_than_slots_all_get_their_answer(model: Path, runtimes: LocalFactory) -> None:
     provider = runtimes.open(backend(model))
     replies = await asyncio.gather(*(ask(provider, asking(f"Count from {n}.", max_tokens=4)) for n in range(5)))
-    assert [each.usage.completion for each in replies] == [4] * 5
+    assert [reply.usage.completion for reply in replies] == [4] * 5
 
 
 @pytest.mark.slow
@@ -168,7 +168,7 @@ async def test_a_prompt_too_long_names_both_numbers(model: Path, runtimes: Local
 
 
 @in_one_loop
-async def test_what_the_backend_says_holds_and_the_request_wins(model: Path, runtimes: LocalFactory) -> None:
+async def test_settings_of_the_backend_hold_and_those_of_the_request_win(model: Path, runtimes: LocalFactory) -> None:
     provider = runtimes.open(backend(model, max_tokens=5, temperature=0))
     told = await ask(provider, asking("Count up.", max_tokens=None, temperature=None))
     assert told.usage.completion <= 5

@@ -53,7 +53,7 @@ async def test_only_when_it_is_asked_for_and_recorded_at_all() -> None:
         assert model.asked == []
 
 
-async def test_what_cannot_be_summarised_keeps_its_ends_and_says_why() -> None:
+async def test_failed_summary_keeps_the_ends_of_the_text_and_says_why() -> None:
     model = Model(fails_from=1)
     messages, problem = await summarize_results(TURN, row(9, "extract"), ON, model, {})
     assert len(model.asked) == 1, "after one failure nothing more is asked for"

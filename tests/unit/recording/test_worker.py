@@ -187,7 +187,7 @@ def test_the_waits_grow_up_to_an_hour() -> None:
     assert (waits[0], waits[-1]) == (timedelta(seconds=30), timedelta(hours=1))
 
 
-async def test_what_was_not_read_is_read_the_next_time(store: SessionStore) -> None:
+async def test_unread_messages_are_read_the_next_time(store: SessionStore) -> None:
     await store.append("session_a", 1, [begin("ann"), answer(1, "ann", "The first answer.")])
     await store.append(
         "session_a", 1, [answer(2, "ann", "The second answer."), event(3, "turn_interrupted", by="user")]
@@ -253,7 +253,7 @@ class Watching:
         await self._store.finish_recordings(*rows, **more)
 
 
-async def test_what_is_marked_as_done_is_on_the_disk(store: SessionStore) -> None:
+async def test_recording_marked_as_done_is_on_the_disk(store: SessionStore) -> None:
     await store.append("session_a", 1, whole_turn())
     memory = PlainMemory()
     watching = Watching(store, memory)

@@ -99,7 +99,7 @@ async def test_two_handles_see_the_same(store: SessionStore, handle: SessionHand
     assert await other.params() == {"order_id": "O-1"}
 
 
-def test_what_cannot_be_an_id_is_refused(store: SessionStore):
+def test_impossible_id_is_refused(store: SessionStore):
     with pytest.raises(InputError):
         ConversationMemory(store).for_session("../etc")
 

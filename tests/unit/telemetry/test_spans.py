@@ -71,7 +71,7 @@ def test_a_turn() -> None:
     assert parent.span_id == turn_context.span_id
 
 
-def test_what_is_left_open_is_closed() -> None:
+def test_open_stream_is_closed() -> None:
     found = spans(
         BEGUN,
         AgentStarted(agent_id="ann", round=1, step="answer"),

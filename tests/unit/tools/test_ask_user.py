@@ -69,12 +69,12 @@ def test_an_answer_is_no_request(text: str):
         (Reply(tool_calls=[ToolCall("1", "ask_user", "no json")]), "`param` must be one of"),
     ],
 )
-def test_what_cannot_be_used_is_named(reply: Reply, problem: str):
+def test_unusable_part_is_named(reply: Reply, problem: str):
     with pytest.raises(AskError, match=problem):
         find_ask_request(reply, ASKING)
 
 
-def test_what_is_known_or_was_asked_in_vain_is_not_offered():
+def test_param_known_or_asked_in_vain_is_not_offered():
     asking = AskContext(PARAMS, known={"zip": "12345"})
     assert asking.names == ("order_id",)
     assert build_ask_tool(asking).parameters["properties"]["param"]["enum"] == ["order_id"]

@@ -54,7 +54,7 @@ async def test_tools_are_listed_and_called(log: Path):
     await server.close()
 
 
-async def test_what_comes_back_is_text_that_no_terminal_obeys(log: Path):
+async def test_result_is_text_that_no_terminal_obeys(log: Path):
     server = await started(server_config(log))
     result = await server.call("hostile", {})
     assert INJECTION in result.text

@@ -33,7 +33,7 @@ def test_nothing_that_a_database_or_a_terminal_chokes_on():
     assert clean_result("a\ud800b\x00c\x1b[31md") == "a�b␀cd"
 
 
-def test_what_the_log_does_not_keep_is_said():
+def test_note_names_what_the_log_lacks():
     assert clean_result("x" * MAX_CHARACTERS) == "x" * MAX_CHARACTERS
     assert clean_result("x" * (MAX_CHARACTERS + 1_234)).endswith("x\n[1,234 more characters were not kept]")
 

@@ -60,7 +60,7 @@ def test_a_vote_as_json_text(text: str):
         (Reply(text="{" * 100_000 + "}" * 100_000), "cannot be parsed"),
     ],
 )
-def test_what_cannot_be_used_is_named(reply: Reply, problem: str):
+def test_unusable_part_is_named(reply: Reply, problem: str):
     with pytest.raises(ActionError, match=problem):
         read_action(reply, LABELS, final=False)
 

@@ -214,7 +214,7 @@ async def test_an_outage_in_the_middle_keeps_what_was_found(stub: Stub, open_ext
     assert len(stub.requests) == 2
 
 
-async def test_what_does_not_fit_is_sent_in_halves(stub: Stub, open_extractor: Open):
+async def test_oversized_batch_is_sent_in_halves(stub: Stub, open_extractor: Open):
     stub.replies = [failing(400, "maximum context length is 512 tokens"), facts(FIRST), facts(SECOND)]
     extraction = await open_extractor().extract(TURN, ORIGIN)
     assert [(f.text, f.message_ids) for f in extraction.facts] == [(FIRST, ("q1",)), (SECOND, ("a1",))]

@@ -26,7 +26,7 @@ from tests.support.extraction_stub import TURN
         ("x < y and y > z; answers [1] and <b>", "x < y and y > z; answers [1] and <b>"),
     ],
 )
-def test_what_could_pose_as_our_prompt_is_taken_out(poisoned: str, clean: str):
+def test_text_that_poses_as_our_prompt_is_removed(poisoned: str, clean: str):
     assert clean_fact(poisoned) == clean
 
 

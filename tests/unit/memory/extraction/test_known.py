@@ -60,7 +60,7 @@ async def test_the_model_is_shown_what_the_agent_knows_and_nobody_else(
     assert extraction.duplicates == 1
 
 
-async def test_what_was_hidden_from_the_others_is_found_anew_when_its_agent_wins(
+async def test_duplicate_hidden_from_others_is_stored_when_its_agent_wins(
     stub: Stub, open_extractor: Open, index: EdgeIndex
 ):
     stored(index, [FIRST])
@@ -79,7 +79,7 @@ async def test_what_was_hidden_from_the_others_is_found_anew_when_its_agent_wins
     ],
     ids=["lost", "may be won", "same turn"],
 )
-async def test_what_the_others_may_still_come_to_see_is_found_anew(
+async def test_duplicate_that_others_may_come_to_see_is_stored(
     stub: Stub, open_extractor: Open, index: EdgeIndex, origin: Origin, new: list[str]
 ):
     stored(index, [FIRST])

@@ -58,7 +58,7 @@ def test_long_messages_are_cut_at_a_paragraph():
     assert list_message_ids((*first, *second)) == ("q1",)
 
 
-def test_what_was_too_long_is_halved_until_it_is_small():
+def test_oversized_chunk_is_halved_until_it_is_small():
     (chunk,) = split_into_chunks([said("word " * 200), *TURN], 10_000)
     first, second = halve(chunk) or ((), ())
     assert [p.label for p in (*first, *second)] == ["m1", "m2", "m3"]
@@ -89,7 +89,7 @@ def test_a_fact_names_the_messages_that_it_comes_from(sources: tuple[str, ...], 
     [((), ("q2",)), (("m1",), ("q2",)), (("m1", "m2"), ("q1", "q2"))],
     ids=["named none", "named a message about something else", "named both"],
 )
-def test_what_the_words_say_counts_more_than_a_wrong_label(sources: tuple[str, ...], ids: tuple[str, ...]):
+def test_words_count_more_than_a_wrong_label(sources: tuple[str, ...], ids: tuple[str, ...]):
     (chunk,) = split_into_chunks(
         [said("We talked about lunch.", "q1"), said("The staging server has 16 GB of memory.", "q2")], 1000
     )

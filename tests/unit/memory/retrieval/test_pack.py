@@ -50,7 +50,7 @@ def test_short_neighbours_stay():
     assert lines(found) == ["I looked. Red kites nest in Cobham. In oaks."]
 
 
-def test_what_is_left_out_between_two_sentences_is_marked():
+def test_gap_between_two_sentences_is_marked():
     found = cut("Which kites nest here?", [f"Red kites nest in Cobham. {LONG} Black kites nest there, too."])
     assert lines(found) == ["Red kites nest in Cobham. … Black kites nest there, too."]
     assert count_excerpt(found[0], count) == count("Red kites nest in Cobham. Black kites nest there, too.") + 2
@@ -74,7 +74,7 @@ def test_a_word_of_its_own_counts_more_than_a_part_of_a_code():
     assert lines(cut("What is REED-4410?", texts))[0] == texts[0]
 
 
-def test_what_differs_in_numbers_alone_is_shown_as_it_was_said_last():
+def test_statements_that_differ_in_numbers_are_shown_in_their_last_form():
     texts = ["The meter of Elm shows 4410.", "The meter of Oak shows 17.", "The meter of Elm shows 4502."]
     assert sorted(cut("What do the meters show?", texts)) == [1, 2]
     assert sorted(cut("What do the meters show?", texts, speaker=[0, 0, 1])) == [0, 1, 2]  # who said it matters
@@ -113,12 +113,12 @@ def test_no_candidates_pack_nothing():
     assert pack(NOTHING, candidates([]), np.zeros(0), Room(100)) == Packed([], frozenset(), 0)
 
 
-def test_what_fits_is_shown_best_first():
+def test_memories_that_fit_are_shown_best_first():
     picked = pack(NOTHING, candidates([1, 2, 3]), np.array([1.0, 2, 3]), Room(HEADER_TOKENS + 24))
     assert picked == Packed([2, 1], frozenset({1, 2}), HEADER_TOKENS + 24)
 
 
-def test_what_is_too_long_is_passed_over_for_what_fits():
+def test_memory_that_is_too_long_is_passed_over():
     c = candidates([3, 2], tokens=[500, 5])
     assert pack(NOTHING, c, np.array([3.0, 2]), Room(50)).chosen == [1]
 
@@ -160,7 +160,7 @@ def test_an_excerpt_becomes_whole_where_there_is_room_for_it():
     assert picked == Packed([1, 0], frozenset({1}), HEADER_TOKENS + 12 + 32)
 
 
-def test_what_may_not_be_shown_makes_room():
+def test_hidden_memory_makes_room():
     c = candidates([3, 2], tokens=[30, 30])
     room = Room(HEADER_TOKENS + 32)
     assert pack(NOTHING, c, np.array([2.0, 1]), room, left_out={0}).chosen == [1]

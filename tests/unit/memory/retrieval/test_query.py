@@ -36,7 +36,7 @@ def test_dates_with_a_year_are_ranges(text: str, first: date, last: date):
 
 
 @pytest.mark.parametrize("text", ["31 February 2023", "May 0000", "2023-13-01", "2023-02-30", "in May", "9999-12-31"])
-def test_what_is_no_date_gives_none(text: str):
+def test_text_without_a_date_gives_none(text: str):
     assert find_days(text) == ()
 
 

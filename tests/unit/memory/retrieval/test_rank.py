@@ -27,7 +27,7 @@ def test_the_better_match_is_first():
     assert best(NOTHING, candidates([1, 3, 2], key=[0, 100, 200])) == 1
 
 
-def test_what_stands_beside_a_match_gains_more_after_it_than_before_it():
+def test_neighbour_after_a_match_gains_more_than_one_before_it():
     found = score(NOTHING, candidates([0, 0, 3, 0, 0], key=[0, 9, 10, 11, 30]))
     assert found[2] > found[3] > found[1] > found[0]
 

@@ -32,7 +32,7 @@ async def test_a_turn_that_another_process_completes_is_seen(index: EdgeIndex, m
     assert len((await memory.recall("kites", asks(), ROOM)).memories) == 1
 
 
-async def test_what_another_process_deletes_is_not_shown(index: EdgeIndex, memory: IndexedMemory):
+async def test_session_deleted_by_another_process_is_not_shown(index: EdgeIndex, memory: IndexedMemory):
     await memory.record([said("Red kites nest.", 0), said("They are red.", 1)])
     assert "They" in (await memory.recall("kites", asks(), ROOM)).text
     index.delete(Selection(turn=1))
@@ -41,7 +41,7 @@ async def test_what_another_process_deletes_is_not_shown(index: EdgeIndex, memor
     assert (await memory.recall("kites", asks(), ROOM)).text.splitlines()[1:] == ["User: Kites fly."]
 
 
-async def test_what_another_process_writes_is_found(index: EdgeIndex, memory: IndexedMemory):
+async def test_memory_of_another_process_is_found(index: EdgeIndex, memory: IndexedMemory):
     await memory.record([said("Red kites nest.", 0)])
     await memory.recall("kites", asks(), ROOM)
     await IndexedMemory(index, None, count, "").record([said("Blue kites fly.", 1)])
@@ -74,7 +74,7 @@ async def test_a_question_asked_before_leaves_room_for_its_answer(memory: Indexe
     assert [m.text for m in result.memories] == ["They nest in Cobham, and red kites eat voles."]
 
 
-async def test_what_the_prompt_shows_is_not_recalled_under_another_id(memory: IndexedMemory):
+async def test_visible_message_is_not_recalled_under_another_id(memory: IndexedMemory):
     await memory.record([said("Red kites nest in Cobham.", 0), said("Red kites nest in Cobham", 1, by="a", won=True)])
     assert (await memory.recall("kites", asks(), RecallOptions(1000, exclude=frozenset({"s-0"})))).text == ""
 
