@@ -15,6 +15,7 @@ from massmem.core.events import (
 from massmem.core.messages import ChatMessage, Usage
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
+from massmem.providers.learnt import LearntModels
 from massmem.session.history import PAGE, AgentContext, History
 from massmem.session.recall import SessionMemory
 from massmem.session.windows import Windows
@@ -46,7 +47,7 @@ class SessionOfTeam:
         config = {"agents": [{"id": name, "backend": backend} for name in agents or ("ann",)], "memory": settings}
         self.config = TeamConfig.model_validate(config)
         self.agents = resolve_agents(self.config, {})
-        self.windows = Windows(self.agents)
+        self.windows = Windows(self.agents, LearntModels())
         memories = SessionMemory(self.config.memory, home, store, self.agents)
         self.history = History(store, memories, self.agents, self.windows)
         self.providers: dict[str, ChatProvider] = {}
