@@ -88,6 +88,7 @@ def cut_excerpt(text: str, words: Sequence[str], width: int = _EXCERPT) -> str:
 def format_insights(insights: dict[str, Any]) -> str:
     tokens, confidence = insights["tokens"], insights["confidence"]
     about = "" if tokens["reported"] else "about "
+    cached = f" ({format_count(tokens['cached'])} cached)" if tokens["cached"] else ""
     states = ", ".join(f"{number} {status}" for status, number in insights["turns_by_status"].items())
     escalated = f", {insights['escalated']} escalated" if insights["escalated"] else ""
     is_one = "session_id" in insights
@@ -100,7 +101,7 @@ def format_insights(insights: dict[str, Any]) -> str:
         ("topics", ", ".join(map(make_printable, insights["topics"]))),
         ("confidence", "" if confidence is None else f"{format_percent(confidence)} on average{escalated}"),
         ("tools", _format_tools(insights["tools"])),
-        ("tokens", f"{about}{format_count(tokens['prompt'])} in, {format_count(tokens['completion'])} out"),
+        ("tokens", f"{about}{format_count(tokens['prompt'])} in{cached}, {format_count(tokens['completion'])} out"),
         ("cost", _format_cost(insights)),
     )
     return text + _format_agents(insights["agents"])

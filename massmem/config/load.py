@@ -248,6 +248,8 @@ _NETWORK_TYPES = _ALL_TYPES - {"local", "scripted"}
 _FIELD_TYPES: dict[str, frozenset[str]] = {
     "script": frozenset({"scripted"}),
     "thinking_tokens": frozenset({"anthropic"}),
+    "api": _NETWORK_TYPES - {"anthropic"},
+    "effort": _NETWORK_TYPES,
     "api_key": _NETWORK_TYPES,
     "base_url": _NETWORK_TYPES,
 }

@@ -14,6 +14,8 @@ BackendType = Literal[
     "gemini", "grok", "groq", "together", "openrouter", "deepseek", "mistral", "fireworks", "cerebras", "minimax",
     "sarvam", "azure_openai", "ollama", "lmstudio", "vllm", "llamacpp",
 ]  # fmt: skip
+Api = Literal["responses", "chat"]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Presentation = Literal["synthesize", "as_is"]
 HistoryPreset = Literal["brief", "chat", "long"]
 
@@ -79,8 +81,12 @@ class BackendConfig(Section):
     """Repeats of a failed request (408, 409, 429, 5xx, connection)."""
     tools: bool | None = None
     """Whether the model supports tool calls; left out: the provider's default; false: JSON Schema output instead."""
+    api: Api | None = None
+    """Which API of OpenAI; left out: responses at OpenAI and Azure, else chat, and the other one when it is refused."""
+    effort: Effort | None = None
+    """How much a reasoning model thinks; left out: the model's default."""
     thinking_tokens: int | None = Field(default=None, ge=1024)
-    """anthropic only: token budget for extended thinking."""
+    """anthropic only: token budget for thinking; newer models take `effort` instead, and get the one nearest to it."""
     script: dict[str, Any] | None = None
     """scripted only: replies, delays and errors."""
     price: PriceConfig | None = None

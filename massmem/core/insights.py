@@ -157,7 +157,8 @@ class Insights:
             "confidence": _mean(self.confidence),
             "escalated": self.escalated,
             "tokens": {
-                "prompt": self.usage.prompt, "completion": self.usage.completion, "reported": self.usage.reported
+                "prompt": self.usage.prompt, "completion": self.usage.completion, "cached": self.usage.cached,
+                "reported": self.usage.reported,
             },
             "cost": None if self.unpriced else self.cost,
             "known_cost": self.cost,

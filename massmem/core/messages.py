@@ -77,6 +77,10 @@ class Usage:
     """The provider counted the tokens; false when any part is our estimate."""
     cost: float | None = None
     """US dollars (massmem.providers.pricing); None when any part has no known price."""
+    reasoning: int = 0
+    """Tokens of `completion` that the model thought with, as far as the provider says."""
+    cache_written: int = 0
+    """Tokens of `prompt` that the provider put into its cache and charges more for, as far as it says."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -86,6 +90,8 @@ class Usage:
             self.requests + other.requests,
             self.reported and other.reported,
             self._cost_with(other),
+            self.reasoning + other.reasoning,
+            self.cache_written + other.cache_written,
         )
 
     def _cost_with(self, other: "Usage") -> float | None:

@@ -129,7 +129,8 @@ def parse_ballot(message: MessageRecord) -> tuple[str, str] | None:
 def _read_usage(message: MessageRecord, key: str) -> Usage | None:
     match message.metadata.get(key):
         case {"prompt": int(prompt), "completion": int(completion), "reported": bool(reported), **more}:
-            cost = more.get("cost")
-            return Usage(prompt, completion, reported=reported, cost=cost if isinstance(cost, float | int) else None)
+            cost, cached = more.get("cost"), more.get("cached", 0)
+            cost = cost if isinstance(cost, float | int) else None
+            return Usage(prompt, completion, cached if isinstance(cached, int) else 0, reported=reported, cost=cost)
         case _:
             return None

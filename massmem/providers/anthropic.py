@@ -4,7 +4,8 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
 import anthropic
@@ -12,7 +13,7 @@ import httpx2
 from anthropic import AsyncAnthropic, AsyncStream
 from anthropic.types import RawMessageStreamEvent
 
-from massmem.config.models import BackendConfig
+from massmem.config.models import BackendConfig, Effort
 from massmem.core.errors import (
     AuthenticationError,
     ContentRefused,
@@ -36,7 +37,7 @@ from massmem.core.messages import (
     Usage,
     clean_text,
 )
-from massmem.providers.base import GO_ON, portable_schema, read_count, read_usage
+from massmem.providers.base import GO_ON, Thoughts, portable_schema, read_count, read_usage
 from massmem.providers.failures import ErrorContext, ErrorReply, Refusal, error_reply_of
 from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, ReplyReader, timeouts
 from massmem.providers.presets import Endpoint
@@ -55,8 +56,13 @@ ERRORS: Mapping[type[Exception], type[ProviderError]] = {
     anthropic.AnthropicError: RequestRejected,
 }
 
-DEFAULT_MAX_TOKENS = 4096
-"""The API insists on a limit; a council's answers are shorter than this."""
+DEFAULT_MAX_TOKENS = 16_000
+"""The API insists on a limit. A council's answers are much shorter, but the newest models think before all of them."""
+
+_BUDGETS: Mapping[Effort, int] = {
+    "minimal": 1_024, "low": 4_096, "medium": 10_000, "high": 24_000, "xhigh": 32_000, "max": 32_000,
+}  # fmt: skip
+"""Tokens of thinking that an effort stands for."""
 
 _COUNT_TIMEOUT = 5.0
 """Seconds."""
@@ -85,6 +91,9 @@ class AnthropicFactory(ApiFactory[AsyncAnthropic]):
     ) -> "AnthropicProvider":
         if backend.temperature is not None:
             log.warning("backend.temperature is not used: Anthropic's API no longer has it")
+        if backend.thinking_tokens is not None and backend.effort is None:
+            effort = effort_of_budget(backend.thinking_tokens)
+            log.warning("backend.thinking_tokens is sent as effort %s, which newer models take instead", effort)
         return AnthropicProvider(client, backend, endpoint, budget, self._learnt)
 
 
@@ -106,18 +115,18 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
         return read_count(getattr(counted, "input_tokens", None))
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
-        body = request_body(request, self._backend, self._endpoint.model)
-        if body.get("tool_choice") == _FORCED and self._refuses("forced_tools"):
-            body["tool_choice"] = {"type": "auto"}
-        if self._refuses("schema"):
-            body.pop("output_config", None)
-        return body
+        form = RequestForm(self._learnt.find_refusals(self._endpoint), self._thoughts)
+        return request_body(request, self._backend, self._endpoint.model, form)
 
     def _list_refusable(self, body: Mapping[str, Any]) -> Sequence[Refusal]:
+        output = body.get("output_config", {})
         forms: Mapping[Refusal, bool] = {
             "tools": "tools" in body,
             "forced_tools": body.get("tool_choice") == _FORCED,
-            "schema": "output_config" in body,
+            "adaptive_thinking": body.get("thinking", {}).get("type") == "adaptive",
+            "effort": "effort" in output,
+            "schema": "format" in output,
+            "cache_control": any("cache_control" in block for block in body.get("system", ())),
         }
         return [name for name, is_sent in forms.items() if is_sent]
 
@@ -125,44 +134,105 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
         create = cast("Any", self._client.messages.create)
         return await create(**body, timeout=timeouts(self._backend.timeout))
 
-    def _reader(self, request: ChatRequest) -> "_Reader":
-        return _Reader(request, self._context)
+    def _reader(self, request: ChatRequest, body: Mapping[str, Any]) -> "_Reader":
+        return _Reader(request, self._context, self._thoughts)
 
     def _error_reply(self, error: Exception) -> ErrorReply | None:
         return error_reply_of(error) if isinstance(error, anthropic.APIStatusError) else None
 
 
-def request_body(request: ChatRequest, backend: BackendConfig, model: str) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class RequestForm:
+    """What a model takes, as far as its refusals say, and what it thought before its tool calls."""
+
+    refusals: Collection[Refusal] = ()
+    thoughts: Thoughts = field(default_factory=Thoughts)
+
+    def thinking(self, request: ChatRequest, backend: BackendConfig) -> dict[str, Any] | None:
+        """Return how the model is to think: as it sees fit, or, when it is too old for that, with a budget."""
+        if _effort(backend) in (None, "none"):
+            return None
+        if "adaptive_thinking" not in self.refusals:
+            return {"type": "adaptive", "display": "summarized"}
+        # With a budget, thinking must go back with the calls that it led to.
+        missing = any(m.tool_calls and not self.thoughts.find(m.tool_calls) for m in request.messages)
+        return None if missing else {"type": "enabled", "budget_tokens": _budget(backend)}
+
+    def output(self, request: ChatRequest, backend: BackendConfig) -> dict[str, Any]:
+        """Return the form of the output: the effort that goes into it, and its schema."""
+        output: dict[str, Any] = {}
+        effort = _effort(backend)
+        if effort is not None and not {"adaptive_thinking", "effort"} & set(self.refusals):
+            output["effort"] = "low" if effort in ("none", "minimal") else effort
+        if request.schema is not None and not request.tools and "schema" not in self.refusals:
+            output["format"] = {"type": "json_schema", "schema": portable_schema(request.schema)}
+        return output
+
+
+def request_body(
+    request: ChatRequest, backend: BackendConfig, model: str, form: RequestForm | None = None
+) -> dict[str, Any]:
     """Return the JSON of a request. This version of the API has no temperature.
 
-    With thinking the API takes no forced tool call, and counts the thinking towards max_tokens. A request that
-    follows a tool call would have to repeat the thinking before that call, which is not stored: such a request goes
-    without thinking.
+    With thinking the API takes no forced tool call, and counts the thinking towards max_tokens.
     """
-    thinking = None if any(m.tool_calls for m in request.messages) else backend.thinking_tokens
+    form = form or RequestForm()
+    thinking = form.thinking(request, backend)
     max_tokens = request.max_tokens or backend.max_tokens or DEFAULT_MAX_TOKENS
     body: dict[str, Any] = {
         "model": model,
-        "max_tokens": max_tokens + (thinking or 0),
-        "messages": _conversation([m for m in request.messages if m.role != "system"]),
+        "max_tokens": max_tokens + (_budget(backend) if thinking else 0),
+        "messages": _conversation([m for m in request.messages if m.role != "system"], form.thoughts),
         "stream": True,
     }
     if system := "\n\n".join(clean_text(m.content) for m in request.messages if m.role == "system" and m.content):
-        body["system"] = system
+        body["system"] = [{"type": "text", "text": system}]
     if thinking:
-        body["thinking"] = {"type": "enabled", "budget_tokens": thinking}
+        body["thinking"] = thinking
     if request.tools:
         body["tools"] = [
             {"name": t.name, "description": t.description, "input_schema": dict(t.parameters)} for t in request.tools
         ]
-        choice = "auto" if thinking and request.tool_choice != "none" else _TOOL_CHOICES[request.tool_choice]
-        body["tool_choice"] = {"type": choice}
-    elif request.schema is not None:
-        body["output_config"] = {"format": {"type": "json_schema", "schema": portable_schema(request.schema)}}
+        choice = _TOOL_CHOICES[request.tool_choice]
+        is_free = choice == "any" and (thinking or "forced_tools" in form.refusals)
+        body["tool_choice"] = {"type": "auto" if is_free else choice}
+    if output := form.output(request, backend):
+        body["output_config"] = output
+    if "cache_control" not in form.refusals:
+        _mark_for_cache(body)
     return body
 
 
-def _conversation(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+def effort_of_budget(tokens: int) -> Effort:
+    """Return the effort that stands for a budget of thinking, which newer models no longer take."""
+    for effort, budget in _BUDGETS.items():
+        if tokens <= budget:
+            return effort
+    return "max"
+
+
+def _effort(backend: BackendConfig) -> Effort | None:
+    if backend.effort is not None or backend.thinking_tokens is None:
+        return backend.effort
+    return effort_of_budget(backend.thinking_tokens)
+
+
+def _budget(backend: BackendConfig) -> int:
+    """Return the tokens that the model may think with, on top of those of its reply."""
+    return backend.thinking_tokens or _BUDGETS.get(_effort(backend) or "none", 0)
+
+
+def _mark_for_cache(body: dict[str, Any]) -> None:
+    """Mark what later requests of this agent begin with: the system prompt with the tools, the history, and all of it.
+
+    The server looks for the longest prefix that it knows before each mark.
+    """
+    marked = [*body.get("system", ()), *(message["content"][-1] for message in body["messages"][-2:])]
+    for block in marked:
+        block["cache_control"] = {"type": "ephemeral"}
+
+
+def _conversation(messages: Sequence[ChatMessage], thoughts: Thoughts) -> list[dict[str, Any]]:
     """Return the messages as the API wants them.
 
     The user begins and ends, consecutive messages of one role are joined, and empty texts are left out.
@@ -170,7 +240,7 @@ def _conversation(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     for message in messages:
         role = "assistant" if message.role == "assistant" else "user"
-        blocks = _blocks(message)
+        blocks = [*map(dict, thoughts.find(message.tool_calls)), *_blocks(message)]
         if blocks and out and out[-1]["role"] == role:
             out[-1]["content"] += blocks
         elif blocks:
@@ -214,16 +284,23 @@ def _call_input(arguments: str) -> dict[str, Any]:
 class _Reader(ReplyReader):
     """Reads the events of a message."""
 
-    finish_reasons: ClassVar[Mapping[str, FinishReason]] = {"max_tokens": "length", "tool_use": "tool_calls"}
+    finish_reasons: ClassVar[Mapping[str, FinishReason]] = {
+        "max_tokens": "length",
+        "pause_turn": "length",  # the server wants to be asked to go on, as after its limit of tokens
+        "tool_use": "tool_calls",
+    }
     failures: ClassVar[Mapping[str, type[ProviderError]]] = {
         "model_context_window_exceeded": ContextOverflow,
         "refusal": ContentRefused,
     }
 
-    def __init__(self, request: ChatRequest, context: ErrorContext) -> None:
+    def __init__(self, request: ChatRequest, context: ErrorContext, thoughts: Thoughts) -> None:
         super().__init__(request, context)
+        self._all_thoughts = thoughts
+        self._thoughts: list[dict[str, Any]] = []
         self._counts: dict[str, int] = {}
         self._call: ToolCall | None = None
+        self._calls: list[ToolCall] = []
         self._arguments: list[str] = []
 
     def _read(self, event: RawMessageStreamEvent) -> Iterator[Chunk]:
@@ -236,11 +313,13 @@ class _Reader(ReplyReader):
                 yield from self._read_delta(event.delta)
             case "content_block_stop" if self._call:
                 arguments = "".join(self._arguments) or self._call.arguments
-                yield ToolCallChunk(ToolCall(self._call.id, self._call.name, arguments))
+                self._calls.append(ToolCall(self._call.id, self._call.name, arguments))
+                yield ToolCallChunk(self._calls[-1])
                 self._call = None
             case "message_delta":
                 self._add_counts(getattr(event, "usage", None))
                 self._finish = event.delta.stop_reason or self._finish
+                self._why = getattr(getattr(event.delta, "stop_details", None), "explanation", None) or ""
             case _:
                 pass
 
@@ -250,18 +329,27 @@ class _Reader(ReplyReader):
             self._arguments.clear()
         elif block.type == "text" and block.text:
             yield TextChunk(block.text)
+        elif block.type in ("thinking", "redacted_thinking"):
+            self._thoughts.append(block.model_dump())
 
     def _read_delta(self, delta: Any) -> Iterator[Chunk]:
         match delta.type:
             case "text_delta":
                 yield TextChunk(delta.text)
             case "thinking_delta":
+                self._thoughts[-1]["thinking"] += delta.thinking
                 yield ReasoningChunk(delta.thinking)
+            case "signature_delta":
+                self._thoughts[-1]["signature"] = delta.signature
             case "input_json_delta":
                 self._arguments.append(delta.partial_json)
                 self.length += len(delta.partial_json)
             case _:
                 pass
+
+    def _last_chunks(self) -> Iterator[Chunk]:
+        self._all_thoughts.add(self._calls, self._thoughts)
+        yield from ()
 
     def _add_counts(self, usage: Any) -> None:
         """Note the token counts of an event. They are running totals, and each event has some of them."""
@@ -269,10 +357,13 @@ class _Reader(ReplyReader):
             value = read_count(getattr(usage, name, None))
             if value is not None:
                 self._counts[name] = value
+        thinking = read_count(getattr(getattr(usage, "output_tokens_details", None), "thinking_tokens", None))
+        self._counts["thinking_tokens"] = thinking or self._counts.get("thinking_tokens", 0)
 
     def _usage(self) -> Usage:
         """The usage; the API leaves out of input_tokens what came from the cache or went into it."""
         count = self._counts.get
-        cached = count("cache_read_input_tokens", 0)
-        prompt = count("input_tokens", 0) + cached + count("cache_creation_input_tokens", 0)
-        return read_usage(prompt if self._counts else None, count("output_tokens"), cached, self._estimate())
+        cached, written = count("cache_read_input_tokens", 0), count("cache_creation_input_tokens", 0)
+        prompt = count("input_tokens", 0) + cached + written
+        usage = read_usage(prompt or None, count("output_tokens"), cached, self._estimate())
+        return replace(usage, cache_written=written, reasoning=count("thinking_tokens", 0))

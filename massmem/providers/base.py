@@ -2,10 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from massmem.config.models import BackendConfig
-from massmem.core.messages import WRAPPER, ChatMessage, ChatRequest, Chunk, Usage
+from massmem.core.messages import WRAPPER, ChatMessage, ChatRequest, Chunk, ToolCall, Usage
 from massmem.providers.presets import Abilities
 from massmem.providers.pricing import Price
 
@@ -60,6 +60,29 @@ class ProviderFactory(ABC):
         """Close all connections and unload all models."""
 
 
+class Thoughts:
+    """What a model thought before its tool calls, in the form in which its provider wants it back with them.
+
+    Only this process knows it: a step that another one goes on with does without.
+    """
+
+    _MOST = 64
+
+    def __init__(self) -> None:
+        self._items: dict[tuple[str, str], tuple[Mapping[str, Any], ...]] = {}
+
+    def add(self, calls: Sequence[ToolCall], items: Sequence[Mapping[str, Any]]) -> None:
+        """Keep the thoughts of a reply that calls tools."""
+        if calls and items:
+            self._items[calls[0].name, calls[0].arguments] = tuple(items)
+            while len(self._items) > self._MOST:
+                del self._items[next(iter(self._items))]
+
+    def find(self, calls: Sequence[ToolCall]) -> Sequence[Mapping[str, Any]]:
+        """Return the thoughts before these calls. Their ids are massmem's own by now, so name and arguments count."""
+        return self._items.get((calls[0].name, calls[0].arguments), ()) if calls else ()
+
+
 def end_with_user(messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
     """Return the conversation with a short user message after a last message of the assistant.
 
@@ -82,15 +105,20 @@ def portable_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def fits_strict(schema: Mapping[str, Any]) -> bool:
     """Whether OpenAI takes the schema with `strict`; other servers ignore the flag and always follow the schema."""
+    return schema.get("type") == "object" and _is_closed(schema)
+
+
+def _is_closed(schema: Mapping[str, Any]) -> bool:
+    """Whether every object in the schema has exactly the properties that it names."""
     if "anyOf" in schema:
-        return all(map(fits_strict, schema["anyOf"]))
+        return all(map(_is_closed, schema["anyOf"]))
     if schema.get("type") == "array":
-        return fits_strict(schema.get("items", {}))
+        return _is_closed(schema.get("items", {}))
     if schema.get("type") != "object":
         return bool(schema)
     properties: Mapping[str, Any] = schema.get("properties", {})
     closed = schema.get("additionalProperties") is False and set(schema.get("required", ())) == set(properties)
-    return closed and all(map(fits_strict, properties.values()))
+    return closed and all(map(_is_closed, properties.values()))
 
 
 def _without_bounds(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,6 +145,12 @@ def read_usage(prompt: object, completion: object, cached: object, estimate: Usa
         read_count(cached) or 0,
         reported=prompt_tokens is not None and completion_tokens is not None,
     )
+
+
+def read_detail(usage: Mapping[str, Any], group: str, name: str) -> object:
+    """Return a number from a group of a usage, None when there is none."""
+    details = usage.get(group)
+    return cast("Mapping[str, object]", details).get(name) if isinstance(details, dict) else None
 
 
 def read_count(value: object) -> int | None:

@@ -167,20 +167,22 @@ _BAD_REQUESTS = (400, 413, 422)
 
 Refusal = Literal[
     "chat", "responses", "tools", "forced_tools", "schema", "adaptive_thinking", "effort", "reasoning", "temperature",
-    "stream_options", "max_tokens", "max_completion_tokens",
+    "stream_options", "max_tokens", "max_completion_tokens", "prompt_cache_key",
+    "cache_control",
 ]  # fmt: skip
 """What a request held that was refused: an API, a form of actions, or an option."""
 
 REFUSALS: tuple[Refusal, ...] = get_args(Refusal)
 
 _REFUSAL_WORDS: Mapping[Refusal, str] = {
-    "chat": "chat completions",
+    "chat": "tools on chat completions",
     "responses": "the Responses API",
     "tools": "tool calls",
     "forced_tools": "forced tool calls",
     "schema": "structured output",
     "adaptive_thinking": "adaptive thinking",
-    "reasoning": "reasoning summaries",
+    "cache_control": "marks for its cache",
+    "reasoning": "these reasoning options",
 }
 
 # Each has a test. The first that speaks of something that the request held counts.
@@ -211,6 +213,7 @@ _REFUSAL_TEXTS: tuple[tuple[Refusal, str], ...] = (
     ("adaptive_thinking", r"adaptive thinking is not supported"),
     ("adaptive_thinking", r"'adaptive' is not supported|should be 'enabled' or 'disabled'"),
     ("effort", r"not support the effort parameter|output_config\.effort"),
+    ("cache_control", r"cache_control.{0,60}(?:not (?:supported|permitted|allowed)|unsupported|unknown)"),
     # OpenAI: models that do not reason, and organisations that are not verified
     ("reasoning", r"encrypted content is not supported|verified to generate reasoning summaries"),
 )
@@ -218,12 +221,13 @@ _REFUSAL_TEXTS: tuple[tuple[Refusal, str], ...] = (
 _FIELDS: Mapping[Refusal, tuple[str, ...]] = {
     "forced_tools": ("tool_choice",),
     "schema": ("response_format", "json_schema", "text.format", "output_config", "output_format"),
-    "effort": ("reasoning_effort", "reasoning.effort"),
-    "reasoning": ("reasoning.summary", "reasoning", "include"),
+    "effort": ("reasoning_effort",),
+    "reasoning": ("reasoning.summary", "reasoning.effort", "reasoning", "include"),
     "temperature": ("temperature",),
     "stream_options": ("stream_options",),
     "max_tokens": ("max_tokens",),
     "max_completion_tokens": ("max_completion_tokens",),
+    "prompt_cache_key": ("prompt_cache_key",),
 }
 """Names under which an error may speak of them."""
 
@@ -384,6 +388,9 @@ def find_refusal(reply: ErrorReply, sent: Collection[Refusal]) -> Refusal | None
     for refusal, pattern in _REFUSAL_TEXTS:
         if refusal in sent and re.search(pattern, reply.text, re.IGNORECASE | re.DOTALL):
             return refusal
+    is_path_unknown = reply.status in (404, 405) and not re.search("model|deployment", reply.text, re.IGNORECASE)
+    if is_path_unknown and "responses" in sent:
+        return "responses"
     if reply.status not in (400, 422) or reply.kind is not RequestRejected or not _UNSUPPORTED.search(reply.text):
         return None
     return next((refusal for refusal in sent if _is_about(reply, _FIELDS.get(refusal, ()))), None)

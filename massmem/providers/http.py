@@ -35,7 +35,7 @@ from massmem.core.messages import (
     TextChunk,
     Usage,
 )
-from massmem.providers.base import ChatProvider, ProviderFactory
+from massmem.providers.base import ChatProvider, ProviderFactory, Thoughts
 from massmem.providers.failures import (
     ErrorContext,
     ErrorReply,
@@ -139,6 +139,8 @@ class ReplyReader(ABC):
         self._request = request
         self._context = context
         self._finish = ""
+        self._why = ""
+        """The server's reason to end the reply early, if it names one."""
 
     @property
     def is_complete(self) -> bool:
@@ -151,7 +153,7 @@ class ReplyReader(ABC):
                 if isinstance(chunk, TextChunk | ReasoningChunk):
                     self.length += len(chunk.text)
                 yield chunk
-        except (AttributeError, TypeError) as e:
+        except (AttributeError, TypeError, LookupError) as e:
             # Nothing checks the shape of what servers send; an unknown one fails here.
             raise self._context.error(MalformedResponse, "an event of the reply has an unknown form") from e
 
@@ -165,7 +167,8 @@ class ReplyReader(ABC):
         if not self._finish:
             raise self._context.error(StreamInterrupted, "the stream ended without a finish reason")
         if kind := self.failures.get(self._finish):
-            raise self._context.error(kind, f"the server ended the reply early ({self._finish})")
+            why = f": {self._why}" if self._why else ""
+            raise self._context.error(kind, f"the server ended the reply early ({self._finish}){why}")
         yield from self._last_chunks()
         yield FinishChunk(self.finish_reasons.get(self._finish, "stop"), self._usage())
 
@@ -201,6 +204,7 @@ class ApiProvider(ABC, Generic[Client]):
         self._endpoint = endpoint
         self._context = ErrorContext(backend.type, endpoint.model, endpoint.key)
         self._learnt = learnt
+        self._thoughts = Thoughts()
         self._retrier = Retrier(RetryPolicy.of(backend), budget, self.price)
 
     @property
@@ -222,7 +226,8 @@ class ApiProvider(ABC, Generic[Client]):
     async def _send(self, body: Mapping[str, Any]) -> SdkStream: ...
 
     @abstractmethod
-    def _reader(self, request: ChatRequest) -> ReplyReader: ...
+    def _reader(self, request: ChatRequest, body: Mapping[str, Any]) -> ReplyReader:
+        """Return the reader of the reply to a request that was sent as `body`."""
 
     @abstractmethod
     def _error_reply(self, error: Exception) -> ErrorReply | None:
@@ -269,7 +274,7 @@ class ApiProvider(ABC, Generic[Client]):
                 if not reason:
                     raise self._translate(e) from e
                 yield RetryChunk(reason, 0.0, 0)
-        reader = self._reader(request)
+        reader = self._reader(request, body)
         async with stream:
             self._check_content_type(stream)
             try:

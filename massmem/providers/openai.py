@@ -1,4 +1,8 @@
-"""Chat completions through the official OpenAI SDK, for OpenAI and every server that speaks its protocol."""
+"""OpenAI's two APIs through its official SDK, for OpenAI and every server that speaks its protocol.
+
+OpenAI's newest models take tools on the Responses API only (massmem.providers.responses); most other servers have only
+chat completions.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +13,7 @@ import httpx2
 import openai
 from openai import AsyncOpenAI, AsyncStream
 
-from massmem.config.models import BackendConfig
+from massmem.config.models import Api, BackendConfig
 from massmem.core.errors import (
     ContentRefused,
     MalformedResponse,
@@ -31,7 +35,8 @@ from massmem.core.messages import (
     Usage,
     clean_text,
 )
-from massmem.providers.base import end_with_user, read_usage
+from massmem.providers import responses
+from massmem.providers.base import end_with_user, fits_strict, portable_schema, read_count, read_detail, read_usage
 from massmem.providers.failures import ErrorContext, ErrorReply, Refusal, error_reply_of, parse_error_body
 from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, ReplyReader, timeouts
 from massmem.providers.presets import PRESETS, Endpoint
@@ -51,11 +56,18 @@ Json = Mapping[str, Any]
 
 # Options that some servers or models refuse, and the option that takes their value instead.
 _OPTIONS: Mapping[Refusal, str] = {
-    "stream_options": "",
-    "temperature": "",
     "max_tokens": "max_completion_tokens",
     "max_completion_tokens": "max_tokens",
 }
+_LEFT_OUT: Mapping[Refusal, tuple[str, ...]] = {
+    "schema": ("response_format", "text"),
+    "effort": ("reasoning_effort",),
+    "reasoning": ("reasoning", "include"),
+    "temperature": ("temperature",),
+    "stream_options": ("stream_options",),
+    "prompt_cache_key": ("prompt_cache_key",),
+}
+"""What requests to a model that refuses them go without."""
 
 
 class OpenAIFactory(ApiFactory[AsyncOpenAI]):
@@ -79,35 +91,50 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
 
     sdk_errors = ERRORS
 
+    @property
+    def _api(self) -> Api:
+        """The API of the next request: the configured one, else the usual one of this endpoint until it is refused."""
+        if self._backend.api is not None:
+            return self._backend.api
+        if self._refuses("responses"):
+            return "chat"
+        return "responses" if self._endpoint.own or self._refuses("chat") else "chat"
+
     async def count_prompt(self, request: ChatRequest) -> int | None:
         """Return None: the protocol has no such request. massmem.memory.tokens knows OpenAI's vocabulary."""
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
-        body = request_body(request, self._backend, self._endpoint)
+        if self._api == "responses":
+            body = responses.request_body(request, self._backend, self._endpoint, self._thoughts)
+        else:
+            body = request_body(request, self._backend, self._endpoint)
         refused = [(option, other) for option, other in _OPTIONS.items() if option in body and self._refuses(option)]
         for option, other in refused:
-            value = body.pop(option)
-            if other:
-                body[other] = value
+            body[other] = body.pop(option)
         if body.get("tool_choice") == "required" and self._refuses("forced_tools"):
             body["tool_choice"] = "auto"
-        if self._refuses("schema"):
-            body.pop("response_format", None)
+        for refusal, fields in _LEFT_OUT.items():
+            if self._refuses(refusal):
+                body = {name: value for name, value in body.items() if name not in fields}
         return body
 
     def _list_refusable(self, body: Json) -> Sequence[Refusal]:
+        has_choice = self._backend.api is None
         forms: Mapping[Refusal, bool] = {
+            "chat": has_choice and "messages" in body and not self._refuses("responses"),
+            "responses": has_choice and "input" in body,
             "tools": "tools" in body,
             "forced_tools": body.get("tool_choice") == "required",
-            "schema": "response_format" in body,
+            **{refusal: not body.keys().isdisjoint(fields) for refusal, fields in _LEFT_OUT.items()},
+            **{option: option in body for option in _OPTIONS},
         }
-        return [*(name for name, is_sent in forms.items() if is_sent), *(name for name in _OPTIONS if name in body)]
+        return [name for name, is_sent in forms.items() if is_sent]
 
     async def _send(self, body: Json) -> AsyncStream[object]:
         # The SDK's typed call copies every message and builds a model of every chunk: with 32 agents streaming, that
         # held the event loop for 0.1 s at a time. This is its own way to send a body and read chunks as they are.
         return await self._client.post(
-            "/chat/completions",
+            "/responses" if "input" in body else "/chat/completions",
             body=body,
             cast_to=object,
             options={"timeout": timeouts(self._backend.timeout)},
@@ -115,7 +142,9 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
             stream_cls=AsyncStream[object],
         )
 
-    def _reader(self, request: ChatRequest) -> "_Reader":
+    def _reader(self, request: ChatRequest, body: Json) -> ReplyReader:
+        if "input" in body:
+            return responses.ResponseReader(request, self._context, self._thoughts)
         return _Reader(request, self._context)
 
     def _error_reply(self, error: Exception) -> ErrorReply | None:
@@ -143,6 +172,10 @@ def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoin
         body["temperature"] = temperature
     if max_tokens is not None:
         body[endpoint.completion_limit] = max_tokens
+    if backend.effort is not None:
+        body["reasoning_effort"] = responses.effort_name(backend.effort)
+    if endpoint.own:
+        body["prompt_cache_key"] = responses.cache_key(request)
     if request.tools:
         body["tools"] = [
             {
@@ -153,7 +186,8 @@ def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoin
         ]
         body["tool_choice"] = request.tool_choice
     elif request.schema is not None:
-        schema = {"name": "reply", "schema": dict(request.schema), "strict": _fits_strict(request.schema)}
+        taken = portable_schema(request.schema) if endpoint.own else dict(request.schema)
+        schema = {"name": "reply", "schema": taken, "strict": fits_strict(taken)}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     return body
 
@@ -169,16 +203,6 @@ def _message(message: ChatMessage) -> dict[str, Any]:
             for c in message.tool_calls
         ]
     return out
-
-
-def _fits_strict(schema: Json) -> bool:
-    """Whether OpenAI takes the schema with `strict`; other servers ignore the flag and always follow the schema."""
-    if "anyOf" in schema or schema.get("type") != "object":
-        return False
-    properties: Json = schema.get("properties", {})
-    closed = schema.get("additionalProperties") is False and set(schema.get("required", ())) == set(properties)
-    inner = [p for p in properties.values() if p.get("type") in ("object", "array") or "anyOf" in p]
-    return closed and all(_fits_strict(p.get("items", p)) for p in inner)
 
 
 @dataclass(slots=True)
@@ -260,10 +284,10 @@ class _Reader(ReplyReader):
 
     def _usage(self) -> Usage:
         fields = self._usage_fields
-        details = fields.get("prompt_tokens_details")
         # DeepSeek names the cached part at the top level.
-        cached = cast("Json", details).get("cached_tokens") if isinstance(details, dict) else None
-        cached = cached or fields.get("prompt_cache_hit_tokens")
+        cached = read_detail(fields, "prompt_tokens_details", "cached_tokens") or fields.get("prompt_cache_hit_tokens")
         usage = read_usage(fields.get("prompt_tokens"), fields.get("completion_tokens"), cached, self._estimate())
+        reasoning = read_count(read_detail(fields, "completion_tokens_details", "reasoning_tokens"))
+        usage = replace(usage, reasoning=reasoning or 0)
         # The cached part belongs to the prompt; where it is larger, the server counts only what it read anew.
         return replace(usage, prompt=usage.prompt + usage.cached) if usage.cached > usage.prompt else usage

@@ -116,6 +116,8 @@ class Endpoint:
     """The server is on this machine."""
     abilities: Abilities
     completion_limit: CompletionLimit
+    own: bool = False
+    """These are OpenAI's servers, at OpenAI or Azure: they have all options of their API."""
 
 
 def check_key(backend: BackendConfig, environ: Mapping[str, str]) -> None:
@@ -147,6 +149,7 @@ def resolve(backend: BackendConfig, environ: Mapping[str, str]) -> Endpoint:
         loopback=loopback,
         abilities=preset.abilities if backend.tools is None else replace(preset.abilities, tools=backend.tools),
         completion_limit=preset.completion_limit if is_own else "max_tokens",
+        own=is_own and preset.completion_limit == "max_completion_tokens",
     )
 
 

@@ -137,6 +137,7 @@ def find_list_price(provider: str, model: str, usage: Usage) -> Decimal | None:
     average = ListUsage(
         input_tokens=Decimal(usage.prompt) / requests,
         cache_read_tokens=Decimal(min(usage.cached, usage.prompt)) / requests,
+        cache_write_tokens=Decimal(min(usage.cache_written, usage.prompt - min(usage.cached, usage.prompt))) / requests,
         output_tokens=Decimal(usage.completion) / requests,
     )
     return entry[1].calc_price(average, entry[0]).total_price * requests

@@ -64,6 +64,7 @@ def usage_to_dict(usage: Usage) -> dict[str, Any]:
         "prompt": usage.prompt,
         "completion": usage.completion,
         "cached": usage.cached,
+        "reasoning": usage.reasoning,
         "requests": usage.requests,
         "reported": usage.reported,
         "cost": usage.cost,

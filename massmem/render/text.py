@@ -5,6 +5,7 @@ from typing import assert_never
 
 from massmem.core.display import format_dollars, one_line
 from massmem.core.events import AgentFailed, ContextCompressed, ContextMeasured, WinnerDecided
+from massmem.core.messages import Usage
 from massmem.render.turn_view import TurnView
 
 _DECISIONS = {
@@ -37,6 +38,12 @@ def format_count(number: int) -> str:
             scaled = number / limit
             return f"{scaled:.1f}{unit}" if scaled < 9.95 else f"{scaled:.0f}{unit}"
     return str(number)
+
+
+def format_tokens(usage: Usage, about: str) -> str:
+    """Return `34k tokens in (30k cached), 2.1k out`. about: stands before numbers that are estimates."""
+    cached = f" ({format_count(usage.cached)} cached)" if usage.cached else ""
+    return f"{about}{format_count(usage.prompt)} tokens in{cached}, {about}{format_count(usage.completion)} out"
 
 
 def format_percent(share: float) -> str:
@@ -75,7 +82,7 @@ def summarize_turn(view: TurnView, now: datetime) -> str:
     parts.append(format_duration(view.seconds(now)))
     usage = view.usage
     about = "" if usage.reported else "~"
-    parts.append(f"{about}{format_count(usage.prompt)} tokens in, {about}{format_count(usage.completion)} out")
+    parts.append(format_tokens(usage, about))
     if usage.cost or (usage.cost is None and usage.completion):  # a model on this machine costs nothing
         parts.append(f"{'' if usage.cost is None else about}{format_dollars(usage.cost)}")
     if view.outcome.confidence is not None:

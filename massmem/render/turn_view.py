@@ -242,6 +242,8 @@ class TurnView:
             total.requests - steps.requests,
             total.reported,
             None if unpriced else round((total.cost or 0) - (steps.cost or 0), 10),
+            total.reasoning - steps.reasoning,
+            total.cache_written - steps.cache_written,
         )
 
     def _agents_usage(self) -> Usage:

@@ -451,6 +451,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
     return {
         "prompt": usage.prompt,
         "completion": usage.completion,
+        "cached": usage.cached,
         "reported": usage.reported,
         "cost": usage.cost,
     }

@@ -33,6 +33,7 @@ from tests.support.provider_stub import (
     Cut,
     Http,
     OpenAIWire,
+    ResponsesWire,
     Say,
     Stub,
     Wire,
@@ -63,7 +64,8 @@ class WireHarness:
         self.stub.replies = [self.wire.stream(r) if isinstance(r, Say) else self._failure(r.name) for r in replies]
         fields = {"type": self.wire.type, "model": "m", "base_url": self.stub.url + self.wire.path, "api_key": KEY}
         patience = 0.5 if Fail("timeout") in replies else 30
-        return await self.providers.open(BackendConfig.model_validate({**fields, "timeout": patience, **backend}))
+        options = {**fields, **self.wire.options, "timeout": patience, **backend}
+        return await self.providers.open(BackendConfig.model_validate(options))
 
     def _failure(self, name: str) -> Http:
         answers = {
@@ -110,6 +112,7 @@ class ScriptedHarness:
 
 HARNESSES: dict[str, Callable[[Providers, Stub], Harness]] = {
     "openai": lambda providers, stub: WireHarness(providers, stub, OpenAIWire()),
+    "responses": lambda providers, stub: WireHarness(providers, stub, ResponsesWire()),
     "anthropic": lambda providers, stub: WireHarness(providers, stub, AnthropicWire()),
     "scripted": lambda providers, _: ScriptedHarness(providers),
 }

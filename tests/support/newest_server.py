@@ -6,13 +6,13 @@ it is sent.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.json_server import serve_posts
-from tests.support.provider_stub import AnthropicWire, Http, OpenAIWire, Say, Wire
+from tests.support.provider_stub import AnthropicWire, Http, OpenAIWire, ResponsesWire, Say, Wire
 
 TOOLS_ON_CHAT = (
     "Function tools with reasoning_effort are not supported for gpt-6-astra in /v1/chat/completions. To use function "
@@ -43,7 +43,8 @@ class NewestServer:
         url = self.url.removesuffix("/v1") if type_ == "anthropic" else self.url
         fields = {"type": type_, "model": "newest", "base_url": url, "api_key": "none", "max_retries": 0, **backend}
         memory = {"persistent_memory": {"enabled": False}}
-        return json.dumps({"agents": [{"id": agent, "backend": fields} for agent in agents], "memory": memory})
+        team = [{"id": agent, "system_message": f"You are {agent}.", "backend": fields} for agent in agents]
+        return json.dumps({"agents": team, "memory": memory})
 
     def respond(self, sent: bytes) -> tuple[int, str, bytes]:
         body = json.loads(sent)
@@ -67,13 +68,15 @@ class NewestServer:
 
 
 @contextmanager
-def newest_server(*refuses: str, writes_prose: bool = False) -> Iterator[NewestServer]:
+def newest_server(*refuses: str, writes_prose: bool = False) -> Generator[NewestServer]:
     server = NewestServer(refuses, writes_prose)
     with serve_posts(server.respond, ["newest"]) as server.url:
         yield server
 
 
 def _wire_of(body: dict[str, Any]) -> Wire:
+    if "input" in body:
+        return ResponsesWire()
     return OpenAIWire() if "stream_options" in body else AnthropicWire()
 
 

@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 KEY = "sk-stub-0123456789abcdef"
 
@@ -19,7 +19,7 @@ class Http:
     """One HTTP reply. parts are sent one by one: bytes, seconds to wait, or Cut. head False: not even a status line."""
 
     status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict[str, str])
     parts: Sequence[bytes | float | type[Cut]] = ()
     head: bool = True
 
@@ -83,7 +83,7 @@ class Stub:
                 if isinstance(part, bytes):
                     writer.write(b"%x\r\n%s\r\n" % (len(part), part))
                     await writer.drain()
-                elif await self._client_left(gone, float(part)):
+                elif isinstance(part, float | int) and await self._client_left(gone, part):
                     return False
             writer.write(b"0\r\n\r\n")
             await writer.drain()
@@ -104,7 +104,7 @@ class Stub:
 
 
 @asynccontextmanager
-async def running_stub() -> AsyncIterator[Stub]:
+async def running_stub() -> AsyncGenerator[Stub]:
     stub = Stub()
     server = await asyncio.start_server(stub.serve, "127.0.0.1", 0)
     stub.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -143,6 +143,8 @@ class OpenAIWire:
 
     type = "openai"
     path = "/v1"
+    options: ClassVar[Mapping[str, Any]] = {"api": "chat"}
+    """Of a backend that speaks it."""
 
     def stream(self, say: Say) -> Http:
         deltas: list[dict[str, Any]] = [{"reasoning_content": r} for r in say.reasoning]
@@ -182,15 +184,62 @@ class OpenAIWire:
         return self.event({"error": {"message": message, "code": code}})
 
 
+class ResponsesWire(OpenAIWire):
+    """Replies as /responses sends them."""
+
+    options: ClassVar[Mapping[str, Any]] = {"api": "responses"}
+
+    def stream(self, say: Say) -> Http:
+        parts: list[bytes | float | type[Cut]] = [self.event({"type": "response.created", "response": {"id": "r"}})]
+        for delta in say.reasoning:
+            parts.append(self.event({"type": "response.reasoning_summary_text.delta", "delta": delta}))
+        if say.reasoning:
+            item: dict[str, Any] = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "sealed"}
+            parts.append(self.event({"type": "response.output_item.done", "item": item}))
+        parts += [self.event({"type": "response.output_text.delta", "delta": text}) for text in say.texts]
+        for i, (name, arguments) in enumerate(say.calls):
+            parts.append(self.event({"type": "response.function_call_arguments.delta", "delta": arguments}))
+            item = {"type": "function_call", "id": f"fc_{i}", "call_id": f"call_{i}", "name": name}
+            item |= {"arguments": arguments, "status": "completed"}
+            parts.append(self.event({"type": "response.output_item.done", "item": item}))
+        if say.pause:
+            parts.append(say.pause)
+        if say.cut:
+            return Http(parts=[*parts, Cut])
+        if say.finish is not None:
+            parts.append(self.event(self._end(say.finish)))
+        return Http(parts=parts)
+
+    def _end(self, finish: str) -> dict[str, Any]:
+        usage = {"input_tokens": 20, "output_tokens": 7, "total_tokens": 27}
+        usage |= {"input_tokens_details": {"cached_tokens": 5}, "output_tokens_details": {"reasoning_tokens": 3}}
+        reason = {"length": "max_output_tokens", "refused": "content_filter"}.get(finish)
+        status = "incomplete" if reason else "completed"
+        response = {"id": "r", "status": status, "usage": usage}
+        response |= {"incomplete_details": {"reason": reason}} if reason else {}
+        return {"type": f"response.{status}", "response": response}
+
+    def error_event(self, code: str, message: str) -> bytes:
+        return self.event({"type": "error", "code": code, "message": message, "param": None})
+
+
 class AnthropicWire:
     """Replies as /v1/messages sends them."""
 
     type = "anthropic"
     path = ""
+    options: ClassVar[Mapping[str, Any]] = {}
 
     def stream(self, say: Say) -> Http:
         usage = {"input_tokens": 15, "cache_read_input_tokens": 5, "output_tokens": 1}
-        message = {"id": "m", "type": "message", "role": "assistant", "content": [], "model": "m", "usage": usage}
+        message: dict[str, Any] = {
+            "id": "m",
+            "type": "message",
+            "role": "assistant",
+            "content": [],
+            "model": "m",
+            "usage": usage,
+        }
         parts: list[bytes | float | type[Cut]] = [self.event({"type": "message_start", "message": message})]
         blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
         if say.reasoning:

@@ -35,7 +35,7 @@ from massmem.core.messages import Usage
 from massmem.core.records import SessionFilter, TurnRecord
 from massmem.export import FORMATS
 from massmem.memory.persistent import Selection
-from massmem.render.text import format_count, format_window_share, report_context
+from massmem.render.text import format_tokens, format_window_share, report_context
 from massmem.store.lookup import read_transcript, read_turn_transcript
 
 _MAX_MEMORIES = 10
@@ -172,8 +172,7 @@ async def _show_cost(state: ChatState, _rest: str) -> None:
         return
     width = max(len(name) for name in (*agents, "last turn"))
     for name, usage in (*agents.items(), ("last turn", last), ("session", total)):
-        about = "" if usage.reported else "about "
-        tokens = f"{about}{format_count(usage.prompt)} tokens in, {about}{format_count(usage.completion)} out"
+        tokens = format_tokens(usage, "" if usage.reported else "about ")
         write_out(f"{name:<{width}}  {tokens}, {format_dollars(usage.cost)}\n")
 
 

@@ -1,9 +1,11 @@
+from typing import Any
+
 from massmem.core.insights import MAX_TOPICS, Insights, extract_topics
-from massmem.core.transcript import build_transcript
+from massmem.core.transcript import TurnTranscript, build_transcript
 from tests.support.sessions_said import added, message, said, session_record
 
 
-def of(*turns, **session) -> dict:
+def of(*turns: TurnTranscript, **session: Any) -> dict[str, Any]:
     insights = Insights()
     insights.add_session(session_record(**session))
     for turn in turns:
@@ -16,7 +18,7 @@ def test_counts_time_and_tokens():
     assert (found["turns"], found["turns_by_status"]) == (2, {"completed": 1, "failed": 1})
     assert (found["message_count"], found["user_messages"], found["assistant_messages"]) == (17, 2, 1)
     assert (found["duration"], found["response_time"]) == (300.0, 2.5)
-    assert found["tokens"] == {"prompt": 120, "completion": 40, "reported": True}
+    assert found["tokens"] == {"prompt": 120, "completion": 40, "cached": 0, "reported": True}
     assert (found["confidence"], found["escalated"]) == (0.9, 0)
 
 

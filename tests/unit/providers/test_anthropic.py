@@ -10,7 +10,7 @@ import pytest
 from massmem.config.models import BackendConfig
 from massmem.core import errors
 from massmem.core.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec, Usage
-from massmem.providers.anthropic import ERRORS, AnthropicFactory, AnthropicProvider, request_body
+from massmem.providers.anthropic import DEFAULT_MAX_TOKENS, ERRORS, AnthropicFactory, AnthropicProvider, request_body
 from massmem.providers.http import kind_of
 from tests.support.provider_stub import KEY, AnthropicWire, Cut, Http, Say, Stub
 from tests.support.replies import ask
@@ -30,7 +30,14 @@ def text(role: str, *texts: str) -> dict[str, Any]:
     return {"role": role, "content": [{"type": "text", "text": t} for t in texts]}
 
 
-BASE = {"model": "m", "max_tokens": 4096, "messages": [text("user", "Capital?")], "stream": True, "system": "Be brief."}
+SYSTEM = [{"type": "text", "text": "Be brief."}]
+BASE = {
+    "model": "m",
+    "max_tokens": DEFAULT_MAX_TOKENS,
+    "messages": [text("user", "Capital?")],
+    "stream": True,
+    "system": SYSTEM,
+}
 
 BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
     "plain": (ChatRequest(ASK, "answer", "a"), {}, BASE),
@@ -66,16 +73,50 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
     ),
     "thinking takes no forced call": (
         ChatRequest(ASK, "vote", "a", tools=(VOTE,), temperature=0.2),
-        {"thinking_tokens": 2048},
+        {"thinking_tokens": 9_000},
         {
             **BASE,
-            "max_tokens": 4096 + 2048,
-            "thinking": {"type": "enabled", "budget_tokens": 2048},
+            "max_tokens": DEFAULT_MAX_TOKENS + 9_000,
+            "thinking": {"type": "adaptive", "display": "summarized"},
+            "output_config": {"effort": "medium"},
             "tools": [WIRE_VOTE],
             "tool_choice": {"type": "auto"},
         },
     ),
-    "a tool call, its result and more, without thinking": (
+    "an effort beside a schema": (
+        ChatRequest(ASK, "vote", "a", schema=SCHEMA),
+        {"effort": "high", "max_tokens": 100},
+        {
+            **BASE,
+            "max_tokens": 24_100,
+            "thinking": {"type": "adaptive", "display": "summarized"},
+            "output_config": {"effort": "high", "format": {"type": "json_schema", "schema": SCHEMA}},
+        },
+    ),
+    "as little effort as there is": (
+        ChatRequest(ASK, "answer", "a"),
+        {"effort": "none"},
+        {**BASE, "output_config": {"effort": "low"}},
+    ),
+    "schema that is no object, with bounds": (
+        ChatRequest(ASK, "vote", "a", schema={"anyOf": [{"type": "string", "maxLength": 3}, SCHEMA]}),
+        {},
+        {
+            **BASE,
+            "output_config": {
+                "format": {
+                    "type": "json_schema",
+                    "schema": {
+                        "type": "object",
+                        "properties": {"reply": {"anyOf": [{"type": "string"}, SCHEMA]}},
+                        "required": ["reply"],
+                        "additionalProperties": False,
+                    },
+                }
+            },
+        },
+    ),
+    "a tool call, its result and more": (
         ChatRequest(
             (
                 ChatMessage("user", "Vote."),
@@ -85,10 +126,10 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
             ),
             "vote",
         ),
-        {"thinking_tokens": 2048},
+        {},
         {
             "model": "m",
-            "max_tokens": 4096,
+            "max_tokens": DEFAULT_MAX_TOKENS,
             "stream": True,
             "messages": [
                 text("user", "Vote."),
@@ -116,7 +157,7 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
         {},
         {
             "model": "m",
-            "max_tokens": 4096,
+            "max_tokens": DEFAULT_MAX_TOKENS,
             "stream": True,
             "messages": [
                 text("user", "Go on."),
@@ -141,19 +182,27 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
             "answer",
         ),
         {},
-        {**BASE, "system": "One.\n\nTwo.", "messages": [text("user", "a\ufffd", "b")]},
+        {**BASE, "system": [{"type": "text", "text": "One.\n\nTwo."}], "messages": [text("user", "a\ufffd", "b")]},
     ),
     "the assistant never has the last word": (
         ChatRequest((ChatMessage("user", "Q"), ChatMessage("assistant", "so far")), "answer"),
         {},
         {
             "model": "m",
-            "max_tokens": 4096,
+            "max_tokens": DEFAULT_MAX_TOKENS,
             "stream": True,
             "messages": [text("user", "Q"), text("assistant", "so far"), text("user", "Go on.")],
         },
     ),
 }
+
+
+def without_marks(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the body without marks for the cache."""
+    return json.loads(json.dumps(body).replace(f", {MARK}", ""))
+
+
+MARK = '"cache_control": {"type": "ephemeral"}'
 
 
 @pytest.fixture
@@ -165,7 +214,9 @@ async def clients() -> AsyncIterator[AnthropicFactory]:
 
 def opened(clients: AnthropicFactory, stub: Stub, **fields: Any) -> AnthropicProvider:
     base = {"type": "anthropic", "model": "m", "api_key": KEY, "base_url": stub.url, "max_retries": 0}
-    return clients.open(BackendConfig.model_validate({**base, **fields}))
+    provider = clients.open(BackendConfig.model_validate({**base, **fields}))
+    assert isinstance(provider, AnthropicProvider)
+    return provider
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -173,17 +224,22 @@ async def test_the_request_body_is_exactly_this(clients: AnthropicFactory, stub:
     request, backend, body = BODIES[name]
     stub.replies = [WIRE.stream(Say(["x"]))]
     await ask(opened(clients, stub, **backend), request)
-    assert stub.requests[0].body == body
+    assert without_marks(stub.requests[0].body) == body
     assert stub.requests[0].path == "/v1/messages"
     assert KEY in stub.requests[0].headers.get("x-api-key", "") + stub.requests[0].headers.get("authorization", "")
 
 
 async def test_usage_counts_what_the_cache_read_and_took(clients: AnthropicFactory, stub: Stub) -> None:
     counts = {"input_tokens": 3, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 7, "output_tokens": 1}
-    start = {"type": "message_start", "message": {"id": "m", "role": "assistant", "content": [], "usage": counts}}
+    start: dict[str, Any] = {
+        "type": "message_start",
+        "message": {"id": "m", "role": "assistant", "content": [], "usage": counts},
+    }
     end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}}
     stub.replies = [Http(parts=[WIRE.event(start), WIRE.event(end), WIRE.event({"type": "message_stop"})])]
-    assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(50, 9, 40, 1, cost=0.0)
+    assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(
+        50, 9, 40, 1, cost=0.0, cache_written=7
+    )
 
 
 @pytest.mark.parametrize("number", [20.5, -500, 10**30, None])
@@ -191,9 +247,17 @@ async def test_impossible_number_of_tokens_is_replaced_by_our_own_count(
     clients: AnthropicFactory, stub: Stub, number: object
 ) -> None:
     usage = {"input_tokens": number, "cache_read_input_tokens": number, "output_tokens": number}
-    start = {"type": "message_start", "message": {"id": "m", "role": "assistant", "content": [], "usage": usage}}
-    text = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Paris, France"}}
-    end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": number}}
+    start: dict[str, Any] = {
+        "type": "message_start",
+        "message": {"id": "m", "role": "assistant", "content": [], "usage": usage},
+    }
+    text: dict[str, Any] = {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "text_delta", "text": "Paris, France"},
+    }
+    end: dict[str, Any] = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {}}
+    end["usage"]["output_tokens"] = number
     stub.replies = [Http(parts=[WIRE.event(part) for part in (start, text, end, {"type": "message_stop"})])]
     reply = await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
     prompt = sum(len(message.content) for message in ASK) // 4
@@ -250,7 +314,65 @@ async def test_stop_reasons_that_are_failures_keep_the_text(
     assert caught.value.partial == "Par"
 
 
-@pytest.mark.parametrize("finish", ["end_turn", "stop_sequence", "pause_turn", "something_new"])
+async def test_refusal_is_explained(clients: AnthropicFactory, stub: Stub) -> None:
+    details = {"type": "refusal", "category": "bio", "explanation": "It asks for a toxin."}
+    end = {"type": "message_delta", "delta": {"stop_reason": "refusal", "stop_details": details}, "usage": {}}
+    stub.replies = [Http(parts=[WIRE.event(end), WIRE.event({"type": "message_stop"})])]
+    with pytest.raises(errors.ContentRefused, match="It asks for a toxin"):
+        await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
+
+
+async def test_paused_turn_is_continued_like_a_cut_one(clients: AnthropicFactory, stub: Stub) -> None:
+    stub.replies = [WIRE.stream(Say(["x"], finish="pause_turn"))]
+    assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).is_truncated
+
+
+async def test_system_prompt_history_and_step_are_marked_for_the_cache(clients: AnthropicFactory, stub: Stub) -> None:
+    stub.replies = [WIRE.stream(Say(["x"]))]
+    history = (ChatMessage("user", "Q1"), ChatMessage("assistant", "A1"), ChatMessage("user", "Q2"))
+    await ask(opened(clients, stub), ChatRequest((ASK[0], *history), "answer"))
+    body = stub.requests[0].body
+    assert [MARK in json.dumps(part) for part in (body["system"], *body["messages"])] == [True, False, True, True]
+
+
+async def test_model_that_takes_no_adaptive_thinking_gets_a_budget_and_its_thoughts_back(
+    clients: AnthropicFactory, stub: Stub
+) -> None:
+    call = Say(reasoning=["hm"], calls=[("vote", '{"choice": "Z"}')])
+    refused = WIRE.error(400, "adaptive thinking is not supported on this model")
+    stub.replies = [refused, WIRE.stream(call), WIRE.stream(Say(["x"]))]
+    provider = opened(clients, stub, thinking_tokens=2048)
+    reply = await ask(provider, ChatRequest(ASK, "vote", tools=(VOTE,)))
+    assert stub.requests[1].body["thinking"] == {"type": "enabled", "budget_tokens": 2048}
+    assert "output_config" not in stub.requests[1].body
+    renamed = ToolCall("call_r2b1n1", reply.tool_calls[0].name, reply.tool_calls[0].arguments)
+    result = ChatMessage("tool", "no such answer", tool_call_id="call_r2b1n1")
+    messages = (*ASK, ChatMessage("assistant", "", (renamed,)), result)
+    await ask(provider, ChatRequest(messages, "vote", tools=(VOTE,)))
+    blocks = stub.requests[2].body["messages"][1]["content"]
+    assert [block["type"] for block in blocks] == ["thinking", "tool_use"]
+    assert blocks[0]["thinking"] == "hm"
+    other = (*ASK, ChatMessage("assistant", "", (ToolCall("c", "vote", "{}"),)), result)
+    await ask(provider, ChatRequest(other, "vote", tools=(VOTE,)))
+    assert "thinking" not in stub.requests[3].body, "what was thought before this call is not known"
+
+
+@pytest.mark.parametrize(
+    ("message", "gone"),
+    [
+        ("This model does not support the effort parameter.", "output_config"),
+        ("system.0.cache_control: Extra inputs are not permitted", "cache_control"),
+    ],
+)
+async def test_option_that_is_refused_is_left_out(
+    clients: AnthropicFactory, stub: Stub, message: str, gone: str
+) -> None:
+    stub.replies = [WIRE.error(400, message), WIRE.stream(Say(["x"]))]
+    await ask(opened(clients, stub, effort="low"), ChatRequest(ASK, "answer"))
+    assert [gone in json.dumps(request.body) for request in stub.requests] == [True, False]
+
+
+@pytest.mark.parametrize("finish", ["end_turn", "stop_sequence", "something_new"])
 async def test_other_stop_reasons_are_a_stop(clients: AnthropicFactory, stub: Stub, finish: str) -> None:
     stub.replies = [WIRE.stream(Say(["x"], finish=finish))]
     assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).finish == "stop"

@@ -506,13 +506,13 @@ REFUSED: dict[Refusal, list[str]] = {
     ],
     "effort": [
         "This model does not support the effort parameter.",
-        "Unsupported parameter: 'reasoning.effort' is not supported with this model.",
         "Unrecognized request argument supplied: reasoning_effort",
     ],
     "reasoning": [
         "Encrypted content is not supported with this model.",
         "Your organization must be verified to generate reasoning summaries.",
         "Unsupported parameter: 'reasoning.summary' is not supported with this model.",
+        "Unsupported parameter: 'reasoning.effort' is not supported with this model.",
     ],
     "temperature": ["Unsupported value: 'temperature' does not support 0.2 with this model."],
 }

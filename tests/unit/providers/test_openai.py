@@ -157,7 +157,9 @@ async def clients() -> AsyncIterator[OpenAIFactory]:
 
 def opened(clients: OpenAIFactory, stub: Stub, **fields: Any) -> OpenAIProvider:
     base = {"type": "openai", "model": "m", "api_key": KEY, "base_url": f"{stub.url}/v1", "max_retries": 0}
-    return clients.open(BackendConfig.model_validate({**base, **fields}))
+    provider = clients.open(BackendConfig.model_validate({**base, **fields}))
+    assert isinstance(provider, OpenAIProvider)
+    return provider
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -173,7 +175,7 @@ async def test_the_request_body_is_exactly_this(clients: OpenAIFactory, stub: St
 def test_openai_itself_gets_max_completion_tokens() -> None:
     backend = BackendConfig(type="openai", model="m", max_tokens=9)
     body = request_body(ChatRequest(ASK, "answer"), backend, resolve(backend, {"OPENAI_API_KEY": "k"}))
-    assert body == {**BASE, "max_completion_tokens": 9}
+    assert body == {**BASE, "max_completion_tokens": 9, "prompt_cache_key": body["prompt_cache_key"]}
 
 
 async def test_organisation_and_project_are_not_told_to_others(
@@ -299,7 +301,8 @@ async def test_dialects(clients: OpenAIFactory, stub: Stub, name: str) -> None:
 
 
 async def test_usage_with_cached_tokens(clients: OpenAIFactory, stub: Stub) -> None:
-    deepseek = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2, "prompt_cache_hit_tokens": 4}}
+    usage = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_cache_hit_tokens": 4}
+    deepseek: dict[str, Any] = {"choices": [], "usage": usage}
     done = event({}, "stop")
     stub.replies = [WIRE.stream(Say(["x"])), Http(parts=[done, WIRE.event(deepseek)])]
     provider = opened(clients, stub)

@@ -23,7 +23,18 @@ from massmem.core.messages import (
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
 from massmem.providers.http import LONGEST_REPLY
-from tests.support.provider_stub import KEY, AnthropicWire, Cut, Http, OpenAIWire, Say, Stub, Wire, running_stub
+from tests.support.provider_stub import (
+    KEY,
+    AnthropicWire,
+    Cut,
+    Http,
+    OpenAIWire,
+    ResponsesWire,
+    Say,
+    Stub,
+    Wire,
+    running_stub,
+)
 from tests.support.replies import ask, collect
 
 ASK = ChatRequest((ChatMessage("user", "Capital of France?"),), "answer", "a")
@@ -39,10 +50,11 @@ class Remote:
     async def open(self, *replies: Http, **fields: Any) -> ChatProvider:
         self.stub.replies = list(replies)
         base = {"type": self.wire.type, "model": "m", "api_key": KEY, "base_url": self.stub.url + self.wire.path}
-        return await self.providers.open(BackendConfig.model_validate({**base, "max_retries": 0, **fields}))
+        options = {**base, **self.wire.options, "max_retries": 0, **fields}
+        return await self.providers.open(BackendConfig.model_validate(options))
 
 
-@pytest.fixture(params=[OpenAIWire(), AnthropicWire()], ids=["openai", "anthropic"])
+@pytest.fixture(params=[OpenAIWire(), ResponsesWire(), AnthropicWire()], ids=["openai", "responses", "anthropic"])
 async def remote(request: pytest.FixtureRequest) -> AsyncIterator[Remote]:
     providers = Providers()
     async with running_stub() as stub:

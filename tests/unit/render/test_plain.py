@@ -34,7 +34,7 @@ def test_completed_turn_is_a_line_per_event():
         "  4.0s  ann wins: 2 of 2 votes, consensus",
         "  4.0s  ann writes the final answer",
         "  4.3s  the store is slow",
-        "  5.0s  3 rounds · 3 agents (1 failed) · 5.0s · 700 tokens in, 150 out · price not known",
+        "  5.0s  3 rounds · 3 agents (1 failed) · 5.0s · 700 tokens in (60 cached), 150 out · price not known",
     ]
 
 

@@ -63,7 +63,7 @@ def test_failure_names_the_fix_and_the_next_chance():
 
 def test_summary_counts_failures_and_names_an_unknown_price():
     assert summarize_turn(completed_view(), START) == (
-        "3 rounds · 3 agents (1 failed) · 5.0s · 700 tokens in, 150 out · price not known"
+        "3 rounds · 3 agents (1 failed) · 5.0s · 700 tokens in (60 cached), 150 out · price not known"
     )
 
 
