@@ -234,7 +234,10 @@ a lease of a process that is gone, and messages that the search index did not ho
 """
 
 
-ADDED_LATER: dict[str, Any] = {"remember": True, "truncated": True, "usage": {"reasoning", "cache_written"}}
+ADDED_LATER: dict[str, Any] = {
+    **dict.fromkeys(("remember", "truncated", "answer_schema", "data"), True),
+    "usage": {"reasoning", "cache_written"},
+}
 """Fields of events that the stored expectations do not know."""
 
 
