@@ -145,6 +145,9 @@ OpenAI Cookbook, "How to count tokens with tiktoken": 3 a message, 1 for the rol
 ChatML family, which most open models have, need 5 a message and 3: the calibration takes up the difference.
 """
 
+_FEWEST_MARKS = 1
+"""Tokens around each message that every template needs: Mistral's has three around a question and its answer."""
+
 _LOWEST_FACTOR, _HIGHEST_FACTOR = 0.5, 2.5
 _LEAST_COUNT = 100
 """Tokens; a shorter prompt teaches nothing about a vocabulary."""
@@ -171,7 +174,7 @@ class Buffer:
         self._calibrated = False
         self._cache: dict[ChatMessage, tuple[int, int]] = {}
         self._raw: dict[EntryType, int] = {}
-        self._message_tokens = 0
+        self._measured: tuple[ChatMessage, ...] = ()
 
     @property
     def is_calibrated(self) -> bool:
@@ -182,9 +185,14 @@ class Buffer:
     def at_least(self) -> int:
         """The tokens that the messages of the measured request need in any vocabulary, for windows.is_truncated.
 
-        Without tools and schema, which not every server puts into the prompt, and never raised by calibration.
+        Without tools and schema, which not every server puts into the prompt, and never raised by calibration. The
+        messages are counted as one text: rounding and generous marks would double the count of many short ones.
         """
-        return math.floor(self._message_tokens * min(1.0, self._factor))
+        if not self._measured:
+            return 0
+        texts = (m.content + "".join(call.arguments for call in m.tool_calls) for m in self._measured)
+        tokens = self._count("".join(texts)) + _FEWEST_MARKS * len(self._measured)
+        return math.floor(tokens * min(1.0, self._factor))
 
     @property
     def entries(self) -> dict[str, int]:
@@ -201,13 +209,12 @@ class Buffer:
 
         A message is counted once however often it is sent. Pending text of an earlier reply is dropped.
         """
-        self._raw, self._message_tokens = {}, 0
+        self._raw, self._measured = {}, tuple(request.messages)
         self._add("system", PER_REPLY + self._count_specs(request))
         for index, message in enumerate(request.messages):
             text, called = self._count_message(message)
             self._add("injection" if index in injected else _TYPES[message.role], text)
             self._add("tool_call", called)
-            self._message_tokens += text + called
         return self.tokens
 
     def stream(self, text: str, channel: Literal["text", "reasoning"] = "text") -> int:

@@ -24,6 +24,9 @@ Progress = AgentDelta | AgentRetrying | ContextCompressed | ContextMeasured | Ch
 _NEARLY_FULL = 0.93
 """Part of the window from which a reply is wrapped up."""
 
+_IN_PROCESS = ("scripted", "local")
+"""Models without a server in between: they refuse a prompt that is too long, and never cut it."""
+
 _MIN_WORDS = 30
 """Words that a reply may have at least to be wrapped up."""
 
@@ -208,13 +211,19 @@ class RequestSender:
         usage = reply.usage if reported else self._estimate(request, reply.text + reply.reasoning, retries + 1)
         step.cost.usage += usage
         reply.text, reply.reasoning = clean_text(reply.text), clean_text(reply.reasoning)
-        expected = self._meter.buffer.at_least
-        if usage.reported and is_truncated(expected, usage.prompt):
-            raise truncation_error(self._config.backend, expected, usage.prompt)
+        self._check_whole(usage)
         measured = measure_context(self._config, self._meter, step.prompt, step.round, usage)
         if usage.reported and usage.prompt:
             self._meter.buffer.calibrate(estimated, usage.prompt)
         yield measured
+
+    def _check_whole(self, usage: Usage) -> None:
+        """Raise PromptTruncated when the server has read much less than it was sent."""
+        if not usage.reported or self._config.backend.type in _IN_PROCESS:
+            return
+        expected = self._meter.buffer.at_least
+        if is_truncated(expected, usage.prompt):
+            raise truncation_error(self._config.backend, expected, usage.prompt)
 
     def _is_nearly_full(self, text: str) -> bool:
         tokens = self._meter.buffer.stream(text)

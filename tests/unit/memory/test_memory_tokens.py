@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from massmem.config.models import BackendConfig
 from massmem.core.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec
-from massmem.memory.tokens import PER_MESSAGE, PER_REPLY, Buffer, EntryType
+from massmem.memory.tokens import PER_MESSAGE, PER_REPLY, Buffer, EntryType, counter_for, warm
+from massmem.providers.windows import is_truncated
 
 VOTE = ToolSpec("vote", "Vote for an answer.", {"type": "object", "properties": {"choice": {"type": "string"}}})
 CALL = ToolCall("1", "read_file", '{"path": "a.txt"}')
@@ -108,14 +110,24 @@ def test_at_least_is_never_raised_by_what_other_texts_taught_and_leaves_tools_ou
     buffer = Buffer(len)
     request = asking(ChatMessage("user", "x" * 996), tools=(VOTE,))
     buffer.measure(request)
-    assert buffer.at_least == 1_000
+    assert buffer.at_least == 997
     buffer.calibrate(1_000, 2_000)
     buffer.measure(request)
-    assert buffer.at_least == 1_000
+    assert buffer.at_least == 997
     buffer = Buffer(len)
     buffer.calibrate(1_000, 800)
     buffer.measure(request)
-    assert buffer.at_least == 800
+    assert buffer.at_least == 797
+
+
+def test_many_short_messages_need_no_more_than_the_leanest_template_gives_them() -> None:
+    """A question and an answer of one token each are five in Mistral's template: [INST]ok[/INST]ok</s>."""
+    buffer = Buffer(counter_for(BackendConfig(type="mistral", model="m")))
+    warm()
+    turns = [ChatMessage("user" if i % 2 == 0 else "assistant", "ok") for i in range(400)]
+    assert buffer.measure(asking(*turns)) > 2_000
+    assert not is_truncated(buffer.at_least, 200 * 5)
+    assert is_truncated(buffer.at_least, 400)
 
 
 @given(
