@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from massmem.config.models import AgentConfig, MemoryConfig, RetrievalConfig
-from massmem.core.errors import MassmemError, MemoryUnavailable
+from massmem.core.errors import MassmemError, MemoryUnavailable, StoreError
 from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter, is_remembered
 from massmem.memory import open_memory
 from massmem.memory.access import may_see
@@ -64,6 +64,7 @@ class SessionMemory:
         self._debug = debug
         self._opening: asyncio.Task[IndexedMemory | None] | None = None
         self._recorder: Recorder | None = None
+        self._extractor: Extractor | None = None
         self._reopen_time = 0.0
         """When to open again, by the monotonic clock, after that has failed."""
         self._stack = AsyncExitStack()
@@ -149,15 +150,26 @@ class SessionMemory:
         return notices
 
     async def close(self, seconds: float) -> None:
-        """Record what is queued for `seconds` at most; the rest stays queued for the next run."""
+        """Record what is queued for `seconds` at most; the rest stays queued for the next run.
+
+        Loading libraries is no work: the seconds count from its end.
+        """
         if self._opening is None:
             return
         memory = await self._opening
         if self._recorder is not None:
+            if self._extractor is not None and await self._has_facts_to_extract(self._recorder):
+                await self._extractor.load()
             await self._recorder.stop(seconds)
         await self._stack.aclose()
         if memory is not None:
             await memory.close()
+
+    async def _has_facts_to_extract(self, recorder: Recorder) -> bool:
+        try:
+            return recorder.is_busy or bool(await self._store.list_due_recordings("extract", 1))
+        except StoreError:
+            return False
 
     async def _is_empty(self, scope: Scope) -> bool:
         """Return whether nothing can be recalled: in a first turn no agent has acted yet, and there is no note.
@@ -206,6 +218,7 @@ class SessionMemory:
             extractor = failing_extractor(e)
         if extractor is not None and self._debug is not None:
             extractor = with_debug_files(extractor, self._debug)
+        self._extractor = extractor
         self._recorder = create_recorder(self._store, memory, extractor, self._agents)
         self._recorder.start()
         return memory

@@ -12,7 +12,9 @@ from massmem.core.records import RecordingCounts
 from massmem.session.session import Session
 from massmem.session.team import Team
 from massmem.store import open_store
+from tests.support.cli import massmem, script, write_team
 from tests.support.council_server import CouncilServer, council_server
+from tests.support.extraction_stub import extraction_server
 from tests.support.sessions import ask, collect
 from tests.support.turns import only
 
@@ -186,3 +188,31 @@ async def test_a_memory_that_cannot_be_opened_is_reported_in_the_first_turn(tmp_
     with council_server() as council:
         _, events = await ask(load_team(tmp_path, council), folder, FIRST)
     assert any("remembered later" in notice.message for notice in only(events, Notice))
+
+
+SLOW_IMPORT = """
+import sys, time
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mem0":
+            time.sleep(4)
+
+sys.meta_path.insert(0, Slow())
+"""
+
+
+async def test_time_to_load_mem0_is_not_taken_from_the_time_to_record(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A disk or a processor on which mem0 takes longer to import than closing waits for memories."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW_IMPORT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with extraction_server('{"memory": []}') as url:
+        llm = {"provider": "openai", "model": "m", "api_key": "none", "base_url": f"{url}/v1"}
+        path = write_team(
+            tmp_path, script("Both are right about zebras."), memory={"persistent_memory": {"llm": llm}}
+        )
+        result = massmem("--config", path, FIRST, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert await pending(folder) == 0

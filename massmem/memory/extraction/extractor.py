@@ -5,7 +5,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -51,6 +51,8 @@ class Extractor:
     extract: Extract
     summarize: Summarize
     """Shortens the large result of a tool."""
+    load: Callable[[], Awaitable[None]]
+    """Loads mem0, which takes seconds, or waits until it is loaded; `extract` does so itself. Never fails."""
 
 
 @asynccontextmanager
@@ -81,7 +83,8 @@ async def open_extractor(
         return await (await open_named(name)).summarize(text)
 
     try:
-        yield Extractor(FactExtractor(await open_named(None), home, known).extract, summarize)
+        extractor = FactExtractor(await open_named(None), home, known)
+        yield Extractor(extractor.extract, summarize, extractor.load)
     finally:
         await providers.close()
 
@@ -95,7 +98,10 @@ def failing_extractor(error: MassmemError) -> Extractor:
     async def summarize(text: str, name: str | None) -> str:
         raise error
 
-    return Extractor(extract, summarize)
+    async def load() -> None:
+        pass
+
+    return Extractor(extract, summarize, load)
 
 
 def with_debug_files(extractor: Extractor, folder: Path) -> Extractor:
@@ -143,6 +149,15 @@ class FactExtractor:
         self._known = known
         self._limits = limits or Limits()
 
+    async def load(self) -> None:
+        """Load mem0, or wait until another thread has loaded it. What goes wrong shows in `extract`."""
+        with suppress(MassmemError):
+            await self._load_mem0()
+
+    async def _load_mem0(self) -> Any:
+        """Return the module with mem0's prompt; a small model gets prompts of its own, and needs no mem0."""
+        return None if self._model.compact else await asyncio.to_thread(import_mem0, "configs.prompts", self._home)
+
     async def extract(self, messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
         """Return the new facts in one agent's messages of one turn.
 
@@ -155,8 +170,7 @@ class FactExtractor:
         chunks = split_into_chunks(messages, limits.compact_chunk if compact else limits.chunk)
         if not chunks:
             return Extraction()
-        # A small model gets prompts of its own, and needs no mem0.
-        mem0 = None if compact else await asyncio.to_thread(import_mem0, "configs.prompts", self._home)
+        mem0 = await self._load_mem0()
         max_tokens = limits.compact_max_tokens if compact else limits.max_tokens
 
         async def ask(reading: Reading) -> Reply:
@@ -234,9 +248,9 @@ class _Run:
             self.seen.update(map(normalize_fact, known))
         reply = await self.ask(Reading(chunk, self.earlier, known))
         try:
-            return parse_reply(reply.text)
+            return parse_reply(reply.text, cut=reply.is_truncated)
         except MalformedResponse as e:
-            if reply.finish == "length":
+            if reply.is_truncated:
                 raise MalformedResponse(f"the reply was cut off before its first fact ended; {e.message}") from e
             raise
 

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 SETTING = "memory.persistent_memory.llm"
 
+_CUT = " [...]"
+"""At the end of a summary that the model did not end."""
 _SUMMARY_DEADLINE = 120.0
 """Seconds for one summary, all attempts together."""
 _SUMMARY_TOKENS = 1_000
@@ -107,9 +109,11 @@ class MemoryModel:
                 reply = await self.ask(SUMMARY_SYSTEM, excerpt, _SUMMARY_TOKENS, "summary")
         except TimeoutError as e:
             raise ProviderTimeout(f"summarising a tool result took longer than {_SUMMARY_DEADLINE:g} seconds") from e
-        summary = reply.text.rpartition("</think>")[2].strip()
+        summary = reply.text.rpartition("</think>")[2].partition("<think>")[0].strip()
         if not summary:
             raise MalformedResponse("the model's summary of a tool result was empty")
+        if reply.is_truncated:
+            summary = f"{summary[: LONGEST_SUMMARY - len(_CUT)]}{_CUT}"
         return cut_text(clean_text(summary), LONGEST_SUMMARY)
 
 

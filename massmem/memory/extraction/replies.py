@@ -39,11 +39,14 @@ class ParsedReply:
     """False when the reply broke off, or when some of its items could not be read."""
 
 
-def parse_reply(reply: str) -> ParsedReply:
+def parse_reply(reply: str, *, cut: bool = False) -> ParsedReply:
     """Return the statements in a model's reply, in their order.
 
     An object with a list, a bare list, texts instead of objects, code fences, thoughts before it, and a list that
     breaks off after whole items are all understood. An empty list means: nothing to remember.
+
+    cut: the reply ended at its limit of tokens. Then a list with other text after it may be a draft of the one that
+    was cut.
 
     Raises:
         MalformedResponse: it holds no such list, or nothing whole in it.
@@ -54,7 +57,7 @@ def parse_reply(reply: str) -> ParsedReply:
     facts = _decode_all(text)
     if facts is None:
         text = _unwrap(text)
-        facts = _decode_all(text) or _decode_embedded(text)
+        facts = _decode_all(text) or _decode_embedded(text, cut=cut)
     if facts is None:
         raise MalformedResponse(f"the model's reply was no list of facts: {_excerpt(reply)}")
     items, closed = facts
@@ -86,11 +89,11 @@ def _unwrap(text: str) -> str:
     return text.removesuffix("```").strip()
 
 
-def _decode_embedded(text: str) -> tuple[list[Any], bool] | None:
+def _decode_embedded(text: str, *, cut: bool = False) -> tuple[list[Any], bool] | None:
     """Return the first list of facts inside other text, or the whole items of one that breaks off."""
     for start in _find_starts(text):
         try:
-            value, _ = _DECODER.raw_decode(text, start)
+            value, end = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
             if opened := _OPEN_LIST.match(text, start):
                 return _decode_items(text, opened.end()), False
@@ -98,7 +101,8 @@ def _decode_embedded(text: str) -> tuple[list[Any], bool] | None:
         facts = _items(value)
         # A bare [] amid prose says nothing; as the whole reply, or inside an object, it means: nothing to remember.
         if facts is not None and (isinstance(value, dict) or any(map(_as_statement, facts[0]))):
-            return facts
+            items, closed = facts
+            return items, closed and not (cut and text[end:].strip())
     return None
 
 

@@ -266,6 +266,13 @@ async def test_failures_of_a_summary_keep_their_kind(stub: Stub, home: Path, ans
     assert KEY not in e.value.message
 
 
+async def test_end_of_a_cut_summary_is_marked_and_a_cut_thought_is_none(stub: Stub, home: Path):
+    stub.replies = [completion("A tree with", finish="length"), completion("<think>A tree", finish="length")]
+    assert await summarize(stub, home) == "A tree with [...]"
+    with pytest.raises(MalformedResponse):
+        await summarize(stub, home)
+
+
 async def test_a_scripted_model_summarizes():
     backend = BackendConfig.model_validate({"type": "scripted", "script": {"summary": "A tree of files."}})
     model = MemoryModel(ScriptedFactory().open(backend), compact=True)

@@ -69,6 +69,21 @@ def test_a_list_that_breaks_off_keeps_its_whole_items(texts: list[str], cut: int
     assert not reading.complete
 
 
+DRAFT = 'A draft: {"memory": [{"text": "one fact"}]}'
+
+
+@pytest.mark.parametrize("rest", ["", "\n  ", '{"memory": [{"te', "\nAnd now all of"])
+def test_list_before_the_place_where_a_reply_was_cut_is_not_all_of_it(rest: str):
+    reading = parse_reply(f"{DRAFT}{rest}", cut=True)
+    assert [s.text for s in reading.statements] == ["one fact"]
+    assert reading.complete is not bool(rest.strip())
+
+
+def test_empty_list_before_the_place_where_a_reply_was_cut_does_not_mean_nothing():
+    with pytest.raises(MalformedResponse):
+        parse_reply('At first I see {"memory": []}. But then {"memory": [{"te', cut=True)
+
+
 def test_an_item_that_cannot_be_read_is_not_passed_over_in_silence():
     reading = parse_reply('{"memory": [{"text": 3}, {"text": "one fact", "sources": ["m1", 2]}]}')
     assert [(s.text, s.sources) for s in reading.statements] == [("one fact", ("m1", "2"))]
