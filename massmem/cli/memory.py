@@ -21,14 +21,13 @@ from massmem.config.models import MemoryConfig
 from massmem.core.display import make_printable, one_line
 from massmem.core.errors import InputError, MemoryUnavailable, UnknownSessionError
 from massmem.core.ids import SESSION_ID, check_session_name
-from massmem.core.records import MessageRecord, RecordingCounts, SessionFilter
+from massmem.core.records import COMMAND_LINE_USER, MessageRecord, Owner, RecordingCounts, SessionFilter
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.opening import index_root, remove_damaged_copies, set_index_aside
 from massmem.memory.persistent import USER, Memory, MemoryStats, RecallOptions, RecallResult, Scope, Selection
 from massmem.recording.forgetting import DamageHandler, forget_everywhere, open_durable_memory, unknown_memory
 from massmem.recording.queue import DrainCounts
-from massmem.session.owners import owner_hash
 from massmem.session.recall import create_recorder, list_conversations, recall_by_words, to_memories
 from massmem.store.lookup import find_session
 from massmem.store.ports import SessionStore
@@ -330,10 +329,9 @@ async def search_memories(
         session_id = await _find_id(setup, store, session_id)
         last = None if session_id is None else await store.get_last_turn(session_id)
         turn = 1 if last is None else last.turn + 1
-        user = setup.owner.user_id if setup.owner else None
-        group = None if user is None else owner_hash(user)
-        is_everywhere = session_id is None and user is None
-        scope = Scope(session_id or "", agent or USER, turn, all_sessions=is_everywhere, group=group)
+        is_everywhere = session_id is None and setup.owner == COMMAND_LINE_USER
+        others = () if session_id or is_everywhere else await _list_session_ids(store, setup.owner)
+        scope = Scope(session_id or "", agent or USER, turn, all_sessions=is_everywhere, others=others)
         options = RecallOptions(tokens, limit)
         try:
             async with _open_memory(setup) as memory:
@@ -435,6 +433,11 @@ async def _find_id(setup: Setup, store: SessionStore, name: str | None) -> str |
     return None if name is None else (await find_session(store, check_session_name(name), setup.owner)).session_id
 
 
+async def _list_session_ids(store: SessionStore, owner: Owner | None) -> tuple[str, ...]:
+    sessions = await store.find_sessions(SessionFilter(owner=owner))
+    return tuple(listed.session.session_id for listed in sessions)
+
+
 async def _resolve_session(setup: Setup, memory: IndexedMemory, selection: Selection) -> Selection:
     """Return the selection with the id of its session, which its memories may have outlived.
 
@@ -465,8 +468,7 @@ async def _limit_to_owner(setup: Setup, selection: Selection) -> Selection:
         everybody, own = await store.count_sessions(SessionFilter()), await store.count_sessions(criteria)
         if everybody.sessions == own.sessions:
             return selection
-        sessions = await store.find_sessions(criteria)
-    return replace(selection, session_ids=tuple(listed.session.session_id for listed in sessions))
+        return replace(selection, session_ids=await _list_session_ids(store, setup.owner))
 
 
 def explain_list(unavailable: str) -> str:

@@ -152,7 +152,8 @@ class PersistentMemoryConfig(Section):
     on_disk: bool = True
     """Keep memories on disk; false: they last for one run, and a later run with on_disk builds them again."""
     session_name: str | None = None
-    """Left out: this session only; null: all sessions of the user; a name: shared by all runs with this name."""
+    """Left out: this session only; null: all sessions of the user; a name: shared by all runs with this
+    name, and that of one session, its id or title, pins that session too."""
     llm: MemoryLlmConfig | None = None
     """Model that extracts facts; left out: verbatim episodes only."""
     embedding: EmbeddingConfig = EmbeddingConfig()

@@ -24,7 +24,7 @@ def may_see(scope: Scope, memory: Memory, *, won: bool) -> bool:
     same_session = memory.session_id == scope.session_id
     same_group = scope.group is not None and memory.group == scope.group
     of_all = scope.all_sessions and not _OWNED.match(memory.group)
-    if not (same_session or same_group or of_all):
+    if not (same_session or same_group or of_all or memory.session_id in scope.others):
         return False
     if memory.agent_id == scope.agent_id:
         return not same_session or memory.turn <= scope.turn
@@ -35,11 +35,12 @@ def may_see(scope: Scope, memory: Memory, *, won: bool) -> bool:
 def visible_to(scope: Scope, *more: Condition) -> All:
     """Return `may_see` as one condition, together with more conditions."""
     places: list[str | None] = [None] if scope.all_sessions else [scope.session_id]
-    if scope.group is not None and not scope.all_sessions:
-        places.append(_group_place(scope.group))
+    if not scope.all_sessions:
+        places += [_group_place(scope.group)] if scope.group is not None else []
+        places += scope.others
     readers = (scope.agent_id, _EVERYONE)
     seen = OneOf("seen", tuple(_reader_key(reader, place) for reader in readers for place in places))
-    own_session_only = not scope.all_sessions and scope.group is None
+    own_session_only = not scope.all_sessions and scope.group is None and not scope.others
     here = () if own_session_only else (OneOf("run_id", (scope.session_id,)),)
     later = All((*here, Span("turn", scope.turn + 1, None)))
     of_others_now = All((*here, Span("turn", scope.turn, scope.turn)), (OneOf("agent_id", (scope.agent_id,)),))

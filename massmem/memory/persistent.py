@@ -91,6 +91,8 @@ class Scope:
     """Search the other sessions too."""
     group: str | None = None
     """Search also the sessions of this group (the configured session_name)."""
+    others: tuple[str, ...] = ()
+    """Search also the sessions with these ids."""
 
 
 @dataclass(frozen=True, slots=True)

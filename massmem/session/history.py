@@ -13,7 +13,8 @@ from massmem.core.records import MessageRecord
 from massmem.memory import tokens
 from massmem.memory.conversation import HistoryView, HistoryWindow, history_budget
 from massmem.providers.base import ChatProvider
-from massmem.session.recall import SessionMemory
+from massmem.session.owners import find_pinned_session
+from massmem.session.recall import SessionMemory, build_scope
 from massmem.session.windows import Windows
 from massmem.store.ports import SessionStore
 from massmem.turn.compressor import Compressor, Recall, TokenMeter
@@ -47,12 +48,19 @@ class History:
     """
 
     def __init__(
-        self, store: SessionStore, memory: SessionMemory, agents: Sequence[AgentConfig], windows: Windows
+        self,
+        store: SessionStore,
+        memory: SessionMemory,
+        agents: Sequence[AgentConfig],
+        windows: Windows,
+        owner: str | None = None,
     ) -> None:
+        """owner: of the session; None: this machine's user."""
         self._store = store
         self._memory = memory
         self._agents = tuple(agents)
         self._windows = windows
+        self._owner = owner
         self._meters: dict[str, TokenMeter] = {}
         self._contexts: dict[str, AgentContext] = {}
         self._question = ""
@@ -130,17 +138,19 @@ class History:
         contexts: dict[str, AgentContext] = {}
         for agent, view in zip(self._agents, views, strict=True):
             prompt = Prompt(agent.id, agent.system_message, summary=view.summary, history=view.messages)
-            recall = self._recall_for(agent, session_id, turn)
+            recall = await self._recall_for(agent, session_id, turn)
             compressor = Compressor(agent, providers[agent.id], self._meters[agent.id], recall)
             contexts[agent.id] = AgentContext(prompt, compressor)
         return contexts
 
-    def _recall_for(self, agent: AgentConfig, session_id: str, turn: int) -> Recall | None:
+    async def _recall_for(self, agent: AgentConfig, session_id: str, turn: int) -> Recall | None:
         if not self._memory.enabled:
             return None
+        pinned = await find_pinned_session(self._store, agent, self._owner)
+        scope = build_scope(agent, session_id, turn, pinned)
 
         async def recall(question: str, message_ids: frozenset[str], max_tokens: int) -> str:
-            return await self._memory.recall(agent, question, (session_id, turn), message_ids, max_tokens)
+            return await self._memory.recall(agent, question, scope, message_ids, max_tokens)
 
         return recall
 

@@ -2,8 +2,13 @@
 
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from massmem.config.models import AgentConfig, TeamConfig
+from massmem.core.records import Owner, SessionFilter
+
+if TYPE_CHECKING:
+    from massmem.store.ports import SessionStore
 
 
 def owner_hash(owner: str) -> str:
@@ -22,6 +27,30 @@ def memory_group(config: TeamConfig, owner: str | None) -> str:
     if owner is None:
         return settings.session_name or ""
     return _group_of(owner, settings.session_name)
+
+
+async def find_pinned_session(store: "SessionStore", agent: AgentConfig, owner: str | None) -> str | None:
+    """Return the id of the owner's session that the agent's session_name names, by its id or its whole title.
+
+    Of several with this title it is the one that was used last; None: the name is that of a group.
+
+    agent: as `restrict_to_owner` returns it.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    name = agent.memory.persistent_memory.session_name or ""
+    session_id = name
+    if owner is not None:
+        name = name.partition(":")[2]
+        session_id = f"{owner_hash(owner)}.{name}"
+    if not name:
+        return None
+    session = await store.get_session(session_id)
+    if session is None or session.user_id != owner:
+        by_title = await store.find_sessions(SessionFilter(title=name, owner=Owner(owner)), 1)
+        session = by_title[0].session if by_title else None
+    return None if session is None or session.status == "deleting" else session.session_id
 
 
 def _restrict(agent: AgentConfig, owner: str) -> AgentConfig:

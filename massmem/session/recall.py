@@ -84,18 +84,17 @@ class SessionMemory:
             self._recorder.wake()
 
     async def recall(
-        self, agent: AgentConfig, question: str, turn: tuple[str, int], message_ids: frozenset[str], max_tokens: int
+        self, agent: AgentConfig, question: str, scope: Scope, message_ids: frozenset[str], max_tokens: int
     ) -> str:
         """Return the lines that this agent's memory has on the question, "" for none.
 
-        turn: the session's id and the number of the turn. message_ids: of messages that the agent is sent verbatim.
-        max_tokens: of the lines.
+        scope: see build_scope. message_ids: of messages that the agent is sent verbatim. max_tokens: of the lines.
         """
-        scope = _build_scope(agent, *turn)
         if self._opening is None or not remembers(agent.memory):
             return ""
         limit = agent.memory.retrieval.limit
-        log.debug("Searching memories (agent=%s, session=%s, turn=%d, limit=%s)", agent.id, *turn, limit)
+        where = (agent.id, scope.session_id, scope.turn, limit)
+        log.debug("Searching memories (agent=%s, session=%s, turn=%d, limit=%s)", *where)
         try:
             if await self._is_empty(scope):
                 log.debug("No relevant memories found (agent=%s): this is the first turn", agent.id)
@@ -256,7 +255,7 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
     Raises:
         StoreError: the log cannot be read.
     """
-    sessions = None if scope.all_sessions else [scope.session_id]
+    sessions = None if scope.all_sessions else [scope.session_id, *scope.others]
     # Only the user of the command line searches all sessions: those of HTTP users are not among them.
     owner = COMMAND_LINE_USER if scope.all_sessions else None
     hits = [message.id for message in await store.search_messages(query, sessions, _MAX_HITS, owner=owner)]
@@ -317,6 +316,7 @@ def _to_memory(m: "MessageRecord") -> Memory:
     return Memory(m.id, "episode", m.session_id, m.turn, m.agent_id or USER, write_out(m), (m.id,), m.created_at)
 
 
-def _build_scope(agent: AgentConfig, session_id: str, turn: int) -> Scope:
-    persistent = agent.memory.persistent_memory
-    return Scope(session_id, agent.id, turn, all_sessions=persistent.all_sessions, group=persistent.session_name)
+def build_scope(agent: AgentConfig, session_id: str, turn: int, pinned: str | None = None) -> Scope:
+    """Return what the agent recalls from in this turn. pinned: the session that its session_name names, by id."""
+    persistent, others = agent.memory.persistent_memory, () if pinned in (None, session_id) else (pinned,)
+    return Scope(session_id, agent.id, turn, persistent.all_sessions, persistent.session_name, others)

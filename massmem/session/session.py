@@ -66,7 +66,7 @@ class Session:
         self._owner = owner
         self._agents = restrict_to_owner(team.agents, owner)
         self._memory = team.memory
-        self._history = History(team.store, team.memory, self._agents, team.windows)
+        self._history = History(team.store, team.memory, self._agents, team.windows, owner)
         self._stop = Stop()
         self._runner: TurnRunner | None = None
         self._owns_team = False

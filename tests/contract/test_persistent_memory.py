@@ -112,6 +112,7 @@ async def test_other_sessions_are_seen_only_where_the_scope_says_so(memory: Pers
     assert await seen() == {s}
     assert await seen(group=f"g{s}") == {s, grouped}
     assert await seen(group="unknown") == {s}
+    assert await seen(others=(other,)) == {s, other}
     assert await seen(all_sessions=True) == {s, other, grouped}
 
 

@@ -14,6 +14,7 @@ from massmem.cli.main import main
 from massmem.config.models import MemoryConfig
 from massmem.memory import open_memory
 from massmem.memory.persistent import Fact
+from massmem.session.owners import owner_hash
 from massmem.store import open_store
 from tests.contract.test_session_store import everything, session
 from tests.support.extraction_stub import extraction_server
@@ -87,6 +88,22 @@ def test_record_drains_the_queue(database: Path, capsys: pytest.CaptureFixture[s
     assert after["recordings"] == {"pending": 0, "done": SAID + 3, "failed": 0, "reason": None}
     assert after["bytes"] > 0
     assert f"recording  0 pending, {SAID + 3} done, 0 failed" in command("stats")[0]
+
+
+async def test_search_of_an_owner_reaches_sessions_with_a_session_name_of_their_own(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = await open_store(f"sqlite:///{database}", database.parent)
+    for owner in ("alice", "bob"):
+        group = f"{owner_hash(owner)}:zoo"
+        one = session(f"{owner_hash(owner)}.sky").model_copy(update={"user_id": owner, "memory_group": group})
+        await store.create_session(one)
+        await store.append(one.session_id, 1, whole_turn())
+    await store.close()
+    memory = Command(capsys)
+    await asyncio.to_thread(memory, "record")
+    found = await asyncio.to_thread(memory.json, "search", "Rayleigh", "--owner", "alice")
+    assert {m["session_id"] for m in found["memories"]} == {f"{owner_hash('alice')}.sky"}
 
 
 def test_search_shows_what_the_agent_may_see(memory: Command) -> None:

@@ -121,6 +121,23 @@ async def test_users_of_the_service_and_of_this_machine_recall_nothing_of_each_o
         await team.close()
 
 
+@pytest.mark.parametrize("name", ["id", "title"])
+async def test_name_of_an_existing_session_pins_that_session(tmp_path: Path, folder: Path, name: str):
+    with council_server() as council:
+        session_id, _ = await ask(load_team(tmp_path, council), folder, FIRST)
+        await ask(load_team(tmp_path, council), folder, "Which answer is right about lions?")
+        store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
+        await store.rename_session(session_id, "the zoo")
+        await store.close()
+        council.requests.clear()
+        pinned = {"id": session_id, "title": "the zoo"}[name]
+        named = f"memory: {{persistent_memory: {{session_name: {pinned}}}}}\n"
+        await ask(load_team(tmp_path, council, named), folder, SECOND)
+        shown = memories(council)
+    assert all(FIRST in text for text in shown.values())
+    assert not any("lions" in text for text in shown.values())
+
+
 async def test_memory_off_costs_nothing(tmp_path: Path, folder: Path):
     with council_server() as council:
         config = load_team(tmp_path, council, "memory: {persistent_memory: {enabled: false}}\n")

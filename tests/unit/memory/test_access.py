@@ -39,6 +39,12 @@ def test_scope_of_more_sessions_restricts_the_turn_in_its_own_session_only() -> 
     assert named.must_not == everywhere.must_not
 
 
+def test_other_sessions_are_seen_by_name_and_with_all_their_turns() -> None:
+    pinned = visible_to(Scope("s1", "me", 4, others=("s2",)))
+    assert pinned.must == (OneOf("seen", ("me|s1", "me|s2", "*|s1", "*|s2")),)
+    assert pinned.must_not == visible_to(Scope("s1", "me", 4, group="team")).must_not
+
+
 def test_group_is_never_taken_for_a_session_of_that_name() -> None:
     in_group = set(reader_keys({**PAYLOAD, "run_id": "x", "group": "s1", "won": True}))
     assert not in_group & set(visible_to(Scope("s1", "me", 1)).must[0].values)  # type: ignore[union-attr]

@@ -11,7 +11,7 @@ import pytest
 from massmem.config.load import resolve_agents
 from massmem.config.models import AgentConfig, MemoryConfig, TeamConfig
 from massmem.core.events import Event
-from massmem.session.recall import SessionMemory
+from massmem.session.recall import SessionMemory, build_scope
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, everything, session
@@ -58,7 +58,7 @@ async def opened(
 
 async def recalled(memory: SessionMemory, agent: str, question: str, shown: Sequence[str] = (), turn: int = 2) -> str:
     (who,) = (each for each in agents(configured()) if each.id == agent)
-    return await memory.recall(who, question, ("session_a", turn), frozenset(shown), 1_000)
+    return await memory.recall(who, question, build_scope(who, "session_a", turn), frozenset(shown), 1_000)
 
 
 def turn_one(text: str = "Red kites nest in Cobham.") -> list[Event]:
