@@ -26,6 +26,9 @@ from massmem.core.events import (
 from massmem.core.messages import Candidate, Usage
 from massmem.core.waiting import Waiting
 
+FIRST_RESTART = 3
+"""The first round in which agents act again, because newer answers have replaced those that they judged."""
+
 LATE_ROUND_FACTOR = 0.9
 """Share of the confidence that each round beyond the second leaves: somebody was not convinced at first."""
 

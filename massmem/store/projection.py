@@ -15,6 +15,7 @@ from massmem.core import events as ev
 from massmem.core.messages import Usage
 from massmem.core.records import MessageKind, RecordingKind, SessionStatus, is_worth_recording
 from massmem.core.redact import redact
+from massmem.core.voting import FIRST_RESTART
 
 TITLE_LENGTH = 80
 LAST_MESSAGE_LENGTH = 200
@@ -79,6 +80,7 @@ class LogPosition:
 _TurnEvent = (
     ev.TurnStarted
     | ev.TurnResumed
+    | ev.RoundStarted
     | ev.TurnWaiting
     | ev.TurnCompleted
     | ev.TurnFailed
@@ -92,8 +94,7 @@ _AgentEvent = (
 _ContextEvent = ev.ToolCalled | ev.ToolReturned | ev.ContextCompressed
 _SessionEvent = ev.UserReplied | ev.MessageAdded | ev.NoteAdded | ev.HistoryCleared
 _SilentEvent = (
-    ev.RoundStarted
-    | ev.AgentStarted
+    ev.AgentStarted
     | ev.AgentDelta
     | ev.AgentRetrying
     | ev.ContextMeasured
@@ -164,6 +165,9 @@ def _project_turn(position: LogPosition, event: _TurnEvent) -> list[Change]:
         case ev.TurnResumed():
             resumed = [UpdateTurn({"status": "running", "ended_at": None}), UpdateSession(status="active")]
             return [*_request(position, event.request), *resumed]
+        case ev.RoundStarted():
+            # What the agents have done so far becomes facts beside the round in which they act again.
+            return [QueueExtraction(position.seq, position.time)] if event.round >= FIRST_RESTART else []
         case ev.TurnWaiting():
             return _wait_for_user(position, event)
         case ev.TurnCompleted():

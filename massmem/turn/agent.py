@@ -19,6 +19,7 @@ from massmem.core.events import (
     ToolReturned,
 )
 from massmem.core.messages import Candidate, ChatMessage, Purpose, Reply, Usage, clean_text
+from massmem.core.voting import FIRST_RESTART
 from massmem.providers.base import ChatProvider
 from massmem.tools.answer_schema import FormError, native_schema, read_value
 from massmem.tools.ask_user import NAME as ASK_USER
@@ -49,10 +50,6 @@ Result = AnswerSubmitted | BallotCast | ParamRequested
 
 _MAX_QUOTED = 2_000
 """Characters of a reply that could not be used, which the model is shown again."""
-
-_ROUNDS_WITHOUT_RECALL = 2
-"""Every later round follows a restart: an agent's memories of its earlier rounds are recalled."""
-
 
 @dataclass(frozen=True, slots=True)
 class Presentation:
@@ -188,7 +185,7 @@ class Agent:
         question = await self._read_question(question, cost)
         last = self._prompt if self._step is None else self._step.prompt
         prompt = last.next_step(purpose, question, candidates)
-        if self._step is None or (purpose == "vote" and round_ > _ROUNDS_WITHOUT_RECALL):
+        if self._step is None or (purpose == "vote" and round_ >= FIRST_RESTART):
             prompt = await self._compressor.recall(prompt)
         self._step = Step(round_, prompt, cost)
         return self._step

@@ -352,8 +352,15 @@ async def test_a_turn_queues_what_is_to_be_remembered(store: SessionStore) -> No
     assert {(e.status, e.attempts, e.turn) for e in episodes} == {("pending", 0, 1)}
     (complete,) = await store.list_due_recordings("complete", 100)
     assert (complete.turn, complete.agent_id) == (1, "ann")
+    restart = next(
+        e.seq
+        for e in await store.export_log("session_a")
+        if '"round_started"' in e.payload and '"round":3' in e.payload
+    )
     extracts = await store.list_due_recordings("extract", 100)
-    assert {(e.agent_id, e.seq) for e in extracts} == {("ann", complete.seq), ("bob", complete.seq)}
+    assert [(e.agent_id, e.since, e.seq) for e in extracts] == [
+        ("ann", 0, restart), ("bob", 0, restart), ("ann", restart, complete.seq), ("bob", restart, complete.seq)
+    ]  # fmt: skip
     assert await store.list_due_recordings("episode", 3) == episodes[:3]
 
 
@@ -444,7 +451,9 @@ async def test_what_is_forgotten_is_never_recorded_again(store: SessionStore) ->
 
 async def test_a_row_is_claimed_by_one_alone(store: SessionStore) -> None:
     await store.create_session(session())
-    await store.append("session_a", 1, whole_turn())
+    await store.append(
+        "session_a", 1, [begin("ann", "bob"), answer(1, "ann", "Blue light."), answer(2, "bob", "Rayleigh."), done()]
+    )
     ann, bob = await store.list_due_recordings("extract", 9)
     later = now() + timedelta(minutes=5)
     assert [await store.claim_recording(ann, later) for _ in range(3)] == [True, False, False]
@@ -469,7 +478,7 @@ async def test_what_a_memory_that_does_not_last_has_recorded_waits_for_one_that_
     await store.finish_recordings(rows[:2], "for one run only", lasting=False)
     assert rows[0] not in await store.list_due_recordings("episode", 99)
     counts = await store.count_recordings()
-    assert (counts.done, counts.pending, counts.reason) == (0, 11, "for one run only")
+    assert (counts.done, counts.pending, counts.reason) == (0, 13, "for one run only")
     await store.fail_recording(rows[2], "later", now() + timedelta(hours=1))
     assert await store.release_held_recordings() == 2
     assert (await store.list_due_recordings("episode", 99))[:2] == rows[:2]

@@ -17,7 +17,7 @@ from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, everything, session
 from tests.support.extraction_stub import FIRST, SECOND, completion, facts, prompts, section
 from tests.support.provider_stub import KEY, Stub, running_stub
-from tests.support.sample_turn import answer, ballot, begin, called, returned
+from tests.support.sample_turn import answer, ballot, begin, called, event, returned
 
 WORDS = {"embedding": {"provider": "none"}}
 
@@ -285,3 +285,17 @@ async def test_restart_in_the_first_turn_recalls_what_the_agent_did_before(
         text = await recalled(memory, "ann", "Where do kites nest?", turn=1)
     assert "Cobham" in text
     assert "Kent" not in text
+
+
+async def test_facts_of_what_an_agent_did_before_a_restart_are_recalled_after_it(
+    store: SessionStore, folder: Path, stub: Stub
+):
+    stub.replies = [facts("The stub nests 1,200 kites."), facts("Bob nests no kites.")]
+    answers = [answer(1, "ann", "Red kites nest in Cobham."), answer(2, "bob", "Kites nest in Kent.")]
+    restart = event(3, "round_started", round=3, agents=("ann", "bob"), final=False)
+    await store.append("session_a", 1, [begin("ann", "bob", question="Where do kites nest?"), *answers, restart])
+    async with opened(extracting(stub), folder, store) as memory:
+        await settled(store)
+        text = await recalled(memory, "ann", "Where do kites nest?", turn=1)
+    assert "The stub nests 1,200 kites." in text
+    assert "Bob nests" not in text

@@ -1,6 +1,8 @@
 import json
 from typing import get_args
 
+import pytest
+
 from massmem.core.events import Event
 from massmem.store.projection import (
     Change,
@@ -139,7 +141,13 @@ def test_what_is_queued_follows_from_the_event_alone() -> None:
         "turn_completed": ["episode", "complete"],
     }
     ends = {e.type for e in [*whole_turn(), *other_ends()] if QueueExtraction(5, e.at) in project("s", 1, 5, e)}
-    assert ends == {"turn_completed", "turn_failed", "turn_interrupted"}
+    assert ends == {"round_started", "turn_completed", "turn_failed", "turn_interrupted"}
+
+
+@pytest.mark.parametrize(("number", "queued"), [(1, False), (2, False), (3, True), (4, True)])
+def test_facts_are_extracted_before_a_restart(number: int, queued: bool) -> None:
+    started = event(1, "round_started", round=number, agents=("ann",), final=False)
+    assert (QueueExtraction(5, started.at) in project("s", 1, 5, started)) is queued
 
 
 def test_a_long_question_makes_a_short_title() -> None:
