@@ -11,6 +11,7 @@ import typer
 
 from massmem.cli.commands import format_overview
 from massmem.cli.completion import offer_commands, offer_sessions
+from massmem.cli.options import OwnerName
 from massmem.config.home import massmem_home
 from massmem.core.errors import InputError
 from massmem.session.registry import Registry
@@ -37,7 +38,11 @@ class RunOptions:
     """[TYPE/]MODEL of a single agent."""
     system: str | None = None
     """Instructions for all agents."""
+    session_config: str | None = None
+    """The configuration that the session began with, where none is named; None: the default one."""
     session_id: str | None = None
+    owner: str | None = None
+    """The user of the HTTP service whose session it is; None: the user of the command line."""
     choose_session: bool = False
     """Let the user choose the session from a list."""
     newest: bool = False
@@ -140,6 +145,7 @@ def ask(
     system: System = None,
     session_id: SessionId = None,
     choose_session: ChooseSession = False,
+    owner: OwnerName = None,
     newest: Annotated[bool, typer.Option("--continue", "-c", help="Continue the session used last.")] = False,
     list_sessions: Annotated[bool, typer.Option("--list-sessions", help="List the sessions, newest first.")] = False,
     as_json: AsJson = False,
@@ -174,6 +180,7 @@ def ask(
         model=model,
         system=system,
         session_id=session_id,
+        owner=owner,
         choose_session=choose_session,
         newest=newest,
         output=output or (Output.JSON if as_json and not list_sessions else None),
@@ -201,6 +208,8 @@ def _refuse_contradictions(options: RunOptions) -> None:
     sessions = [name for name, is_given in chosen.items() if is_given]
     if len(sessions) > 1:
         raise InputError(f"{' and '.join(sessions[:2])} exclude each other", "leave one of them out")
+    if options.owner is not None and not sessions:
+        raise InputError("--owner says whose session to continue", "say which: --session-id ID, or --continue")
     others = ["--debug", *sessions] if options.debug else sessions
     if options.no_store and others:
         raise InputError(f"--no-store and {others[0]} exclude each other", "leave one of them out")

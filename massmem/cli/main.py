@@ -13,6 +13,8 @@ from massmem.core.errors import InputError, MassmemError
 if TYPE_CHECKING:
     import typer
 
+    from massmem.cli.ask import RunOptions
+
 EXIT_INTERRUPTED = 130
 EXIT_CLOSED_PIPE = 141
 
@@ -71,16 +73,11 @@ def _ask(arguments: list[str]) -> int:
         from massmem.cli.list_sessions import list_sessions
 
         return list_sessions(as_json=options.as_json)
-    from massmem.cli.setup import check_first_run, find_session_config
+    from massmem.cli.setup import check_first_run
 
-    if options.choose_session:
-        from massmem.cli.sessions import choose_session
-        from massmem.cli.setup import load_setup
-
-        options = replace(options, session_id=choose_session(load_setup(options.config)))
-    if options.config is None and options.session_id is not None:
-        options = replace(options, config=find_session_config(options.session_id))
-    check_first_run(options.config or options.model, options.question)
+    if options.choose_session or options.newest or options.session_id is not None:
+        options = _choose_session(options)
+    check_first_run(options.config or options.session_config or options.model, options.question)
     from massmem.cli.run import prepare_run, run
 
     invocation = prepare_run(options)
@@ -89,6 +86,22 @@ def _ask(arguments: list[str]) -> int:
     from massmem.cli.chat.loop import chat
 
     return chat(invocation)
+
+
+def _choose_session(options: "RunOptions") -> "RunOptions":
+    """Return the options with the id of the session that is meant, and with the configuration that it began with."""
+    from massmem.cli.setup import find_session_config, load_setup, use_session_config
+
+    name = options.session_id
+    if name is not None and (options.owner is None or options.config is not None):
+        # Without a look into the store: the session may be in another one than that of the default configuration.
+        return replace(options, session_config=find_session_config(name) if options.config is None else None)
+    from massmem.cli.sessions import choose_session, find_named_or_newest
+
+    setup = load_setup(options.config, options.owner)
+    session = choose_session(setup) if options.choose_session else find_named_or_newest(setup, name)
+    config = None if options.config is not None else use_session_config(session.config_path)
+    return replace(options, session_id=session.session_id, newest=False, session_config=config)
 
 
 def _invoke(app: "typer.Typer", arguments: list[str]) -> object:

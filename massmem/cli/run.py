@@ -78,7 +78,8 @@ class Invocation:
         """Return the command line that continues this session."""
         config = f" --config {shlex.quote(self.options.config)}" if self.options.config else ""
         model = f" --model {shlex.quote(self.options.model)}" if self.options.model else ""
-        return f"massmem --session-id {session_id}{config}{model}"
+        owner = f" --owner {shlex.quote(self.options.owner)}" if self.options.owner else ""
+        return f"massmem --session-id {session_id}{owner}{config}{model}"
 
 
 def prepare_run(options: RunOptions) -> Invocation:
@@ -91,14 +92,23 @@ def prepare_run(options: RunOptions) -> Invocation:
     if options.session_id is not None:
         check_session_name(options.session_id)
     read_environment()
-    config = load_team(options.config, home, options.limits, store=not options.no_store)
-    config = replace_agents(config, options.model, options.system)
+    config = load_team_of(options, home)
     schema = None if options.schema is None else read_schema(options.schema)
     question = read_question(options.question, options.files, quiet=options.quiet)
     if schema is not None and question is None:
         raise InputError("--schema needs a question", 'ask like this: massmem --schema FILE "your question"')
     debug_log = new_debug_log(Path.cwd()) if options.debug else None
     return Invocation(options, options.output or detect_output(), config, home, question, schema, debug_log)
+
+
+def load_team_of(options: RunOptions, home: Path) -> TeamConfig:
+    """Return the team that the options name, else that of the session, else the default one.
+
+    Raises:
+        ConfigError, InputError
+    """
+    config = load_team(options.config or options.session_config, home, options.limits, store=not options.no_store)
+    return replace_agents(config, options.model, options.system)
 
 
 def run(invocation: Invocation) -> int:
@@ -108,7 +118,7 @@ def run(invocation: Invocation) -> int:
         MassmemError: the run ended before its turn did.
     """
     options = invocation.options
-    names_session = options.newest or options.session_id is not None or invocation.config.session_id is not None
+    names_session = options.session_id is not None or invocation.config.session_id is not None
     if invocation.question is None and not names_session:
         raise InputError("there is no question", HOW_TO_ASK)
     stopper = TurnStopper()
@@ -128,7 +138,7 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
                 invocation.config,
                 home=invocation.home,
                 session_id=options.session_id,
-                newest=options.newest,
+                owner=options.owner,
                 debug=invocation.debug_folder,
             )
         try:

@@ -43,13 +43,14 @@ from massmem.export.as_json import turn_to_dict
 from massmem.render.text import pluralize
 from massmem.session.delete import DeletionResult, SessionDeleter, list_begun_deletions
 from massmem.session.lease import mark_interrupted
-from massmem.session.registry import Registry, RegistryDamaged, build_entry, without_password
-from massmem.store.lookup import find_session, read_transcript, read_turn_transcript
+from massmem.session.registry import Registry, RegistryDamaged, build_entries, build_entry, without_password
+from massmem.store.lookup import find_session, get_newest_session, read_transcript, read_turn_transcript
 from massmem.store.ports import SessionStore
 
 
 class Status(StrEnum):
     ACTIVE = "active"
+    WAITING = "waiting"
     COMPLETED = "completed"
     INTERRUPTED = "interrupted"
     FAILED = "failed"
@@ -80,7 +81,7 @@ Since = Annotated[
 def list_command(
     status: Annotated[
         Status | None,
-        typer.Option(metavar="STATUS", help="Only active, completed, interrupted, failed or deleting ones."),
+        typer.Option(metavar="STATUS", help="Only active, waiting, completed, interrupted, failed or deleting ones."),
     ] = None,
     text: Annotated[str, typer.Option(metavar="TEXT", help="With this in id, title or last message.")] = "",
     since: Since = None,
@@ -446,17 +447,46 @@ async def list_sessions(setup: Setup, criteria: SessionFilter, limit: int | None
     """Return the sessions that match, the last used first."""
     criteria = criteria.model_copy(update={"owner": setup.owner})
     async with setup.open_store() as store:
-        sessions = [
-            listed.model_copy(update={"session": await mark_interrupted(store, setup.home, listed.session)})
-            for listed in await store.find_sessions(criteria, limit, offset)
-        ]
+        counts = await store.count_sessions(criteria)
+        if criteria.status in ("active", "interrupted"):
+            matches = await _find_by_real_status(store, setup.home, criteria)
+            counts = counts.model_copy(update={"sessions": len(matches)})
+            sessions = matches[offset : None if limit is None else offset + limit]
+        else:
+            sessions = await _mark_all(store, setup.home, await store.find_sessions(criteria, limit, offset))
         marked = [listed.session.session_id for listed in sessions if listed.session.status == "deleting"]
         interrupted = sorted({*marked, *list_begun_deletions(setup.home)})
-        return SessionPage(sessions, await store.count_sessions(criteria), interrupted)
+        return SessionPage(sessions, counts, interrupted)
 
 
-def choose_session(setup: Setup) -> str:
-    """Let the user choose one of the sessions used last, at the terminal; return its id.
+async def _find_by_real_status(store: SessionStore, home: Path, criteria: SessionFilter) -> list[ListedSession]:
+    """Return active or interrupted sessions: one whose process was killed is active in the store until it resumes."""
+    matches: list[ListedSession] = []
+    for stored in ("active", criteria.status):
+        found = await store.find_sessions(criteria.model_copy(update={"status": stored}))
+        matches += [one for one in await _mark_all(store, home, found) if one.session.status == criteria.status]
+    unique = {listed.session.session_id: listed for listed in matches}
+    return sorted(unique.values(), key=lambda listed: listed.session.updated_at, reverse=True)
+
+
+async def _mark_all(store: SessionStore, home: Path, listed: Sequence[ListedSession]) -> list[ListedSession]:
+    return [one.model_copy(update={"session": await mark_interrupted(store, home, one.session)}) for one in listed]
+
+
+def find_named_or_newest(setup: Setup, name: str | None) -> SessionRecord:
+    """Return the session that a user means, None: the one that was used last. Raises as `resolve_session`."""
+
+    async def find() -> SessionRecord:
+        async with setup.open_store() as store:
+            if name is not None:
+                return await find_session(store, check_session_name(name), setup.owner)
+            return await get_newest_session(store, setup.owner)
+
+    return asyncio.run(find())
+
+
+def choose_session(setup: Setup) -> SessionRecord:
+    """Let the user choose one of the sessions used last, at the terminal.
 
     Raises:
         InputError: there is no terminal, or no session.
@@ -467,7 +497,7 @@ def choose_session(setup: Setup) -> str:
     if not page.sessions:
         raise InputError("there is no session yet", 'begin one: massmem "your question"')
     lines = view.format_table(page.sessions).splitlines()[1:]
-    return page.sessions[choose_option("Which session?", lines)].session.session_id
+    return page.sessions[choose_option("Which session?", lines)].session
 
 
 async def rename_session(setup: Setup, name: str, title: str) -> SessionRecord:
@@ -490,11 +520,12 @@ async def rename_session(setup: Setup, name: str, title: str) -> SessionRecord:
                 )
         await store.rename_session(session.session_id, title)
         session = session.model_copy(update={"title": title})
-        try:
-            await asyncio.to_thread(Registry(setup.home).upsert, build_entry(session, setup.config.store.url))
-        except RegistryDamaged:
-            entries = [build_entry(session, setup.config.store.url) for session in await store.list_sessions()]
-            await asyncio.to_thread(Registry(setup.home).rebuild, entries)
+        if session.user_id is None:
+            try:
+                await asyncio.to_thread(Registry(setup.home).upsert, build_entry(session, setup.config.store.url))
+            except RegistryDamaged:
+                entries = await build_entries(store, setup.config.store.url)
+                await asyncio.to_thread(Registry(setup.home).rebuild, entries)
         return session
 
 

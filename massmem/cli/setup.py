@@ -17,6 +17,7 @@ from massmem.config.home import massmem_home
 from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, default_config_path, find_config, load_named
 from massmem.config.models import NO_STORE, AgentSpec, BackendConfig, BackendType, StoreConfig, TeamConfig
 from massmem.core.errors import InputError, MassmemError
+from massmem.core.ids import PREFIX
 from massmem.core.records import COMMAND_LINE_USER, Owner
 from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
 from massmem.session.registry import Registry
@@ -121,16 +122,25 @@ def load_team(
 def find_session_config(session_id: str) -> str | None:
     """Return the configuration that a session of this machine began with, and tell the user.
 
-    session_id: also the beginning of one. None: the default configuration is the right one, or nothing better is known.
+    session_id: also the beginning of one, or a name. None: as `use_session_config`.
     """
-    home = massmem_home()
     try:
-        entries = Registry(home).read_entries()
+        entries = Registry(massmem_home()).read_entries()
     except MassmemError:  # whoever writes the list reports it
         return None
-    matches = [entry for entry in entries if entry.session_id.startswith(session_id)]
-    exact = [entry for entry in matches if entry.session_id == session_id] or matches
-    path = exact[0].config_path if len(exact) == 1 else ""
+    by_id = [entry for entry in entries if entry.session_id == session_id]
+    by_name = [entry for entry in entries if entry.description.casefold() == session_id.casefold()]
+    by_start = [entry for entry in entries if entry.session_id.startswith((session_id, PREFIX + session_id))]
+    matches = by_id or by_name or by_start
+    return use_session_config(matches[0].config_path) if len(matches) == 1 else None
+
+
+def use_session_config(path: str) -> str | None:
+    """Return the configuration that a session began with, and tell the user.
+
+    path: as the session has it. None: the default configuration is the right one, or nothing better is known.
+    """
+    home = massmem_home()
     defaults = (default_config_path(home), *(find_config(EXAMPLES + name) for name in ("local", "openai")))
     if not path or Path(path) in defaults:
         return None

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
@@ -456,6 +457,11 @@ class TeamConfig(Section):
             if not PARAM_NAME.fullmatch(name):
                 raise ValueError(f"{name[:60]!r} must be 1 to 64 letters, digits or '_', with no digit first")
         return params
+
+    @property
+    def path(self) -> str:
+        """The file that this configuration came from, wherever the working directory is; "" for none."""
+        return str(Path(self.source).absolute()) if self.source else ""
 
     @property
     def param_specs(self) -> dict[str, ParamSpec]:

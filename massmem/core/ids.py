@@ -8,6 +8,9 @@ from massmem.core.errors import InputError
 SESSION_ID = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 """Use with fullmatch; `check_session_id` does the same with a message."""
 
+PREFIX = "session_"
+"""How the ids begin that massmem makes; it may be left out."""
+
 MAX_NAME_LENGTH = 80
 """Characters; a title made of the first question is as long."""
 

@@ -18,7 +18,7 @@ from massmem.core.records import SessionFilter, SessionRecord
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import EraseSessions, open_eraser
 from massmem.session.lease import ProcessLock, hold_lease
-from massmem.session.registry import Registry, RegistryDamaged, build_entry
+from massmem.session.registry import Registry, RegistryDamaged, build_entries
 from massmem.store.ports import SessionStore
 
 Progress = Callable[[int, int], None]
@@ -126,8 +126,7 @@ class SessionDeleter:
         except RegistryDamaged as e:
             e.copy.unlink(missing_ok=True)  # it may name these sessions
             url = self.config.store.url
-            entries = [build_entry(session, url) for session in await self.store.list_sessions()]
-            await asyncio.to_thread(registry.replace, entries)
+            await asyncio.to_thread(registry.replace, await build_entries(self.store, url))
 
 
 async def delete_contents(

@@ -21,6 +21,7 @@ from massmem.core.messages import clean_text
 
 if TYPE_CHECKING:
     from massmem.core.records import SessionRecord
+    from massmem.store.ports import SessionStore
 
 LOCK_SECONDS = 30.0
 """Seconds to wait for another process that writes the registry."""
@@ -199,7 +200,9 @@ class Registry:
 
 
 def read_sessions(database: Path) -> list[Entry]:
-    """Return the sessions of an SQLite store, newest first, read without SQLAlchemy; none when there is no such file.
+    """Return the sessions of this machine's user in an SQLite store, newest first; none when there is no such file.
+
+    They are read without SQLAlchemy.
 
     Raises:
         StoreError: the file cannot be read.
@@ -208,7 +211,7 @@ def read_sessions(database: Path) -> list[Entry]:
         return []
     query = (
         "SELECT session_id, created_at, CASE status WHEN 'active' THEN NULL ELSE updated_at END, status, "
-        "config_path, model, coalesce(nullif(description, ''), title) FROM chat_sessions "
+        "config_path, model, coalesce(nullif(description, ''), title) FROM chat_sessions WHERE user_id IS NULL "
         "ORDER BY created_at DESC, session_id DESC"
     )
     store = f"sqlite:///{database}"
@@ -274,6 +277,11 @@ def build_entry(session: "SessionRecord", store: str) -> Entry:
         description=_hide_secrets(session.description or session.title),
         store=without_password(store),
     )
+
+
+async def build_entries(store: "SessionStore", url: str) -> list[Entry]:
+    """Return the entries of all sessions of this machine's user in a store. Raises StoreError."""
+    return [build_entry(session, url) for session in await store.list_sessions() if session.user_id is None]
 
 
 class _Unreadable(ValueError):

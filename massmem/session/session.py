@@ -25,12 +25,12 @@ from massmem.core.errors import (
 from massmem.core.events import ContextCompressed, ContextMeasured, Event, HistoryCleared, NoteAdded, ToolReturned, now
 from massmem.core.ids import check_session_name
 from massmem.core.messages import clean_text
-from massmem.core.records import COMMAND_LINE_USER, SessionRecord, TurnRecord
+from massmem.core.records import Owner, SessionRecord, TurnRecord
 from massmem.session.history import History
 from massmem.session.lease import Lease
 from massmem.session.owners import memory_group, restrict_to_owner
 from massmem.session.recall import remembers
-from massmem.session.registry import Registry, RegistryDamaged, build_entry
+from massmem.session.registry import Registry, RegistryDamaged, build_entries, build_entry
 from massmem.session.team import Team
 from massmem.session.turn_runner import Stop, StopReason, TurnRunner
 from massmem.session.undo import undo_last_turn
@@ -79,13 +79,15 @@ class Session:
         home: Path | None = None,
         session_id: str | None = None,
         newest: bool = False,
+        owner: str | None = None,
         debug: Path | None = None,
     ) -> Self:
         """Open the session `session_id` (or the configuration's), or prepare a new one when neither is given.
 
         home: the folder for massmem's own files, made when missing; None: ~/.massmem. A new session is stored with its
         first question. session_id: also a name, or the beginning of an id. newest: go on with the session used last.
-        debug: a folder for debug files of what is remembered; None: none are written.
+        owner: the user of the HTTP service whose session it is; None: the user of this machine. debug: a folder for
+        debug files of what is remembered; None: none are written.
 
         Raises:
             MissingKeyError, MissingModelError, ConfigError, HomeError, InputError: see there; no session was made.
@@ -99,7 +101,7 @@ class Session:
         fallback = name is None and not newest
         team = await Team.open(config, home=home or massmem_home(), debug=debug, fallback=fallback)
         try:
-            session = await cls.on(team, name, newest=newest)
+            session = await cls.on(team, name, newest=newest, owner=owner)
             session._owns_team = True
             await team.start()
         except BaseException:
@@ -108,12 +110,15 @@ class Session:
         return session
 
     @classmethod
-    async def on(cls, team: Team, session_id: str | None = None, *, newest: bool = False) -> Self:
-        """Open one of several sessions of this machine's user on an open team; close it before the team.
+    async def on(
+        cls, team: Team, session_id: str | None = None, *, newest: bool = False, owner: str | None = None
+    ) -> Self:
+        """Open one of several sessions of an owner on an open team; close it before the team.
 
         Raises UnknownSessionError, InputError, StoreError: as `open`.
         """
-        session = cls(team, await resolve_session(team.store, session_id, COMMAND_LINE_USER, newest=newest))
+        record = await resolve_session(team.store, session_id, Owner(owner), newest=newest)
+        session = cls(team, record, owner=owner)
         await session._load_unfinished()
         return session
 
@@ -329,7 +334,7 @@ class Session:
                 session_id=base + suffix,
                 user_id=self._owner,
                 model=", ".join(models),
-                config_path=self._config.source,
+                config_path=self._config.path,
                 memory_group=memory_group(self._config, self._owner),
                 created_at=created_at,
                 updated_at=created_at,
@@ -394,8 +399,7 @@ class Session:
             await asyncio.to_thread(registry.upsert, build_entry(record, url))
         except RegistryDamaged as e:
             log.warning("%s; it is made again from the store. %s", e.message, e.hint)
-            entries = [build_entry(session, url) for session in await self._store.list_sessions()]
-            await asyncio.to_thread(registry.rebuild, entries)
+            await asyncio.to_thread(registry.rebuild, await build_entries(self._store, url))
 
 
 async def _find_owned(store: SessionStore, session_id: str, owner: str) -> SessionRecord | None:

@@ -4,13 +4,11 @@ import difflib
 from collections.abc import AsyncGenerator, Sequence
 
 from massmem.core.errors import InputError, UnknownSessionError
+from massmem.core.ids import PREFIX
 from massmem.core.messages import clean_text
 from massmem.core.records import ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord, TurnRecord
 from massmem.core.transcript import TurnTranscript, build_transcript
 from massmem.store.ports import SessionStore
-
-PREFIX = "session_"
-"""How the ids begin that massmem makes; it may be left out."""
 
 _PAGE = 1_000
 _TURNS = 100

@@ -80,7 +80,6 @@ class LogPosition:
 _TurnEvent = (
     ev.TurnStarted
     | ev.TurnResumed
-    | ev.RoundStarted
     | ev.TurnWaiting
     | ev.TurnCompleted
     | ev.TurnFailed
@@ -127,6 +126,8 @@ def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[Chang
 def _project(position: LogPosition, event: ev.Event) -> list[Change]:
     if isinstance(event, _TurnEvent):
         return _project_turn(position, event)
+    if isinstance(event, ev.RoundStarted):
+        return _start_round(position, event)
     if isinstance(event, _AgentEvent):
         return _project_agent(position, event)
     if isinstance(event, _ContextEvent):
@@ -165,9 +166,6 @@ def _project_turn(position: LogPosition, event: _TurnEvent) -> list[Change]:
         case ev.TurnResumed():
             resumed = [UpdateTurn({"status": "running", "ended_at": None}), UpdateSession(status="active")]
             return [*_request(position, event.request), *resumed]
-        case ev.RoundStarted():
-            # What the agents have done so far becomes facts beside the round in which they act again.
-            return [QueueExtraction(position.seq, position.time)] if event.round >= FIRST_RESTART else []
         case ev.TurnWaiting():
             return _wait_for_user(position, event)
         case ev.TurnCompleted():
@@ -176,6 +174,11 @@ def _project_turn(position: LogPosition, event: _TurnEvent) -> list[Change]:
             return [UpdateTurn({"status": "undone"}), UpdateSession(status="completed")]
         case ev.TurnFailed() | ev.TurnInterrupted() | ev.TurnAbandoned():
             return _end_turn(position, event)
+
+
+def _start_round(position: LogPosition, event: ev.RoundStarted) -> list[Change]:
+    """What the agents have done so far becomes facts beside the round in which they act again."""
+    return [QueueExtraction(position.seq, position.time)] if event.round >= FIRST_RESTART else []
 
 
 def _project_agent(position: LogPosition, event: _AgentEvent) -> list[Change]:

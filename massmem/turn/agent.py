@@ -51,6 +51,7 @@ Result = AnswerSubmitted | BallotCast | ParamRequested
 _MAX_QUOTED = 2_000
 """Characters of a reply that could not be used, which the model is shown again."""
 
+
 @dataclass(frozen=True, slots=True)
 class Presentation:
     """The final answer, as the winner wrote it."""

@@ -1,5 +1,6 @@
 """Questions on the command line, with real files and scripted models; processes where only a process will do."""
 
+import asyncio
 import json
 import os
 import re
@@ -15,7 +16,9 @@ import pytest
 from massmem.cli.main import main
 from massmem.cli.question import MAX_CHARACTERS
 from massmem.cli.setup import find_session_config
-from massmem.core.events import EVENT
+from massmem.core.events import EVENT, now
+from massmem.core.records import SessionRecord
+from massmem.store import open_store
 from tests.support.cli import call_massmem, massmem, script, start, write_team
 
 SESSION = re.compile(r"session_\d{8}_\d{6}(?:_[0-9a-f]{4})?")
@@ -421,12 +424,51 @@ def test_killed_turn_is_called_interrupted_in_every_list(tmp_path: Path, capsys:
     assert [row["status"] for row in json.loads(capsys.readouterr().out)["sessions"]] == ["interrupted"]
     assert main(["sessions", "show", "--config", team, session]) == 0
     assert "the turn is interrupted" in capsys.readouterr().out
+    for status, sessions in (("interrupted", [session]), ("active", [])):
+        assert main(["sessions", "list", "--config", team, "--status", status, "--json"]) == 0
+        listed = json.loads(capsys.readouterr().out)
+        assert ([row["session_id"] for row in listed["sessions"]], listed["total"]) == (sessions, len(sessions))
 
 
 def test_session_goes_on_with_the_configuration_that_it_began_with(asked: str, team: str):
     ran = call_massmem("--session-id", asked, "--json", "Next?")
     assert json.loads(ran.stdout)["turn"] == 2
     assert f"using {team}, with which the session began" in ran.stderr.decode()
+
+
+@pytest.mark.parametrize("options", [["--continue"], ["--session-id", "Trip to Lisbon"]], ids=["newest", "name"])
+def test_every_way_to_go_on_takes_the_configuration_that_the_session_began_with(
+    asked: str, team: str, options: list[str]
+):
+    assert call_massmem("sessions", "rename", asked, "Trip to Lisbon").returncode == 0
+    ran = call_massmem(*options, "--json", "Next?")
+    assert (json.loads(ran.stdout)["turn"], ran.returncode) == (2, 0)
+    assert f"using {team}, with which the session began" in ran.stderr.decode()
+
+
+def test_configuration_is_found_from_another_folder(tmp_path: Path):
+    write_team(tmp_path, script("Lisbon."))
+    session = json.loads(call_massmem("--config", "team.yaml", "--json", "Where?", cwd=tmp_path).stdout)["session_id"]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    ran = call_massmem("--session-id", session, "Where?", cwd=elsewhere)
+    assert ran.stdout == b"Lisbon.\n", ran.stderr
+
+
+async def test_owner_of_a_session_is_named_to_go_on_with_it(tmp_path: Path, home: Path):
+    team = write_team(tmp_path, script("Lisbon."))
+    store = await open_store(f"sqlite:///{home / '.massmem' / 'massmem.db'}", home / ".massmem")
+    await store.create_session(
+        SessionRecord(session_id="alices", user_id="alice", config_path=team, created_at=now(), updated_at=now())
+    )
+    await store.close()
+    for options, code in ((["--session-id", "alices"], 5), (["--continue"], 5), (["--owner", "alice"], 2)):
+        assert (await asyncio.to_thread(massmem, "--config", team, *options, "Where?")).returncode == code
+    for options in (["--session-id", "alices"], ["--continue"]):
+        ran = await asyncio.to_thread(massmem, "--owner", "alice", *options, "--json", "Where?")
+        assert json.loads(ran.stdout)["session_id"] == "alices", ran.stderr
+    listed = await asyncio.to_thread(massmem, "--list-sessions", "--json")
+    assert json.loads(listed.stdout) == []
 
 
 def test_configuration_that_is_gone_is_reported(asked: str, team: str, capsys: pytest.CaptureFixture[str]):

@@ -19,7 +19,7 @@ from massmem.store import open_store
 from tests.contract.test_session_store import everything, session
 from tests.support.extraction_stub import extraction_server
 from tests.support.extraction_stub import memory as facts_reply
-from tests.support.sample_turn import START, whole_turn
+from tests.support.sample_turn import START, turn_without_restart
 
 CONFIG = """
 agents: [{id: ann, backend: {type: scripted, script: {answer: "Hello."}}}]
@@ -37,7 +37,7 @@ async def database(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = home / ".massmem" / "massmem.db"
     store = await open_store(f"sqlite:///{path}", path.parent)
     await store.create_session(session())
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     await store.close()
     return path
 
@@ -98,7 +98,7 @@ async def test_search_of_an_owner_reaches_sessions_with_a_session_name_of_their_
         group = f"{owner_hash(owner)}:zoo"
         one = session(f"{owner_hash(owner)}.sky").model_copy(update={"user_id": owner, "memory_group": group})
         await store.create_session(one)
-        await store.append(one.session_id, 1, whole_turn())
+        await store.append(one.session_id, 1, turn_without_restart())
     await store.close()
     memory = Command(capsys)
     await asyncio.to_thread(memory, "record")

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from massmem.core.events import EVENT, Event
+from massmem.core.events import EVENT, Event, RoundStarted
 from massmem.core.messages import Usage
 
 START = datetime(2025, 10, 28, 14, 30, tzinfo=UTC)
@@ -26,6 +26,11 @@ def answer(at: float, agent: str, content: str, *, round: int = 1, number: int =
 
 def ballot(at: float, agent: str, choice: str, *, round: int = 2, reason: str = "most complete") -> Event:
     return event(at, "ballot_cast", agent_id=agent, round=round, choice=choice, reason=reason, usage=USAGE)
+
+
+def turn_without_restart() -> list[Event]:
+    """The same as `whole_turn`, but for the beginning of its third round, at which facts are extracted."""
+    return [e for e in whole_turn() if not (isinstance(e, RoundStarted) and e.round == 3)]
 
 
 def whole_turn() -> list[Event]:

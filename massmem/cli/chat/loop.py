@@ -68,13 +68,14 @@ async def _chat(invocation: Invocation, interrupts: ChatInterrupts, *, can_edit:
 
 async def _open_session(invocation: Invocation) -> tuple[Team, Session]:
     options = invocation.options
-    name = options.session_id or (None if options.newest else invocation.config.session_id)
+    name = options.session_id or invocation.config.session_id
     if name is not None:
         check_session_name(name)
-    is_new = name is None and not options.newest
-    team = await Team.open(invocation.config, home=invocation.home, debug=invocation.debug_folder, fallback=is_new)
+    team = await Team.open(
+        invocation.config, home=invocation.home, debug=invocation.debug_folder, fallback=name is None
+    )
     try:
-        session = await Session.on(team, name, newest=options.newest)
+        session = await Session.on(team, name, owner=options.owner)
         await team.start()
     except BaseException:
         await team.close()

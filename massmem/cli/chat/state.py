@@ -2,14 +2,15 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 from massmem.cli.logs import disable_logging, log_to_file, log_to_usual_file, new_debug_log
-from massmem.cli.run import Invocation
-from massmem.cli.setup import Setup
+from massmem.cli.run import Invocation, load_team_of
+from massmem.cli.setup import Setup, use_session_config
 from massmem.config.models import AgentConfig, BackendConfig, TeamConfig
 from massmem.core.errors import InputError
-from massmem.core.records import TurnRecord
+from massmem.core.records import Owner, TurnRecord
 from massmem.render.turn_view import TurnView
 from massmem.session.session import Session
 from massmem.session.team import Team
@@ -41,9 +42,13 @@ class ChatState:
         self._stop_log: Callable[[], None] | None = None
 
     @property
+    def _owner(self) -> str | None:
+        return self.invocation.options.owner
+
+    @property
     def setup(self) -> Setup:
         """For functions of other commands."""
-        return Setup(self._config, self.invocation.home, self._team)
+        return Setup(self._config, self.invocation.home, self._team, Owner(self._owner))
 
     @property
     def team(self) -> Team:
@@ -57,8 +62,19 @@ class ChatState:
         raise InputError(f"there is no agent {name!r}", f"agents: {', '.join(a.id for a in self._team.agents)}")
 
     async def resume(self, name: str) -> TurnRecord | None:
-        """Switch to another session; return its unfinished turn. Raises as `Session.on`."""
-        await self._switch_session(await Session.on(self._team, name))
+        """Switch to another session, with the team that it began with; return its unfinished turn.
+
+        Raises:
+            ConfigError: its configuration has a mistake; nothing has changed then. Else as `Session.on`.
+        """
+        session = await Session.on(self._team, name, owner=self._owner)
+        options, path = self.invocation.options, session.config_path
+        if options.config is None and path and path != self._config.path:
+            await session.close()
+            options = replace(options, session_config=use_session_config(path))
+            await self._switch_team(load_team_of(options, self.invocation.home), session.id)
+        else:
+            await self._switch_session(session)
         return self.session.unfinished
 
     async def change_backend(self, agent_id: str, backend: BackendConfig) -> None:
@@ -67,7 +83,7 @@ class ChatState:
             agent.model_copy(update={"backend": backend}) if agent.id == agent_id else agent
             for agent in self._config.agents
         ]
-        await self._switch_team(self._config.model_copy(update={"agents": tuple(agents)}))
+        await self._switch_team(self._config.model_copy(update={"agents": tuple(agents)}), self.session.id)
 
     async def toggle_debug(self, *, on: bool) -> None:
         """Start or stop the debug log and the debug files. The team is reopened for that."""
@@ -87,7 +103,7 @@ class ChatState:
         except BaseException:
             self.is_over = True  # nothing is open any more
             raise
-        self.session = await Session.on(self._team, session_id or None)
+        self.session = await Session.on(self._team, session_id or None, owner=self._owner)
         await self._team.start()
         self.start_log(debug_log)
 
@@ -113,11 +129,12 @@ class ChatState:
         await previous.close()
         self.last_turn = None
 
-    async def _switch_team(self, config: TeamConfig) -> None:
+    async def _switch_team(self, config: TeamConfig, session_id: str) -> None:
+        """session_id: of the session that the new team goes on with; "" for a new one."""
         team = self._base_team.beside(config)
         try:
             await team.start()
-            session = await Session.on(team, self.session.id or None)
+            session = await Session.on(team, session_id or None, owner=self._owner)
         except BaseException:
             await team.close()
             raise

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from massmem.config.models import MemoryLlmConfig
 from massmem.core.errors import ContentRefused, ContextOverflow, MalformedResponse, MassmemError, ProviderTimeout

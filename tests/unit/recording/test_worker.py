@@ -21,7 +21,7 @@ from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import everything, queue, session
 from tests.support.plain_memory import PlainMemory
-from tests.support.sample_turn import START, answer, begin, event, whole_turn
+from tests.support.sample_turn import START, answer, begin, event, turn_without_restart
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def fact(origin: Origin, text: str, message_id: str) -> Fact:
 
 
 async def test_everything_that_was_said_becomes_a_memory(store: SessionStore) -> None:
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     memory, extract = PlainMemory(), Extractor()
     counts = await Recorder(store, memory, extract.port).drain()
     assert counts == DrainCounts(
@@ -83,7 +83,7 @@ async def test_everything_that_was_said_becomes_a_memory(store: SessionStore) ->
 
 
 async def test_recording_again_changes_nothing(store: SessionStore) -> None:
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     memory, extract = PlainMemory(), Extractor()
     await Recorder(store, memory, extract.port).drain()
     before = dict(memory.found), dict(memory.positions)
@@ -93,7 +93,7 @@ async def test_recording_again_changes_nothing(store: SessionStore) -> None:
 
 
 async def test_without_a_model_there_are_episodes_and_that_is_said(store: SessionStore) -> None:
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     memory = PlainMemory()
     counts = await Recorder(store, memory).drain()
     assert (counts.episodes, counts.extractions) == (8, 0)
@@ -102,7 +102,7 @@ async def test_without_a_model_there_are_episodes_and_that_is_said(store: Sessio
 
 
 async def test_an_unavailable_memory_leaves_the_queue_as_it_is(store: SessionStore) -> None:
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     before, memory = await queue(store), PlainMemory(away=True)
     counts = await Recorder(store, memory).drain()
     assert counts == DrainCounts(unavailable="the memory is away")
@@ -112,7 +112,7 @@ async def test_an_unavailable_memory_leaves_the_queue_as_it_is(store: SessionSto
 
 
 async def test_one_bad_row_does_not_hold_up_the_others(store: SessionStore, caplog: pytest.LogCaptureFixture) -> None:
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     memory = PlainMemory(bad=frozenset({"Blue light scatters more."}))
     with caplog.at_level(logging.WARNING):
         counts = await Recorder(store, memory).drain()
@@ -126,7 +126,7 @@ async def test_one_bad_row_does_not_hold_up_the_others(store: SessionStore, capl
 
 
 async def test_a_text_without_a_vector_does_not_hold_up_the_queue(store: SessionStore) -> None:
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     memory = PlainMemory(bad=frozenset({"Why is the sky blue?"}), error=EmbeddingError)
     counts = await Recorder(store, memory).drain()
     assert (counts.episodes, counts.turns, counts.retried, counts.unavailable) == (7, 1, 1, "")
@@ -134,7 +134,7 @@ async def test_a_text_without_a_vector_does_not_hold_up_the_queue(store: Session
 
 
 async def test_an_embedder_that_is_away_fails_no_row_for_good(store: SessionStore) -> None:
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     texts = frozenset(write_out(m) for m in await everything(store))
     memory = PlainMemory(bad=texts, error=EmbeddingError)
     for _ in range(MAX_ATTEMPTS + 2):
@@ -152,7 +152,7 @@ async def test_an_embedder_that_is_away_fails_no_row_for_good(store: SessionStor
 
 
 async def test_a_model_is_not_paid_twice_when_the_memory_fails(store: SessionStore) -> None:
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     memory, extract = PlainMemory(full=True), Extractor()
     recorder = Recorder(store, memory, extract.port)
     for _ in range(3):
@@ -165,7 +165,7 @@ async def test_a_model_is_not_paid_twice_when_the_memory_fails(store: SessionSto
 
 
 async def test_a_row_is_given_up_after_eight_attempts(store: SessionStore) -> None:
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     (_, _, bad, *_) = await store.list_due_recordings("episode", 99)
     for _ in range(MAX_ATTEMPTS - 2):
         await store.fail_recording(bad, "as before", START)
@@ -206,7 +206,7 @@ async def test_unread_messages_are_read_the_next_time(store: SessionStore) -> No
 
 
 async def test_a_provider_that_is_away_is_not_asked_again_and_again(store: SessionStore) -> None:
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     extract = Extractor(RateLimited("slow down: sk-verysecretkey0123456789abc"), RateLimited("slow down"))
     memory = PlainMemory()
     counts = await Recorder(store, memory, extract.port).drain()
@@ -215,7 +215,7 @@ async def test_a_provider_that_is_away_is_not_asked_again_and_again(store: Sessi
 
 
 async def test_the_deadline_ends_a_drain_between_two_steps(store: SessionStore) -> None:
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     counts = await Recorder(store, PlainMemory(), Extractor().port).drain(deadline=time.monotonic() - 1)
     assert counts == DrainCounts()
     assert len(await queue(store)) == 11
@@ -224,7 +224,7 @@ async def test_the_deadline_ends_a_drain_between_two_steps(store: SessionStore) 
 async def test_one_session_only(store: SessionStore) -> None:
     await store.create_session(session("session_b"))
     for name in ("session_a", "session_b"):
-        await store.append(name, 1, whole_turn())
+        await store.append(name, 1, turn_without_restart())
     memory = PlainMemory()
     await Recorder(store, memory, session_id="session_b").drain()
     assert {m.session_id for m in memory.found.values()} == {"session_b"}
@@ -254,7 +254,7 @@ class Watching:
 
 
 async def test_recording_marked_as_done_is_on_the_disk(store: SessionStore) -> None:
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     memory = PlainMemory()
     watching = Watching(store, memory)
     await Recorder(cast("SessionStore", watching), memory, Extractor().port).drain()
@@ -264,7 +264,7 @@ async def test_recording_marked_as_done_is_on_the_disk(store: SessionStore) -> N
 
 
 async def test_a_memory_of_one_run_leaves_everything_for_one_that_lasts(store: SessionStore) -> None:
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     memory, extract = PlainMemory(temporary=True), Extractor()
     recorder = Recorder(store, memory, extract.port)
     counts = await recorder.drain()
@@ -283,7 +283,7 @@ async def test_a_memory_of_one_run_leaves_everything_for_one_that_lasts(store: S
 
 
 async def test_two_processes_ask_a_model_once(store: SessionStore, tmp_path: Path) -> None:
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     others = [await open_store(f"sqlite:///{tmp_path / 'm.db'}", tmp_path) for _ in range(3)]
     memory, extract = PlainMemory(), Extractor(seconds=0.1)
     await asyncio.gather(*(Recorder(each, memory, extract.port).drain() for each in (store, *others)))
@@ -294,7 +294,7 @@ async def test_two_processes_ask_a_model_once(store: SessionStore, tmp_path: Pat
 
 
 async def test_whoever_gives_up_lets_go_of_its_row(store: SessionStore) -> None:
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     memory = PlainMemory(full=True)
     await Recorder(store, memory, Extractor().port).drain()
     assert len(await store.list_due_recordings("extract", 9)) == 2
@@ -367,7 +367,7 @@ async def test_in_the_background_it_records_when_it_is_woken(store: SessionStore
     recorder = Recorder(store, memory)
     recorder.start()
     await asyncio.sleep(0.05)
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     recorder.wake()
     await until(store, 0)
     await store.append("session_a", 2, [begin("ann", question="One more question?")])
@@ -380,7 +380,7 @@ async def test_rows_of_several_sessions_are_written_together(store: SessionStore
     names = [f"session_{number}" for number in range(8)]
     for name in names:
         await store.create_session(session(name))
-        await store.append(name, 1, whole_turn())
+        await store.append(name, 1, turn_without_restart())
     memory = PlainMemory()
     await Recorder(store, memory).drain()
     assert memory.batches == [8 * len(names)]
@@ -391,7 +391,7 @@ async def test_rows_of_several_sessions_are_written_together(store: SessionStore
 async def test_an_end_of_a_turn_that_cannot_be_marked_holds_up_no_other(store: SessionStore) -> None:
     await store.create_session(session("session_b"))
     for name in ("session_a", "session_b"):
-        await store.append(name, 1, whole_turn())
+        await store.append(name, 1, turn_without_restart())
     memory = PlainMemory(lost=frozenset({"session_a"}))
     counts = await Recorder(store, memory).drain()
     assert (counts.episodes, counts.turns, counts.retried) == (16, 1, 1)
@@ -400,7 +400,7 @@ async def test_an_end_of_a_turn_that_cannot_be_marked_holds_up_no_other(store: S
 
 
 async def test_stopping_does_not_wait_for_a_slow_model(store: SessionStore) -> None:
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     memory, extract = PlainMemory(), Extractor(seconds=30)
     recorder = Recorder(store, memory, extract.port)
     recorder.start()
@@ -413,7 +413,7 @@ async def test_stopping_does_not_wait_for_a_slow_model(store: SessionStore) -> N
 
 
 async def test_a_question_waits_for_what_was_said_and_not_for_extraction(store: SessionStore) -> None:
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     memory, extract = PlainMemory(), Extractor(seconds=30)
     recorder = Recorder(store, memory, extract.port)
     recorder.start()
@@ -434,8 +434,8 @@ async def test_sessions_that_wait_at_the_same_time_are_written_together(store: S
     names = [f"session_{number}" for number in range(8)]
     for name in names:
         await store.create_session(session(name))
-        await store.append(name, 1, whole_turn())
-    await store.append("session_a", 1, whole_turn())
+        await store.append(name, 1, turn_without_restart())
+    await store.append("session_a", 1, turn_without_restart())
     memory = PlainMemory()
     recorder = Recorder(store, memory)
     await asyncio.gather(*(recorder.catch_up(name, 2, 20) for name in names))
@@ -452,8 +452,8 @@ async def test_sessions_that_wait_at_the_same_time_are_written_together(store: S
 async def test_session_behind_a_long_queue_of_others_is_caught_up(store: SessionStore) -> None:
     for number in range(40):  # more than a batch
         await store.create_session(session(f"session_{number}"))
-        await store.append(f"session_{number}", 1, whole_turn())
-    await store.append("session_a", 1, whole_turn())
+        await store.append(f"session_{number}", 1, turn_without_restart())
+    await store.append("session_a", 1, turn_without_restart())
     memory = PlainMemory()
     recorder = Recorder(store, memory)
     await recorder.catch_up("session_a", 2, 20)
@@ -462,7 +462,7 @@ async def test_session_behind_a_long_queue_of_others_is_caught_up(store: Session
 
 
 async def test_two_workers_at_once_store_nothing_twice(store: SessionStore) -> None:
-    await store.append("session_a", 1, whole_turn())
+    await store.append("session_a", 1, turn_without_restart())
     memory = PlainMemory()
     await asyncio.gather(*(Recorder(store, memory).drain() for _ in range(4)))
     assert len(memory.found) == 8
