@@ -463,8 +463,8 @@ async def _find_by_real_status(store: SessionStore, home: Path, criteria: Sessio
     """Return active or interrupted sessions: one whose process was killed is active in the store until it resumes."""
     matches: list[ListedSession] = []
     for stored in ("active", criteria.status):
-        found = await store.find_sessions(criteria.model_copy(update={"status": stored}))
-        matches += [one for one in await _mark_all(store, home, found) if one.session.status == criteria.status]
+        sessions = await store.find_sessions(criteria.model_copy(update={"status": stored}))
+        matches += [one for one in await _mark_all(store, home, sessions) if one.session.status == criteria.status]
     unique = {listed.session.session_id: listed for listed in matches}
     return sorted(unique.values(), key=lambda listed: listed.session.updated_at, reverse=True)
 
