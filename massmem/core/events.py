@@ -416,6 +416,8 @@ class NoteAdded(EventBase):
 
     type: Literal["note_added"] = "note_added"
     text: str
+    session_only: bool = False
+    """No other session recalls it."""
 
 
 class HistoryCleared(EventBase):

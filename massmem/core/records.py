@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from massmem.core.redact import redact
 
 SessionStatus = Literal["active", "completed", "interrupted", "failed", "waiting", "deleting"]
 TurnStatus = Literal["running", "completed", "failed", "interrupted", "waiting", "abandoned", "undone"]
@@ -37,6 +39,12 @@ class SessionRecord(_Record):
     """The configured session_name, under which other sessions recall this one; empty: none."""
     created_at: datetime
     updated_at: datetime
+
+    @field_validator("title", "last_message")
+    @classmethod
+    def _hide_secrets(cls, text: str) -> str:
+        """Programs read them in lists, which people paste into reports; earlier releases stored some as they were."""
+        return redact(text)
 
 
 @dataclass(frozen=True, slots=True)

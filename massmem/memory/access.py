@@ -9,6 +9,8 @@ from massmem.memory.persistent import USER, Memory, Scope
 
 _EVERYONE = "*"
 """Stands where an agent's name would stand; no agent's name contains it."""
+HERE = "|here"
+"""Stands where a group would stand: only agents in the memory's own session see it. No group's name contains a "|"."""
 _OWNED = re.compile(r"[0-9a-f]{24}(:|$)")
 """The groups of a user of the HTTP service, see massmem.session.owners: only that user\'s agents search them."""
 
@@ -24,7 +26,8 @@ def may_see(scope: Scope, memory: Memory, *, won: bool) -> bool:
     same_session = memory.session_id == scope.session_id
     same_group = scope.group is not None and memory.group == scope.group
     of_all = scope.all_sessions and not _OWNED.match(memory.group)
-    if not (same_session or same_group or of_all or memory.session_id in scope.others):
+    elsewhere = memory.group != HERE and (same_group or of_all or memory.session_id in scope.others)
+    if not (same_session or elsewhere):
         return False
     if memory.agent_id == scope.agent_id:
         return not same_session or memory.turn <= scope.turn
@@ -61,7 +64,9 @@ def reader_keys(payload: Mapping[str, Any]) -> list[str]:
     """
     reader = _EVERYONE if payload["won"] or payload["agent_id"] == USER else payload["agent_id"]
     group = payload.get("group", "")
-    places = (None, payload["run_id"], *([_group_place(group)] if group else []))
+    places = (payload["run_id"],)
+    if group != HERE:
+        places = (None, *places, *([_group_place(group)] if group else []))
     return [_reader_key(reader, place) for place in places]
 
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 from massmem.config.models import RecordingConfig
 from massmem.core.records import MessageRecord, MessageToRecord, RecordingJob, is_remembered, is_worth_recording
 from massmem.core.redact import mask
+from massmem.memory.access import HERE
 from massmem.memory.extraction.messages import Origin, RecordedMessage
 from massmem.memory.persistent import USER, Episode
 
@@ -71,7 +72,7 @@ def make_episodes(
             text=write_out(message),
             created_at=message.created_at,
             won=not is_ballot(message) and row.agent_id is not None and _find_winner(row, winners) == row.agent_id,
-            group=groups.get(row.session_id, ""),
+            group=HERE if is_for_session_only(message) else groups.get(row.session_id, ""),
             private=is_ballot(message),
         )
         for row, message in pairs
@@ -81,6 +82,11 @@ def make_episodes(
 def is_ballot(message: MessageRecord) -> bool:
     """Whether it is a vote with its reason: only the agent that cast it ever recalls it."""
     return message.kind == "tool_call" and _find_tool_name(message.content) == "vote"
+
+
+def is_for_session_only(message: MessageRecord) -> bool:
+    """Whether it is a note of the user that no other session recalls."""
+    return bool(message.metadata.get("session_only"))
 
 
 def is_tool_use(message: MessageRecord) -> bool:

@@ -13,12 +13,12 @@ from massmem.config.models import AgentConfig, MemoryConfig, RetrievalConfig
 from massmem.core.errors import MassmemError, MemoryUnavailable, StoreError
 from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter, is_remembered
 from massmem.memory import open_memory
-from massmem.memory.access import may_see
+from massmem.memory.access import HERE, may_see
 from massmem.memory.extraction.extractor import Extractor, failing_extractor, open_extractor, with_debug_files
 from massmem.memory.persistent import USER, Memory, PersistentMemory, RecallOptions, RecallResult, Scope, Selection
 from massmem.memory.quoting import Quote, render
 from massmem.memory.tokens import estimate_tokens
-from massmem.recording.rules import is_ballot, is_tool_use, mask_params, write_out
+from massmem.recording.rules import is_ballot, is_for_session_only, is_tool_use, mask_params, write_out
 from massmem.recording.worker import Recorder
 
 if TYPE_CHECKING:
@@ -313,7 +313,8 @@ async def to_memories(store: "SessionStore", message_ids: Sequence[str]) -> list
 
 
 def _to_memory(m: "MessageRecord") -> Memory:
-    return Memory(m.id, "episode", m.session_id, m.turn, m.agent_id or USER, write_out(m), (m.id,), m.created_at)
+    author, group = m.agent_id or USER, HERE if is_for_session_only(m) else ""
+    return Memory(m.id, "episode", m.session_id, m.turn, author, write_out(m), (m.id,), m.created_at, group=group)
 
 
 def build_scope(agent: AgentConfig, session_id: str, turn: int, pinned: str | None = None) -> Scope:

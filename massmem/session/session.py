@@ -255,8 +255,10 @@ class Session:
             self._history.take_prepared()
             return await undo_last_turn(self._team, self.id)
 
-    async def remember(self, text: str) -> None:
+    async def remember(self, text: str, *, session_only: bool = False) -> None:
         """Store a note of the user, word for word, that every agent can recall from the next turn on.
+
+        session_only: agents of other sessions never recall it, whatever their configuration says.
 
         Raises:
             InputError: the text is empty, or the configuration remembers nothing.
@@ -268,7 +270,7 @@ class Session:
         if not self._memory.enabled:
             raise InputError("this team remembers nothing", "set memory.persistent_memory.enabled: true")
         await self._create_if_new()
-        await self._store.append(self.id, 0, [NoteAdded(text=text)])
+        await self._store.append(self.id, 0, [NoteAdded(text=text, session_only=session_only)])
         self._memory.wake()
 
     async def add_tool_result(self, agent_id: str, name: str, text: str) -> None:

@@ -216,7 +216,8 @@ def _project_session(position: LogPosition, event: _SessionEvent) -> list[Change
         case ev.MessageAdded():
             return _add_message(position, event)
         case ev.NoteAdded():
-            note = _message(position, "user", event.text, metadata={"note": True})
+            metadata = {"note": True, **({"session_only": True} if event.session_only else {})}
+            note = _message(position, "user", event.text, metadata=metadata)
             return [note, _recording(position, "episode", None)]
         case ev.HistoryCleared():
             # Every agent's history begins after it: `get_latest_summary` finds it under the agent "".

@@ -161,7 +161,17 @@ class _TurnRun:
             if voided := tally.list_voided_voters():
                 yield BallotsVoided(round=number, agents=voided)
             if self.limit is not None:
+                for notice in self._name_late_agents(actors):
+                    yield notice
                 return
+
+    def _name_late_agents(self, actors: Sequence[str]) -> list[Notice]:
+        """Name those of a round whose time was up before they had acted, when there is an answer without them."""
+        unfinished = self.tally.remaining_actors()
+        late = [agent_id for agent_id in actors if agent_id in unfinished and agent_id not in self.failures]
+        if not (late and self.timed_out and self.tally.answers):
+            return []
+        return [Notice(message=f"{', '.join(late)} did not finish within {self.settings.timeout:g} seconds")]
 
     def _is_decided(self) -> bool:
         tally = self.tally

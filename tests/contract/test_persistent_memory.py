@@ -13,6 +13,7 @@ import pytest
 from massmem.config.models import EmbeddingConfig, MemoryConfig, PersistentMemoryConfig, QdrantConfig
 from massmem.core.errors import InputError, MemoryUnavailable
 from massmem.memory import open_memory
+from massmem.memory.access import HERE
 from massmem.memory.persistent import PersistentMemory, RecallOptions, Selection
 from tests.support.memories import asks, fact, indexed, letters, said
 
@@ -114,6 +115,15 @@ async def test_other_sessions_are_seen_only_where_the_scope_says_so(memory: Pers
     assert await seen(group="unknown") == {s}
     assert await seen(others=(other,)) == {s, other}
     assert await seen(all_sessions=True) == {s, other, grouped}
+
+
+async def test_note_for_its_session_alone_is_seen_nowhere_else(memory: PersistentMemory, s: str):
+    await memory.record([said("Kites here only.", session=s, group=HERE)])
+    assert (await memory.recall("kites", asks("a", 5, s), ROOM)).memories
+    for scope in (
+        asks("a", 5, f"{s}x", all_sessions=True), asks("a", 5, f"{s}x", others=(s,)), asks("a", 5, f"{s}x", group=HERE)
+    ):  # fmt: skip
+        assert not (await memory.recall("kites", scope, RecallOptions(100_000))).memories
 
 
 async def test_the_turn_under_way_is_seen_by_who_is_in_it(memory: PersistentMemory, s: str):

@@ -230,3 +230,12 @@ async def test_answers_ballots_and_leases_go_with_their_session(store: SessionSt
     assert (await store.count_recordings("session_a")).done == 0
     await store.append("session_a", 1, [begin("ann"), answer(1, "ann", "A fresh start."), done()])
     assert await store.get_winners(["session_a"]) == {("session_a", 1): "ann"}
+
+
+async def test_secret_in_a_title_of_an_earlier_release_is_shown_nowhere(store: SessionStore) -> None:
+    await store.create_session(session())
+    await store.rename_session("session_a", "my password is hunter22")
+    (listed,) = await store.find_sessions(SessionFilter())
+    (by_id,), one = await store.list_sessions(), await store.get_session("session_a")
+    assert one is not None
+    assert {listed.session.title, by_id.title, one.title} == {"my password is [redacted]"}

@@ -38,6 +38,8 @@ from massmem.memory.persistent import Selection
 from massmem.render.text import format_tokens, format_window_share, report_context
 from massmem.store.lookup import read_transcript, read_turn_transcript
 
+_SESSION_ONLY = "--session"
+"""Before the text of /remember: no other conversation recalls it."""
 _MAX_MEMORIES = 10
 _MAX_SESSIONS = 20
 _MAX_OFFERS = 50
@@ -246,12 +248,14 @@ async def _show_memory(state: ChatState, rest: str) -> None:
 
 
 async def _remember(state: ChatState, rest: str) -> None:
-    await state.session.remember(rest)
+    option, _, text = rest.partition(" ")
+    session_only = option == _SESSION_ONLY
+    await state.session.remember(text if session_only else rest, session_only=session_only)
     settings = state.setup.config.memory.persistent_memory
-    if settings.all_sessions:
+    if settings.all_sessions and not session_only:
         scope = "for all your conversations"
     else:
-        name = settings.session_name
+        name = None if session_only else settings.session_name
         scope = f"for the conversations of {name}" if name else "for this conversation only"
     write_err(f"Remembered ({scope}).")
 
@@ -393,7 +397,7 @@ COMMANDS: dict[str, Command] = {
         Command("clear", "Hide all earlier messages from the agents.", _clear),
         Command("undo", "Undo the last turn, with its memories.", _undo),
         Command("memory", "Show memories; with words, search them.", _show_memory, "[WORDS]"),
-        Command("remember", "Remember a text word for word.", _remember, "TEXT"),
+        Command("remember", "Remember a text word for word.", _remember, f"[{_SESSION_ONLY}] TEXT"),
         Command("forget", "Delete memories for good.", _forget, "ID... | turn N"),
         Command("sessions", "List the sessions, the last used first.", _list_sessions, "[TEXT]"),
         Command("resume", "Continue another session.", _resume, "ID | NAME", _complete_session),

@@ -10,7 +10,7 @@ import pytest
 
 from massmem.config.load import resolve_agents
 from massmem.config.models import AgentConfig, MemoryConfig, TeamConfig
-from massmem.core.events import Event
+from massmem.core.events import Event, NoteAdded
 from massmem.session.recall import SessionMemory, build_scope
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
@@ -299,3 +299,22 @@ async def test_facts_of_what_an_agent_did_before_a_restart_are_recalled_after_it
         text = await recalled(memory, "ann", "Where do kites nest?", turn=1)
     assert "The stub nests 1,200 kites." in text
     assert "Bob nests" not in text
+
+
+@pytest.mark.parametrize("index", [True, False], ids=["index", "log"])
+async def test_note_for_one_session_is_recalled_in_no_other(store: SessionStore, folder: Path, index: bool):
+    if not index:
+        (folder / "memory").write_text("in the way")
+    notes = [NoteAdded(text="Kites are private here.", session_only=True), NoteAdded(text="Kites are for all.")]
+    await store.append("session_a", 0, notes)
+    everywhere = configured(session_name=None)
+    (ann, _) = agents(everywhere)
+    async with opened(everywhere, folder, store) as memory:
+        here, elsewhere = [
+            await memory.recall(ann, "kites", build_scope(ann, session_id, 1), frozenset(), 1_000)
+            for session_id in ("session_a", "session_b")
+        ]
+    assert "private" in here
+    assert "for all" in here
+    assert "private" not in elsewhere
+    assert "for all" in elsewhere

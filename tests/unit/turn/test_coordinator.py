@@ -211,6 +211,19 @@ async def test_time_limit_ends_the_turn_with_the_answers_it_has():
     scripts["agent_b"]["answer"] = {"text": "late", "delay": 30}
     events = await play(scripts, timeout=0.3)
     assert (completed(events).answer, completed(events).limit) == ("answer 0.", "timeout")
+    assert [notice.message for notice in only(events, Notice)] == ["agent_b did not finish within 0.3 seconds"]
+
+
+async def test_agent_whose_request_takes_too_long_is_named_and_the_others_vote_without_it():
+    scripts = council(3, vote=VOTE_A)
+    scripts["agent_b"]["answer"] = {"error": "timeout"}
+    events = await play(scripts)
+    (failure,) = only(events, AgentFailed)
+    assert (failure.agent_id, failure.step, failure.error) == ("agent_b", "answer", "ProviderTimeout")
+    (decision,) = only(events, WinnerDecided)
+    assert {ballot.agent_id for ballot in only(events, BallotCast)} == {"agent_a", "agent_c"}
+    assert decision.agent_id != "agent_b"
+    assert completed(events).limit is None
 
 
 async def test_time_limit_without_an_answer_fails_the_turn_with_exit_code_4():
