@@ -40,6 +40,9 @@ NOT_RUN = {
     "massmem init": "the user has a configuration; tests/integration has init",
     "massmem serve": "it serves until it is stopped; tests/e2e/test_server_clients.py uses it",
     "curl ": "it needs the service of the block before; tests/e2e/test_server_clients.py has curl",
+    "massmem keys set": "it asks for a key; tests/unit/cli/test_cli_keys.py stores one",
+    "massmem --resume": "it lets the user choose at a terminal; tests/e2e/test_interactive.py does",
+    "-m ollama/": "it needs a running Ollama",
     "export OPENAI": "it sets a variable only",
     "export TOKEN": "it needs the secret of the block before; tests/e2e/test_server_clients.py makes tokens",
 }
