@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
+from massmem.config.models import StoreConfig
 from massmem.config.yaml import KeyPath, Report, shorten
 
 MAX_EXPANDED = 1_000_000
@@ -109,6 +110,13 @@ def read_history_overrides(environ: Mapping[str, str]) -> tuple[dict[str, bool |
         else:
             problems.append(f"environment: {name}: must be {'true or false' if kind is bool else 'a whole number'}")
     return values, problems
+
+
+def complete_redis_url(store: StoreConfig, environ: Mapping[str, str]) -> StoreConfig:
+    """Return the store with the address in REDIS_URL, or this machine, for `redis://` without a host."""
+    if store.url != "redis://":
+        return store
+    return store.model_copy(update={"url": environ.get("REDIS_URL", "").strip() or "redis://localhost:6379"})
 
 
 def get_history_variables() -> dict[str, str]:

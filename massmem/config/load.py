@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from massmem.config.environment import expand_variables, read_history_overrides
+from massmem.config.environment import complete_redis_url, expand_variables, read_history_overrides
 from massmem.config.massgen import BACKEND_WORDS, SERVICES, UNSUPPORTED_BACKENDS, translate
 from massmem.config.models import NO_STORE, AgentConfig, AgentSpec, BackendType, MemoryConfig, Section, TeamConfig
 from massmem.config.yaml import MAX_SHOWN, KeyPath, Report, describe_value, escape_unprintable, read_yaml, suggest
@@ -78,6 +78,7 @@ def load_file(path: Path, environ: Mapping[str, str]) -> LoadedConfig:
     problems = report.render() + read_history_overrides(environ)[1]
     if problems or team is None:
         raise ConfigError(problems)
+    team = team.model_copy(update={"store": complete_redis_url(team.store, environ)})
     return LoadedConfig(team, [warning] if warning else [], report)
 
 

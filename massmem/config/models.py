@@ -340,8 +340,8 @@ class ParamConfig(Section):
 
 class StoreConfig(Section):
     url: str = "sqlite:///~/.massmem/massmem.db"
-    """Where sessions live: sqlite:///PATH, postgresql://..., redis://... (rediss:// with TLS, unix:///SOCKET), or
-    memory: (nothing is written, and a conversation ends with its process)."""
+    """Where sessions live: sqlite:///PATH, postgresql://..., redis://... (rediss:// with TLS, unix:///SOCKET; redis://
+    alone: the address in REDIS_URL), or memory: (nothing is written, and a conversation ends with its process)."""
     on_unavailable: Literal["memory", "fail"] = "memory"
     """Redis only, when it is down at start. memory: a new conversation is held in this process alone, and every answer
     says so; fail: an error."""

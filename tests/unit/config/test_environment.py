@@ -36,6 +36,20 @@ def test_expansion(tmp_path: Path, value: str, expected: str) -> None:
     assert team.agents[0].system_message == expected
 
 
+@pytest.mark.parametrize(
+    ("url", "environ", "expected"),
+    [
+        ("redis://", {"REDIS_URL": "redis://cache:6380/2"}, "redis://cache:6380/2"),
+        ("redis://", {}, "redis://localhost:6379"),
+        ("redis://host/1", {"REDIS_URL": "redis://cache:6380/2"}, "redis://host/1"),
+    ],
+)
+def test_address_of_redis_is_read_where_the_configuration_has_none(
+    tmp_path: Path, url: str, environ: dict[str, str], expected: str
+) -> None:
+    assert load(tmp_path, AGENT + f"store: {{url: '{url}'}}\n", environ).store.url == expected
+
+
 def test_unset_variables_are_all_named(tmp_path: Path) -> None:
     text = """\
 agent:

@@ -175,3 +175,18 @@ async def test_what_is_forgotten_is_in_no_file(tmp_path: Path):
 
 def _files_with(folder: Path, secret: bytes) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and secret in path.read_bytes()]
+
+
+async def test_same_messages_give_the_same_recall_however_often_they_are_recorded(tmp_path: Path):
+    """Equal scores are frequent: the texts differ in a number that the question does not name."""
+    texts = [f"Kite {number} flies over the hill near Cobham." for number in (3, 1, 2, 5, 4) for _ in range(8)]
+    messages = [said(text, number, turn=1 + number // 4) for number, text in enumerate(texts)]
+    recalls: set[tuple[str, tuple[str, ...]]] = set()
+    for run, batch in enumerate((1, 3, 7, 40, 40)):
+        memory = indexed(tmp_path / str(run), letters())
+        for start in range(0, len(messages), batch):
+            await memory.record(messages[start : start + batch])
+        result = await memory.recall("Which kite flies near Cobham?", asks(turn=20), RecallOptions(200, 5))
+        recalls.add((result.text, tuple(memory.id for memory in result.memories)))
+        await memory.close()
+    assert len(recalls) == 1
