@@ -1,21 +1,27 @@
 """The session handle for programs: the messages, the params and the waiting state of one session."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from massmem.core.errors import InputError
-from massmem.core.events import Event, HistoryCleared, MessageAdded, ParamCleared, now
+from massmem.core.events import ContextMeasured, Event, HistoryCleared, MessageAdded, ParamCleared, now
 from massmem.core.ids import check_session_id
 from massmem.core.records import MessageKind, MessageRecord, SessionFilter, SessionRecord, SessionState
 from massmem.core.waiting import read_waiting
+from massmem.memory.tokens import TokenCounter, estimate_tokens
+from massmem.render.text import is_near_limit, report_context
 
 if TYPE_CHECKING:
     from massmem.store.ports import SessionStore
 
 Role = Literal["user", "agent", "tool"]
 
+log = logging.getLogger(__name__)
+
+_NEARLY_FULL = 0.75
 _PAGE = 1_000
 _CONTEXT_MESSAGES = 6
 _CONTEXT_ANSWER_CHARACTERS = 200
@@ -150,6 +156,36 @@ class SessionHandle:
     async def prune(self, max_messages: int = 10) -> None:
         """Limit the history of this handle to the newest messages; the log keeps all of them."""
         self._max_messages = max(max_messages, 0)
+
+    async def get_token_stats(self, calculator: TokenCounter = estimate_tokens) -> dict[str, int]:
+        """Return the tokens of the conversation by kind of message: user, assistant, tool_call, reasoning, ...
+
+        calculator: counts a text; by default bytes / 4.
+        """
+        tokens: dict[str, int] = {}
+        for record in await self._read_records():
+            tokens[record.kind] = tokens.get(record.kind, 0) + calculator(record.content)
+        return tokens
+
+    async def estimate_tokens(self, calculator: TokenCounter = estimate_tokens) -> int:
+        """Return the tokens of the whole conversation. calculator: as for `get_token_stats`."""
+        return sum((await self.get_token_stats(calculator)).values())
+
+    async def log_context_usage(self, window: int, calculator: TokenCounter = estimate_tokens) -> None:
+        """Log how much of a context window of so many tokens the conversation fills, as a warning from 75 % on."""
+        stats = await self.get_token_stats(calculator)
+        usage = ContextMeasured(
+            agent_id="",
+            round=0,
+            tokens=sum(stats.values()),
+            window=window,
+            source="buffer",
+            entries=stats,
+            threshold=_NEARLY_FULL,
+        )
+        level = logging.WARNING if is_near_limit(usage) else logging.INFO
+        for line in report_context(usage, await self._get_last_turn_number()):
+            log.log(level, "%s", line)
 
     async def _read_records(self) -> list[MessageRecord]:
         records: list[MessageRecord] = []

@@ -144,3 +144,20 @@ async def test_message_with_another_role_is_rejected(store: SessionStore):
     with pytest.raises(InputError, match="role"):
         await ConversationMemory(store).add_message("session_1", "robot", "hello")  # pyright: ignore[reportArgumentType]
     assert await ConversationMemory(store).get_conversation_summary("session_1") == {}
+
+
+async def test_tokens_of_a_conversation_are_counted_by_kind_and_logged(
+    handle: SessionHandle, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", "massmem")
+    assert (await handle.estimate_tokens(), await handle.get_token_stats()) == (0, {})
+    await handle.append(Message("user", "x" * 40))
+    await handle.append(Message("agent", "y" * 100))
+    assert await handle.get_token_stats(len) == {"user": 40, "assistant": 100}
+    assert await handle.estimate_tokens() == 35
+    await handle.log_context_usage(1_000, len)
+    await handle.log_context_usage(160, len)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "Context Buffer (Turn 0): 140 / 1,000 tokens (14%) [buffer]"),
+        ("WARNING", "Context Buffer (Turn 0): 140 / 160 tokens (88%) [buffer] - Approaching limit!"),
+    ]
