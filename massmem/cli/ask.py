@@ -194,12 +194,11 @@ def ask(
         strict=strict,
         wait=wait,
     )
-    _refuse_contradictions(options)
-    return options
+    return _refuse_contradictions(options)
 
 
-def _refuse_contradictions(options: RunOptions) -> None:
-    """Raise InputError for options that exclude each other."""
+def _refuse_contradictions(options: RunOptions) -> RunOptions:
+    """Return the options. Raises InputError for those that exclude each other."""
     chosen = {
         "--continue": options.newest,
         "--session-id": options.session_id is not None,
@@ -213,6 +212,7 @@ def _refuse_contradictions(options: RunOptions) -> None:
     others = ["--debug", *sessions] if options.debug else sessions
     if options.no_store and others:
         raise InputError(f"--no-store and {others[0]} exclude each other", "leave one of them out")
+    return options
 
 
 def _check_limits(timeout: float | None, max_cost: float | None, max_tokens: int | None) -> dict[str, float]:
