@@ -11,7 +11,8 @@ from massmem.core.events import ContextMeasured, Event, HistoryCleared, MessageA
 from massmem.core.ids import check_session_id
 from massmem.core.records import MessageKind, MessageRecord, SessionFilter, SessionRecord, SessionState
 from massmem.core.waiting import read_waiting
-from massmem.memory.tokens import TokenCounter, estimate_tokens
+from massmem.memory import tokens
+from massmem.memory.tokens import TokenCounter
 from massmem.render.text import is_near_limit, report_context
 
 if TYPE_CHECKING:
@@ -157,21 +158,21 @@ class SessionHandle:
         """Limit the history of this handle to the newest messages; the log keeps all of them."""
         self._max_messages = max(max_messages, 0)
 
-    async def get_token_stats(self, calculator: TokenCounter = estimate_tokens) -> dict[str, int]:
+    async def get_token_stats(self, calculator: TokenCounter = tokens.estimate_tokens) -> dict[str, int]:
         """Return the tokens of the conversation by kind of message: user, assistant, tool_call, reasoning, ...
 
         calculator: counts a text; by default bytes / 4.
         """
-        tokens: dict[str, int] = {}
+        stats: dict[str, int] = {}
         for record in await self._read_records():
-            tokens[record.kind] = tokens.get(record.kind, 0) + calculator(record.content)
-        return tokens
+            stats[record.kind] = stats.get(record.kind, 0) + calculator(record.content)
+        return stats
 
-    async def estimate_tokens(self, calculator: TokenCounter = estimate_tokens) -> int:
+    async def estimate_tokens(self, calculator: TokenCounter = tokens.estimate_tokens) -> int:
         """Return the tokens of the whole conversation. calculator: as for `get_token_stats`."""
         return sum((await self.get_token_stats(calculator)).values())
 
-    async def log_context_usage(self, window: int, calculator: TokenCounter = estimate_tokens) -> None:
+    async def log_context_usage(self, window: int, calculator: TokenCounter = tokens.estimate_tokens) -> None:
         """Log how much of a context window of so many tokens the conversation fills, as a warning from 75 % on."""
         stats = await self.get_token_stats(calculator)
         usage = ContextMeasured(

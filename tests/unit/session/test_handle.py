@@ -155,9 +155,9 @@ async def test_tokens_of_a_conversation_are_counted_by_kind_and_logged(
     await handle.append(Message("agent", "y" * 100))
     assert await handle.get_token_stats(len) == {"user": 40, "assistant": 100}
     assert await handle.estimate_tokens() == 35
-    await handle.log_context_usage(1_000, len)
+    await handle.log_context_usage(1_000)
     await handle.log_context_usage(160, len)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("INFO", "Context Buffer (Turn 0): 140 / 1,000 tokens (14%) [buffer]"),
+        ("INFO", "Context Buffer (Turn 0): 35 / 1,000 tokens (4%) [buffer]"),
         ("WARNING", "Context Buffer (Turn 0): 140 / 160 tokens (88%) [buffer] - Approaching limit!"),
     ]
