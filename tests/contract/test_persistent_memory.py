@@ -14,7 +14,7 @@ from massmem.config.models import EmbeddingConfig, MemoryConfig, PersistentMemor
 from massmem.core.errors import InputError, MemoryUnavailable
 from massmem.memory import open_memory
 from massmem.memory.access import HERE
-from massmem.memory.persistent import PersistentMemory, RecallOptions, Selection
+from massmem.memory.persistent import CompletedTurn, PersistentMemory, RecallOptions, Selection
 from tests.support.memories import asks, fact, indexed, letters, said
 
 ROOM = RecallOptions(1000)
@@ -87,7 +87,7 @@ async def test_others_see_a_winners_turn_once_it_is_complete(memory: PersistentM
 
     assert await seen(1) == {"a"}
     assert await seen(2) == {"a"}, "the turn was never completed"
-    await memory.complete_turns([(s, 1, "b")])
+    await memory.complete_turns([CompletedTurn(s, 1, "b")])
     assert await seen(1) == {"a"}, "not in the turn itself"
     assert await seen(2) == {"a", "b"}
     kinds = {m.kind for m in (await memory.recall("kites", asks("a", 2, s), ROOM)).memories}
@@ -96,7 +96,7 @@ async def test_others_see_a_winners_turn_once_it_is_complete(memory: PersistentM
 
 async def test_having_won_once_shows_that_turn_alone(memory: PersistentMemory, s: str):
     await memory.record([said(f"Kites in turn {turn}.", turn, turn, "b", s) for turn in (1, 2, 3)])
-    await memory.complete_turns([(s, 2, "b")])
+    await memory.complete_turns([CompletedTurn(s, 2, "b")])
     result = await memory.recall("kites", asks("a", 5, s), ROOM)
     assert {m.turn for m in result.memories} == {2}
 

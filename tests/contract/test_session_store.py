@@ -166,7 +166,13 @@ async def test_messages_can_be_paged_also_within_one_event(store: SessionStore) 
 
 async def test_what_an_agent_said_before_it_failed_is_kept(store: SessionStore) -> None:
     await store.create_session(session())
-    failed = {"round": 1, "step": "answer", "error": "StreamInterrupted", "message": "cut", "usage": {}}
+    failed: dict[str, object] = {
+        "round": 1,
+        "step": "answer",
+        "error": "StreamInterrupted",
+        "message": "cut",
+        "usage": {},
+    }
     said = event(1, "agent_failed", agent_id="ann", partial="The sky is", **failed)
     silent = event(1, "agent_failed", agent_id="bob", **failed)
     await store.append("session_a", 1, [begin("ann", "bob"), said, silent])

@@ -132,18 +132,6 @@ def test_last_question_is_copied_edited_and_asked_again(team: str, tmp_path: Pat
     ]
 
 
-def test_resumed_session_goes_on_with_the_team_that_it_began_with(team: str, home: Path, tmp_path: Path):
-    (tmp_path / "other").mkdir()
-    other = write_team(tmp_path / "other", script("It is the sea."))
-    assert massmem("--config", other, "Why is it blue?").returncode == 0
-    (home / ".massmem" / "config.yaml").write_text(Path(team).read_text())
-    child = talk()
-    say(child, "/resume Why is it blue?", "with which the session began", READY)
-    say(child, "/agents", "a +scripted", READY)
-    say(child, "And now?", "the only answer", "It is the sea", READY)
-    leave(child)
-
-
 def test_session_to_continue_is_chosen_from_a_list(team: str):
     for question in ("First?", "Second?"):
         assert massmem("--config", team, question).returncode == 0

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from massmem.core.events import AnswerSubmitted
 from tests.support.cli import massmem
+from tests.support.contexts import agent_with, answer, history
 from tests.support.provider_stub import Http, OpenAIWire, Stub, running_stub
 
 WIRE = OpenAIWire()
@@ -77,3 +79,8 @@ async def test_a_window_that_is_nearly_full_is_said_on_the_terminal(home: Path, 
     code, out, err = await ask("--config", team(tmp_path, stub), "Capital of France? " + "please " * 700)
     assert (code, out) == (0, "Paris.\n"), err
     assert "ann: Context Window (Turn 1): 796 / 1,024 tokens (78%) [API actual] - Approaching limit!" in err
+
+
+async def test_short_turns_are_no_sign_of_a_cut_prompt() -> None:
+    agent, _ = await agent_with(128_000, history(*("ab" * 60)))
+    assert isinstance((await answer(agent, "c"))[-1], AnswerSubmitted)

@@ -143,8 +143,10 @@ async def test_many_tasks_at_once(memory: IndexedMemory):
     async def read(agent: int) -> Sequence[str]:
         return [m.agent_id for _ in range(20) for m in (await memory.recall("kites", asks(f"a{agent}"), ROOM)).memories]
 
-    results = await asyncio.gather(*(write(i) for i in range(8)), *(read(i) for i in range(8)))
-    assert all(set(result) <= {f"a{agent}"} for agent, result in enumerate(results[8:]))
+    _, results = await asyncio.gather(
+        asyncio.gather(*(write(i) for i in range(8))), asyncio.gather(*(read(i) for i in range(8)))
+    )
+    assert all(set(result) <= {f"a{agent}"} for agent, result in enumerate(results))
     stats = await memory.stats()
     assert (stats.episodes, stats.passages) == (160, 160)
 

@@ -1,7 +1,7 @@
 """The memory of a session: what its agents recall, what its extractor is shown, and what its user is told."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def agents(memory: MemoryConfig) -> tuple[AgentConfig, ...]:
 @asynccontextmanager
 async def opened(
     config: MemoryConfig, folder: Path, store: SessionStore, debug: Path | None = None
-) -> AsyncIterator[SessionMemory]:
+) -> AsyncGenerator[SessionMemory]:
     memory = SessionMemory(config, folder, store, agents(config), debug)
     memory.start()
     try:

@@ -1,5 +1,5 @@
 import json
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -33,7 +33,7 @@ from tests.support.sample_turn import (
 )
 
 
-def rows(operations: list[Change], table: str) -> list[dict[str, object]]:
+def rows(operations: list[Change], table: str) -> list[dict[str, Any]]:
     return [o.row for o in operations if isinstance(o, InsertRow) and o.table == table]
 
 

@@ -342,7 +342,7 @@ def test_turn_ends_in_order_whatever_the_models_do(scripts: list[dict[str, Any]]
 async def test_turn_cut_off_after_any_event_asks_only_for_what_is_missing():
     scripts = council(3, vote=[VOTE_A, {"vote_for": "better", "reason": "r"}], present="final")
     scripts["agent_c"]["vote"] = [{"new_answer": "better"}, {"vote_for": "better", "reason": "r"}]
-    whole = [e for e in await play(scripts) if not isinstance(e, AgentDelta)]
+    whole: list[Event] = [e for e in await play(scripts) if not isinstance(e, AgentDelta)]
     requests = completed(whole).usage.requests
     for cut in range(1, len(whole)):
         past = whole[:cut]

@@ -267,8 +267,3 @@ async def test_prompt_of_a_model_with_an_unknown_window_is_sent_whatever_its_siz
     agent._compressor.meter.assumed = True
     await answer(agent, "What is this? " * 1_000)
     assert provider.requests
-
-
-async def test_short_turns_are_no_sign_of_a_cut_prompt() -> None:
-    agent, _ = await agent_with(128_000, history(*("ab" * 60)))
-    assert isinstance((await answer(agent, "c"))[-1], AnswerSubmitted)
