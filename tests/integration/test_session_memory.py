@@ -227,9 +227,7 @@ async def test_time_to_load_mem0_is_not_taken_from_the_time_to_record(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with extraction_server('{"memory": []}') as url:
         llm = {"provider": "openai", "model": "m", "api_key": "none", "base_url": f"{url}/v1"}
-        path = write_team(
-            tmp_path, script("Both are right about zebras."), memory={"persistent_memory": {"llm": llm}}
-        )
+        path = write_team(tmp_path, script("Both are right about zebras."), memory={"persistent_memory": {"llm": llm}})
         result = massmem("--config", path, FIRST, timeout=120)
     assert result.returncode == 0, result.stderr
     assert await pending(folder) == 0

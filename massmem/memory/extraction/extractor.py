@@ -45,6 +45,10 @@ Summarize = Callable[[str, str | None], Awaitable[str]]
 """Summarises a text with the named model, None for the one that extracts. Raises MassmemError."""
 
 
+async def _load_nothing() -> None:
+    """For an extractor that is ready."""
+
+
 @dataclass(frozen=True, slots=True)
 class Extractor:
     """What a model does for the memory."""
@@ -52,7 +56,7 @@ class Extractor:
     extract: Extract
     summarize: Summarize
     """Shortens the large result of a tool."""
-    load: Callable[[], Awaitable[None]]
+    load: Callable[[], Awaitable[None]] = _load_nothing
     """Loads mem0, which takes seconds, or waits until it is loaded; `extract` does so itself. Never fails."""
 
 
@@ -99,10 +103,7 @@ def failing_extractor(error: MassmemError) -> Extractor:
     async def summarize(text: str, name: str | None) -> str:
         raise error
 
-    async def load() -> None:
-        pass
-
-    return Extractor(extract, summarize, load)
+    return Extractor(extract, summarize)
 
 
 def with_debug_files(extractor: Extractor, folder: Path) -> Extractor:
