@@ -24,7 +24,11 @@ async def stub() -> AsyncIterator[Stub]:
 
 def reply(prompt_tokens: int) -> Http:
     usage = {"prompt_tokens": prompt_tokens, "completion_tokens": 6, "total_tokens": prompt_tokens + 6}
-    said = [WIRE.chunk({"content": "Paris."}), WIRE.chunk({}, "stop"), {"choices": [], "usage": usage}]
+    said: list[dict[str, Any]] = [
+        WIRE.chunk({"content": "Paris."}),
+        WIRE.chunk({}, "stop"),
+        {"choices": [], "usage": usage},
+    ]
     return Http(parts=[*map(WIRE.event, said), b"data: [DONE]\n\n"])
 
 
