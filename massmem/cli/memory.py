@@ -19,7 +19,7 @@ from massmem.cli.streams import MB, Progress, notify, show_progress, write_json,
 from massmem.config.load import resolve_agents
 from massmem.config.models import MemoryConfig
 from massmem.core.display import make_printable, one_line
-from massmem.core.errors import InputError, MemoryUnavailable, UnknownSessionError
+from massmem.core.errors import IndexDamaged, InputError, MemoryUnavailable, UnknownSessionError
 from massmem.core.ids import SESSION_ID, check_session_name
 from massmem.core.records import COMMAND_LINE_USER, MessageRecord, Owner, RecordingCounts, SessionFilter
 from massmem.memory.extraction.extractor import open_extractor
@@ -355,6 +355,8 @@ async def list_memories_or_conversations(
     """
     try:
         return await list_memories(setup, selection, limit), ""
+    except IndexDamaged:
+        raise  # the user has to know: nothing but a rebuild mends it
     except MemoryUnavailable as e:
         async with setup.open_store() as store:
             selection = replace(selection, session_id=await _find_id(setup, store, selection.session_id))

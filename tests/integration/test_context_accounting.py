@@ -55,14 +55,11 @@ def debug_log(folder: Path) -> str:
     return path.read_text()
 
 
-async def test_a_prompt_that_the_server_cut_is_an_error_and_not_an_answer(
-    home: Path, tmp_path: Path, stub: Stub
-) -> None:
+async def test_a_prompt_that_the_server_cut_is_an_error(home: Path, tmp_path: Path, stub: Stub) -> None:
     stub.replies = [reply(2_050)]
     config = team(tmp_path, stub, context_window=128_000)
-    code, out, err = await ask("--config", config, "The word is: " + "elephant " * 8_000)
-    assert code == 2
-    assert "Paris" not in out
+    code, _, err = await ask("--config", config, "The word is: " + "elephant " * 8_000)
+    assert code == 2, "the answer of an agent alone is on stdout by then, since it is shown as it is written"
     assert "read 2,050 of about 8," in err
     assert "OLLAMA_CONTEXT_LENGTH" in err
 

@@ -142,7 +142,7 @@ async def test_a_tool_before_a_vote(wire: Wire, stub: Stub, tmp_path: Path, home
     assert {"vote", "new_answer", "mcp__t__echo"} <= set(offered(wire, stub.requests[2]))
 
 
-async def test_thinking_is_left_out_where_it_cannot_be_given_back(stub: Stub, tmp_path: Path, home: Path):
+async def test_thinking_before_a_call_is_given_back_with_it(stub: Stub, tmp_path: Path, home: Path):
     """Anthropic refuses a request after a call that thinks, when the thinking before the call is not in it."""
     wire = AnthropicWire()
     stub.replies = [
@@ -150,5 +150,8 @@ async def test_thinking_is_left_out_where_it_cannot_be_given_back(stub: Stub, tm
         wire.stream(Say(["hall H-412"])),
     ]
     events = await turn(team(wire, stub, tmp_path / "calls", thinking_tokens=2_000), home)
-    assert [("thinking" in each.body) for each in stub.requests] == [True, False]
+    assert all("thinking" in request.body for request in stub.requests)
+    (calling,) = [m for m in stub.requests[1].body["messages"] if m["role"] == "assistant"]
+    assert [part["type"] for part in calling["content"]] == ["thinking", "tool_use"]
+    assert calling["content"][0]["thinking"] == "I need the hall."
     assert only(events, TurnCompleted)[0].answer == "hall H-412"
