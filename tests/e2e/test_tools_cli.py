@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import massmem, start
+from tests.support.cli import massmem, run_program, start
 from tests.support.tools import calls, running, server, team_data
 
 pytestmark = pytest.mark.slow
@@ -107,7 +107,7 @@ def test_without_the_package_nobody_is_asked(tmp_path: Path, monkeypatch: pytest
     path.write_text(BROKEN[file])
     config = write(tmp_path, {"answer": ["an answer"]}, server(tmp_path / "calls"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "first"))
-    ran = massmem("--config", config, "--output", "jsonl", "why?")
+    ran = run_program("--config", config, "--output", "jsonl", "why?")
     told = ran.stderr.decode()
     assert ran.returncode == 2, told
     assert told.count("tools need the package mcp") == 1
@@ -115,6 +115,6 @@ def test_without_the_package_nobody_is_asked(tmp_path: Path, monkeypatch: pytest
     assert "pip install --upgrade 'massmem[mcp]'" in told
     assert "Traceback" not in told
     assert b"agent_started" not in ran.stdout
-    checked = massmem("doctor", "--config", config)
+    checked = run_program("doctor", "--config", config)
     assert checked.returncode == 1
     assert f"failed   tools        tools need the package mcp, which {said}" in checked.stdout.decode()

@@ -97,7 +97,8 @@ class PasteReader(PosixStdinReader):
             self._is_first = False
             # Before massmem set up the terminal, Enter was a line feed, which is a key for a new line here.
             typed, mark, rest = data.partition(_START)
-            data = typed.replace("\n", "\r") + mark + rest
+            if "\r" not in typed:
+                data = typed.replace("\n", "\r") + mark + rest
         return self.replace_pastes(data)
 
     def replace_pastes(self, data: str) -> str:
