@@ -70,7 +70,7 @@ def describe_winner(event: WinnerDecided) -> str:
 def describe_failure(event: AgentFailed) -> str:
     """Return `writer failed: 429 too many requests`, with what to do about it when that is known."""
     hint = f" ({one_line(event.hint)})" if event.hint else ""
-    rest = "" if event.out else "; it may act again in the next round"
+    rest = "" if event.out or event.step == "present" else "; it may act again in the next round"
     return f"{printable_id(event.agent_id)} failed: {one_line(event.message)}{hint}{rest}"
 
 

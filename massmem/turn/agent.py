@@ -170,7 +170,7 @@ class Agent:
                 break
             except FormError as e:
                 if repaired:
-                    raise _build_error(self.id, f"its answer does not fit the schema: {e}", step.reply) from e
+                    raise NotAnActionError(f"{self.id} wrote something else: {e}", partial=step.reply.text) from e
                 repair = _build_repair(step.reply, prompts.build_form_repair_prompt(str(e)))
                 step.prompt, repaired = step.prompt.add_work(repair), True
         yield Presentation(answer, step.reply.reasoning, cost.usage, step.reply.is_truncated, data)

@@ -59,6 +59,8 @@ def test_failure_names_the_fix_and_the_next_chance():
     failure = next(e for e in whole_turn() if e.type == "agent_failed")
     assert describe_failure(failure) == "eve failed: the key was refused (check OPENAI_API_KEY)"
     assert describe_failure(failure.model_copy(update={"out": False})).endswith("it may act again in the next round")
+    last = failure.model_copy(update={"out": False, "step": "present"})
+    assert "next round" not in describe_failure(last), "no round follows the presentation"
 
 
 def test_summary_counts_failures_and_names_an_unknown_price():
