@@ -42,8 +42,8 @@ def find_tests(module: str) -> list[str]:
     folder = ROOT / "tests"
     files = [path for path in folder.rglob("test_*.py") if path.relative_to(folder).parts[0] not in LEFT_OUT]
     mirror = {f"test_{last}.py", f"test_{parent.rpartition('.')[2]}_{last}.py"}
-    found = [path for path in files if path.name in mirror or imports.search(path.read_text())]
-    return sorted(str(path.relative_to(ROOT)) for path in found)
+    importing = [path for path in files if path.name in mirror or imports.search(path.read_text())]
+    return sorted(str(path.relative_to(ROOT)) for path in importing)
 
 
 def try_module(module: str, tests: list[str]) -> int:

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = EXIT_INTERRUPTED
     except BrokenPipeError:
         code = EXIT_CLOSED_PIPE
-    except Exception as e:  # noqa: BLE001 - the last resort: a bug becomes a log file and one line, not a traceback
+    except Exception as e:  # noqa: BLE001 - the last resort: the machine's fault is named, a bug becomes a log file and one line
         from massmem.cli.error_report import report_bug, report_error, to_machine_error
 
         fault = to_machine_error(e)

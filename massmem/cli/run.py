@@ -206,7 +206,7 @@ def _choose_exit_code(invocation: Invocation, view: TurnView) -> int:
     outcome = view.outcome
     match outcome.end:
         case TurnCompleted(limit=None):
-            has_flaw = bool(outcome.failures) or outcome.nobody_voted
+            has_flaw = bool(outcome.failures) or outcome.lacks_votes
             code = TurnError.exit_code if invocation.options.strict and has_flaw else 0
         case TurnCompleted() | TurnAbandoned(why="timeout"):
             code = LimitReached.exit_code

@@ -126,7 +126,7 @@ class TurnOutcome:
         return self.end.confidence if isinstance(self.end, TurnCompleted) else None
 
     @property
-    def nobody_voted(self) -> bool:
+    def lacks_votes(self) -> bool:
         """Whether everybody who was asked to vote failed to."""
         return self.winner is not None and self.winner.by == "no_vote"
 

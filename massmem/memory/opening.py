@@ -210,7 +210,7 @@ class IndexFolders:
 
     def erase(self, selection: Selection) -> int:
         """Erase what is selected; return how many points that were."""
-        self._remove_damaged()
+        self._delete_damaged_copies()
         return sum(index.delete(selection) for index in self._indexes)
 
     def erase_sessions(self, session_ids: Sequence[str]) -> int:
@@ -219,13 +219,13 @@ class IndexFolders:
 
     def erase_copies(self, memories: Sequence[Memory]) -> None:
         """Erase what has the same text and comes from the same messages as one of the memories."""
-        self._remove_damaged()
+        self._delete_damaged_copies()
         for index in self._indexes:
             ids = [str(point_id) for memory in memories for point_id in _find_copies(index, memory)]
             if ids:
                 index.delete(Selection(ids=tuple(ids)))
 
-    def _remove_damaged(self) -> None:
+    def _delete_damaged_copies(self) -> None:
         for copy in self._damaged:  # nobody can tell what is in it, and the log can rebuild it
             shutil.rmtree(copy, ignore_errors=True)
 

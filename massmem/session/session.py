@@ -367,13 +367,13 @@ class Session:
             record = await require_session(self._store, self.id)  # it may have been deleted since it was opened
             if record.user_id != self._owner and self._owner is not None:
                 raise UnknownSessionError("there is no such session")
-            async with self._keep_registered(record):
+            async with self._update_registry(record):
                 yield lease
         finally:
             await lease.release()
 
     @asynccontextmanager
-    async def _keep_registered(self, record: SessionRecord) -> AsyncGenerator[None, None]:
+    async def _update_registry(self, record: SessionRecord) -> AsyncGenerator[None, None]:
         """Keep the session's entry in the registry up to date; it lists the sessions of this machine's user.
 
         record: the session before the block.

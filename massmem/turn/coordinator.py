@@ -374,9 +374,7 @@ class _TurnRun:
     def _build_failed(self) -> TurnFailed:
         usage = self.tally.usage + self.lost
         if self.limit is not None:
-            message, hint = f"no agent answered within {self.settings.timeout:g} seconds", "raise coordination.timeout"
-            if not self.timed_out:
-                message, hint = self.budget.explain_limit()
+            message, hint = self._explain_limit(f"no agent answered within {self.settings.timeout:g} seconds")
             return TurnFailed(message=message, hint=hint, exit_code=LimitReached.exit_code, usage=usage)
         errors = list(self.failures.values())
         messages = list(dict.fromkeys(e.message for e in errors))
@@ -389,13 +387,15 @@ class _TurnRun:
             usage=usage,
         )
 
+    def _explain_limit(self, timeout_message: str) -> tuple[str, str]:
+        """Return which limit ended the turn, and what to do about it."""
+        return (timeout_message, "raise coordination.timeout") if self.timed_out else self.budget.explain_limit()
+
     def _build_without_form(self, agent_id: str) -> TurnFailed:
         """There is an answer, and it could not be brought into the form that was asked for."""
         error = self.failures.get(agent_id)
         if self.limit is not None:
-            message, hint = f"{self.settings.timeout:g} seconds are over", "raise coordination.timeout"
-            if not self.timed_out:
-                message, hint = self.budget.explain_limit()
+            message, hint = self._explain_limit(f"{self.settings.timeout:g} seconds are over")
             exit_code = LimitReached.exit_code
         elif error is not None:
             message, hint, exit_code = error.message, error.hint, error.exit_code

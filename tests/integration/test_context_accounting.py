@@ -24,12 +24,12 @@ async def stub() -> AsyncIterator[Stub]:
 
 def reply(prompt_tokens: int) -> Http:
     usage = {"prompt_tokens": prompt_tokens, "completion_tokens": 6, "total_tokens": prompt_tokens + 6}
-    said: list[dict[str, Any]] = [
+    chunks: list[dict[str, Any]] = [
         WIRE.chunk({"content": "Paris."}),
         WIRE.chunk({}, "stop"),
         {"choices": [], "usage": usage},
     ]
-    return Http(parts=[*map(WIRE.event, said), b"data: [DONE]\n\n"])
+    return Http(parts=[*map(WIRE.event, chunks), b"data: [DONE]\n\n"])
 
 
 def running_model(tokens: int) -> Http:

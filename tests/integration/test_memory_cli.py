@@ -102,8 +102,8 @@ async def test_search_of_an_owner_reaches_sessions_with_a_session_name_of_their_
     await store.close()
     memory = Command(capsys)
     await asyncio.to_thread(memory, "record")
-    found = await asyncio.to_thread(memory.json, "search", "Rayleigh", "--owner", "alice")
-    assert {m["session_id"] for m in found["memories"]} == {f"{owner_hash('alice')}.sky"}
+    hits = await asyncio.to_thread(memory.json, "search", "Rayleigh", "--owner", "alice")
+    assert {m["session_id"] for m in hits["memories"]} == {f"{owner_hash('alice')}.sky"}
 
 
 def test_search_shows_what_the_agent_may_see(memory: Command) -> None:

@@ -461,17 +461,17 @@ class RedisStore:
         for start in range(0, len(names), _RECORDS_AT_ONCE):
             part = names[start : start + _RECORDS_AT_ONCE]
             hashes = await self._server.run_all([("HGETALL", session_key(name)) for name in part])
-            await self._forget_expired(name for name, fields in zip(part, hashes, strict=True) if not fields)
+            await self._drop_from_indexes(name for name, fields in zip(part, hashes, strict=True) if not fields)
             for fields in filter(None, hashes):
                 yield Record.decode(fields)
 
     async def _load_sessions(self, session_ids: Iterable[str]) -> list[StoredSession | None]:
         names = list(session_ids)
         texts = await self._server.run_all([("HGET", session_key(name), "record") for name in names])
-        await self._forget_expired(name for name, text in zip(names, texts, strict=True) if text is None)
+        await self._drop_from_indexes(name for name, text in zip(names, texts, strict=True) if text is None)
         return [None if text is None else StoredSession.model_validate_json(text) for text in texts]
 
-    async def _forget_expired(self, session_ids: Iterable[str]) -> None:
+    async def _drop_from_indexes(self, session_ids: Iterable[str]) -> None:
         """Drop sessions from the indexes. One that is created again at this moment is put back by its next change."""
         names = [clean_text(session_id) for session_id in session_ids]
         if names:

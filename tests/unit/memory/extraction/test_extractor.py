@@ -204,7 +204,7 @@ async def test_parts_that_fail_do_not_cost_the_others(stub: Stub, open_extractor
     assert extraction.unread == ("q1",)
 
 
-async def test_an_outage_in_the_middle_keeps_what_was_found(stub: Stub, open_extractor: Open):
+async def test_outage_in_the_middle_keeps_the_facts_so_far(stub: Stub, open_extractor: Open):
     stub.replies = [facts(FIRST), failing(500)]
     messages = [said(f"message {n} " * 20, f"q{n}") for n in range(3)]
     extraction = await open_extractor(limits=replace(QUICK, chunk=250)).extract(messages, ORIGIN)
@@ -240,8 +240,8 @@ async def test_several_agents_at_once_do_not_mix(stub: Stub, open_extractor: Ope
     stub.replies = [facts(FIRST)]
     extractor = open_extractor()
     origins = [Origin("s1", f"agent_{n}", n) for n in range(8)]
-    found = await asyncio.gather(*(extractor.extract([said(f"Message of agent {o.turn}.")], o) for o in origins))
-    assert [[(f.agent_id, f.turn) for f in e.facts] for e in found] == [[(o.agent_id, o.turn)] for o in origins]
+    extractions = await asyncio.gather(*(extractor.extract([said(f"Message of agent {o.turn}.")], o) for o in origins))
+    assert [[(f.agent_id, f.turn) for f in e.facts] for e in extractions] == [[(o.agent_id, o.turn)] for o in origins]
 
 
 # -- time ------------------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ async def test_a_silent_server_is_given_up(stub: Stub, open_extractor: Open):
     assert time.monotonic() - started < 20
 
 
-async def test_at_the_deadline_what_was_found_is_kept(stub: Stub, open_extractor: Open):
+async def test_deadline_keeps_the_facts_so_far(stub: Stub, open_extractor: Open):
     stub.replies = [completion("[]"), facts(FIRST), Http(parts=[60.0])]
     await open_extractor().extract(TURN, ORIGIN)  # mem0 is loaded
     messages = [said("first " * 30, "q1"), said("second " * 30, "q2")]

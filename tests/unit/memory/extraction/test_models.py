@@ -239,8 +239,8 @@ async def test_the_model_is_asked_for_plain_text_and_its_own_words_come_back(stu
 
 async def test_of_a_huge_result_the_ends_are_sent(stub: Stub, home: Path):
     stub.replies = [completion("Long. " * 2_000)]
-    said = await summarize(stub, home, f"first {'x' * 1_000_000} last")
-    assert len(said) <= LONGEST_SUMMARY
+    summary = await summarize(stub, home, f"first {'x' * 1_000_000} last")
+    assert len(summary) <= LONGEST_SUMMARY
     _, sent = prompts_of(stub.requests[0])
     assert len(sent) < 50_000
     assert sent.startswith("first ")
