@@ -58,6 +58,8 @@ class RunOptions:
     as_json: bool = False
     debug: bool = False
     quiet: bool = False
+    hides_reasoning: bool = False
+    """The live view does not show what agents think."""
     strict: bool = False
     wait: bool = False
 
@@ -125,6 +127,9 @@ System = Annotated[
 ]
 ChooseSession = Annotated[bool, typer.Option("--resume", "-r", help="Choose a session to continue from a list.")]
 IsSingle = Annotated[bool, typer.Option("--print", "-p", help="Print the answer and end; never a conversation.")]
+HidesReasoning = Annotated[
+    bool, typer.Option("--no-reasoning", help="Do not show what the agents think; the log has it all the same.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="The list of sessions as JSON; else the same as --output json.")]
 MaxTokens = Annotated[int | None, typer.Option(metavar="N", help="Token limit of a turn, for prompts and replies.")]
 NewHome = Annotated[
@@ -151,6 +156,7 @@ def ask(
     as_json: AsJson = False,
     output: OutputMode = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")] = False,
+    hides_reasoning: HidesReasoning = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when an agent failed or nobody could vote.")] = False,
     timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time limit of a turn.")] = None,
     max_cost: Annotated[float | None, typer.Option(metavar="USD", help="Cost limit of a turn.")] = None,
@@ -191,6 +197,7 @@ def ask(
         as_json=as_json,
         debug=debug,
         quiet=quiet,
+        hides_reasoning=hides_reasoning,
         strict=strict,
         wait=wait,
     )

@@ -72,7 +72,9 @@ class Invocation:
         return f"starting {pluralize(servers, 'tool server')}" if servers else "opening the session"
 
     def create_view(self) -> TurnView:
-        return TurnView(max_rounds=self.config.coordination.max_rounds)
+        return TurnView(
+            max_rounds=self.config.coordination.max_rounds, shows_reasoning=not self.options.hides_reasoning
+        )
 
     def resume_command(self, session_id: str) -> str:
         """Return the command line that continues this session."""

@@ -79,7 +79,17 @@ def load_file(path: Path, environ: Mapping[str, str]) -> LoadedConfig:
     if problems or team is None:
         raise ConfigError(problems)
     team = team.model_copy(update={"store": complete_redis_url(team.store, environ)})
-    return LoadedConfig(team, [warning] if warning else [], report)
+    return LoadedConfig(team, [*filter(None, (warning, _explain_budgets(team)))], report)
+
+
+def _explain_budgets(team: TeamConfig) -> str:
+    """Return what becomes of budgets for thinking, "" when there are none."""
+    backends = (agent.backend for agent in team.agents)
+    mapped = {b.thinking_tokens: b.usual_effort for b in backends if b.thinking_tokens is not None and b.effort is None}
+    if not mapped:
+        return ""
+    efforts = ", ".join(f"{tokens:,} as effort: {effort}" for tokens, effort in mapped.items())
+    return f"backend.thinking_tokens: newer models take an effort instead, so this is sent: {efforts}."
 
 
 def load_named(name: str | None, environ: Mapping[str, str], home: Path) -> LoadedConfig:

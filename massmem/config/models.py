@@ -1,7 +1,7 @@
 """The configuration as validated values. The line under each field becomes the reference of all keys."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -17,6 +17,10 @@ BackendType = Literal[
 ]  # fmt: skip
 Api = Literal["responses", "chat"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+EFFORT_BUDGETS: Mapping[Effort, int] = {
+    "minimal": 1_024, "low": 4_096, "medium": 10_000, "high": 24_000, "xhigh": 32_000, "max": 32_000,
+}  # fmt: skip
+"""Tokens of thinking that an effort stands for, where a model is too old for efforts."""
 Presentation = Literal["synthesize", "as_is"]
 HistoryPreset = Literal["brief", "chat", "long"]
 
@@ -92,6 +96,13 @@ class BackendConfig(Section):
     """scripted only: replies, delays and errors."""
     price: PriceConfig | None = None
     """Price of tokens; left out: the provider's list price, where massmem knows it."""
+
+    @property
+    def usual_effort(self) -> Effort | None:
+        """The configured effort, else the one that stands for `thinking_tokens`."""
+        if self.effort is not None or self.thinking_tokens is None:
+            return self.effort
+        return next((effort for effort, budget in EFFORT_BUDGETS.items() if self.thinking_tokens <= budget), "max")
 
 
 class ConversationMemoryConfig(Section):

@@ -13,7 +13,7 @@ import httpx2
 from anthropic import AsyncAnthropic, AsyncStream
 from anthropic.types import RawMessageStreamEvent
 
-from massmem.config.models import BackendConfig, Effort
+from massmem.config.models import EFFORT_BUDGETS, BackendConfig
 from massmem.core.errors import (
     AuthenticationError,
     ContentRefused,
@@ -59,11 +59,6 @@ ERRORS: Mapping[type[Exception], type[ProviderError]] = {
 DEFAULT_MAX_TOKENS = 16_000
 """The API insists on a limit. A council's answers are much shorter, but the newest models think before all of them."""
 
-_BUDGETS: Mapping[Effort, int] = {
-    "minimal": 1_024, "low": 4_096, "medium": 10_000, "high": 24_000, "xhigh": 32_000, "max": 32_000,
-}  # fmt: skip
-"""Tokens of thinking that an effort stands for."""
-
 _COUNT_TIMEOUT = 5.0
 """Seconds."""
 
@@ -91,9 +86,6 @@ class AnthropicFactory(ApiFactory[AsyncAnthropic]):
     ) -> "AnthropicProvider":
         if backend.temperature is not None:
             log.warning("backend.temperature is not used: Anthropic's API no longer has it")
-        if backend.thinking_tokens is not None and backend.effort is None:
-            effort = effort_of_budget(backend.thinking_tokens)
-            log.warning("backend.thinking_tokens is sent as effort %s, which newer models take instead", effort)
         return AnthropicProvider(client, backend, endpoint, budget, self._learnt)
 
 
@@ -150,7 +142,7 @@ class RequestForm:
 
     def thinking(self, request: ChatRequest, backend: BackendConfig) -> dict[str, Any] | None:
         """Return how the model is to think: as it sees fit, or, when it is too old for that, with a budget."""
-        if _effort(backend) in (None, "none"):
+        if backend.usual_effort in (None, "none"):
             return None
         if "adaptive_thinking" not in self.refusals:
             return {"type": "adaptive", "display": "summarized"}
@@ -161,7 +153,7 @@ class RequestForm:
     def output(self, request: ChatRequest, backend: BackendConfig) -> dict[str, Any]:
         """Return the form of the output: the effort that goes into it, and its schema."""
         output: dict[str, Any] = {}
-        effort = _effort(backend)
+        effort = backend.usual_effort
         if effort is not None and not {"adaptive_thinking", "effort"} & set(self.refusals):
             output["effort"] = "low" if effort in ("none", "minimal") else effort
         if request.schema is not None and not request.tools and "schema" not in self.refusals:
@@ -203,23 +195,9 @@ def request_body(
     return body
 
 
-def effort_of_budget(tokens: int) -> Effort:
-    """Return the effort that stands for a budget of thinking, which newer models no longer take."""
-    for effort, budget in _BUDGETS.items():
-        if tokens <= budget:
-            return effort
-    return "max"
-
-
-def _effort(backend: BackendConfig) -> Effort | None:
-    if backend.effort is not None or backend.thinking_tokens is None:
-        return backend.effort
-    return effort_of_budget(backend.thinking_tokens)
-
-
 def _budget(backend: BackendConfig) -> int:
     """Return the tokens that the model may think with, on top of those of its reply."""
-    return backend.thinking_tokens or _BUDGETS.get(_effort(backend) or "none", 0)
+    return backend.thinking_tokens or EFFORT_BUDGETS.get(backend.usual_effort or "none", 0)
 
 
 def _mark_for_cache(body: dict[str, Any]) -> None:

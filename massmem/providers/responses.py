@@ -125,6 +125,8 @@ class ResponseReader(ReplyReader):
                 self.length += len(event["delta"])
             case "response.refusal.delta":
                 self._refusal += event["delta"]
+            case "response.refusal.done":
+                self._refusal = event["refusal"] or self._refusal
             case "response.output_item.done":
                 self._add_item(event["item"])
             case "response.completed" | "response.incomplete" | "response.failed":
@@ -142,6 +144,9 @@ class ResponseReader(ReplyReader):
                 self._calls.append(ToolCall(item.get("call_id") or f"call_{number}", item["name"], arguments))
             case "reasoning" if item.get("encrypted_content"):
                 self._thoughts.append({key: value for key, value in item.items() if key != "status"})
+            case "message":
+                refusals = (part for part in item.get("content") or () if part.get("type") == "refusal")
+                self._refusal = next((part["refusal"] for part in refusals if part.get("refusal")), self._refusal)
             case _:
                 pass
 

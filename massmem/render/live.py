@@ -119,7 +119,7 @@ def build_frame(view: TurnView, now: datetime, width: int, height: int) -> list[
     lines = [_headline(view, now, width)]
     alone = len(view.agents) == 1
     most = room if alone else _PREVIEW_LINES
-    preview = _preview_answer(view, width, min(most, room - 1 - min(len(view.agents), _MIN_AGENT_LINES)))
+    preview = _preview_reply(view, width, min(most, room - 1 - min(len(view.agents), _MIN_AGENT_LINES)))
     lines += _agent_lines(view, now, width, room - 1 - len(preview))
     return lines + preview
 
@@ -218,6 +218,8 @@ def _state(agent: AgentView) -> str:
 
 def _agent_text(agent: AgentView, view: TurnView, width: int) -> str:
     """Return the end of its stream, its vote or its trouble, on one line."""
+    if agent.thinking and not view.shows_reasoning:
+        return ""
     is_streaming = agent.phase == "working" and not agent.running_tools and (agent.retry is None or agent.streamed)
     return _fold_tail(agent.tail, width) if is_streaming else one_line(_describe_state(agent, view), width)
 
@@ -243,16 +245,17 @@ def _describe_state(agent: AgentView, view: TurnView) -> str:
     return text
 
 
-def _preview_answer(view: TurnView, width: int, lines: int) -> list[Text]:
-    """Return the end of the final answer while the winner, or a single agent, writes it."""
+def _preview_reply(view: TurnView, width: int, lines: int) -> list[Text]:
+    """Return the end of the final answer while the winner, or a single agent, writes it; dimmed, what it thinks."""
     steps = ("answer", "present") if len(view.agents) == 1 else ("present",)
-    writer = next((a for a in view.agents.values() if a.step in steps and a.streamed and not a.thinking), None)
-    if writer is None or lines < 2:
+    writer = next((agent for agent in view.agents.values() if agent.step in steps and agent.streamed), None)
+    if writer is None or lines < 2 or (writer.thinking and not view.shows_reasoning):
         return []
     wrapped = [
         line for paragraph in make_printable(writer.tail).rstrip().split("\n") for line in _wrap(paragraph, width)
     ]
-    return [Text(""), *(Text(line) for line in wrapped[-(lines - 1) :])]
+    style = "dim" if writer.thinking else ""
+    return [Text(""), *(Text(line, style=style) for line in wrapped[-(lines - 1) :])]
 
 
 def _wrap(paragraph: str, width: int) -> list[str]:

@@ -55,7 +55,7 @@ class AgentView:
     streamed: int = 0
     """Characters of the current reply, which no usage counts yet."""
     tail: str = ""
-    """The end of the current reply."""
+    """The end of the current reply, or of the reasoning before it."""
     thinking: bool = False
     """The current reply is still reasoning."""
     answers: list[AnswerSubmitted] = field(default_factory=list[AnswerSubmitted])
@@ -86,9 +86,11 @@ class AgentView:
                 self.phase, self.step, self.started_at, self.retry = "working", event.step, event.at, None
                 self._reset_reply()
             case AgentDelta():
-                self.phase, self.thinking = "working", event.channel == "reasoning"
+                is_thinking = event.channel == "reasoning"
+                before = self.tail if self.thinking == is_thinking else ""
+                self.phase, self.thinking = "working", is_thinking
                 self.streamed += len(event.text)
-                self.tail = (self.tail + event.text)[-_TAIL:]
+                self.tail = (before + event.text)[-_TAIL:]
             case AgentRetrying():
                 self.phase, self.retry = "retrying", event
                 self._reset_reply()
@@ -137,6 +139,8 @@ class TurnView:
     resumed: bool = False
     max_rounds: int | None = None
     """As configured; None when it is not known."""
+    shows_reasoning: bool = True
+    """The live view shows what agents think."""
     round: int = 0
     final_round: bool = False
     """Only votes are taken."""

@@ -493,3 +493,13 @@ def test_empty_section_means_the_defaults(tmp_path: Path) -> None:
     team = load(tmp_path, AGENT + "memory:\n  # enabled: false\nstore:\n")
     assert team.memory.enabled
     assert team.store.url.startswith("sqlite")
+
+
+def test_budgets_for_thinking_are_explained_once_for_all_agents(tmp_path: Path) -> None:
+    agent = "{{id: {}, backend: {{type: anthropic, model: m, thinking_tokens: {}}}}}"
+    file = tmp_path / "team.yaml"
+    file.write_text(f"agents: [{agent.format('a', 2048)}, {agent.format('b', 2048)}, {agent.format('c', 20_000)}]")
+    team, warnings = load_config(file, {})
+    assert [member.backend.usual_effort for member in team.agents] == ["low", "low", "high"]
+    (warning,) = warnings
+    assert "2,048 as effort: low, 20,000 as effort: high" in warning

@@ -267,6 +267,9 @@ async def test_dialects(clients: OpenAIFactory, stub: Stub, name: str) -> None:
     assert not reply.usage.reported
 
 
+REFUSED = {"type": "refusal", "refusal": "I will not."}
+
+
 def failed(code: str, message: str) -> bytes:
     response = {"status": "failed", "error": {"code": code, "message": message}}
     return event(type="response.failed", response=response)
@@ -276,6 +279,11 @@ def failed(code: str, message: str) -> bytes:
     ("parts", "kind"),
     [
         ([event(type="response.refusal.delta", delta="I will not."), DONE], errors.ContentRefused),
+        ([event(type="response.refusal.done", refusal="I will not."), DONE], errors.ContentRefused),
+        (
+            [event(type="response.output_item.done", item={"type": "message", "content": [REFUSED]}), DONE],
+            errors.ContentRefused,
+        ),
         ([failed("server_error", "boom")], errors.ProviderUnavailable),
         ([failed("rate_limit_exceeded", "slow down")], errors.RateLimited),
         ([failed("context_length_exceeded", "Your input exceeds the context window")], errors.ContextOverflow),

@@ -145,3 +145,31 @@ def test_votes_are_visible_while_the_winner_writes():
     assert "for ann: names the cause" in lines[2]
     assert "the key was refused" in lines[3]
     assert lines[-1] == "The sky is blue because"
+
+
+def think(view: TurnView, agent: str = "ann") -> TurnView:
+    """Let a single agent think and then write."""
+    view.feed(begin(agent))
+    view.feed(event(0.1, "agent_started", agent_id=agent, round=1, step="answer"))
+    view.feed(event(0.2, "agent_delta", agent_id=agent, round=1, channel="reasoning", text="Is it Rayleigh?"))
+    return view
+
+
+def test_reasoning_is_shown_dimmed_until_the_answer_begins():
+    view = think(TurnView())
+    thinking = build_frame(view, START + timedelta(seconds=1), 80, 24)
+    assert "Is it Rayleigh?" in thinking[-1].plain
+    assert thinking[-1].style == "dim"
+    view.feed(event(0.3, "agent_delta", agent_id="ann", round=1, channel="text", text="It scatters."))
+    writing = build_frame(view, START + timedelta(seconds=1), 80, 24)
+    assert (writing[-1].plain, writing[-1].style) == ("It scatters.", "")
+    assert not any("Rayleigh" in line.plain for line in writing)
+
+
+def test_reasoning_is_hidden_on_request_and_its_tokens_still_count():
+    view = think(TurnView(shows_reasoning=False))
+    lines = frame(view, 1)
+    assert not any("Rayleigh" in line for line in lines)
+    assert any("thinking" in line and "3 tok" in line for line in lines)
+    view.feed(event(0.3, "agent_delta", agent_id="ann", round=1, channel="text", text="It scatters."))
+    assert "It scatters." in frame(view, 1)[-1]
