@@ -102,7 +102,8 @@ class BackendConfig(Section):
         """The configured effort, else the one that stands for `thinking_tokens`."""
         if self.effort is not None or self.thinking_tokens is None:
             return self.effort
-        return next((effort for effort, budget in EFFORT_BUDGETS.items() if self.thinking_tokens <= budget), "max")
+        largest: Effort = "max"
+        return next((effort for effort, budget in EFFORT_BUDGETS.items() if self.thinking_tokens <= budget), largest)
 
 
 class ConversationMemoryConfig(Section):
