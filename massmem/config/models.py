@@ -102,8 +102,10 @@ class BackendConfig(Section):
         """The configured effort, else the one that stands for `thinking_tokens`."""
         if self.effort is not None or self.thinking_tokens is None:
             return self.effort
-        largest: Effort = "max"
-        return next((effort for effort, budget in EFFORT_BUDGETS.items() if self.thinking_tokens <= budget), largest)
+        for effort, budget in EFFORT_BUDGETS.items():
+            if self.thinking_tokens <= budget:
+                return effort
+        return "max"
 
 
 class ConversationMemoryConfig(Section):
