@@ -172,10 +172,7 @@ def ask(
 
     The answer goes to stdout, everything else to stderr.
     """
-    if version:
-        _show_version()
-    if new_home:
-        Registry(massmem_home()).set_aside()
+    _do_first(version=version, new_home=new_home)
     if context.args:
         raise _explain_quotes([question or "", *context.args])
     options = RunOptions(
@@ -202,6 +199,14 @@ def ask(
         wait=wait,
     )
     return _refuse_contradictions(options)
+
+
+def _do_first(*, version: bool, new_home: bool) -> None:
+    """Do what does not wait for a question. Ends the program after the version."""
+    if version:
+        _show_version()
+    if new_home:
+        Registry(massmem_home()).set_aside()
 
 
 def _refuse_contradictions(options: RunOptions) -> RunOptions:
