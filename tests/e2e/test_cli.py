@@ -65,7 +65,7 @@ def test_answer_goes_to_stdout_and_progress_to_stderr(tmp_path: Path):
     team = write_team(tmp_path, script("one"), script("two"), script("three"), coordination={"presentation": "as_is"})
     ran = call_massmem("--config", team, "Why?")
     assert ran.returncode == 0
-    assert ran.stdout in {b"one\n", b"two\n", b"three\n"}
+    assert ran.stdout == b"one\n"
     err = ran.stderr.decode()
     assert "round 1 of 3, answers: a, b, c" in err
     assert re.search(r"wins: \d of 3 votes", err)

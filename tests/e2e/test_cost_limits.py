@@ -64,7 +64,7 @@ def test_a_time_limit_ends_the_turn_with_what_it_has(tmp_path: Path):
     team = write_team(tmp_path, script("quick"), script("slow", latency=30))
     begun = time.monotonic()
     code, found = result("--config", team, "--timeout", "1", "Why?")
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 25
     assert (code, found["status"], found["limit"], found["answer"]) == (4, "limit", "timeout", "quick")
 
 

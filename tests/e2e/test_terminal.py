@@ -104,14 +104,13 @@ def test_control_c_before_there_is_a_question(team: str):
 
 
 def test_ctrl_z_gives_the_terminal_back_and_the_turn_goes_on(tmp_path: Path):
-    present = "Blue light."  # from both: each votes for the first answer that it is shown, and the order is shuffled
-    team = write_team(tmp_path, script("An answer.", 1.0, present=present), script("Another.", 2.0, present=present))
+    team = write_team(tmp_path, script("An answer.", 1.0, present="Blue light."), script("Another.", 2.0))
     child = terminal("--config", team, "Why is the sky blue?")
     child.expect("round 1 of 3, answers")
     child.send("\x1a")
     child.expect_exact(SHOW)
     process = psutil.Process(child.pid)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while process.status() != psutil.STATUS_STOPPED and time.monotonic() < deadline:
         time.sleep(0.05)
     assert process.status() == psutil.STATUS_STOPPED

@@ -6,17 +6,25 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
 import requests
 
+from tests.support.council_server import CouncilServer, council_server
 from tests.support.service import Client, Service, make_agent, make_config, make_token, read_events, wait_until
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def council() -> Iterator[CouncilServer]:
+    """The models of the team `held`."""
+    with council_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, council: CouncilServer) -> Iterator[Service]:
     """A service with two agents; the team `slow` takes 1.5 seconds, the team `orders` asks for an order id."""
     folder = tmp_path_factory.mktemp("service")
     teams = {
@@ -26,6 +34,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
                 "ann", "On its way.", answer=[{"ask": "order_id", "ask_prompt": "Which?", "text": "On its way."}]
             ),
             params={"order_id": {"pattern": r"O-\d{5}"}},
+        ),
+        "held": make_config(
+            {
+                "id": "hal",
+                "system_message": "hal",
+                "backend": {"type": "openai", "model": "stub", "base_url": council.url, "api_key": "test"},
+            }
         ),
     }
     for name, team in teams.items():
@@ -208,21 +223,24 @@ def test_question_with_the_same_key_at_the_same_time_is_asked_once(service: Serv
     assert len(clients[0].read_history("s")) == 2
 
 
-def test_second_question_to_a_busy_session_is_refused(service: Service) -> None:
+def test_second_question_to_a_busy_session_is_refused(service: Service, council: CouncilServer) -> None:
     bea = service.client("bea")
-    slow = {"message": "Slow?", "session_id": "s", "team": "slow"}
-    with ThreadPoolExecutor(2) as pool:
-        running = pool.submit(bea.post, "/api/v1/chat", slow)
+    body = {"message": "Slow?", "session_id": "s", "team": "held"}
+    council.gate.clear()
+    with ThreadPoolExecutor(2) as pool, ExitStack() as stack:
+        stack.callback(council.gate.set)
+        running = pool.submit(bea.post, "/api/v1/chat", body)
         wait_until(lambda: len(bea.read_history("s")) == 1)
         second = service.client("bea").chat("Second?", "s")
         assert (second.status_code, second.headers["Retry-After"]) == (409, "1")
         assert service.client("bea").delete("/api/ai-memory/conversations/s").status_code == 409
-        other = pool.submit(service.client("bea").post, "/api/v1/chat", {**slow, "session_id": "t"})
+        other = pool.submit(service.client("bea").post, "/api/v1/chat", {**body, "session_id": "t"})
         wait_until(lambda: len(bea.read_history("t")) == 1)
         third = service.client("bea").chat("Third?", "u")
         assert (third.status_code, third.headers["Retry-After"]) == (429, "1")
         assert service.client("not bea").chat("Mine?", "u").status_code == 200
-        assert running.result().json()["response"] == "Slowly."
+        council.gate.set()
+        assert running.result().json()["response"] == "answer of hal"
         assert other.result().status_code == 200
     assert len(bea.read_history("s")) == 2
 

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -67,23 +67,45 @@ def start(*arguments: str, **options: Any) -> "subprocess.Popen[bytes]":
     return subprocess.Popen([*COMMAND, *arguments], **(defaults | options))
 
 
-def script(answer: str = "an answer", latency: float = 0.0, **more: Any) -> dict[str, Any]:
-    """Return the script of a model that answers and votes for the first candidate."""
-    return {"latency": latency, "answer": answer, "vote": [{"vote": "A", "reason": "clear"}], **more}
+def script(answer: str | list[str] = "an answer", latency: float = 0.0, **more: Any) -> dict[str, Any]:
+    """Return the script of a model with this answer, or with one for each turn; `write_team` adds its votes."""
+    return {"latency": latency, "answer": answer, **more}
 
 
 def write_team(folder: Path, *scripts: dict[str, Any], **sections: Any) -> str:
     """Write a configuration with one agent (a, b, c, ...) per script; return its path. JSON is YAML.
 
-    The searchable memory, whose start is half of a short run, is disabled unless `memory` is given.
+    The first agent wins, unless scripts have votes of their own. The searchable memory, whose start is half of a short
+    run, is disabled unless `memory` is given.
     """
     agents = [
-        {"id": chr(ord("a") + i), "backend": {"type": "scripted", "script": one}} for i, one in enumerate(scripts)
+        {"id": chr(ord("a") + i), "backend": {"type": "scripted", "script": one}}
+        for i, one in enumerate(_add_votes(scripts))
     ]
     path = folder / "team.yaml"
     memory = {"persistent_memory": {"enabled": False}}
     path.write_text(json.dumps({"agents": agents, "memory": memory, **sections}))
     return str(path)
+
+
+def _add_votes(scripts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Let agents without votes vote for the first agent's answers, and the first for the second's.
+
+    They vote by text, since labels are random; errors and questions to the user cannot be voted for.
+    """
+    texts = [_list_texts(one) for one in scripts]
+    favourites = [texts[1] if len(texts) > 2 and i == 0 else texts[0] for i in range(len(texts))]
+    return [
+        {"vote": [{"vote_for": text, "reason": "clear"} for text in favourite], **one} if favourite else one
+        for one, favourite in zip(scripts, favourites, strict=True)
+    ]
+
+
+def _list_texts(one: dict[str, Any]) -> list[str]:
+    """Return the answers of a script; empty unless all of them are texts."""
+    answers = one.get("answer")
+    answers = answers if isinstance(answers, list) else [answers]
+    return answers if all(isinstance(answer, str) for answer in answers) else []
 
 
 @contextmanager

@@ -4,12 +4,14 @@ It speaks the streaming part of the OpenAI protocol, and knows the agent by its 
 """
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from massmem.core.prompts import parse_candidates
 from tests.support.json_server import serve_posts
 
 
@@ -32,6 +34,11 @@ class CouncilServer:
     """Seconds before a reply."""
     requests: list[CouncilRequest] = field(default_factory=list)
     """All so far, in order."""
+    gate: threading.Event = field(default_factory=threading.Event)
+    """While it is not set, no request is answered."""
+
+    def __post_init__(self) -> None:
+        self.gate.set()
 
     def config(self, agents: tuple[str, ...]) -> str:
         """Return a configuration file for a team on this server."""
@@ -45,6 +52,7 @@ class CouncilServer:
         request = _parse(json.loads(body))
         self.requests.append(request)
         time.sleep(self.delay)
+        assert self.gate.wait(120), "the gate stays closed"
         chunks = [f"data: {json.dumps(chunk)}\n\n" for chunk in _reply(request)]
         return 200, "text/event-stream", "".join([*chunks, "data: [DONE]\n\n"]).encode()
 
@@ -65,7 +73,7 @@ def _parse(body: dict[str, Any]) -> CouncilRequest:
 
 def _reply(request: CouncilRequest) -> list[dict[str, Any]]:
     if request.step == "vote":
-        call = {"name": "vote", "arguments": json.dumps({"reason": "because", "choice": "A"})}
+        call = {"name": "vote", "arguments": json.dumps({"reason": "because", "choice": _choose(request)})}
         delta: dict[str, Any] = {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": call}]}
     else:
         delta = {"content": f"{request.step} of {request.agent}"}
@@ -76,3 +84,9 @@ def _reply(request: CouncilRequest) -> list[dict[str, Any]]:
         base | {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
         base | {"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": 5, "total_tokens": prompt + 5}},
     ]
+
+
+def _choose(request: CouncilRequest) -> str:
+    """Return the label of the answer of the agent whose name comes first: labels are random."""
+    candidates = next(filter(None, (parse_candidates(m["content"]) for m in reversed(request.messages))))
+    return min(candidates, key=lambda label: candidates[label])

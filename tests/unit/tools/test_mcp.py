@@ -99,7 +99,7 @@ async def test_a_server_that_dies_is_started_once_more_and_no_call_is_repeated(l
     assert died.failed
     assert "ended during the call" in died.text
     assert (await waiting).failed
-    assert time.monotonic() - began < 10, "nobody waits for the time-out"
+    assert time.monotonic() - began < 30, "nobody waits for the time-out"
     assert (await server.call("echo", {"text": "again"})).text == "again"
     await server.call("die", {})
     gone_for_good = await server.call("echo", {"text": "again"})

@@ -297,7 +297,7 @@ async def test_a_model_that_starts_over_is_stopped(open_extractor: Open):
     backend = BackendConfig.model_validate(
         {
             "type": "scripted",
-            "script": {"extract": memory(*[FIRST, SECOND] * 50), "chunk_size": 20, "chunk_delay": 0.02},
+            "script": {"extract": memory(*[FIRST, SECOND] * 100), "chunk_size": 20, "chunk_delay": 0.02},
         }
     )
     started = time.monotonic()
@@ -305,7 +305,7 @@ async def test_a_model_that_starts_over_is_stopped(open_extractor: Open):
     extraction = await extractor.extract(TURN, ORIGIN)
     assert texts(extraction) == [FIRST, SECOND]
     assert (extraction.duplicates, extraction.problem) == (1, None)
-    assert time.monotonic() - started < 8  # of the 16 that the whole reply takes
+    assert time.monotonic() - started < 20, "of the 32 that the whole reply takes"
 
 
 async def test_its_default_is_nothing_to_remember(open_extractor: Open):
