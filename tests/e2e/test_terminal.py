@@ -22,7 +22,7 @@ _OURS = {"NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS", "LINES", "CI", "TTY_COMPA
 def terminal(*arguments: str, width: int = 80, height: int = 24, **environ: str) -> "pexpect.spawn[str]":
     env: Any = {k: v for k, v in os.environ.items() if k not in _OURS} | {"TERM": "xterm-256color"} | environ
     return pexpect.spawn(
-        COMMAND[0], [*COMMAND[1:], *arguments], env=env, encoding="utf-8", dimensions=(height, width), timeout=20
+        COMMAND[0], [*COMMAND[1:], *arguments], env=env, encoding="utf-8", dimensions=(height, width), timeout=60
     )
 
 

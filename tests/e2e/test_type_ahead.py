@@ -2,29 +2,26 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.test_interactive import READY, leave, say, talk
 from tests.e2e.test_terminal import terminal
 from tests.support.cli import script, write_team
 
 
-def test_two_questions_typed_during_a_turn_are_two(tmp_path: Path):
-    team = write_team(tmp_path, script("an answer", latency=2.0))
-    child = talk("--config", team)
-    child.send("Why?\r")
-    child.expect("turn 1")
+@pytest.mark.parametrize("moment", ["before the start", "during a turn"])
+def test_two_questions_typed_ahead_are_two(tmp_path: Path, moment: str):
+    team = write_team(tmp_path, script("an answer", latency=1.0))
+    if moment == "before the start":
+        child = terminal("--config", team, PROMPT_TOOLKIT_NO_CPR="1")
+    else:
+        child = talk("--config", team)
+        child.send("Why?\r")
+        child.expect("turn 1")
     child.send("One question?\rTwo questions?\r")
     child.expect("> One question")
     child.expect("> Two questions")
     child.expect("an answer.*" + READY)
-    say(child, "/undo", "Turn 3 is undone", "Two questions", READY)
-    leave(child)
-
-
-def test_two_questions_typed_before_the_start_are_two(tmp_path: Path):
-    child = terminal("--config", write_team(tmp_path, script("an answer")), PROMPT_TOOLKIT_NO_CPR="1")
-    child.send("One question?\rTwo questions?\r")
-    child.expect("> One question")
-    child.expect("> Two questions")
-    child.expect("an answer.*" + READY)
-    say(child, "/undo", "Turn 2 is undone", "Two questions", READY)
+    last_turn = 2 if moment == "before the start" else 3
+    say(child, "/undo", f"Turn {last_turn} is undone", "Two questions", READY)
     leave(child)

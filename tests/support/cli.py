@@ -17,7 +17,7 @@ COMMAND = [sys.executable, "-m", "massmem"]
 
 
 def massmem(
-    *arguments: str, timeout: float = 30, text: bool = False, **where: Any
+    *arguments: str, timeout: float = 90, text: bool = False, **where: Any
 ) -> "subprocess.CompletedProcess[Any]":
     """Run a process to its end, without stdin, with the environment and HOME of the test.
 
@@ -30,7 +30,7 @@ def massmem(
 
 
 def run_program(
-    *arguments: str, stdin: bytes | None = None, timeout: float = 30, **options: Any
+    *arguments: str, stdin: bytes | None = None, timeout: float = 90, **options: Any
 ) -> "subprocess.CompletedProcess[Any]":
     """As `massmem`, from the interpreter's start: a second more, for what depends on it. stdin None: /dev/null."""
     source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from massmem.providers.openai import OpenAIFactory
 from tests.support.provider_stub import Stub, running_stub
 
 
@@ -11,3 +12,11 @@ from tests.support.provider_stub import Stub, running_stub
 async def stub() -> AsyncIterator[Stub]:
     async with running_stub() as running:
         yield running
+
+
+@pytest.fixture
+async def clients() -> AsyncIterator[OpenAIFactory]:
+    """Clients of the OpenAI protocol that have learnt nothing about models."""
+    factory = OpenAIFactory()
+    yield factory
+    await factory.close()

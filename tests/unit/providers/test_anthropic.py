@@ -212,7 +212,7 @@ async def clients() -> AsyncIterator[AnthropicFactory]:
     await clients.close()
 
 
-def opened(clients: AnthropicFactory, stub: Stub, **fields: Any) -> AnthropicProvider:
+def open_anthropic(clients: AnthropicFactory, stub: Stub, **fields: Any) -> AnthropicProvider:
     base = {"type": "anthropic", "model": "m", "api_key": KEY, "base_url": stub.url, "max_retries": 0}
     provider = clients.open(BackendConfig.model_validate({**base, **fields}))
     assert isinstance(provider, AnthropicProvider)
@@ -223,7 +223,7 @@ def opened(clients: AnthropicFactory, stub: Stub, **fields: Any) -> AnthropicPro
 async def test_the_request_body_is_exactly_this(clients: AnthropicFactory, stub: Stub, name: str) -> None:
     request, backend, body = BODIES[name]
     stub.replies = [WIRE.stream(Say(["x"]))]
-    await ask(opened(clients, stub, **backend), request)
+    await ask(open_anthropic(clients, stub, **backend), request)
     assert without_marks(stub.requests[0].body) == body
     assert stub.requests[0].path == "/v1/messages"
     assert KEY in stub.requests[0].headers.get("x-api-key", "") + stub.requests[0].headers.get("authorization", "")
@@ -237,7 +237,7 @@ async def test_usage_counts_what_the_cache_read_and_took(clients: AnthropicFacto
     }
     end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}}
     stub.replies = [Http(parts=[WIRE.event(start), WIRE.event(end), WIRE.event({"type": "message_stop"})])]
-    assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(
+    assert (await ask(open_anthropic(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(
         50, 9, 40, 1, cost=0.0, cache_written=7
     )
 
@@ -259,7 +259,7 @@ async def test_impossible_number_of_tokens_is_replaced_by_our_own_count(
     end: dict[str, Any] = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {}}
     end["usage"]["output_tokens"] = number
     stub.replies = [Http(parts=[WIRE.event(part) for part in (start, text, end, {"type": "message_stop"})])]
-    reply = await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
+    reply = await ask(open_anthropic(clients, stub), ChatRequest(ASK, "answer"))
     prompt = sum(len(message.content) for message in ASK) // 4
     assert (reply.text, reply.usage) == ("Paris, France", Usage(prompt, 3, 0, 1, reported=False, cost=0.0))
 
@@ -271,7 +271,7 @@ def counts(value: object) -> Http:
 async def test_a_prompt_is_counted_as_it_would_be_sent(clients: AnthropicFactory, stub: Stub) -> None:
     stub.routes = {"/v1/messages/count_tokens": counts({"input_tokens": 321})}
     request = ChatRequest(ASK, "vote", tools=(VOTE,))
-    assert await opened(clients, stub).count_prompt(request) == 321
+    assert await open_anthropic(clients, stub).count_prompt(request) == 321
     (asked,) = stub.requests
     sent = request_body(request, BackendConfig(type="anthropic"), "m")
     assert asked.body == {name: value for name, value in sent.items() if name not in ("max_tokens", "stream")}
@@ -284,12 +284,12 @@ async def test_a_prompt_is_counted_as_it_would_be_sent(clients: AnthropicFactory
 )
 async def test_a_count_that_cannot_be_had_fails_nothing(clients: AnthropicFactory, stub: Stub, reply: Http) -> None:
     stub.replies = [reply]
-    assert await opened(clients, stub).count_prompt(ChatRequest(ASK, "answer")) is None
+    assert await open_anthropic(clients, stub).count_prompt(ChatRequest(ASK, "answer")) is None
 
 
 async def test_a_tool_call_without_arguments_is_an_empty_object(clients: AnthropicFactory, stub: Stub) -> None:
     stub.replies = [WIRE.stream(Say(calls=[("vote", "")]))]
-    reply = await ask(opened(clients, stub), ChatRequest(ASK, "vote", tools=(VOTE,)))
+    reply = await ask(open_anthropic(clients, stub), ChatRequest(ASK, "vote", tools=(VOTE,)))
     assert reply.tool_calls == [ToolCall("call_0", "vote", "{}")]
 
 
@@ -298,7 +298,7 @@ async def test_a_connection_that_breaks_after_the_stop_reason_costs_nothing(
 ) -> None:
     whole = WIRE.stream(Say(["Paris."]))
     stub.replies = [Http(parts=[*whole.parts[:-1], Cut])]
-    assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).text == "Paris."
+    assert (await ask(open_anthropic(clients, stub), ChatRequest(ASK, "answer"))).text == "Paris."
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ async def test_stop_reasons_that_are_failures_keep_the_text(
 ) -> None:
     stub.replies = [WIRE.stream(Say(["Par"], finish=finish))]
     with pytest.raises(kind) as caught:
-        await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
+        await ask(open_anthropic(clients, stub), ChatRequest(ASK, "answer"))
     assert caught.value.partial == "Par"
 
 
@@ -319,18 +319,18 @@ async def test_refusal_is_explained(clients: AnthropicFactory, stub: Stub) -> No
     end = {"type": "message_delta", "delta": {"stop_reason": "refusal", "stop_details": details}, "usage": {}}
     stub.replies = [Http(parts=[WIRE.event(end), WIRE.event({"type": "message_stop"})])]
     with pytest.raises(errors.ContentRefused, match="It asks for a toxin"):
-        await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
+        await ask(open_anthropic(clients, stub), ChatRequest(ASK, "answer"))
 
 
 async def test_paused_turn_is_continued_like_a_cut_one(clients: AnthropicFactory, stub: Stub) -> None:
     stub.replies = [WIRE.stream(Say(["x"], finish="pause_turn"))]
-    assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).is_truncated
+    assert (await ask(open_anthropic(clients, stub), ChatRequest(ASK, "answer"))).is_truncated
 
 
 async def test_system_prompt_history_and_step_are_marked_for_the_cache(clients: AnthropicFactory, stub: Stub) -> None:
     stub.replies = [WIRE.stream(Say(["x"]))]
     history = (ChatMessage("user", "Q1"), ChatMessage("assistant", "A1"), ChatMessage("user", "Q2"))
-    await ask(opened(clients, stub), ChatRequest((ASK[0], *history), "answer"))
+    await ask(open_anthropic(clients, stub), ChatRequest((ASK[0], *history), "answer"))
     body = stub.requests[0].body
     assert [MARK in json.dumps(part) for part in (body["system"], *body["messages"])] == [True, False, True, True]
 
@@ -341,7 +341,7 @@ async def test_model_that_takes_no_adaptive_thinking_gets_a_budget_and_its_thoug
     call = Say(reasoning=["hm"], calls=[("vote", '{"choice": "Z"}')])
     refused = WIRE.error(400, "adaptive thinking is not supported on this model")
     stub.replies = [refused, WIRE.stream(call), WIRE.stream(Say(["x"]))]
-    provider = opened(clients, stub, thinking_tokens=2048)
+    provider = open_anthropic(clients, stub, thinking_tokens=2048)
     reply = await ask(provider, ChatRequest(ASK, "vote", tools=(VOTE,)))
     assert stub.requests[1].body["thinking"] == {"type": "enabled", "budget_tokens": 2048}
     assert "output_config" not in stub.requests[1].body
@@ -368,14 +368,14 @@ async def test_option_that_is_refused_is_left_out(
     clients: AnthropicFactory, stub: Stub, message: str, gone: str
 ) -> None:
     stub.replies = [WIRE.error(400, message), WIRE.stream(Say(["x"]))]
-    await ask(opened(clients, stub, effort="low"), ChatRequest(ASK, "answer"))
+    await ask(open_anthropic(clients, stub, effort="low"), ChatRequest(ASK, "answer"))
     assert [gone in json.dumps(request.body) for request in stub.requests] == [True, False]
 
 
 @pytest.mark.parametrize("finish", ["end_turn", "stop_sequence", "something_new"])
 async def test_other_stop_reasons_are_a_stop(clients: AnthropicFactory, stub: Stub, finish: str) -> None:
     stub.replies = [WIRE.stream(Say(["x"], finish=finish))]
-    assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).finish == "stop"
+    assert (await ask(open_anthropic(clients, stub), ChatRequest(ASK, "answer"))).finish == "stop"
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ async def test_events_that_are_failures(
 ) -> None:
     stub.replies = [Http(parts=[part])]
     with pytest.raises(errors.ProviderError) as caught:
-        await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
+        await ask(open_anthropic(clients, stub), ChatRequest(ASK, "answer"))
     assert type(caught.value) is kind
 
 

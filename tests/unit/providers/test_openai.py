@@ -1,7 +1,6 @@
 """What goes over the wire to an OpenAI-compatible server, and what comes back from odd ones."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -20,8 +19,9 @@ from massmem.core.messages import (
     Usage,
 )
 from massmem.providers.http import kind_of
-from massmem.providers.openai import ERRORS, OpenAIFactory, OpenAIProvider, request_body
+from massmem.providers.openai import ERRORS, OpenAIFactory, request_body
 from massmem.providers.presets import resolve
+from tests.support.openai_provider import open_openai
 from tests.support.provider_stub import KEY, Cut, Http, OpenAIWire, Say, Stub
 from tests.support.replies import ask, collect, replied
 
@@ -148,25 +148,11 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.fixture
-async def clients() -> AsyncIterator[OpenAIFactory]:
-    clients = OpenAIFactory()
-    yield clients
-    await clients.close()
-
-
-def opened(clients: OpenAIFactory, stub: Stub, **fields: Any) -> OpenAIProvider:
-    base = {"type": "openai", "model": "m", "api_key": KEY, "base_url": f"{stub.url}/v1", "max_retries": 0}
-    provider = clients.open(BackendConfig.model_validate({**base, **fields}))
-    assert isinstance(provider, OpenAIProvider)
-    return provider
-
-
 @pytest.mark.parametrize("name", BODIES)
 async def test_the_request_body_is_exactly_this(clients: OpenAIFactory, stub: Stub, name: str) -> None:
     request, backend, body = BODIES[name]
     stub.replies = [WIRE.stream(Say(["x"]))]
-    await ask(opened(clients, stub, **backend), request)
+    await ask(open_openai(clients, stub, **backend), request)
     assert stub.requests[0].body == body
     assert stub.requests[0].path == "/v1/chat/completions"
     assert stub.requests[0].headers["authorization"] == f"Bearer {KEY}"
@@ -184,7 +170,7 @@ async def test_organisation_and_project_are_not_told_to_others(
     monkeypatch.setenv("OPENAI_ORG_ID", "org-secret")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-secret")
     stub.replies = [WIRE.stream(Say(["x"]))]
-    await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
+    await ask(open_openai(clients, stub), ChatRequest(ASK, "answer"))
     assert "secret" not in json.dumps(stub.requests[0].headers)
 
 
@@ -226,7 +212,7 @@ async def test_an_option_that_the_server_refuses_is_replaced_once_and_for_all(
     instead: dict[str, Any],
 ) -> None:
     stub.replies = [WIRE.error(400, message), WIRE.stream(Say(["x"]))]
-    provider = opened(clients, stub, **backend)
+    provider = open_openai(clients, stub, **backend)
     chunks = await collect(provider, request_)
     assert isinstance(chunks[0], RetryChunk)
     assert replied(chunks).usage.requests == 2
@@ -240,14 +226,14 @@ async def test_an_option_that_the_server_refuses_is_replaced_once_and_for_all(
 async def test_an_option_that_is_refused_again_is_an_error(clients: OpenAIFactory, stub: Stub) -> None:
     stub.replies = [WIRE.error(400, "max_tokens and max_completion_tokens are not supported")]
     with pytest.raises(errors.RequestRejected):
-        await ask(opened(clients, stub, max_tokens=5), ChatRequest(ASK, "answer"))
+        await ask(open_openai(clients, stub, max_tokens=5), ChatRequest(ASK, "answer"))
     assert len(stub.requests) == 3
 
 
 async def test_a_value_that_is_too_large_is_an_error_at_once(clients: OpenAIFactory, stub: Stub) -> None:
     stub.replies = [WIRE.error(400, "max_tokens is too large: 100000. At most 16384 tokens.")]
     with pytest.raises(errors.RequestRejected, match="too large: 100000"):
-        await ask(opened(clients, stub, max_tokens=100_000), ChatRequest(ASK, "answer"))
+        await ask(open_openai(clients, stub, max_tokens=100_000), ChatRequest(ASK, "answer"))
     assert len(stub.requests) == 1
 
 
@@ -290,7 +276,7 @@ ODD: dict[str, tuple[list[bytes], Reply]] = {
 async def test_dialects(clients: OpenAIFactory, stub: Stub, name: str) -> None:
     parts, expected = ODD[name]
     stub.replies = [Http(parts=[*parts, b"data: [DONE]\n\n"])]
-    reply = await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
+    reply = await ask(open_openai(clients, stub), ChatRequest(ASK, "answer"))
     assert (reply.text, reply.reasoning, reply.tool_calls, reply.finish) == (
         expected.text,
         expected.reasoning,
@@ -305,7 +291,7 @@ async def test_usage_with_cached_tokens(clients: OpenAIFactory, stub: Stub) -> N
     deepseek: dict[str, Any] = {"choices": [], "usage": usage}
     done = event({}, "stop")
     stub.replies = [WIRE.stream(Say(["x"])), Http(parts=[done, WIRE.event(deepseek)])]
-    provider = opened(clients, stub)
+    provider = open_openai(clients, stub)
     assert (await ask(provider, ChatRequest(ASK, "answer"))).usage == Usage(20, 7, 5, 1, cost=0.0)
     assert (await ask(provider, ChatRequest(ASK, "answer"))).usage == Usage(9, 2, 4, 1, cost=0.0)
 
@@ -315,7 +301,7 @@ async def test_a_server_that_leaves_the_cached_part_out_of_the_prompt_is_put_rig
 ) -> None:
     usage = {"prompt_tokens": 30, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 900}}
     stub.replies = [Http(parts=[event({"content": "x"}, "stop"), WIRE.event({"choices": [], "usage": usage})])]
-    assert (await ask(opened(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(930, 2, 900, 1, cost=0.0)
+    assert (await ask(open_openai(clients, stub), ChatRequest(ASK, "answer"))).usage == Usage(930, 2, 900, 1, cost=0.0)
 
 
 @pytest.mark.parametrize("number", [20.5, "20", -500, 10**30, True, None, [1]])
@@ -326,7 +312,7 @@ async def test_impossible_number_of_tokens_is_replaced_by_our_own_count(
     stub.replies = [
         Http(parts=[event({"content": "Paris, France"}, "stop"), WIRE.event({"choices": [], "usage": usage})])
     ]
-    reply = await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
+    reply = await ask(open_openai(clients, stub), ChatRequest(ASK, "answer"))
     prompt = sum(len(message.content) for message in ASK) // 4
     assert (reply.text, reply.usage) == ("Paris, France", Usage(prompt, 3, 0, 1, reported=False, cost=0.0))
 
@@ -336,7 +322,7 @@ async def test_usage_in_an_unknown_form_does_not_cost_the_reply(
     clients: OpenAIFactory, stub: Stub, usage: object
 ) -> None:
     stub.replies = [Http(parts=[event({"content": "Paris"}, "stop"), WIRE.event({"choices": [], "usage": usage})])]
-    reply = await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
+    reply = await ask(open_openai(clients, stub), ChatRequest(ASK, "answer"))
     assert (reply.text, reply.usage.reported) == ("Paris", False)
 
 
@@ -344,7 +330,7 @@ async def test_a_connection_that_breaks_after_the_finish_reason_costs_only_the_u
     clients: OpenAIFactory, stub: Stub
 ) -> None:
     stub.replies = [Http(parts=[event({"content": "Paris."}, "stop"), Cut])]
-    reply = await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
+    reply = await ask(open_openai(clients, stub), ChatRequest(ASK, "answer"))
     assert (reply.text, reply.usage.reported) == ("Paris.", False)
 
 
@@ -370,7 +356,7 @@ async def test_replies_that_are_failures(
 ) -> None:
     stub.replies = [Http(parts=parts)]
     with pytest.raises(errors.ProviderError) as caught:
-        await ask(opened(clients, stub), ChatRequest(ASK, "answer"))
+        await ask(open_openai(clients, stub), ChatRequest(ASK, "answer"))
     assert type(caught.value) is kind
 
 

@@ -1,7 +1,6 @@
 """What goes over the wire to the Responses API, what comes back, and when it is used."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,12 +9,12 @@ from massmem.config.models import BackendConfig
 from massmem.core import errors
 from massmem.core.messages import ChatMessage, ChatRequest, Reply, RetryChunk, ToolCall, ToolSpec, Usage
 from massmem.providers.base import Thoughts
-from massmem.providers.learnt import LearntModels
-from massmem.providers.openai import OpenAIFactory, OpenAIProvider
+from massmem.providers.openai import OpenAIFactory
 from massmem.providers.presets import resolve
 from massmem.providers.responses import request_body
 from tests.support.newest_server import TOOLS_ON_CHAT
-from tests.support.provider_stub import KEY, Http, OpenAIWire, ResponsesWire, Say, Stub
+from tests.support.openai_provider import open_openai
+from tests.support.provider_stub import Http, OpenAIWire, ResponsesWire, Say, Stub
 from tests.support.replies import ask, collect, replied
 
 WIRE, CHAT = ResponsesWire(), OpenAIWire()
@@ -102,25 +101,11 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.fixture
-async def clients() -> AsyncIterator[OpenAIFactory]:
-    clients = OpenAIFactory(LearntModels())
-    yield clients
-    await clients.close()
-
-
-def opened(clients: OpenAIFactory, stub: Stub, **fields: Any) -> OpenAIProvider:
-    base = {"type": "openai", "model": "m", "api_key": KEY, "base_url": f"{stub.url}/v1", "max_retries": 0}
-    provider = clients.open(BackendConfig.model_validate({**base, **fields}))
-    assert isinstance(provider, OpenAIProvider)
-    return provider
-
-
 @pytest.mark.parametrize("name", BODIES)
 async def test_the_request_body_is_exactly_this(clients: OpenAIFactory, stub: Stub, name: str) -> None:
     request, backend, body = BODIES[name]
     stub.replies = [WIRE.stream(Say(["x"]))]
-    await ask(opened(clients, stub, api="responses", **backend), request)
+    await ask(open_openai(clients, stub, api="responses", **backend), request)
     assert stub.requests[0].body == body
     assert stub.requests[0].path == "/v1/responses"
 
@@ -153,7 +138,7 @@ async def test_openai_and_azure_have_the_responses_api_by_default_and_others_cha
 ) -> None:
     wire = WIRE if path.endswith("responses") else CHAT
     stub.replies = [wire.stream(Say(["x"]))]
-    await ask(opened(clients, stub, **backend), ChatRequest(ASK, "answer"))
+    await ask(open_openai(clients, stub, **backend), ChatRequest(ASK, "answer"))
     assert stub.requests[0].path == path
 
 
@@ -163,10 +148,10 @@ async def test_model_that_takes_no_tools_on_chat_completions_is_asked_on_respons
     refused = CHAT.error(400, TOOLS_ON_CHAT)
     stub.replies = [refused, WIRE.stream(Say(calls=[("vote", '{"choice": "A"}')]))]
     request = ChatRequest(ASK, "vote", tools=(VOTE,))
-    chunks = await collect(opened(clients, stub), request)
+    chunks = await collect(open_openai(clients, stub), request)
     assert isinstance(chunks[0], RetryChunk)
     assert replied(chunks).tool_calls == [ToolCall("call_0", "vote", '{"choice": "A"}')]
-    await ask(opened(clients, stub), request)
+    await ask(open_openai(clients, stub), request)
     paths = ["/v1/chat/completions", "/v1/responses", "/v1/responses"]
     assert [request.path for request in stub.requests] == paths, "another agent does not try again"
 
@@ -176,7 +161,7 @@ async def test_endpoint_without_the_responses_api_is_asked_on_chat_completions(
     clients: OpenAIFactory, stub: Stub, reply: Http
 ) -> None:
     stub.replies = [reply, CHAT.stream(Say(["x"]))]
-    provider = opened(clients, stub, type="azure_openai")
+    provider = open_openai(clients, stub, type="azure_openai")
     assert (await ask(provider, ChatRequest(ASK, "answer"))).text == "x"
     assert stub.requests[1].path.endswith("/chat/completions")
 
@@ -184,7 +169,7 @@ async def test_endpoint_without_the_responses_api_is_asked_on_chat_completions(
 async def test_model_that_does_not_exist_is_no_missing_api(clients: OpenAIFactory, stub: Stub) -> None:
     stub.replies = [WIRE.error(404, "The model `gpt-9` does not exist", "model_not_found")]
     with pytest.raises(errors.ModelNotFound):
-        await ask(opened(clients, stub, type="azure_openai"), ChatRequest(ASK, "answer"))
+        await ask(open_openai(clients, stub, type="azure_openai"), ChatRequest(ASK, "answer"))
     assert len(stub.requests) == 1
 
 
@@ -192,14 +177,14 @@ async def test_options_of_reasoning_are_left_out_for_a_model_that_does_not_reaso
     clients: OpenAIFactory, stub: Stub
 ) -> None:
     stub.replies = [WIRE.error(400, "Encrypted content is not supported with this model."), WIRE.stream(Say(["x"]))]
-    await ask(opened(clients, stub, type="azure_openai"), ChatRequest(ASK, "answer"))
+    await ask(open_openai(clients, stub, type="azure_openai"), ChatRequest(ASK, "answer"))
     assert "include" in stub.requests[0].body
     assert not {"include", "reasoning"} & stub.requests[1].body.keys()
 
 
 async def test_thoughts_before_a_call_go_back_with_its_result(clients: OpenAIFactory, stub: Stub) -> None:
     stub.replies = [WIRE.stream(Say(reasoning=["hm"], calls=[("vote", '{"choice": "Z"}')])), WIRE.stream(Say(["x"]))]
-    provider = opened(clients, stub, api="responses")
+    provider = open_openai(clients, stub, api="responses")
     reply = await ask(provider, ChatRequest(ASK, "vote", tools=(VOTE,)))
     renamed = ToolCall("call_r2b1n1", reply.tool_calls[0].name, reply.tool_calls[0].arguments)
     result = ChatMessage("tool", "no such answer", tool_call_id="call_r2b1n1")
@@ -214,7 +199,7 @@ async def test_thoughts_before_a_call_go_back_with_its_result(clients: OpenAIFac
 
 async def test_usage_with_cached_and_reasoning_tokens(clients: OpenAIFactory, stub: Stub) -> None:
     stub.replies = [WIRE.stream(Say(["x"]))]
-    usage = (await ask(opened(clients, stub, api="responses"), ChatRequest(ASK, "answer"))).usage
+    usage = (await ask(open_openai(clients, stub, api="responses"), ChatRequest(ASK, "answer"))).usage
     assert usage == Usage(20, 7, 5, 1, cost=0.0, reasoning=3)
 
 
@@ -257,7 +242,7 @@ ODD: dict[str, tuple[list[bytes], Reply]] = {
 async def test_dialects(clients: OpenAIFactory, stub: Stub, name: str) -> None:
     parts, expected = ODD[name]
     stub.replies = [Http(parts=parts)]
-    reply = await ask(opened(clients, stub, api="responses"), ChatRequest(ASK, "answer"))
+    reply = await ask(open_openai(clients, stub, api="responses"), ChatRequest(ASK, "answer"))
     assert (reply.text, reply.reasoning, reply.tool_calls, reply.finish) == (
         expected.text,
         expected.reasoning,
@@ -299,5 +284,5 @@ async def test_replies_that_are_failures(
 ) -> None:
     stub.replies = [Http(parts=parts)]
     with pytest.raises(errors.ProviderError) as caught:
-        await ask(opened(clients, stub, api="responses"), ChatRequest(ASK, "answer"))
+        await ask(open_openai(clients, stub, api="responses"), ChatRequest(ASK, "answer"))
     assert type(caught.value) is kind, json.dumps(str(caught.value))

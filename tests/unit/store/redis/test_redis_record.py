@@ -1,7 +1,6 @@
 """Which messages Redis keeps of a session that has more than it may keep, and what goes with the others."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -13,19 +12,6 @@ from massmem.store.redis.store import RedisStore, open_redis
 from tests.contract.test_session_store import done, everything, queue, session
 from tests.support.redis_server import RedisServer
 from tests.support.sample_turn import answer, ballot, begin, compressed, event, whole_turn
-
-
-@pytest.fixture
-def url(redis_server: RedisServer) -> str:
-    return redis_server.new_url()
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[RedisStore]:
-    opened = await open_redis(url, Retention())
-    await opened.create_session(session())
-    yield opened
-    await opened.close()
 
 
 def read_database(server: RedisServer, url: str) -> str:

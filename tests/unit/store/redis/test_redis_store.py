@@ -23,19 +23,6 @@ CLIENT: Any = redis.Redis
 """Without its annotations, which do not say what it replies with."""
 
 
-@pytest.fixture
-def url(redis_server: RedisServer) -> str:
-    return redis_server.new_url()
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[RedisStore]:
-    opened = await open_redis(url, Retention())
-    await opened.create_session(session())
-    yield opened
-    await opened.close()
-
-
 def times_to_live(server: RedisServer, url: str, name: str = "session_a") -> dict[str, int]:
     """Return the milliseconds that the record of the session lives."""
     with server.connect(url) as client:
