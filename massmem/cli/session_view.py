@@ -63,7 +63,7 @@ def format_turn(turn: TurnTranscript, *, detailed: bool) -> str:
     if final is None:
         parts += [_style(line, _DIM) for line in (f"No answer: the turn is {record.status}.", *turn.plan)]
     else:
-        parts.append(_format_speech(final.agent_id or "assistant", final.content))
+        parts.append(_format_speech(final.agent_name or "assistant", final.content))
         parts.append(_style(describe_decision(turn), _DIM))
     return "\n" + "\n".join(parts) + "\n"
 
@@ -146,15 +146,16 @@ def _format_steps(turn: TurnTranscript) -> list[str]:
     round_ = 0
     standing = {(ballot.agent_id, ballot.round) for ballot in turn.ballots if ballot.stands}
     for step in agent_steps(turn):
+        name = turn.name(step.agent_id)
         if step.round > round_:
             round_ = step.round
             parts.append(_style(f"Round {round_}", _DIM))
         if step.choice is not None:
             void = "" if (step.agent_id, step.round) in standing else ", void because a new answer arrived"
-            parts.append(_format_speech(f"{step.agent_id} votes for {step.choice}{void}", step.text))
+            parts.append(_format_speech(f"{name} votes for {turn.name(step.choice)}{void}", step.text))
         else:
             cut = ", cut off" if step.message.metadata.get("partial") else ""
-            parts.append(_format_speech(f"{step.agent_id}{step.label}{cut}", step.text))
+            parts.append(_format_speech(f"{name}{step.label}{cut}", step.text))
     return parts
 
 
@@ -176,7 +177,7 @@ def _format_hit(hit: SearchHit, words: Sequence[str]) -> str:
     message = hit.message
     ballot = parse_ballot(message)
     text = ballot[1] if ballot else message.content
-    speaker = "you" if message.agent_id is None else f"{message.agent_id}{', vote' if ballot else ''}"
+    speaker = "you" if message.agent_id is None else f"{message.agent_name}{', vote' if ballot else ''}"
     location = f"{message.session_id}  turn {message.turn}  {one_line(speaker, 40)}  {format_time(message.created_at)}"
     excerpt = _highlight(cut_excerpt(text, words), words)
     return f"{_style(location, _BOLD)}  {one_line(hit.session.title, 60)}\n  {excerpt}\n"
@@ -216,11 +217,11 @@ def _format_cost(insights: dict[str, Any]) -> str:
 
 def _format_agents(agents: dict[str, dict[str, Any]]) -> str:
     rows: list[tuple[str, ...]] = [("AGENT", "TURNS", "ANSWERS", "VOTES FOR IT", "WINS", "WIN RATE", "TOKENS", "COST")]
-    for name, agent in agents.items():
+    for agent in agents.values():
         numbers = [f"{agent[key]:,}" for key in ("turns", "answers", "votes_received", "wins")]
         rate = "" if agent["win_rate"] is None else format_percent(agent["win_rate"])
         cost = "not known" if agent["cost"] is None else format_dollars(agent["cost"])
-        rows.append((one_line(name, 40), *numbers, rate, format_count(agent["tokens"]), cost))
+        rows.append((one_line(agent["name"], 40), *numbers, rate, format_count(agent["tokens"]), cost))
     if len(rows) == 1:
         return ""
     widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]))]

@@ -223,6 +223,7 @@ def _resolve_agent(spec: AgentSpec, team_memory: dict[str, Any], overrides: dict
     memory = _override(_override(team_memory, spec.memory.model_dump(exclude_unset=True)), overrides)
     return AgentConfig(
         id=spec.id,
+        name=spec.name,
         backend=spec.backend,
         system_message=spec.system_message,
         memory=MemoryConfig.model_validate(memory),
@@ -316,6 +317,8 @@ def _check_rules(data: _Mapping, report: Report) -> None:
     ids: dict[str, KeyPath] = {}
     for path, agent in _items(data.get("agents"), ("agents",)):
         _check_agent_id(agent.get("id"), (*path, "id"), ids, report)
+    _check_agent_names(data.get("agents"), ids, report)
+    for path, agent in _items(data.get("agents"), ("agents",)):
         _check_backend(_section(agent, "backend"), (*path, "backend"), report)
         _check_memory(_section(agent, "memory"), (*path, "memory"), report, needs_provider=not team_has_llm)
         for server_path, server in _items(agent.get("mcp_servers"), (*path, "mcp_servers")):
@@ -385,6 +388,25 @@ def _check_agent_id(value: Any, path: KeyPath, ids: dict[str, KeyPath], report: 
         first = report.find_line(report.path_in_file(ids[value]))
         report.add(path, f"{report.describe_value(path, value)} is already the id of the agent on line {first}")
     ids.setdefault(value, path)
+
+
+def _check_agent_names(agents: Any, ids: Mapping[str, KeyPath], report: Report) -> None:
+    """Check that nobody can take one agent for another. ids: where the id of each agent is given."""
+    names: dict[str, KeyPath] = {}
+    for path, agent in _items(agents, ("agents",)):
+        name, path = agent.get("name"), (*path, "name")
+        if not isinstance(name, str) or not name:
+            continue
+        other = names.setdefault(name, path)
+        if other == path and name != agent.get("id"):
+            other = ids.get(name, path)
+        if other != path:
+            line = report.find_line(report.path_in_file(other))
+            report.add(
+                path, f"{report.describe_value(path, name)} is already the {other[-1]} of the agent on line {line}"
+            )
+        elif name.casefold() == RESERVED_ID:
+            report.add(path, f"{name!r} is the name of the person who asks; call the agent something else")
 
 
 def _check_backend(backend: _Mapping, path: KeyPath, report: Report) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
+from massmem.core.display import one_line
 from massmem.core.params import ParamSpec, ParamType
 from massmem.core.redact import redact_values
 
@@ -269,7 +270,9 @@ class AgentSpec(Section):
     """One agent as the file has it; only the given keys of `memory` count (see `resolve_agents`)."""
 
     id: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")
-    """Name of the agent, unique in the team."""
+    """Key of the agent, unique in the team: in stored data and filters."""
+    name: str = Field(default="", max_length=64)
+    """What people are shown instead of the id, such as "Technical Specialist"; unique in the team."""
     backend: BackendConfig
     """Its model."""
     system_message: str = ""
@@ -278,6 +281,13 @@ class AgentSpec(Section):
     """Any key of `memory`, for this agent only; other keys stay as the team has them."""
     mcp_servers: tuple[McpServerConfig, ...] = Field(default=(), max_length=MAX_SERVERS)
     """Tool servers."""
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if name != one_line(name):
+            raise ValueError("must be one line of printable characters")
+        return name
 
 
 class AgentConfig(Section):
@@ -288,6 +298,12 @@ class AgentConfig(Section):
     system_message: str
     memory: MemoryConfig
     mcp_servers: tuple[McpServerConfig, ...]
+    name: str = ""
+
+    @property
+    def display_name(self) -> str:
+        """What people are shown: the name, or the id of an agent without one."""
+        return self.name or self.id
 
 
 class CoordinationConfig(Section):

@@ -76,6 +76,8 @@ class TurnStarted(SourceEvent):
     question: str
     agents: tuple[str, ...]
     """Ids in the order of the configuration."""
+    names: dict[str, str] = Field(default_factory=dict[str, str])
+    """What people are shown instead of an agent's id, of the agents that have a name."""
     seed: int
     """Fixes every shuffle of the turn."""
     request: str = ""
@@ -93,6 +95,8 @@ class TurnResumed(EventBase):
     question: str
     agents: tuple[str, ...]
     """Those of the present configuration."""
+    names: dict[str, str] = Field(default_factory=dict[str, str])
+    """As in `turn_started`."""
     request: str = ""
     """As in `turn_started`."""
 
@@ -225,6 +229,8 @@ class TurnCompleted(SourceEvent):
 
     type: Literal["turn_completed"] = "turn_completed"
     winner: str
+    winner_name: str = ""
+    """What people are shown instead of its id; empty: the id."""
     answer: str
     reasoning: str = ""
     presented: bool
@@ -269,6 +275,8 @@ class TurnWaiting(EventBase):
     prompt: str
     agents: tuple[str, ...]
     """Those that need the value; the others have done their part of the round."""
+    agent_name: str = ""
+    """What people are shown instead of the id of the first of them, which asks; empty: the id."""
     asked: int
     """How often the user was asked for this value, this time included."""
     shown: bool = False

@@ -77,6 +77,8 @@ class Insights:
     unpriced: int = 0
     """Turns whose cost is not known."""
     agents: dict[str, _AgentCounts] = field(default_factory=lambda: defaultdict[str, _AgentCounts](_AgentCounts))
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    """What people are shown instead of an agent's id, of the agents that have a name."""
     tools: Counter[str] = field(default_factory=Counter[str])
     failed_tools: Counter[str] = field(default_factory=Counter[str])
     words: Counter[str] = field(default_factory=Counter[str])
@@ -109,6 +111,7 @@ class Insights:
 
     def _add_agents(self, turn: TurnTranscript) -> None:
         completed = turn.record.status == "completed"
+        self.names |= turn.names
         for name in turn.agents:
             self.agents[name].turns += 1
         for name in {answer.agent_id for answer in turn.answers if answer.agent_id}:
@@ -149,8 +152,11 @@ class Insights:
             "duration": round(self.duration, 3),
             "response_time": _mean(self.response_times),
             "topics": self.topics(),
-            "agents_used": [name for name, _ in ranking],
-            "agents": {name: counts.to_json() for name, counts in ranking},
+            "agents_used": [self.names.get(agent_id, agent_id) for agent_id, _ in ranking],
+            "agents": {
+                agent_id: {"name": self.names.get(agent_id, agent_id), **counts.to_json()}
+                for agent_id, counts in ranking
+            },
             "tools": {
                 name: {"calls": calls, "failed": self.failed_tools[name]} for name, calls in self.tools.most_common()
             },

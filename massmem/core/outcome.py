@@ -37,6 +37,8 @@ class TurnOutcome:
     session_id: str = ""
     turn: int = 0
     question: str = ""
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    """What people are shown instead of an agent's id, of the agents that have a name."""
     answered: list[str] = field(default_factory=list[str])
     """Ids of the agents that submitted an answer, in order."""
     failures: list[AgentFailed] = field(default_factory=list[AgentFailed])
@@ -52,11 +54,16 @@ class TurnOutcome:
             outcome.feed(event)
         return outcome
 
+    def name(self, agent_id: str) -> str:
+        """Return what people are shown for the agent."""
+        return self.names.get(agent_id, agent_id)
+
     def feed(self, event: Event) -> None:
         """Take one event in. Events that do not bear on the outcome are ignored."""
         match event:
             case TurnStarted() | TurnResumed():
                 self.session_id, self.turn, self.question = event.session_id, event.turn, event.question
+                self.names = {**(self.names if isinstance(event, TurnResumed) else {}), **event.names}
                 self.answered, self.failures = [], []
                 self.winner, self.end = None, None
             case AnswerSubmitted(agent_id=agent_id):

@@ -125,6 +125,11 @@ class MessageRecord(_Record):
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
     created_at: datetime
 
+    @property
+    def agent_name(self) -> str:
+        """What people are shown for its agent: the name, as far as the message says it, or the id; "" for the user."""
+        return str(self.metadata.get("agent_type") or self.agent_id or "")
+
 
 class MessageToRecord(_Record):
     """A message that is to become a memory, with what its session knows."""

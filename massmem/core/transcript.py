@@ -40,14 +40,26 @@ class TurnTranscript:
         return self.record.turn == 0
 
     @property
+    def names(self) -> dict[str, str]:
+        """What people are shown instead of an agent's id, of the agents that have a name."""
+        names: dict[str, str] = {}
+        for message in self.messages:
+            names |= message.metadata.get("names", {})
+        return names
+
+    def name(self, agent_id: str) -> str:
+        """Return what people are shown for the agent."""
+        return self.names.get(agent_id, agent_id)
+
+    @property
     def final(self) -> MessageRecord | None:
         """The answer that the user was given."""
         return next((m for m in self.messages if m.final and "waiting_for" not in m.metadata), None)
 
     @property
     def dialogue(self) -> list[tuple[str, str]]:
-        """Questions to the user and the replies, as (agent, text); the agent is empty for the user."""
-        return [(m.agent_id or "", m.content) for m in self.messages if {"waiting_for", "param"} & m.metadata.keys()]
+        """Questions to the user and the replies, as (name of the agent, text); the name is empty for the user."""
+        return [(m.agent_name, m.content) for m in self.messages if {"waiting_for", "param"} & m.metadata.keys()]
 
     @property
     def answers(self) -> list[MessageRecord]:

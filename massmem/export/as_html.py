@@ -43,15 +43,17 @@ def write_turn(turn: TurnTranscript, first: bool, detailed: bool) -> str:
         return "\n".join([*parts, *(_write_message(name_speaker(m), m.content, "step") for m in turn.messages)]) + "\n"
     parts.append(_write_message("User", record.question, "user"))
     if detailed:
-        parts += [_write_step(step) for step in agent_steps(turn)]
+        parts += [_write_step(step, turn) for step in agent_steps(turn)]
     for agent, text in turn.dialogue:
         parts.append(_write_message(f"Assistant ({agent})" if agent else "User", text, "final" if agent else "user"))
     if final is None:
         parts.append(f'<p class="how">No answer: the turn is {escape(record.status)}.</p>')
     else:
-        parts.append(_write_message(f"Assistant ({final.agent_id})", final.content, "final"))
+        parts.append(_write_message(f"Assistant ({final.agent_name})", final.content, "final"))
         parts.append(f'<p class="how">{escape(describe_decision(turn))}</p>')
-        ballots = [(b.agent_id, b.choice, b.reason) for b in turn.ballots if b.stands and not detailed]
+        ballots = [
+            (turn.name(b.agent_id), turn.name(b.choice), b.reason) for b in turn.ballots if b.stands and not detailed
+        ]
         items = "".join(f"<li>{_write_ballot(*ballot)}</li>\n" for ballot in ballots)
         parts += [f"<ul>\n{items}</ul>"] if items else []
     return "\n".join(parts) + "\n"
@@ -61,10 +63,11 @@ def write_end() -> str:
     return "</body>\n</html>\n"
 
 
-def _write_step(step: AgentStep) -> str:
+def _write_step(step: AgentStep, turn: TurnTranscript) -> str:
+    name = turn.name(step.agent_id)
     if step.choice is not None:
-        return f"<p>Round {step.round}: {_write_ballot(step.agent_id, step.choice, step.text)}</p>"
-    return _write_message(f"{step.agent_id}, round {step.round}{step.label}", step.text, "step")
+        return f"<p>Round {step.round}: {_write_ballot(name, turn.name(step.choice), step.text)}</p>"
+    return _write_message(f"{name}, round {step.round}{step.label}", step.text, "step")
 
 
 def _write_message(speaker: str, text: str, kind: str) -> str:

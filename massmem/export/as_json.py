@@ -29,6 +29,7 @@ def turn_to_dict(turn: TurnTranscript) -> dict[str, Any]:
         "status": record.status,
         "question": record.question,
         "answer": None if final is None else final.content,
+        "names": turn.names,
         "asked": [{"agent": agent or None, "content": text} for agent, text in turn.dialogue],
         "plan": list(turn.plan),
         "winner": record.winner,
@@ -45,16 +46,17 @@ def turn_to_dict(turn: TurnTranscript) -> dict[str, Any]:
         "cost": usage.cost,
         "started_at": record.started_at.isoformat(),
         "ended_at": None if record.ended_at is None else record.ended_at.isoformat(),
-        "messages": [_message_to_dict(message) for message in turn.messages],
+        "messages": [_message_to_dict(message, turn) for message in turn.messages],
     }
 
 
-def _message_to_dict(message: MessageRecord) -> dict[str, Any]:
+def _message_to_dict(message: MessageRecord, turn: TurnTranscript) -> dict[str, Any]:
     return {
         "id": message.id,
         "role": message.role,
         "kind": message.kind,
-        "agent_type": message.agent_id,
+        "agent_type": turn.name(message.agent_id) if message.agent_id else message.agent_name or None,
+        "agent_id": message.agent_id,
         "round": message.round,
         "final": message.final,
         "content": message.content,

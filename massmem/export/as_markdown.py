@@ -34,10 +34,10 @@ def write_turn(turn: TurnTranscript, first: bool, detailed: bool) -> str:
     if final is None:
         parts.append(f"*No answer: the turn is {record.status}.*\n")
     else:
-        parts.append(f"**Assistant** ({_escape(final.agent_id or '')}): {final.content}\n")
+        parts.append(f"**Assistant** ({_escape(final.agent_name)}): {final.content}\n")
         parts.append(f"*{_escape(describe_decision(turn))}*\n")
         if not detailed:
-            parts += [f"- {_write_ballot(b.agent_id, b.choice, b.reason)}" for b in turn.ballots if b.stands]
+            parts += [f"- {_write_ballot(turn, b.agent_id, b.choice, b.reason)}" for b in turn.ballots if b.stands]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
@@ -53,14 +53,14 @@ def _write_steps(turn: TurnTranscript) -> list[str]:
             round_ = step.round
             parts.append(f"### Round {round_}\n")
         if step.choice is not None:
-            parts.append(f"- {_write_ballot(step.agent_id, step.choice, step.text)}\n")
+            parts.append(f"- {_write_ballot(turn, step.agent_id, step.choice, step.text)}\n")
         else:
-            parts.append(f"**{_escape(step.agent_id)}**{step.label}:\n\n{_quote(step.text)}\n")
+            parts.append(f"**{_escape(turn.name(step.agent_id))}**{step.label}:\n\n{_quote(step.text)}\n")
     return parts
 
 
-def _write_ballot(agent: str, choice: str, reason: str) -> str:
-    return f"{_escape(agent)} voted for {_escape(choice)}: {_escape(' '.join(reason.split()))}"
+def _write_ballot(turn: TurnTranscript, agent: str, choice: str, reason: str) -> str:
+    return f"{_escape(turn.name(agent))} voted for {_escape(turn.name(choice))}: {_escape(' '.join(reason.split()))}"
 
 
 def _quote(text: str) -> str:

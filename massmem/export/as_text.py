@@ -64,9 +64,9 @@ def name_speaker(message: MessageRecord) -> str:
         case "user":
             return "User"
         case "assistant":
-            return f"Assistant ({message.agent_id})" if message.agent_id else "Assistant"
+            return f"Assistant ({message.agent_name})" if message.agent_name else "Assistant"
         case kind:
-            return f"{message.agent_id or message.role}, {kind.replace('_', ' ')}"
+            return f"{message.agent_name or message.role}, {kind.replace('_', ' ')}"
 
 
 def describe_decision(turn: TurnTranscript) -> str:
@@ -99,15 +99,17 @@ def write_turn(turn: TurnTranscript, first: bool, detailed: bool) -> str:
         return "\n\n".join([*parts, *(f"{name_speaker(m)}: {m.content}" for m in turn.messages)]) + "\n"
     parts.append(f"User: {record.question}")
     if detailed:
-        parts += [_write_step(step) for step in agent_steps(turn)]
+        parts += [_write_step(step, turn) for step in agent_steps(turn)]
     parts += [f"{f'Assistant ({agent})' if agent else 'User'}: {text}" for agent, text in turn.dialogue]
     if final is None:
         parts.append(f"(no answer: the turn is {record.status})")
     else:
-        parts.append(f"Assistant ({final.agent_id}): {final.content}")
+        parts.append(f"Assistant ({final.agent_name}): {final.content}")
         parts.append(f"[{describe_decision(turn)}]")
         if not detailed:
-            parts += [f"{b.agent_id} voted for {b.choice}: {b.reason}" for b in turn.ballots if b.stands]
+            parts += [
+                f"{turn.name(b.agent_id)} voted for {turn.name(b.choice)}: {b.reason}" for b in turn.ballots if b.stands
+            ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -115,6 +117,6 @@ def write_end() -> str:
     return ""
 
 
-def _write_step(step: AgentStep) -> str:
-    action = "" if step.choice is None else f", voted for {step.choice}"
-    return f"{step.agent_id}, round {step.round}{step.label}{action}: {step.text}"
+def _write_step(step: AgentStep, turn: TurnTranscript) -> str:
+    action = "" if step.choice is None else f", voted for {turn.name(step.choice)}"
+    return f"{turn.name(step.agent_id)}, round {step.round}{step.label}{action}: {step.text}"

@@ -50,7 +50,7 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
         "confidence": outcome.confidence,
         "escalated": outcome.escalated,
         "rounds": view.round,
-        "agents": [_agent_to_dict(agent) for agent in view.agents.values()],
+        "agents": [_agent_to_dict(agent, outcome.name(agent.id)) for agent in view.agents.values()],
         "usage": usage_to_dict(view.usage),
         "seconds": round(view.seconds(end), 3) if end is not None else 0.0,
         "notices": list(view.notices),
@@ -77,9 +77,10 @@ def _waiting_to_dict(view: TurnView) -> dict[str, Any] | None:
     return {"param": end.param, "prompt": end.prompt, "asked": end.asked} if isinstance(end, TurnWaiting) else None
 
 
-def _agent_to_dict(agent: AgentView) -> dict[str, Any]:
+def _agent_to_dict(agent: AgentView, name: str) -> dict[str, Any]:
     return {
         "id": agent.id,
+        "name": name,
         "answers": [{"round": e.round, "number": e.number, "content": e.content} for e in agent.answers],
         "ballots": [{"round": e.round, "choice": e.choice, "reason": e.reason} for e in agent.ballots],
         "usage": usage_to_dict(agent.usage),

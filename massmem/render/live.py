@@ -43,7 +43,7 @@ _STYLES = {
     "asking": "yellow",
 }
 _WORK = {"answer": "answering", "vote": "voting", "present": "writing", None: "working"}
-_ID_WIDTH = 20
+_NAME_WIDTH = 20
 _WIDE = 60
 _PREVIEW_LINES = 6
 _MIN_AGENT_LINES = 5
@@ -149,8 +149,8 @@ def _agent_lines(view: TurnView, now: datetime, width: int, room: int) -> list[T
     if len(agents) > room:
         busiest = sorted(agents, key=lambda agent: _PRIORITY[agent.phase])[: max(room - 1, 0)]
         visible = [agent for agent in agents if agent in busiest]
-    id_width = min(max((cell_len(agent.id) for agent in agents), default=0), _ID_WIDTH, width // 4)
-    lines = [_agent_line(agent, view, now, width, id_width) for agent in visible]
+    name_width = min(max((cell_len(view.name(agent.id)) for agent in agents), default=0), _NAME_WIDTH, width // 4)
+    lines = [_agent_line(agent, view, now, width, name_width) for agent in visible]
     if len(visible) < len(agents) and room > 0:
         lines.append(_count_hidden([agent for agent in agents if agent not in visible], width))
     return lines
@@ -162,8 +162,8 @@ def _count_hidden(hidden: Sequence[AgentView], width: int) -> Text:
     return Text(_fit(f"  and {pluralize(len(hidden), 'more agent')}: {states}", width), style="dim")
 
 
-def _agent_line(agent: AgentView, view: TurnView, now: datetime, width: int, id_width: int) -> Text:
-    left = f"{_mark(agent, now)} {_fit(agent.id, id_width)}  {_fit(_state(agent), 9)}"
+def _agent_line(agent: AgentView, view: TurnView, now: datetime, width: int, name_width: int) -> Text:
+    left = f"{_mark(agent, now)} {_fit(view.name(agent.id), name_width)}  {_fit(_state(agent), 9)}"
     work = f" {format_duration(agent.seconds(now)):>6} {format_count(agent.tokens):>5} tok"
     window = _cost_column(agent, view) + _window_column(agent, view)
     text_width = width - cell_len(left) - len(work) - len(window) - 2
@@ -235,7 +235,7 @@ def _describe_state(agent: AgentView, view: TurnView) -> str:
         case "asking" if agent.request is not None:
             text = f"needs {agent.request.param} from you"
         case "voted" if agent.ballots:
-            text = f"for {agent.ballots[-1].choice}: {agent.ballots[-1].reason}"
+            text = f"for {view.name(agent.ballots[-1].choice)}: {agent.ballots[-1].reason}"
         case "answered" | "voted" | "waiting" if agent.answers:
             votes = view.votes.get(agent.id, 0)
             answer = f"answer {agent.answers[-1].number}: {agent.answers[-1].content}"

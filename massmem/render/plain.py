@@ -34,7 +34,6 @@ from massmem.render.text import (
     format_count,
     format_duration,
     pluralize,
-    printable_id,
     summarize_context,
     summarize_turn,
 )
@@ -70,9 +69,9 @@ def describe_event(event: Event, view: TurnView) -> str | None:
     """Return one line about `event`; None for an event that is not worth one, or is reported at the end of the turn."""
     match event:
         case ContextMeasured() | ContextCompressed():
-            return summarize_context(event, view.outcome.turn)
+            return summarize_context(event, view)
         case ToolCalled() | ToolReturned():
-            return _describe_tool(event)
+            return _describe_tool(event, view)
         case ParamProvided() | ParamCleared():
             return _describe_param(event)
         case _ if isinstance(event, AgentEvent):
@@ -88,11 +87,11 @@ def _describe_turn(event: Event, view: TurnView) -> str | None:
         case TurnResumed():
             line = f"{event.session_id} turn {event.turn} resumes: {_excerpt(event.question)}"
         case RoundStarted():
-            line = f"{view.round_title}: {', '.join(event.agents)}"
+            line = f"{view.round_title}: {', '.join(map(view.name, event.agents))}"
         case BallotsVoided():
-            line = f"a new answer arrived; voting again: {', '.join(event.agents)}"
+            line = f"a new answer arrived; voting again: {', '.join(map(view.name, event.agents))}"
         case WinnerDecided():
-            line = describe_winner(event)
+            line = describe_winner(event, view)
         case TurnCompleted():
             limit = "" if event.limit is None else f"{_LIMITS[event.limit]}; best answer so far: "
             line = f"{limit}{summarize_turn(view, event.at)}"
@@ -104,22 +103,23 @@ def _describe_turn(event: Event, view: TurnView) -> str | None:
 
 
 def _describe_agent(event: AgentEvent, view: TurnView) -> str | None:
+    name = view.name(event.agent_id)
     match event:
         case AgentStarted(step="present"):
-            line = f"{event.agent_id} writes the final answer"
+            line = f"{name} writes the final answer"
         case AgentStarted() | AgentDelta():
             line = None
         case AgentRetrying():
-            line = f"{event.agent_id} retries in {format_duration(event.delay)}: {_excerpt(event.error)}"
+            line = f"{name} retries in {format_duration(event.delay)}: {_excerpt(event.error)}"
         case AnswerSubmitted():
-            line = f"{event.agent_id} answers{_format_effort(event, view)}: {_excerpt(event.content)}"
+            line = f"{name} answers{_format_effort(event, view)}: {_excerpt(event.content)}"
         case BallotCast():
             reason = _excerpt(event.reason)
-            line = f"{event.agent_id} votes for {event.choice}{_format_effort(event, view)}: {reason}"
+            line = f"{name} votes for {view.name(event.choice)}{_format_effort(event, view)}: {reason}"
         case ParamRequested():
-            line = f"{event.agent_id} needs {event.param} from you{_format_effort(event, view)}"
+            line = f"{name} needs {event.param} from you{_format_effort(event, view)}"
         case AgentFailed():
-            line = describe_failure(event)
+            line = describe_failure(event, view)
         case _:
             assert_never(event)
     return line
@@ -136,9 +136,9 @@ def _describe_param(event: ParamProvided | ParamCleared) -> str | None:
             return None
 
 
-def _describe_tool(event: ToolCalled | ToolReturned) -> str:
+def _describe_tool(event: ToolCalled | ToolReturned, view: TurnView) -> str:
     """Return names, arguments and sizes: the result of a tool may fill screens."""
-    agent, tool = printable_id(event.agent_id), one_line(event.name, _EXCERPT)
+    agent, tool = view.name(event.agent_id), one_line(event.name, _EXCERPT)
     match event:
         case ToolCalled():
             return f"{agent} calls {tool} {_excerpt(event.arguments)}"

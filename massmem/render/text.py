@@ -56,22 +56,18 @@ def pluralize(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def printable_id(agent_id: str) -> str:
-    return one_line(agent_id, 64)
-
-
-def describe_winner(event: WinnerDecided) -> str:
+def describe_winner(event: WinnerDecided, view: TurnView) -> str:
     """Return `critic wins: 2 of 3 votes, consensus`."""
     total = sum(event.votes.values())
     votes = f"{event.votes.get(event.agent_id, 0)} of {pluralize(total, 'vote')}, " if total else ""
-    return f"{printable_id(event.agent_id)} wins: {votes}{_DECISIONS[event.by]}"
+    return f"{view.name(event.agent_id)} wins: {votes}{_DECISIONS[event.by]}"
 
 
-def describe_failure(event: AgentFailed) -> str:
+def describe_failure(event: AgentFailed, view: TurnView) -> str:
     """Return `writer failed: 429 too many requests`, with what to do about it when that is known."""
     hint = f" ({one_line(event.hint)})" if event.hint else ""
     rest = "" if event.out or event.step == "present" else "; it may act again in the next round"
-    return f"{printable_id(event.agent_id)} failed: {one_line(event.message)}{hint}{rest}"
+    return f"{view.name(event.agent_id)} failed: {one_line(event.message)}{hint}{rest}"
 
 
 def summarize_turn(view: TurnView, now: datetime) -> str:
@@ -117,12 +113,12 @@ def report_context(event: ContextMeasured | ContextCompressed, turn: int) -> lis
             assert_never(event)
 
 
-def summarize_context(event: ContextMeasured | ContextCompressed, turn: int) -> str | None:
+def summarize_context(event: ContextMeasured | ContextCompressed, view: TurnView) -> str | None:
     """Return what a user should notice, in one line; None for a window that has room."""
-    agent = printable_id(event.agent_id)
+    agent = view.name(event.agent_id)
     match event:
         case ContextMeasured():
-            return f"{agent}: {_report_measurement(event, turn)}" if is_near_limit(event) else None
+            return f"{agent}: {_report_measurement(event, view.outcome.turn)}" if is_near_limit(event) else None
         case ContextCompressed():
             removed = f"{pluralize(event.removed, 'message')} ({_freed_tokens(event):,} tokens)"
             recent = f"kept {event.kept:,} recent ({event.after:,} tokens)"

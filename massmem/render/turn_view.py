@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, assert_never
 
+from massmem.core.display import one_line
 from massmem.core.events import (
     AgentDelta,
     AgentFailed,
@@ -164,6 +165,10 @@ class TurnView:
                 self._finish(event)
             case _:
                 self._feed_agent(event)
+
+    def name(self, agent_id: str) -> str:
+        """Return what people are shown for the agent, on one printable line."""
+        return one_line(self.outcome.name(agent_id), 64)
 
     @property
     def round_title(self) -> str:

@@ -31,7 +31,7 @@ class ConversationPage:
 
     sessions: list[ListedSession]
     agents: dict[str, list[str]]
-    """The agents that answered in each, by the session's id."""
+    """The names of the agents that answered in each, by the session's id."""
     total: int
     """The length of the whole list."""
 
@@ -79,7 +79,7 @@ class Conversations:
         """Return the user's conversations from number `offset` on, the last used first. Raise StoreError."""
         of_owner = SessionFilter(owner=Owner(owner), has_messages=True)
         sessions = await self._store.find_sessions(of_owner, limit, offset)
-        winners = await self._store.get_winners([listed.session.session_id for listed in sessions])
+        winners = await self._store.get_winner_names([listed.session.session_id for listed in sessions])
         agents: dict[str, dict[str, None]] = {listed.session.session_id: {} for listed in sessions}
         for (session_id, _), winner in sorted(winners.items()):
             agents[session_id][winner] = None
@@ -150,5 +150,5 @@ def public_session_id(stored_id: str) -> str:
 
 
 def list_agents(messages: Sequence[MessageRecord]) -> list[str]:
-    """Return the agents that answered, in the order of their first answers."""
-    return list(dict.fromkeys(m.agent_id for m in messages if m.agent_id and m.kind != "user"))
+    """Return the names of the agents that answered, in the order of their first answers."""
+    return list(dict.fromkeys(m.agent_name for m in messages if m.agent_name and m.kind != "user"))

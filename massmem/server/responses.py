@@ -98,13 +98,14 @@ def make_chat_answer(session_id: str, outcome: TurnOutcome, warning: str | None)
 
 def make_query_answer(session_id: str, query: str, outcome: TurnOutcome, warning: str | None) -> QueryAnswer:
     """session_id: as the store knows it."""
-    agent = outcome.agent_id
+    common = _common_fields(session_id, outcome)
+    agents = outcome.answered or ([outcome.agent_id] if outcome.agent_id else [])
     return QueryAnswer(
-        **_common_fields(session_id, outcome),
+        **common,
         query=query,
         content=_text(outcome),
-        agent_name=agent,
-        agents_used=outcome.answered or ([agent] if agent else []),
+        agent_name=common["agent"],
+        agents_used=[outcome.name(agent_id) for agent_id in agents],
         warning=warning,
     )
 
@@ -114,6 +115,7 @@ class _CommonFields(TypedDict):
     status: Status
     waiting_for_param: str | None
     agent: str | None
+    agent_id: str | None
     confidence: float | None
     escalated: bool
     truncated: bool
@@ -126,7 +128,8 @@ def _common_fields(session_id: str, outcome: TurnOutcome) -> _CommonFields:
         "session_id": public_session_id(session_id),
         "status": status if status in ("waiting", "abandoned") else "completed",
         "waiting_for_param": outcome.waiting_for,
-        "agent": outcome.agent_id,
+        "agent": None if outcome.agent_id is None else outcome.name(outcome.agent_id),
+        "agent_id": outcome.agent_id,
         "confidence": outcome.confidence,
         "escalated": outcome.escalated,
         "truncated": outcome.is_truncated,

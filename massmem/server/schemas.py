@@ -84,8 +84,10 @@ class Answer(Body):
     """completed: answered; waiting: the user is asked for a value; abandoned: cancelled by the user."""
     waiting_for_param: Annotated[str | None, Field(examples=["order_id"])]
     """The name of the value that the user is asked for."""
-    agent: Annotated[str | None, Field(examples=["researcher"])] = None
-    """The agent whose answer won."""
+    agent: Annotated[str | None, Field(examples=["Researcher"])] = None
+    """The name of the agent whose answer won; of one without a name its id."""
+    agent_id: Annotated[str | None, Field(examples=["researcher"])] = None
+    """Its id."""
     confidence: Annotated[float | None, Field(examples=[0.67])] = None
     """The share of the agents that stand behind the answer, 0 to 1."""
     escalated: bool = False
@@ -118,10 +120,10 @@ class QueryAnswer(Answer):
     """The question."""
     content: Annotated[str, Field(examples=[_ANSWER])]
     """The final answer, or what the user is asked for."""
-    agent_name: Annotated[str | None, Field(examples=["researcher"])] = None
-    """The agent whose answer won."""
-    agents_used: Annotated[list[str], Field(examples=[["researcher", "critic"]])]
-    """The agents that answered."""
+    agent_name: Annotated[str | None, Field(examples=["Researcher"])] = None
+    """As `agent`."""
+    agents_used: Annotated[list[str], Field(examples=[["Researcher", "Critic"]])]
+    """The names of the agents that answered."""
 
 
 class HistoryMessage(Body):
@@ -133,8 +135,10 @@ class HistoryMessage(Body):
     """The text."""
     confidence: Annotated[float | None, Field(examples=[0.67])] = None
     """Of an answer: the share of the agents that stand behind it, 0 to 1."""
-    agent: Annotated[str | None, Field(examples=["researcher"])] = None
-    """Of an answer: the agent whose answer won."""
+    agent: Annotated[str | None, Field(examples=["Researcher"])] = None
+    """Of an answer: the name of the agent whose answer won."""
+    agent_id: Annotated[str | None, Field(examples=["researcher"])] = None
+    """Of an answer: the id of that agent."""
     timestamp: datetime
     """When it was said."""
 
@@ -159,8 +163,10 @@ class ConversationMessage(Body):
     """The text."""
     timestamp: datetime
     """When it was said."""
-    agent: Annotated[str | None, Field(examples=["researcher"])] = None
-    """Of an answer: the agent whose answer won."""
+    agent: Annotated[str | None, Field(examples=["Researcher"])] = None
+    """Of an answer: the name of the agent whose answer won."""
+    agent_id: Annotated[str | None, Field(examples=["researcher"])] = None
+    """Of an answer: the id of that agent."""
     citations: list[str] | None = None
     """For older clients; empty."""
 
@@ -174,8 +180,8 @@ class Conversation(Body):
     """The conversation."""
     messages: list[ConversationMessage]
     """Questions and final answers."""
-    agents_used: Annotated[list[str], Field(examples=[["researcher"]])]
-    """The agents that answered, in the order of their first answers."""
+    agents_used: Annotated[list[str], Field(examples=[["Researcher"]])]
+    """The names of the agents that answered, in the order of their first answers."""
     created_at: datetime
     """When it began."""
     message_count: int
@@ -195,8 +201,8 @@ class ListedConversation(Body):
     """When it was used last."""
     message_count: int
     """How many messages it has."""
-    agents_used: Annotated[list[str], Field(examples=[["researcher"]])]
-    """The agents that answered, in the order of their first answers."""
+    agents_used: Annotated[list[str], Field(examples=[["Researcher"]])]
+    """The names of the agents that answered, in the order of their first answers."""
 
 
 class ConversationList(Body):

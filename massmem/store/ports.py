@@ -144,8 +144,8 @@ class SessionLog(Protocol):
         """
         ...
 
-    async def get_winners(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
-        """Return the winner of each complete turn of these sessions, by session id and turn."""
+    async def get_winner_names(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
+        """Return what people are shown for the winner of each complete turn of these sessions, by id and turn."""
         ...
 
     async def load_state(self, session_id: str) -> SessionState:

@@ -235,7 +235,7 @@ def _start_turn(position: LogPosition, event: ev.TurnStarted) -> list[Change]:
         "started_at": position.time,
     }
     return [
-        _message(position, "user", event.question),
+        _message(position, "user", event.question, metadata={"names": event.names} if event.names else None),
         *_episode(position, None, event.question),
         InsertRow("turns", row),
         *_request(position, event.request),
@@ -255,7 +255,7 @@ def _wait_for_user(position: LogPosition, event: ev.TurnWaiting) -> list[Change]
     ]
     if event.shown:
         return waiting
-    metadata = {"waiting_for": event.param, "asked": event.asked}
+    metadata = {"waiting_for": event.param, "asked": event.asked, **_name_agent(event.agent_name)}
     prompt = _message(position, "assistant", event.prompt, agent=(event.agents[0], 0), final=True, metadata=metadata)
     return [prompt, *waiting, UpdateSession(last_message=_one_line(event.prompt, LAST_MESSAGE_LENGTH))]
 
@@ -263,6 +263,7 @@ def _wait_for_user(position: LogPosition, event: ev.TurnWaiting) -> list[Change]
 def _complete_turn(position: LogPosition, event: ev.TurnCompleted) -> list[Change]:
     agent = (event.winner, 0)
     metadata = {"presented": event.presented, "limit": event.limit, "turn_usage": _usage(event.usage)}
+    metadata |= _name_agent(event.winner_name)
     final = _message(position, "assistant", event.answer, agent=agent, final=True, metadata=metadata)
     final.row.update(confidence=event.confidence, escalated=event.escalated)
     ended = {"status": "completed", "winner": event.winner, "answer_seq": position.seq, "ended_at": position.time}
@@ -443,6 +444,10 @@ def _request(position: LogPosition, name: str) -> list[Change]:
     if not name:
         return []
     return [InsertRow("requests", {"session_id": position.session_id, "name": name, "seq": position.seq})]
+
+
+def _name_agent(name: str) -> dict[str, str]:
+    return {"agent_type": name} if name else {}
 
 
 def _action(position: LogPosition, agent_id: str, round_: int) -> dict[str, Any]:

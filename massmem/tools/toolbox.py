@@ -120,7 +120,7 @@ class Toolboxes:
         required: ToolServerError | None = None
         for (agent, server), tools in zip(pairs, results, strict=True):
             if isinstance(tools, ToolServerError):
-                self._notices.append(f"{tools.message}; {agent.id} goes on without its tools")
+                self._notices.append(f"{tools.message}; {agent.name or agent.id} goes on without its tools")
                 required = required or (tools if server.config.required else None)
             elif isinstance(tools, BaseException):
                 raise tools

@@ -93,6 +93,7 @@ class Agent:
     ) -> None:
         """prompt: what the agent is sent in every step. ask_context None: the user is not asked for anything."""
         self.id = config.id
+        self.name = config.display_name
         self._calls_tools = True
         """Actions are tool calls; else they are JSON objects, constrained by a schema where the model takes one."""
         self._prompt = prompt
@@ -243,7 +244,7 @@ class Agent:
             if not isinstance(action, _Unusable):
                 break
             if repaired:
-                raise _build_error(self.id, action.problem, step.reply)
+                raise _build_error(self.name, action.problem, step.reply)
             step.prompt, repaired = step.prompt.add_work(_build_repair(step.reply, action.repair)), True
             if step.prompt.purpose == "vote" and not step.reply.tool_calls:
                 self._go_on_without_tools(step, tools)
@@ -398,12 +399,12 @@ def _build_repair(reply: Reply, text: str) -> tuple[ChatMessage, ...]:
     return (ChatMessage("assistant", quoted, tool_calls=calls), *results)
 
 
-def _build_error(agent_id: str, problem: str, reply: Reply) -> NotAnActionError:
+def _build_error(name: str, problem: str, reply: Reply) -> NotAnActionError:
     """Return the error of an agent whose reply is no action, also after a repair."""
     if reply.is_truncated:
-        message = f"{agent_id} did not act: its reply was cut at the limit of tokens ({problem})"
+        message = f"{name} did not act: its reply was cut at the limit of tokens ({problem})"
         return NotAnActionError(message, "raise the agent's backend.max_tokens", partial=reply.text)
-    return NotAnActionError(f"{agent_id} did not act: {problem}", partial=reply.text)
+    return NotAnActionError(f"{name} did not act: {problem}", partial=reply.text)
 
 
 def _require_text(reply: Reply) -> str:

@@ -41,6 +41,7 @@ from massmem.core.events import (
     WinnerDecided,
 )
 from massmem.core.messages import Usage
+from massmem.core.outcome import TurnOutcome
 from massmem.core.params import ParamSpec
 from massmem.core.voting import Tally, compute_confidence
 from massmem.turn.agent import Agent, Presentation, Result, Work
@@ -93,6 +94,9 @@ async def run_turn(
     deadline = asyncio.get_running_loop().time() + settings.timeout
     run = _TurnRun(turn, agents, settings, deadline, budget or Budget())
     run.tally.apply_all(turn.events)
+    run.names = TurnOutcome.of(turn.events).names | {
+        agent.id: agent.name for agent in agents.values() if agent.name != agent.id
+    }
     run.budget.begin(run.tally.usage)
     for part in (run.open(), run.run_rounds(), run.end()):
         async with aclosing(part) as items:
@@ -118,6 +122,8 @@ class _TurnRun:
     """What agents had written of an answer when a limit cut them off, and what that cost."""
     lost: Usage = field(default_factory=Usage)
     """What steps cost that are in no event."""
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    """What people are shown instead of an agent's id, of the agents that have a name."""
 
     @property
     def limit(self) -> Limit | None:
@@ -127,13 +133,16 @@ class _TurnRun:
     async def open(self) -> AsyncGenerator[Event, None]:
         turn, ids = self.turn, tuple(self.agents)
         if turn.events:
-            yield TurnResumed(session_id=turn.session_id, turn=turn.number, question=turn.question, agents=ids)
+            yield TurnResumed(
+                session_id=turn.session_id, turn=turn.number, question=turn.question, agents=ids, names=self.names
+            )
         else:
             yield TurnStarted(
                 session_id=turn.session_id,
                 turn=turn.number,
                 question=turn.question,
                 agents=ids,
+                names=self.names,
                 seed=turn.seed,
                 answer_schema=None if turn.answer_schema is None else dict(turn.answer_schema),
             )
@@ -171,7 +180,14 @@ class _TurnRun:
         late = [agent_id for agent_id in actors if agent_id in unfinished and agent_id not in self.failures]
         if not (late and self.timed_out and self.tally.answers):
             return []
-        return [Notice(message=f"{', '.join(late)} did not finish within {self.settings.timeout:g} seconds")]
+        return [
+            Notice(
+                message=f"{', '.join(map(self._name, late))} did not finish within {self.settings.timeout:g} seconds"
+            )
+        ]
+
+    def _name(self, agent_id: str) -> str:
+        return self.names.get(agent_id, agent_id)
 
     def _is_decided(self) -> bool:
         tally = self.tally
@@ -294,10 +310,12 @@ class _TurnRun:
             yield self._build_without_form(winner.agent_id)
             return
         if presentation is None and presenter is not None:
-            yield Notice(message=f"{presenter.id} could not write the final answer; its answer is shown as it is")
+            yield Notice(
+                message=f"{self._name(presenter.id)} could not write the final answer; its answer is shown as it is"
+            )
         completed = self._build_completed(winner, presentation)
         for flaw in self._list_flaws(winner, completed):
-            yield Notice(message=flaw.format(winner.agent_id))
+            yield Notice(message=flaw.format(self._name(winner.agent_id)))
         yield completed
 
     def _list_flaws(self, winner: WinnerDecided, completed: TurnCompleted) -> list[str]:
@@ -326,7 +344,7 @@ class _TurnRun:
             text, usage = self.cut_answers.pop(longest)
             number = self.tally.answer_count + 1
             events = [
-                Notice(message=f"the answer of {longest} is cut off: {self.budget.explain_limit()[0]}"),
+                Notice(message=f"the answer of {self._name(longest)} is cut off: {self.budget.explain_limit()[0]}"),
                 AnswerSubmitted(
                     agent_id=longest,
                     round=self.tally.round,
@@ -342,13 +360,15 @@ class _TurnRun:
 
     def _build_waiting(self, request: ParamRequested) -> TurnWaiting:
         waiting, name = self.tally.waiting, request.param
+        agents = waiting.agents_needing(name)
         asked = waiting.ask_number(name)
         prompt = params.build_question(name, self.turn.params.get(name, ParamSpec()), request.prompt, asked)
         last = waiting.last_shown
         return TurnWaiting(
             param=name,
             prompt=prompt,
-            agents=waiting.agents_needing(name),
+            agents=agents,
+            agent_name=self.names.get(agents[0], ""),
             asked=asked,
             shown=last is not None and (last.param, last.asked) == (name, asked),
             usage=self.tally.usage + self.lost,
@@ -360,6 +380,7 @@ class _TurnRun:
         confidence = compute_confidence(winner, len(tally.agents), tally.round)
         return TurnCompleted(
             winner=winner.agent_id,
+            winner_name=self.names.get(winner.agent_id, ""),
             answer=answer.content if presentation is None else presentation.text,
             reasoning="" if presentation is None else presentation.reasoning,
             presented=presentation is not None,
@@ -378,7 +399,7 @@ class _TurnRun:
             return TurnFailed(message=message, hint=hint, exit_code=LimitReached.exit_code, usage=usage)
         errors = list(self.failures.values())
         messages = list(dict.fromkeys(e.message for e in errors))
-        by_agent = (f"{agent_id}: {e.message}" for agent_id, e in self.failures.items())
+        by_agent = (f"{self._name(agent_id)}: {e.message}" for agent_id, e in self.failures.items())
         message = messages[0] if len(messages) == 1 else "; ".join(by_agent)
         return TurnFailed(
             message=f"no agent could answer: {message}",
@@ -400,7 +421,7 @@ class _TurnRun:
         elif error is not None:
             message, hint, exit_code = error.message, error.hint, error.exit_code
         else:
-            message, hint = f"{agent_id} is not in the team any more", "ask again with a team that has it"
+            message, hint = f"{self._name(agent_id)} is not in the team any more", "ask again with a team that has it"
             exit_code = TurnError.exit_code
         return TurnFailed(
             message=f"there is an answer, but not in the form of the schema: {message}",

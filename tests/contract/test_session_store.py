@@ -17,7 +17,7 @@ from massmem.core.records import MessageRecord, RecordingJob, SessionRecord, Ses
 from massmem.memory.persistent import USER, Selection
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
-from tests.support.sample_turn import START, answer, ballot, begin, event, other_ends, whole_turn
+from tests.support.sample_turn import START, answer, ballot, begin, event, give_names, other_ends, whole_turn
 from tests.support.stores import NewPlace
 
 Opener = Callable[[], Awaitable[SessionStore]]
@@ -527,8 +527,19 @@ async def test_winners_and_groups(store: SessionStore) -> None:
     await store.create_session(session("b"))
     await store.append("a", 1, whole_turn())
     await store.append("a", 2, [begin("ann")])
-    assert await store.get_winners(["a", "b", "c"]) == {("a", 1): "ann"}
-    assert await store.get_winners([]) == {}
+    assert await store.get_winner_names(["a", "b", "c"]) == {("a", 1): "ann"}
+    assert await store.get_winner_names([]) == {}
+
+
+async def test_winners_are_listed_under_their_names(store: SessionStore) -> None:
+    await store.create_session(session("a"))
+    await store.append("a", 1, give_names(whole_turn(), {"ann": "Technical Specialist"}))
+    assert await store.get_winner_names(["a"]) == {("a", 1): "Technical Specialist"}
+    final, question = await store.read_conversation("a", None, 2)
+    assert (final.agent_id, final.agent_name, question.agent_name) == ("ann", "Technical Specialist", "")
+    last = await store.get_last_turn("a")
+    assert last is not None
+    assert last.winner == "ann"
 
 
 async def test_what_is_to_be_recorded_comes_with_what_its_session_says_of_it(store: SessionStore) -> None:

@@ -229,7 +229,7 @@ async def test_answers_ballots_and_leases_go_with_their_session(store: SessionSt
     assert await store.acquire_lease("session_a", "you", 60)
     assert (await store.count_recordings("session_a")).done == 0
     await store.append("session_a", 1, [begin("ann"), answer(1, "ann", "A fresh start."), done()])
-    assert await store.get_winners(["session_a"]) == {("session_a", 1): "ann"}
+    assert await store.get_winner_names(["session_a"]) == {("session_a", 1): "ann"}
 
 
 async def test_secret_in_a_title_of_an_earlier_release_is_shown_nowhere(store: SessionStore) -> None:

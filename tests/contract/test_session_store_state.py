@@ -163,7 +163,7 @@ async def seen(store: SessionStore) -> list[object]:
         await store.load_state("session_a"),
         await queue(store, "session_a"),
         await store.count_recordings("session_a"),
-        await store.get_winners(["session_a"]),
+        await store.get_winner_names(["session_a"]),
         [m.content for m in await store.search_messages("question")],
         await store.export_session("session_a"),
         [page async for page in pages(store)],

@@ -37,7 +37,7 @@ async def test_an_undone_turn_is_in_the_log_and_nowhere_else(two: SessionStore) 
     assert await shown(two) == ["The lighthouse is there.", "Where is the lighthouse?"]
     assert {m.turn for m in await two.search_messages("windmill lighthouse")} == {1}
     assert await two.search_messages("windmill", [ID]) == []
-    assert await two.get_winners([ID]) == {(ID, 1): "ann"}
+    assert await two.get_winner_names([ID]) == {(ID, 1): "ann"}
     last = await two.get_last_turn(ID)
     assert last is not None
     assert (last.turn, last.status, last.answer) == (2, "undone", "The windmill is there.")

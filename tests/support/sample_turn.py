@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from massmem.core.events import EVENT, Event, RoundStarted
+from massmem.core.events import EVENT, Event, RoundStarted, TurnCompleted, TurnStarted
 from massmem.core.messages import Usage
 
 START = datetime(2025, 10, 28, 14, 30, tzinfo=UTC)
@@ -14,8 +14,25 @@ def event(seconds: float, kind: str, **fields: Any) -> Event:
     return EVENT.validate_python({"type": kind, "at": START + timedelta(seconds=seconds), **fields})
 
 
-def begin(*agents: str, at: float = 0.0, question: str = "Why is the sky blue?") -> Event:
-    return event(at, "turn_started", session_id="session_a", turn=1, question=question, agents=agents, seed=7)
+def begin(
+    *agents: str, at: float = 0.0, question: str = "Why is the sky blue?", names: dict[str, str] | None = None
+) -> Event:
+    fields = {"session_id": "session_a", "turn": 1, "question": question, "agents": agents, "seed": 7}
+    return event(at, "turn_started", **fields, names=names or {})
+
+
+def give_names(events: list[Event], names: dict[str, str]) -> list[Event]:
+    """Return the events of a turn whose agents have these names, by id."""
+    named: list[Event] = []
+    for e in events:
+        match e:
+            case TurnStarted():
+                named.append(e.model_copy(update={"names": names}))
+            case TurnCompleted(winner=winner):
+                named.append(e.model_copy(update={"winner_name": names.get(winner, "")}))
+            case _:
+                named.append(e)
+    return named
 
 
 def answer(at: float, agent: str, content: str, *, round: int = 1, number: int = 1) -> Event:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
+from rich.cells import cell_len, set_cell_size
+
 from massmem.cli import session_view as view
 from massmem.cli.chat.state import ChatState
 from massmem.cli.memory import (
@@ -108,12 +110,15 @@ def format_help() -> str:
 
 async def _show_agents(state: ChatState, _rest: str) -> None:
     meters = await state.team.windows.create_meters()
-    width = max(len(agent.id) for agent in state.team.agents)
+    names = {agent.id: f"{agent.id} ({agent.name})" if agent.name else agent.id for agent in state.team.agents}
+    width = max(map(cell_len, names.values()))
     for agent in state.team.agents:
         meter = meters[agent.id]
         window = f"reads {'about ' if meter.assumed else ''}{meter.window:,} tokens"
         role = one_line(agent.system_message, _ROLE_WIDTH)
-        write_out(f"{agent.id:<{width}}  {_name_model(agent)}, {window}{f'  {role}' if role else ''}\n")
+        write_out(
+            f"{set_cell_size(names[agent.id], width)}  {_name_model(agent)}, {window}{f'  {role}' if role else ''}\n"
+        )
 
 
 async def _change_model(state: ChatState, rest: str) -> None:
@@ -123,10 +128,10 @@ async def _change_model(state: ChatState, rest: str) -> None:
         return
     agent = state.find_agent(agent_id)
     if not model.strip():
-        write_out(f"{agent.id}: {_name_model(agent)}\n")
+        write_out(f"{agent.display_name}: {_name_model(agent)}\n")
         return
     await state.change_backend(agent.id, replace_model(agent.backend, model.strip()))
-    write_err(f"{agent.id} uses {_name_model(state.find_agent(agent.id))} until you quit")
+    write_err(f"{agent.display_name} uses {_name_model(state.find_agent(agent.id))} until you quit")
 
 
 async def _complete_model(state: ChatState, words: Sequence[str]) -> Sequence[str]:
@@ -153,7 +158,7 @@ async def _show_context(state: ChatState, _rest: str) -> None:
     for context in await state.session.context():
         kinds = ", ".join(f"{kind.replace('_', ' ')} {count:,}" for kind, count in context.entries.items() if count)
         fill = f"{context.tokens:,} of {context.window:,} tokens ({format_window_share(context)})"
-        write_out(f"{context.agent_id}: {fill}{f': {kinds}' if kinds else ''}\n")
+        write_out(f"{state.find_agent(context.agent_id).display_name}: {fill}{f': {kinds}' if kinds else ''}\n")
     write_err("without the next question and the memories that it recalls")
 
 
@@ -168,21 +173,22 @@ async def _show_cost(state: ChatState, _rest: str) -> None:
             turns, last = turns + 1, turn.usage
             total += turn.usage
             for agent, usage in turn.usage_by_agent.items():
-                agents[agent] = agents.get(agent, Usage(requests=0)) + usage
+                name = one_line(turn.name(agent), 64)
+                agents[name] = agents.get(name, Usage(requests=0)) + usage
     if not turns:
         write_err("No turn yet.")
         return
-    width = max(len(name) for name in (*agents, "last turn"))
+    width = max(cell_len(name) for name in (*agents, "last turn"))
     for name, usage in (*agents.items(), ("last turn", last), ("session", total)):
         tokens = format_tokens(usage, "" if usage.reported else "about ")
-        write_out(f"{name:<{width}}  {tokens}, {format_dollars(usage.cost)}\n")
+        write_out(f"{set_cell_size(name, width)}  {tokens}, {format_dollars(usage.cost)}\n")
 
 
 async def _compact(state: ChatState, _rest: str) -> None:
     reports = await state.session.compact()
     for report in reports:
         for line in report_context(report, 0)[1:]:
-            write_err(f"{report.agent_id}: {line}")
+            write_err(f"{state.find_agent(report.agent_id).display_name}: {line}")
     if not reports:
         write_err("Nothing to compact.")
 

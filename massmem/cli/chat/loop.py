@@ -121,7 +121,7 @@ class _Conversation:
         if not state.invocation.options.quiet:
             if state.debug_log is not None:
                 write_err(f"debug log: {state.debug_log}")
-            agents = ", ".join(agent.id for agent in state.team.agents)
+            agents = ", ".join(agent.display_name for agent in state.team.agents)
             write_err(f"massmem: {agents}. /help shows the commands, Ctrl-D quits.")
         if not state.session.resumed:
             return

@@ -63,7 +63,8 @@ async def history(
             role="user" if message.kind == "user" else "assistant",
             content=message.content,
             confidence=message.confidence,
-            agent=message.agent_id or None,
+            agent=message.agent_name or None,
+            agent_id=message.agent_id or None,
             timestamp=message.created_at,
         )
         for message in await conversations.read(await conversations.find(caller.sub, session_id), limit)

@@ -52,6 +52,8 @@ class StoredSession(BaseModel):
     """Of the last answer."""
     winners: dict[int, str] = {}
     """Of complete turns, also of trimmed ones: what was recorded of them is still recalled."""
+    names: dict[str, str] = {}
+    """What people are shown for winners, of those with a name."""
     undone: frozenset[int] = frozenset()
     """Numbers of undone turns."""
     abandoned: frozenset[int] = frozenset()
@@ -222,8 +224,14 @@ class Record:
         for message in self._read_entry(seq, entry):
             self._count(message, 1)
             if message.final:
-                stored.confidence, stored.escalated = message.confidence, message.escalated
+                self._show_answer(message)
         return changes
+
+    def _show_answer(self, message: MessageRecord) -> None:
+        """Let lists show what they need of the last answer."""
+        self.stored.confidence, self.stored.escalated = message.confidence, message.escalated
+        if message.agent_id and "agent_type" in message.metadata:
+            self.stored.names[message.agent_id] = message.agent_name
 
     def _make_jobs(self, seq: int, turn: int, change: projection.Change) -> list[RecordingJob]:
         """Return the jobs that a change of the newest entry leads to."""

@@ -223,9 +223,13 @@ class RedisStore:
             messages += [m for m in record.read_messages() if m.turn not in record.stored.undone]
         return search(messages, query, limit)
 
-    async def get_winners(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
+    async def get_winner_names(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
         sessions = [stored for stored in await self._load_sessions(session_ids) if stored is not None]
-        return {(s.session.session_id, turn): winner for s in sessions for turn, winner in s.winners.items()}
+        return {
+            (s.session.session_id, turn): s.names.get(winner, winner)
+            for s in sessions
+            for turn, winner in s.winners.items()
+        }
 
     async def load_state(self, session_id: str) -> SessionState:
         stored = await self._load_head(session_id)

@@ -412,12 +412,15 @@ class SqlSessionLog:
         search = self._database.dialect.build_search(_MESSAGES.where(_STANDS), query, scope, limit)
         return [] if search is None else await self._fetch_messages(search)
 
-    async def get_winners(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
-        query = sa.select(_t.session_id, _t.turn, _t.winner).where(
-            _t.status == "completed", _t.session_id.in_(session_ids)
+    async def get_winner_names(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
+        is_answer = sa.and_(_m.session_id == _t.session_id, _m.seq == _t.answer_seq)
+        query = (
+            sa.select(_t.session_id, _t.turn, _t.winner, _m.metadata)
+            .select_from(sa.join(turns, chat_messages, is_answer))
+            .where(_t.status == "completed", _t.session_id.in_(session_ids))
         )
         rows = await self._database.fetch(query) if session_ids else []
-        return {(row["session_id"], row["turn"]): row["winner"] for row in rows}
+        return {(row["session_id"], row["turn"]): row["metadata"].get("agent_type", row["winner"]) for row in rows}
 
     async def load_state(self, session_id: str) -> SessionState:
         return await fetch_state(self._database, session_id)

@@ -321,6 +321,19 @@ TRANSPORT = "give either command (stdio) or url (HTTP)"
             AGENT + "  - {id: a, backend: {type: local}}\n",
             "4: agents.1.id: 'a' is already the id of the agent on line 2",
         ),
+        (
+            "    name: Ann\n  - {id: b, name: Ann, backend: {type: local}}\n",
+            "5: agents.1.name: 'Ann' is already the name of the agent on line 4",
+        ),
+        (
+            "  - {id: b, name: a, backend: {type: local}}\n",
+            "4: agents.1.name: 'a' is already the id of the agent on line 2",
+        ),
+        (
+            "    name: User\n",
+            "4: agents.0.name: 'User' is the name of the person who asks; call the agent something else",
+        ),
+        ('    name: "two\\nlines"\n', "4: agents.0.name: must be one line of printable characters"),
         ("session_id: ../etc\n", "4: session_id: '../etc' must be 1 to 128 letters, digits, '_', '-' or '.'"),
         ("session_id: a..b\n", "4: session_id: 'a..b' must be 1 to 128 letters, digits, '_', '-' or '.'"),
         ("store: {url: postgrsql://db/x}\n", f"4: store.url: 'postgrsql://' {STORES} (did you mean 'postgresql'?)"),

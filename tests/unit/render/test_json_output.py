@@ -4,7 +4,7 @@ import json
 from massmem.core.events import EVENT, Event
 from massmem.render.json_output import JsonlRenderer, turn_to_dict
 from massmem.render.turn_view import TurnView
-from tests.support.sample_turn import begin, other_ends, whole_turn
+from tests.support.sample_turn import begin, give_names, other_ends, whole_turn
 
 
 def fold(events: list[Event]) -> TurnView:
@@ -47,6 +47,16 @@ def test_completed_turn():
     assert bob["seconds"] == 3.4
     assert result["usage"]["requests"] == sum(a["usage"]["requests"] for a in result["agents"]) == 8
     assert [e["agent"] for e in result["errors"]] == ["eve"]
+
+
+def test_agents_have_their_id_and_their_name():
+    result = turn_to_dict(fold(give_names(whole_turn(), {"ann": "Technical Specialist"})))
+    assert result["winner"] == "ann"
+    assert [(agent["id"], agent["name"]) for agent in result["agents"]] == [
+        ("ann", "Technical Specialist"),
+        ("bob", "bob"),
+        ("eve", "eve"),
+    ]
 
 
 def test_confidence_and_escalation():

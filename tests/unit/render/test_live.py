@@ -1,4 +1,5 @@
 import io
+import re
 from datetime import timedelta
 
 import pytest
@@ -16,6 +17,7 @@ from tests.support.sample_turn import (
     called,
     compressed,
     event,
+    give_names,
     measured,
     other_ends,
     returned,
@@ -173,3 +175,15 @@ def test_reasoning_is_hidden_on_request_and_its_tokens_still_count():
     assert any("thinking" in line and "3 tok" in line for line in lines)
     view.feed(event(0.3, "agent_delta", agent_id="ann", round=1, channel="text", text="It scatters."))
     assert "It scatters." in frame(view, 1)[-1]
+
+
+def test_agents_are_shown_under_their_names():
+    names = {"ann": "Technical Specialist", "bob": "Dr. Bob", "eve": "Eve, the Critic"}
+    events = give_names(whole_turn(), names)
+    during = "\n".join(frame(fold(*events[:-6]), 3.6, width=120))
+    assert all(name in during for name in names.values())
+    assert "for Technical Specialist: names the cause" in "\n".join(frame(fold(*events[:-4]), 4, width=120))
+    text = render(events)
+    assert "Technical Specialist wins: 2 of 2 votes" in text
+    assert "Eve, the Critic failed: the key was refused" in text
+    assert not re.search(r"\b(ann|bob|eve)\b", during + text)

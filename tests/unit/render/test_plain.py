@@ -1,9 +1,20 @@
 import io
+import re
 
 from massmem.core.events import Event
 from massmem.render.plain import PlainRenderer
 from massmem.render.turn_view import TurnView
-from tests.support.sample_turn import begin, called, compressed, event, measured, returned, waiting_turn, whole_turn
+from tests.support.sample_turn import (
+    begin,
+    called,
+    compressed,
+    event,
+    give_names,
+    measured,
+    returned,
+    waiting_turn,
+    whole_turn,
+)
 
 
 def render(events: list[Event], *, failures_only: bool = False) -> list[str]:
@@ -36,6 +47,14 @@ def test_completed_turn_is_a_line_per_event():
         "  4.3s  the store is slow",
         "  5.0s  3 rounds · 3 agents (1 failed) · 5.0s · 700 tokens in (60 cached), 150 out · price not known",
     ]
+
+
+def test_lines_show_the_names_of_agents():
+    text = "\n".join(render(give_names(whole_turn(), {"ann": "Technical Specialist", "bob": "Dr. Bob", "eve": "Eve"})))
+    assert "round 2, improve or vote: Technical Specialist, Dr. Bob" in text
+    assert "Dr. Bob votes for Technical Specialist" in text
+    assert "Eve failed: the key was refused" in text
+    assert not re.search(r"\b(ann|bob|eve)\b", text)
 
 
 def test_failures_only_reports_failures_only():

@@ -52,15 +52,17 @@ def test_format_count(number: int, text: str):
 
 def test_winner_without_votes():
     decision = event(0, "winner_decided", agent_id="ann", votes={}, by="only_answer")
-    assert describe_winner(decision) == "ann wins: the only answer"  # type: ignore[arg-type]
+    assert describe_winner(decision, TurnView()) == "ann wins: the only answer"  # type: ignore[arg-type]
 
 
 def test_failure_names_the_fix_and_the_next_chance():
     failure = next(e for e in whole_turn() if e.type == "agent_failed")
-    assert describe_failure(failure) == "eve failed: the key was refused (check OPENAI_API_KEY)"
-    assert describe_failure(failure.model_copy(update={"out": False})).endswith("it may act again in the next round")
+    assert describe_failure(failure, TurnView()) == "eve failed: the key was refused (check OPENAI_API_KEY)"
+    assert describe_failure(failure.model_copy(update={"out": False}), TurnView()).endswith(
+        "it may act again in the next round"
+    )
     last = failure.model_copy(update={"out": False, "step": "present"})
-    assert "next round" not in describe_failure(last), "no round follows the presentation"
+    assert "next round" not in describe_failure(last, TurnView()), "no round follows the presentation"
 
 
 def test_summary_counts_failures_and_names_an_unknown_price():
@@ -119,8 +121,8 @@ def test_summary_longer_than_the_messages_frees_nothing():
 
 
 def test_only_a_window_near_its_limit_is_worth_a_line():
-    assert summarize_context(measurement(95_000), 1) is None
-    assert summarize_context(measurement(97_000), 1) is not None
+    assert summarize_context(measurement(95_000), TurnView()) is None
+    assert summarize_context(measurement(97_000), TurnView()) is not None
 
 
 def test_window_without_threshold_is_never_near_its_limit():

@@ -89,7 +89,7 @@ async def test_turns_go_whole(store: RedisStore) -> None:
     assert [each.record.turn async for each in read_transcript(store, "session_a")] == list(range(6, 31))
     assert await store.read_turn_events("session_a", 5) == []
     assert len(await store.read_turn_events("session_a", 6)) == 4
-    assert len(await store.get_winners(["session_a"])) == 30
+    assert len(await store.get_winner_names(["session_a"])) == 30
     last = await store.get_last_turn("session_a")
     assert last is not None
     assert (last.turn, last.question, last.answer) == (30, "Question 30", "Final 30")

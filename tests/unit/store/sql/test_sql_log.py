@@ -66,7 +66,7 @@ async def explain_turn(store: SqlSessionStore, database: Path) -> dict[str, list
     await store.list_sessions(10)
     await store.read_turn_messages("session_a", 1)
     await store.get_messages(["0", "1"])
-    await store.get_winners(["session_a"])
+    await store.get_winner_names(["session_a"])
     for kind in ("episode", "complete", "extract"):
         rows = await store.list_due_recordings(kind, 10)
         await store.fail_recording(rows[0], "away", START)
