@@ -165,8 +165,6 @@ class ConversationMessage(Body):
     """When it was said."""
     agent: Annotated[str | None, Field(examples=["Researcher"])] = None
     """Of an answer: the name of the agent whose answer won."""
-    agent_id: Annotated[str | None, Field(examples=["researcher"])] = None
-    """Of an answer: the id of that agent."""
     citations: list[str] | None = None
     """For older clients; empty."""
 

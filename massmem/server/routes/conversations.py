@@ -72,11 +72,5 @@ def _show_message(message: MessageRecord) -> ConversationMessage:
     content, timestamp = message.content, message.created_at
     if message.kind == "user":
         return ConversationMessage(role="user", content=content, timestamp=timestamp)
-    return ConversationMessage(
-        role="assistant",
-        content=content,
-        timestamp=timestamp,
-        agent=message.agent_name or None,
-        agent_id=message.agent_id or None,
-        citations=[],
-    )
+    agent = message.agent_name or None
+    return ConversationMessage(role="assistant", content=content, timestamp=timestamp, agent=agent, citations=[])

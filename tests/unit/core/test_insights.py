@@ -31,8 +31,8 @@ def test_who_won_how_often():
     found = of(said(cost=0.5), said(cost=0.5, winner="bob"), said(cost=0.5, status="interrupted", winner="ann"))
     assert found["agents_used"] == ["ann", "bob"]
     assert found["agents"]["ann"] == {
-        "turns": 3, "answers": 6, "ballots": 3, "votes_received": 6, "wins": 1, "win_rate": 0.5, "tokens": 108,
-        "cost": 0.45,
+        "name": "ann", "turns": 3, "answers": 6, "ballots": 3, "votes_received": 6, "wins": 1, "win_rate": 0.5,
+        "tokens": 108, "cost": 0.45,
     }  # fmt: skip
     assert found["agents"]["bob"]["win_rate"] == 0.5
     nobody = of(said(status="failed", winner=None))
