@@ -35,6 +35,7 @@ COMMANDS: dict[str, Command] = {
     "config": Command("massmem.cli.config", "Check a configuration, and show its settings."),
     "paths": Command("massmem.cli.paths", "Show where massmem keeps its files."),
     "models": Command("massmem.cli.models", "List the available models; download those that run on this machine."),
+    "eval": Command("massmem.cli.eval", "Measure how well teams answer questions whose answers are known."),
     "store": Command("massmem.cli.store", "Move sessions to another database, or recover them from a damaged one."),
     "serve": Command("massmem.cli.serve", "Serve the team over HTTP."),
     "token": Command("massmem.cli.token", "Create tokens for users of the HTTP service."),

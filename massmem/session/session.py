@@ -58,6 +58,8 @@ class Session:
         self.unfinished: TurnRecord | None = None
         self.wait = 0.0
         """Seconds that a question waits for another process to end its turn of this session."""
+        self.seed: int | None = None
+        """Orders the answers that each agent is shown in a new turn; None: a random number for every turn."""
         self._team = team
         self._config = team.config
         self._store = team.store
@@ -354,7 +356,7 @@ class Session:
                 return
 
     def _create_runner(self, lease: Lease) -> TurnRunner:
-        self._runner = TurnRunner(self._team, self._agents, self._history, lease, self._stop)
+        self._runner = TurnRunner(self._team, self._agents, self._history, lease, self._stop, self.seed)
         return self._runner
 
     @asynccontextmanager

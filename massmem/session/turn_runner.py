@@ -58,7 +58,16 @@ class _Message:
 class TurnRunner:
     """Runs what one call of a session asks for, under the session's lease."""
 
-    def __init__(self, team: Team, agents: Sequence[AgentConfig], history: History, lease: Lease, stop: Stop) -> None:
+    def __init__(
+        self,
+        team: Team,
+        agents: Sequence[AgentConfig],
+        history: History,
+        lease: Lease,
+        stop: Stop,
+        seed: int | None = None,
+    ) -> None:
+        """seed: of new turns; None: a random one for each."""
         self.seq = 0
         """The number in the log of the event that was yielded last."""
         self.dialog = ParamDialog(team.config, SessionState(), 0)
@@ -71,6 +80,7 @@ class TurnRunner:
         self._history = history
         self._lease = lease
         self._stop = stop
+        self._seed = seed
         self._request = ("", "")
         self._remembered = {agent.id for agent in self._agents if team.memory.enabled and remembers(agent.memory)}
         self._notices: list[str] = []
@@ -92,7 +102,8 @@ class TurnRunner:
                 return
         number = 1 if last is None else last.turn + 1
         self.dialog = ParamDialog(self._config, await self._store.load_state(self._session_id), number)
-        replies, seed = self.dialog.read_question(question), secrets.randbits(32)
+        replies = self.dialog.read_question(question)
+        seed = secrets.randbits(32) if self._seed is None else self._seed
         turn = Turn(
             self._session_id,
             number,

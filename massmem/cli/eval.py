@@ -1,0 +1,153 @@
+"""`massmem eval`: how well teams answer questions whose answers are known."""
+
+import asyncio
+import hashlib
+import random
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from massmem.cli.setup import load_team, read_environment
+from massmem.cli.signals import EXIT_INTERRUPTED
+from massmem.cli.streams import notify, show_progress, write_json, write_out
+from massmem.config.home import massmem_home
+from massmem.core.errors import InputError
+from massmem.evaluation.as_html import format_html
+from massmem.evaluation.as_json import evaluation_to_dict, list_answers
+from massmem.evaluation.as_text import format_evaluation
+from massmem.evaluation.evaluate import Evaluation, Evaluator
+from massmem.evaluation.items import Item, ScorerName, load_items
+from massmem.evaluation.results import open_results
+from massmem.evaluation.runner import Entrant, Progress, Runner, Spending
+
+app = typer.Typer()
+
+EXIT_BELOW = 1
+
+
+class _Output(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    JSONL = "jsonl"
+    HTML = "html"
+
+
+@app.command("eval")
+def eval_command(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="Questions with answers: .jsonl, .json, .csv or .tsv.")],
+    configs: Annotated[
+        list[str] | None, typer.Option("--config", "-c", metavar="FILE", help="A team; repeat it to compare several.")
+    ] = None,
+    scorer: Annotated[
+        ScorerName | None, typer.Option("--scorer", help="How answers are checked, where the question does not say.")
+    ] = None,
+    judge: Annotated[
+        str | None, typer.Option("--judge", metavar="FILE", help="A configuration whose first agent judges answers.")
+    ] = None,
+    equal_budget: Annotated[
+        bool,
+        typer.Option(
+            "--equal-budget", help="Also each agent alone, and the majority of as many answers as cost the same."
+        ),
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="N", help="The first N questions only.")
+    ] = None,
+    sample: Annotated[
+        int | None, typer.Option("--sample", min=1, metavar="N", help="N questions, drawn by --seed.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Another seed asks everything anew.")] = 0,
+    max_cost: Annotated[
+        float | None, typer.Option("--max-cost", metavar="DOLLARS", help="Stop when this run has cost so much.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, metavar="N", help="Questions at a time.")] = 4,
+    results: Annotated[
+        Path | None,
+        typer.Option("--results", metavar="FILE", help="Where answers are kept; default: below ~/.massmem."),
+    ] = None,
+    output: Annotated[_Output, typer.Option("--output", "-o", help="Form of the report on stdout.")] = _Output.TEXT,
+    fail_under: Annotated[
+        float | None,
+        typer.Option(
+            "--fail-under", min=0, max=1, metavar="SHARE", help="Exit with 1 when the first team is below it."
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Measure how well teams answer questions whose answers are known.
+
+    Every answer is kept: stop the command at any time, and the same command goes on without asking anything twice.
+    """
+    read_environment()
+    home = massmem_home()
+    items = _select(load_items(data, scorer), limit, sample, seed)
+    entrants = _load_entrants(configs or [None], home)
+    referee = None if judge is None else _load_judge(judge, home)
+    path = results or home / "eval" / f"{data.stem}-{_hash_file(data)}.jsonl"
+    with open_results(path) as file:
+        runner = Runner(file, home, seed, concurrency, Spending(max_cost))
+        evaluator = Evaluator(runner, _show_nothing if quiet else show_progress, referee)
+        try:
+            evaluation = asyncio.run(evaluator.evaluate(entrants, items, equal_budget=equal_budget))
+        except KeyboardInterrupt:
+            notify(f"stopped; the answers so far are in {path}, and the same command goes on")
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+    _write(evaluation, output, str(data))
+    first = evaluation.entrants[0].accuracy.value
+    if fail_under is not None and first < fail_under:
+        notify(f"{entrants[0].name} is at {first:.3f}, below --fail-under {fail_under:g}")
+        raise typer.Exit(EXIT_BELOW)
+
+
+def _write(evaluation: Evaluation, output: _Output, title: str) -> None:
+    match output:
+        case _Output.TEXT:
+            write_out(format_evaluation(evaluation))
+        case _Output.JSON:
+            write_json(evaluation_to_dict(evaluation), indent=1)
+        case _Output.JSONL:
+            for line in list_answers(evaluation):
+                write_out(line)
+        case _Output.HTML:
+            write_out(format_html(evaluation, title))
+
+
+def _load_entrants(configs: Sequence[str | None], home: Path) -> list[Entrant]:
+    """Return the teams; None is the default one. Teams whose files have the same name are told apart by number."""
+    entrants: list[Entrant] = []
+    for config in configs:
+        name = "team" if config is None else Path(config).stem
+        names = [entrant.name for entrant in entrants]
+        unique = name if name not in names else f"{name} ({1 + sum(other.startswith(name) for other in names)})"
+        entrants.append(Entrant(unique, load_team(config, home, store=False)))
+    return entrants
+
+
+def _load_judge(config: str, home: Path) -> Entrant:
+    team = load_team(config, home, store=False)
+    return Entrant("judge", team.model_copy(update={"agents": team.agents[:1]}))
+
+
+def _select(items: list[Item], limit: int | None, sample: int | None, seed: int) -> list[Item]:
+    if limit is not None and sample is not None:
+        raise InputError("--limit and --sample exclude each other", "leave one of them out")
+    if sample is not None and sample < len(items):
+        chosen = sorted(random.Random(seed).sample(range(len(items)), sample))
+        items = [items[index] for index in chosen]
+    unique = {item.key: item for item in items[:limit]}
+    if len(unique) < len(items[:limit]):
+        notify(f"{len(items[:limit]) - len(unique)} questions are there twice, and are asked once")
+    return list(unique.values())
+
+
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:8]
+
+
+def _show_nothing(_task: str) -> AbstractContextManager[Progress]:
+    return nullcontext(lambda _done, _total: None)

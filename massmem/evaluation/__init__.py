@@ -1,0 +1,1 @@
+"""Measures how well teams answer questions whose answers are known."""

@@ -1,0 +1,192 @@
+"""`massmem eval`: teams on questions with known answers, stopped and continued, and what it refuses."""
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli import call_massmem, start
+
+QUESTIONS = [{"id": f"q{n}", "question": f"What is {n} + 0?", "answer": str(n)} for n in range(6)]
+
+
+def write_questions(folder: Path, *rows: dict[str, Any]) -> str:
+    path = folder / "questions.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows or QUESTIONS))
+    return str(path)
+
+
+def write_team(folder: Path, name: str, *answers: str, votes: str = "", **script: Any) -> str:
+    """Write a team whose agents answer so. votes: a text of the answer that all vote for."""
+    vote = {"vote": [{"vote_for": votes, "reason": "clear"}]} if votes else {}
+    agents = [
+        {"id": f"agent_{n}", "backend": {"type": "scripted", "script": {"answer": answer, **vote, **script}}}
+        for n, answer in enumerate(answers)
+    ]
+    path = folder / f"{name}.yaml"
+    path.write_text(json.dumps({"agents": agents, "coordination": {"presentation": "as_is"}}))
+    return str(path)
+
+
+def evaluate(*arguments: str) -> Any:
+    ran = call_massmem("eval", *arguments, "--output", "json")
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+def count_results(home: Path) -> int:
+    files = list((home / ".massmem" / "eval").glob("*.jsonl"))
+    return sum(len(path.read_bytes().splitlines()) for path in files)
+
+
+def test_two_teams_are_compared_on_the_same_questions(tmp_path: Path, home: Path):
+    data = write_questions(tmp_path)
+    council = write_team(tmp_path, "council", "It is 3.", "It is 4.", votes="It is 4")
+    single = write_team(tmp_path, "single", "It is 5.")
+    report = evaluate(data, "--config", council, "--config", single)
+    assert [(team["name"], team["accuracy"]["count"]) for team in report["teams"]] == [("council", 1), ("single", 1)]
+    (difference,) = report["comparisons"]
+    assert (difference["only_first"], difference["only_second"], difference["p"]) == (1, 1, 1.0)
+    figures = report["teams"][0]["council"]
+    assert (figures["oracle"]["count"], figures["agreement"]) == (2, 0.0)
+    assert (figures["chosen"]["count"], figures["chosen"]["total"]) == (1, 2)
+    assert report["teams"][1]["council"] is None
+    assert count_results(home) == 12
+
+
+def test_equal_budget_adds_each_agent_and_a_majority(tmp_path: Path):
+    council = write_team(tmp_path, "council", "It is 3.", "It is 4.", votes="It is 4")
+    report = evaluate(write_questions(tmp_path), "--config", council, "--equal-budget")
+    team, first, second, majority = report["teams"]
+    assert [first["name"], second["name"]] == ["council: agent_0 alone", "council: agent_1 alone"]
+    assert re.fullmatch(r"council: agent_\d alone, majority of \d+\.\d", majority["name"])
+    spent = majority["per_question"]["tokens"]
+    assert team["per_question"]["tokens"] / 2 < spent <= team["per_question"]["tokens"]
+    assert majority["accuracy"]["count"] == first["accuracy"]["count"] == 1
+
+
+def test_nothing_is_asked_twice(tmp_path: Path, home: Path):
+    data, team = write_questions(tmp_path), write_team(tmp_path, "team", "It is 3.")
+    first = evaluate(data, "--config", team)
+    assert evaluate(data, "--config", team) == first  # also the seconds: they are those of the first run
+    assert count_results(home) == 6
+    evaluate(data, "--config", team, "--seed", "1")
+    assert count_results(home) == 12
+    write_team(tmp_path, "team", "It is 4.")
+    evaluate(data, "--config", team)
+    assert count_results(home) == 18
+
+
+def test_evaluation_goes_on_after_a_kill(tmp_path: Path, home: Path):
+    data = write_questions(tmp_path, *QUESTIONS, *({"question": f"And {n}?", "answer": "1"} for n in range(20)))
+    team = write_team(tmp_path, "team", "It is 3.", latency=0.3)
+    arguments = ["eval", data, "--config", team, "--concurrency", "2"]
+    process = start(*arguments)
+    deadline = time.monotonic() + 30
+    while count_results(home) < 3 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    kept = count_results(home)
+    assert 3 <= kept < 26
+    ran = call_massmem(*arguments, "--concurrency", "16", "--output", "jsonl")
+    assert ran.returncode == 0
+    rows = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert len(rows) == count_results(home) == 26
+    assert [row["id"] for row in rows if row["right"]] == ["q3"]
+
+
+def test_interrupt_says_how_to_go_on(tmp_path: Path, home: Path):
+    team = write_team(tmp_path, "team", "It is 3.", latency=1)
+    process = start("eval", write_questions(tmp_path), "--config", team, "--concurrency", "1")
+    deadline = time.monotonic() + 30
+    while count_results(home) < 1 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(2)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert b"the same command goes on" in err
+    assert b"Traceback" not in err
+
+
+def test_failed_questions_are_asked_again(tmp_path: Path, home: Path):
+    data, team = write_questions(tmp_path, *QUESTIONS[:2]), write_team(tmp_path, "team", "x")
+    write_team(tmp_path, "team", *[{"error": "auth"}])  # type: ignore[list-item]
+    ran = call_massmem("eval", data, "--config", team)
+    assert b"did not answer 2 of 2 questions" in ran.stdout
+    assert count_results(home) == 0
+
+
+def test_team_that_fails_again_and_again_is_given_up(tmp_path: Path):
+    team = write_team(tmp_path, "team", *[{"error": "auth"}])  # type: ignore[list-item]
+    ran = call_massmem("eval", write_questions(tmp_path), "--config", team)
+    assert ran.returncode == 1
+    assert b"team failed 5 times in a row" in ran.stderr
+
+
+def test_judge_says_what_no_rule_can(tmp_path: Path, home: Path):
+    data = write_questions(tmp_path, {"question": "Why?", "answer": "Because.", "check": "judge"})
+    team = write_team(tmp_path, "team", "For that reason.")
+    for word, count in (("RIGHT", 1), ("I would say WRONG", 0)):
+        judge = write_team(tmp_path, "judge", word)
+        report = evaluate(data, "--config", team, "--judge", judge)
+        assert report["teams"][0]["accuracy"]["count"] == count
+        assert report["judging"]["requests"] == 2  # in two orders
+    assert evaluate(data, "--config", team, "--judge", judge)["judging"]["requests"] == 0
+
+
+def test_cost_is_limited_and_the_next_run_goes_on(tmp_path: Path, home: Path):
+    data, path = write_questions(tmp_path), tmp_path / "priced.yaml"
+    backend = {"type": "scripted", "script": {"answer": "It is 3."}, "price": {"input": 1_000_000, "output": 0}}
+    path.write_text(json.dumps({"agents": [{"id": "a", "backend": backend}]}))
+    ran = call_massmem("eval", data, "--config", str(path), "--max-cost", "50", "--concurrency", "1")
+    assert ran.returncode == 4
+    assert b"the most it may: 50" in ran.stderr
+    asked = count_results(home)
+    assert 0 < asked < 6
+    ran = call_massmem("eval", data, "--config", str(path), "--output", "json")
+    assert (ran.returncode, count_results(home)) == (0, 6)
+
+
+def test_share_below_the_bound_fails(tmp_path: Path):
+    data, team = write_questions(tmp_path), write_team(tmp_path, "team", "It is 3.")
+    ran = call_massmem("eval", data, "--config", team, "--fail-under", "0.5")
+    assert ran.returncode == 1
+    assert b"below --fail-under 0.5" in ran.stderr
+    assert call_massmem("eval", data, "--config", team, "--fail-under", "0.1").returncode == 0
+
+
+def test_page_has_its_plots_and_quotes_names(tmp_path: Path):
+    team = write_team(tmp_path, "a & b", "It is 3.", "It is 4.", votes="It is 3")
+    ran = call_massmem("eval", write_questions(tmp_path), "--config", team, "--output", "html")
+    page = ran.stdout.decode()
+    assert page.count("<svg") == 2  # accuracy, calibration
+    assert "a &amp; b" in page
+    assert "<script" not in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.jsonl"], "there is no file missing.jsonl"),
+        (["questions.jsonl", "--limit", "1", "--sample", "1"], "--limit and --sample exclude each other"),
+        (["questions.jsonl", "--config", "missing.yaml"], "missing.yaml"),
+        (["judged.jsonl"], "none is named"),
+        (["questions.jsonl", "--results", "questions.jsonl"], "is no result of an evaluation"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_asked(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+):
+    monkeypatch.chdir(tmp_path)
+    write_questions(tmp_path)
+    (tmp_path / "judged.jsonl").write_text('{"question": "Why?", "answer": "So.", "check": "judge"}\n')
+    team = write_team(tmp_path, "team", "It is 3.")
+    named = arguments if "--config" in arguments else [*arguments, "--config", team]
+    ran = call_massmem("eval", *named)
+    assert ran.returncode == 2
+    assert message in ran.stderr.decode()
+    assert count_results(home) == 0

@@ -1,0 +1,112 @@
+"""Files with questions: the shapes that are read, and what is said of those that are not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from massmem.core.errors import InputError
+from massmem.evaluation.items import Item, load_items
+
+
+def write(folder: Path, *rows: Any, name: str = "data.jsonl") -> Path:
+    path = folder / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def load_one(folder: Path, **row: Any) -> Item:
+    (item,) = load_items(write(folder, row))
+    return item
+
+
+@pytest.mark.parametrize(
+    ("row", "scorer", "expected"),
+    [
+        ({"question": "6 x 7?", "answer": 42}, "number", ("42",)),
+        ({"problem": "6 x 7?", "answer": "so it is\n#### 1,042"}, "number", ("so it is\n#### 1,042",)),
+        ({"input": "Capital of France?", "target": "Paris"}, "exact", ("Paris",)),
+        (
+            {"input": [{"role": "user", "content": "Capital?"}], "ideal": ["Paris", "paris"]},
+            "exact",
+            ("Paris", "paris"),
+        ),
+        ({"question": "Which?", "choices": ["dog", "red"], "answer": "red"}, "choice", ("B",)),
+        ({"question": "Which?", "choices": ["dog", "red"], "answer": 0}, "choice", ("A",)),
+        ({"question": "Which?", "choices": {"text": ["dog", "red"]}, "answer": "(b)"}, "choice", ("B",)),
+        ({"question": "Say", "check": {"regex": "^4"}}, "regex", ("^4",)),
+        ({"question": "Say", "check": "contains", "answer": "four"}, "contains", ("four",)),
+        ({"question": "Say", "answer": "True"}, "exact", ("True",)),
+    ],
+)
+def test_shapes_of_a_question(tmp_path: Path, row: dict[str, Any], scorer: str, expected: tuple[str, ...]):
+    item = load_one(tmp_path, **row)
+    assert (item.scorer, item.expected) == (scorer, expected)
+
+
+def test_choices_are_part_of_the_question(tmp_path: Path):
+    item = load_one(tmp_path, question="Which?", choices=["dog", "red"], answer="B")
+    assert "Which?\n\nA) dog\nB) red" in item.question
+
+
+def test_csv_and_jsonl_read_the_same(tmp_path: Path):
+    path = tmp_path / "data.csv"
+    path.write_text('question,choices,answer,group\n"Which, then?","dog | red",B,animals\n6 x 7?,,42,sums\n')
+    rows = [
+        {"question": "Which, then?", "choices": ["dog", "red"], "answer": "B", "group": "animals"},
+        {"question": "6 x 7?", "answer": "42", "group": "sums"},
+    ]
+    assert load_items(path) == load_items(write(tmp_path, *rows))
+
+
+def test_scorer_of_the_command_line_yields_to_the_question(tmp_path: Path):
+    path = write(tmp_path, {"question": "a", "answer": "1"}, {"question": "b", "answer": "1", "check": "exact"})
+    assert [item.scorer for item in load_items(path, "contains")] == ["contains", "exact"]
+
+
+def test_key_depends_on_the_question_alone(tmp_path: Path):
+    first = load_one(tmp_path, question="a", answer="1")
+    again = load_one(tmp_path, question="a", answer="2", id="x", group="y")
+    other = load_one(tmp_path, question="b", answer="1")
+    assert first.key == again.key != other.key
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"answer": "1"}, "there is no `question`"),
+        ({"question": "  ", "answer": "1"}, "there is no `question`"),
+        ({"question": "a"}, "no answer to compare with"),
+        ({"question": "a", "answer": {"b": 1}}, "no text, number or list"),
+        ({"question": "a", "choices": ["one"], "answer": "A"}, "no list of 2 to 26"),
+        ({"question": "a", "choices": ["x", "y"], "answer": "z"}, "none of the choices"),
+        ({"question": "a", "check": "choice", "answer": "A"}, "needs `choices`"),
+        ({"question": "a", "check": {"regex": "("}}, "no regular expression"),
+        ({"question": "a", "check": "fuzzy", "answer": "1"}, '`check` is "fuzzy"'),
+        ({"question": "a", "check": "number", "answer": "many"}, "'many' is no number"),
+        ({"question": "a", "check": {"schema": {"type": "nonsense"}}}, "no JSON Schema"),
+        (["a"], "no JSON object"),
+    ],
+)
+def test_bad_line_is_named(tmp_path: Path, row: Any, message: str):
+    path = write(tmp_path, {"question": "fine", "answer": "1"}, row)
+    with pytest.raises(InputError) as error:
+        load_items(path)
+    assert message in error.value.message
+    assert f"{path}:2" in error.value.message
+
+
+def test_bad_files(tmp_path: Path):
+    (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "empty.jsonl").write_text("\n")
+    (tmp_path / "broken.jsonl").write_text('{"question": \n')
+    for name, message in {
+        "missing.jsonl": "there is no file",
+        ".": "is a folder",
+        "bytes.jsonl": "not UTF-8",
+        "empty.jsonl": "holds no questions",
+        "broken.jsonl": "broken.jsonl:1: no JSON",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            load_items(tmp_path / name)
