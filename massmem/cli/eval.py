@@ -87,20 +87,24 @@ def eval_command(
     items = _select(load_items(data, scorer), limit, sample, seed)
     entrants = _load_entrants(configs or [None], home)
     referee = None if judge is None else _load_judge(judge, home)
-    path = results or home / "eval" / f"{data.stem}-{_hash_file(data)}.jsonl"
-    with open_results(path) as file:
+    with open_results(results or home / "eval" / f"{data.stem}-{_hash_file(data)}.jsonl") as file:
         runner = Runner(file, home, seed, concurrency, Spending(max_cost))
         evaluator = Evaluator(runner, _show_nothing if quiet else show_progress, referee)
-        try:
-            evaluation = asyncio.run(evaluator.evaluate(entrants, items, equal_budget=equal_budget))
-        except KeyboardInterrupt:
-            notify(f"stopped; the answers so far are in {path}, and the same command goes on")
-            raise typer.Exit(EXIT_INTERRUPTED) from None
+        evaluation = _run(evaluator, entrants, items, equal_budget=equal_budget)
     _write(evaluation, output, str(data))
-    first = evaluation.entrants[0].accuracy.value
-    if fail_under is not None and first < fail_under:
-        notify(f"{entrants[0].name} is at {first:.3f}, below --fail-under {fail_under:g}")
+    first = evaluation.entrants[0]
+    if fail_under is not None and first.accuracy.value < fail_under:
+        notify(f"{first.name} is at {first.accuracy.value:.3f}, below --fail-under {fail_under:g}")
         raise typer.Exit(EXIT_BELOW)
+
+
+def _run(evaluator: Evaluator, entrants: Sequence[Entrant], items: Sequence[Item], *, equal_budget: bool) -> Evaluation:
+    try:
+        return asyncio.run(evaluator.evaluate(entrants, items, equal_budget=equal_budget))
+    except KeyboardInterrupt:
+        path = evaluator.runner.results.path
+        notify(f"stopped; the answers so far are in {path}, and the same command goes on")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def _write(evaluation: Evaluation, output: _Output, title: str) -> None:

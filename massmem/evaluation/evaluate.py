@@ -1,7 +1,7 @@
 """An evaluation: every team answers every question, is graded, and compared with the others."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -26,7 +26,6 @@ from massmem.evaluation.scorers import score
 
 ShowProgress = Callable[[str], AbstractContextManager[Progress]]
 """Returns what shows the progress of the task with this name."""
-GradeLater = Callable[[Item, str], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
