@@ -17,6 +17,7 @@ from massmem.memory.persistent import Fact
 from massmem.session.owners import owner_hash
 from massmem.store import open_store
 from tests.contract.test_session_store import everything, session
+from tests.support.cli import massmem
 from tests.support.extraction_stub import extraction_server
 from tests.support.extraction_stub import memory as facts_reply
 from tests.support.sample_turn import START, turn_without_restart
@@ -316,7 +317,7 @@ def test_nothing_is_forgotten_by_mistake(memory: Command) -> None:
 def test_on_a_terminal_it_asks(memory: Command, reply: str, left: int) -> None:
     line = ["-m", "massmem", "memory", "forget", "--agent", "user", "--config", "team.yaml"]
     spawn: Any = pexpect.spawn  # its annotations are incomplete
-    child = spawn(sys.executable, line, encoding="utf-8", timeout=20)
+    child = spawn(sys.executable, line, encoding="utf-8", timeout=60)
     child.expect_exact("Memories to forget for good: 1. Continue? [y/N]: ")
     child.sendline(reply)
     child.expect(pexpect.EOF)
@@ -364,8 +365,7 @@ async def test_while_another_process_has_the_index(home: Path, database: Path) -
     opened = await open_memory(MemoryConfig.model_validate(settings()), home / ".massmem", {})
 
     def run(*line: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "massmem", "memory", *line, "--config", "team.yaml", "--json"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return massmem("memory", *line, "--config", "team.yaml", "--json", text=True)
 
     try:
         found = run("search", "Rayleigh")

@@ -3,8 +3,6 @@
 import os
 import socket
 import stat
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import psutil
 import pytest
 
 from massmem.memory.index_edge import EdgeIndex
+from tests.support.cli import massmem
 from tests.support.service import (
     Client,
     StartService,
@@ -25,9 +24,8 @@ from tests.support.service import (
 
 def test_terminated_process_hands_its_turns_over(start_service: StartService) -> None:
     """What cannot end in time is handed over; its stream says so and goes on at the next process."""
-    agent = make_agent("ann", "Done.", latency=0.5, chunk_delay=1.0, chunk_size=1)
-    config = make_config(agent, server={"grace": 0.3})
-    first = start_service(config)
+    slow = make_agent("ann", "Done.", latency=0.5, chunk_delay=1.0, chunk_size=1)
+    first = start_service(make_config(slow, server={"grace": 0.3}))
     events: list[tuple[str, int, dict[str, Any]]] = []
 
     def stream() -> None:
@@ -41,7 +39,7 @@ def test_terminated_process_hands_its_turns_over(start_service: StartService) ->
     thread.join(30)
     assert first.stop() == 0
     assert events[-1][0] == "turn_interrupted"
-    second = start_service(config)
+    second = start_service(make_config(make_agent("ann", "Done.")))
     gwen = second.client("gwen")
     rest = read_events(gwen.get("/api/v1/chat/stream/s", stream=True, headers={"Last-Event-ID": str(events[-1][1])}))
     assert (rest[0][0], rest[-1][0]) == ("turn_resumed", "turn_completed")
@@ -82,13 +80,9 @@ def test_secret_is_made_once_and_also_signs_tokens(start_service: StartService) 
     service = start_service(config)
     secret = service.home / ".massmem" / "jwt-secret"
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
-    command = [sys.executable, "-m", "massmem", "token", "create", "--sub", "alice"]
-    environment = os.environ | {"HOME": str(service.home)}
-    run = subprocess.run(
-        [*command, "--config", str(service.config_file)],
-        capture_output=True, text=True, timeout=60, check=True, env=environment,
-    )  # fmt: skip
-    assert run.stderr == ""
+    command = ["token", "create", "--sub", "alice", "--config", str(service.config_file)]
+    run = massmem(*command, text=True, env=os.environ | {"HOME": str(service.home)})
+    assert (run.returncode, run.stderr) == (0, "")
     assert Client(service.url, run.stdout.strip()).chat("Why?", "s").status_code == 200
     service.stop()
     second = start_service(config)

@@ -4,8 +4,10 @@ Everything about a process is as usual (pid, signals, pipes, environment, workin
 modules are there already, so that kill loops spend their time on what is killed.
 """
 
+import ctypes
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -16,13 +18,14 @@ from tempfile import TemporaryDirectory
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload([
-    "massmem.cli.main", "massmem.cli.memory", "massmem.cli.run", "massmem.cli.sessions", "massmem.cli.store",
-    "massmem.memory.embedders.local", "massmem.memory.extraction.mem0", "massmem.memory.index_edge",
+    "massmem.cli.main", "massmem.cli.memory", "massmem.cli.run", "massmem.cli.serve", "massmem.cli.sessions",
+    "massmem.cli.store",
+    "massmem.memory.embedders.local", "massmem.memory.extraction.extractor", "massmem.memory.index_edge",
     "massmem.memory.indexed", "massmem.providers.openai", "massmem.providers.scripted", "massmem.store.migrations",
-    "massmem.store.sqlite", "tests.support.store_writer",
+    "massmem.server.serve", "massmem.store.sqlite", "tests.support.store_writer",
     # What libraries import when they are first used.
     "anyio._backends._asyncio", "genai_prices.data_snapshot", "httpcore2", "openai.resources.chat", "rich.console",
-    "typer._adapters",
+    "typer._adapters", "uvicorn.loops.uvloop",
 ])  # fmt: skip
 
 
@@ -53,6 +56,37 @@ class ForkedMassmem:
         self.exit_code = self._process.exitcode
         self._process.close()
         return lines
+
+
+class ForkedServer:
+    """`massmem ARGUMENTS` until it is stopped, without stdin and stdout; its stderr is added to a log.
+
+    Methods as `subprocess.Popen` has them. It is killed when the test process ends, however that ends.
+    """
+
+    def __init__(self, arguments: tuple[str, ...], environment: Mapping[str, str], log: Path) -> None:
+        self._process = processes.Process(
+            target=_run_as_server, args=(arguments, dict(environment), Path.cwd(), log), daemon=True
+        )
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code. Raises TimeoutExpired."""
+        self._process.join(timeout)
+        if (code := self._process.exitcode) is None:
+            raise subprocess.TimeoutExpired("massmem serve", timeout or 0)
+        return code
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
 
 
 def run_forked(
@@ -95,8 +129,16 @@ def _run_in_files(arguments: tuple[str, ...], env: Mapping[str, str], folder: Pa
     _run(arguments, env, folder)
 
 
-def _redirect(path: Path, number: int) -> None:
-    with path.open("wb") as file:
+def _run_as_server(arguments: tuple[str, ...], env: Mapping[str, str], folder: Path, log: Path) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG; the parent ends with the test process
+    _redirect(Path(os.devnull), 1)
+    _redirect(log, 2, "ab")
+    _run(arguments, env, folder)
+
+
+def _redirect(path: Path, number: int, mode: str = "wb") -> None:
+    with path.open(mode) as file:
         os.dup2(file.fileno(), number)
 
 

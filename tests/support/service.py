@@ -17,6 +17,7 @@ import yaml
 
 from massmem.config.models import JwtConfig
 from tests.support.child_process import tie_to_parent
+from tests.support.forked import ForkedServer
 
 SECRET = "tests-sign-with-this-0123456789-abcdef"
 
@@ -68,7 +69,7 @@ class Service:
         self.log = folder / f"log-{self.port}"
         self.home = folder / "home"
         self.home.mkdir(exist_ok=True)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | ForkedServer | None = None
 
     @property
     def pid(self) -> int:
@@ -76,13 +77,15 @@ class Service:
         return self.process.pid
 
     def start(self, *options: str, wait: bool = True) -> "Service":
-        command = [sys.executable, "-m", "massmem", "serve"]
-        command += ["--config", str(self.config_file), "--port", str(self.port), *options]
+        """Start the process: one that forks, which saves a second, unless it has workers of its own."""
+        arguments = ("serve", "--config", str(self.config_file), "--port", str(self.port), *options)
         environment = os.environ | {"HOME": str(self.home)}
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                tie_to_parent(command), env=environment, stderr=log, stdin=subprocess.DEVNULL
-            )
+        if "--workers" in options:
+            command = tie_to_parent([sys.executable, "-m", "massmem", *arguments])
+            with self.log.open("ab") as log:
+                self.process = subprocess.Popen(command, env=environment, stderr=log, stdin=subprocess.DEVNULL)
+        else:
+            self.process = ForkedServer(arguments, environment, self.log)
         if wait:
             self.wait_until_ready()
         return self
