@@ -41,6 +41,8 @@ class ChatMessage:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     """The call that a message of role "tool" answers."""
+    head: int = field(default=0, compare=False)
+    """So many characters at its beginning stand in later requests too; the rest is for this step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,6 @@ DEFAULT_MAX_TOKENS = 16_000
 _COUNT_TIMEOUT = 5.0
 """Seconds."""
 
-_TOOL_CHOICES = {"required": "any", "auto": "auto", "none": "none"}
-_FORCED = {"type": "any"}
 _REFUSED_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -114,7 +112,6 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
         output = body.get("output_config", {})
         forms: Mapping[Refusal, bool] = {
             "tools": "tools" in body,
-            "forced_tools": body.get("tool_choice") == _FORCED,
             "adaptive_thinking": body.get("thinking", {}).get("type") == "adaptive",
             "effort": "effort" in output,
             "schema": "format" in output,
@@ -166,7 +163,8 @@ def request_body(
 ) -> dict[str, Any]:
     """Return the JSON of a request. This version of the API has no temperature.
 
-    With thinking the API takes no forced tool call, and counts the thinking towards max_tokens.
+    No tool call is forced: the newest models refuse it, none takes it with thinking, and another choice than that of the
+    answer would keep the messages of a vote out of the cache. Thinking counts towards max_tokens.
     """
     form = form or RequestForm()
     thinking = form.thinking(request, backend)
@@ -185,13 +183,12 @@ def request_body(
         body["tools"] = [
             {"name": t.name, "description": t.description, "input_schema": dict(t.parameters)} for t in request.tools
         ]
-        choice = _TOOL_CHOICES[request.tool_choice]
-        is_free = choice == "any" and (thinking or "forced_tools" in form.refusals)
-        body["tool_choice"] = {"type": "auto" if is_free else choice}
+        body["tool_choice"] = {"type": "none" if request.tool_choice == "none" else "auto"}
     if output := form.output(request, backend):
         body["output_config"] = output
     if "cache_control" not in form.refusals:
-        _mark_for_cache(body)
+        heads = (clean_text(m.content[: m.head]) for m in reversed(request.messages) if m.head)
+        _mark_for_cache(body, next(heads, ""))
     return body
 
 
@@ -200,13 +197,15 @@ def _budget(backend: BackendConfig) -> int:
     return backend.thinking_tokens or EFFORT_BUDGETS.get(backend.usual_effort or "none", 0)
 
 
-def _mark_for_cache(body: dict[str, Any]) -> None:
-    """Mark what later requests of this agent begin with: the system prompt with the tools, the history, and all of it.
+def _mark_for_cache(body: dict[str, Any], question: str) -> None:
+    """Mark what later requests of this agent begin with: the tools and the system prompt, the history, the question,
+    and all of it.
 
-    The server looks for the longest prefix that it knows before each mark.
+    The server looks for the longest prefix that it knows before each mark, of which it takes four.
     """
-    marked = [*body.get("system", ()), *(message["content"][-1] for message in body["messages"][-2:])]
-    for block in marked:
+    messages = body["messages"]
+    heads = [block for message in messages for block in message["content"] if question and block.get("text") == question]
+    for block in (*body.get("system", ()), *heads[-1:], *(message["content"][-1] for message in messages[-2:])):
         block["cache_control"] = {"type": "ephemeral"}
 
 
@@ -238,7 +237,9 @@ def _blocks(message: ChatMessage) -> list[dict[str, Any]]:
     text = clean_text(message.content)
     if message.tool_call_id is not None:
         return [{"type": "tool_result", "tool_use_id": _call_id(message.tool_call_id), "content": text}]
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text.strip() else []
+    head, rest = text[: message.head], text[message.head :].lstrip("\n")
+    texts = (head, rest) if head.strip() and rest else (text,)
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": part} for part in texts if part.strip()]
     for call in message.tool_calls:
         use = {"type": "tool_use", "id": _call_id(call.id), "name": call.name, "input": _call_input(call.arguments)}
         blocks.append(use)

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from massmem.config.models import BackendConfig, BackendType
 from massmem.core.errors import ConfigError, MissingKeyError
+from massmem.core.messages import ToolChoice
 
 Kind = Literal["openai", "anthropic", "local", "scripted"]
 CompletionLimit = Literal["max_tokens", "max_completion_tokens"]
@@ -23,6 +24,12 @@ class Abilities:
 
     tools: bool = True
     """It can call the tools of a request. Without this ability, send `ChatRequest.schema` instead of tools."""
+    spare_tools: ToolChoice | None = None
+    """With which choice tools are named that a step does not need; None: not at all.
+
+    Where the provider's cache begins with the tools, the same ones stand in all requests of a turn: a cache that is
+    read costs a tenth.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ PRESETS: dict[BackendType, Preset] = {
     ),
     "anthropic": Preset(
         "anthropic", "https://api.anthropic.com", ("ANTHROPIC_API_KEY",), url_variable="ANTHROPIC_BASE_URL",
-        default_model="claude-sonnet-5", memory_model="claude-haiku-4-5",
+        default_model="claude-sonnet-5", memory_model="claude-haiku-4-5", abilities=Abilities(spare_tools="auto"),
     ),
     "gemini": Preset(
         "openai", "https://generativelanguage.googleapis.com/v1beta/openai", ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
@@ -142,14 +149,16 @@ def resolve(backend: BackendConfig, environ: Mapping[str, str]) -> Endpoint:
         raise ConfigError([f"backend.model: name the model to use with {backend.type!r}"])
     # Compatible servers know max_tokens; only OpenAI's own newer models insist on the other name.
     is_own = base_url == preset.base_url or backend.type == "azure_openai"
+    own = is_own and preset.completion_limit == "max_completion_tokens"
+    abilities = preset.abilities if backend.tools is None else replace(preset.abilities, tools=backend.tools)
     return Endpoint(
         base_url=base_url,
         key=key,
         model=model,
         loopback=loopback,
-        abilities=preset.abilities if backend.tools is None else replace(preset.abilities, tools=backend.tools),
+        abilities=replace(abilities, spare_tools="none") if own else abilities,
         completion_limit=preset.completion_limit if is_own else "max_tokens",
-        own=is_own and preset.completion_limit == "max_completion_tokens",
+        own=own,
     )
 
 

@@ -296,6 +296,7 @@ class TurnRunner:
                 turn.events,
                 self._config.coordination.max_tool_rounds,
                 config.memory.recording.record_all_tool_calls,
+                votes=len(self._agents) > 1 and self._config.coordination.max_rounds > 1,
             )
             agents[config.id] = Agent(
                 config, providers[config.id], context.prompt, context.compressor, ask_context, tools

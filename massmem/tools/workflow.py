@@ -37,7 +37,8 @@ class NewAnswer:
 
 
 Action = Vote | NewAnswer | AskUser
-ACTIONS = ("vote", "new_answer", ASK_USER)
+NEW_ANSWER = "new_answer"
+ACTIONS = ("vote", NEW_ANSWER, ASK_USER)
 """Names of the tools that end a step."""
 
 
@@ -48,11 +49,14 @@ class ActionError(ValueError):
 def build_vote_tools(
     labels: Sequence[str], *, final: bool, ask_context: AskContext | None = None
 ) -> tuple[ToolSpec, ...]:
-    """Return the tools of a voting round; in the final round only `vote`. ask_context None: the user is not asked."""
+    """Return the tools of a voting round; in the final round only `vote`. ask_context None: the user is not asked.
+
+    labels: of the answers; none: the tools are the same in all rounds.
+    """
     vote = ToolSpec("vote", "Vote for the best answer.", _build_schema(reason=_REASON, choice=_build_choice(labels)))
     if final:
         return (vote,)
-    new_answer = ToolSpec("new_answer", "Submit a better answer.", _build_schema(content={"type": "string"}))
+    new_answer = ToolSpec(NEW_ANSWER, "Submit a better answer.", _build_schema(content={"type": "string"}))
     return (vote, new_answer) if ask_context is None else (vote, new_answer, build_ask_tool(ask_context))
 
 
@@ -138,7 +142,7 @@ def _require_object(text: str) -> Mapping[str, Any]:
 
 
 def _build_choice(labels: Sequence[str]) -> dict[str, Any]:
-    return {"type": "string", "enum": list(labels)}
+    return {"type": "string", "enum": list(labels)} if labels else {"type": "string", "description": "its letter"}
 
 
 def _build_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:

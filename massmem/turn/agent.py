@@ -18,15 +18,16 @@ from massmem.core.events import (
     ToolCalled,
     ToolReturned,
 )
-from massmem.core.messages import Candidate, ChatMessage, Purpose, Reply, Usage, clean_text
+from massmem.core.messages import Candidate, ChatMessage, Purpose, Reply, ToolChoice, ToolSpec, Usage, clean_text
 from massmem.core.voting import FIRST_RESTART
 from massmem.providers.base import ChatProvider
 from massmem.tools.answer_schema import FormError, native_schema, read_value
 from massmem.tools.ask_user import NAME as ASK_USER
 from massmem.tools.ask_user import AskContext, AskError, AskUser, build_ask_tool, find_ask_request
-from massmem.tools.json_calls import build_call_schemas, build_decision_schema, describe_tools, write_calls
+from massmem.tools.json_calls import build_call_schemas, build_decision_schema, describe_tools, parse_object, write_calls
 from massmem.tools.workflow import (
     ACTIONS,
+    NEW_ANSWER,
     Action,
     ActionError,
     NewAnswer,
@@ -114,7 +115,8 @@ class Agent:
         step = await self._start("answer", question, round_, cost)
         for notice in self._take_notices():
             yield notice
-        async with aclosing(self._act(step, self._ask_for_answer, self._read_answer, (ASK_USER,))) as items:
+        ends = ACTIONS if self._spare_tools else (ASK_USER,)
+        async with aclosing(self._act(step, self._ask_for_answer, self._read_answer, ends)) as items:
             async for item in items:
                 yield item
 
@@ -156,13 +158,16 @@ class Agent:
             message = prompts.build_present_prompt(text, shown, own)
             return message if schema is None else prompts.build_form_prompt(message, schema)
 
-        step.prompt = replace(step.prompt.with_message(ask), schema=None if schema is None else native_schema(schema))
+        form = None if schema is None else native_schema(schema)
+        tools = self._spare_tools if schema is None else ()
+        choice = self._spare_choice if tools and not self._tools.toolbox.specs else "none"
+        step.prompt = replace(step.prompt.with_message(ask), schema=form, tools=tools, tool_choice=choice)
         repaired = False
         while True:
             async with aclosing(self._sender.send(step)) as progress:
                 async for event in progress:
                     yield event
-            answer, data = _require_text(step.reply), None
+            answer, data = _require_text(_read_submitted(step.reply)), None
             if schema is None:
                 break
             try:
@@ -277,6 +282,21 @@ class Agent:
         """Whether actions and tools are calls."""
         return self._calls_tools and self._provider.abilities.tools
 
+    @property
+    def _spare_choice(self) -> ToolChoice:
+        return self._provider.abilities.spare_tools or "auto"
+
+    @property
+    def _spare_tools(self) -> tuple[ToolSpec, ...]:
+        """The tools of all steps of the turn, () where a request names only those that it needs.
+
+        A cache that begins with the tools is read only as long as they stay the same.
+        """
+        if not (self._native and self._tools.votes and self._provider.abilities.spare_tools):
+            return ()
+        ask_context = self._ask_context if self._ask_context.may_ask else None
+        return (*build_vote_tools((), final=False, ask_context=ask_context), *self._tools.toolbox.specs)
+
     def _go_on_without_tools(self, step: Step, tools: ToolLoop) -> None:
         """Ask for JSON in the rest of the turn: the server refuses tools, or the model does not call them."""
         self._calls_tools = False
@@ -297,11 +317,12 @@ class Agent:
             return replace(prompt.with_message(lambda _: answer, note), schema=None)
         answer = prompts.build_answer_prompt(text, tools=True)
         ask_tools = (build_ask_tool(ask_context),) if ask_context.may_ask else ()
-        return replace(
-            prompt.with_message(lambda _: answer),
-            tools=(*ask_tools, *tools.request_specs),
-            tool_choice="none" if tools.request_specs and not tools.specs and not ask_tools else "auto",
-        )
+        names = self._spare_tools or (*ask_tools, *tools.request_specs)
+        if ask_tools or tools.specs:
+            choice = "auto"
+        else:
+            choice = "none" if tools.request_specs else self._spare_choice
+        return replace(prompt.with_message(lambda _: answer), tools=names, tool_choice=choice)
 
     def _ask_for_vote(self, prompt: Prompt, tools: ToolLoop, *, final: bool) -> Prompt:
         native, text = self._native, self._add_param_values(prompt.question)
@@ -313,9 +334,8 @@ class Agent:
             lambda shown: prompts.build_vote_prompt(text, shown, final=final, tools=native, ask=ask, check=check)
         )
         if native:
-            return replace(
-                prompt, tools=(*build_vote_tools(labels, final=final, ask_context=ask_context), *tools.specs)
-            )
+            own = (*build_vote_tools(labels, final=final, ask_context=ask_context), *tools.specs)
+            return replace(prompt, tools=self._spare_tools or own, tool_choice="required")
         calls = build_call_schemas(tools.specs)
         return replace(prompt, schema=build_vote_schema(labels, final=final, ask_context=ask_context, calls=calls))
 
@@ -324,7 +344,13 @@ class Agent:
             request = find_ask_request(reply, self._ask_context) if self._ask_context.may_ask else None
         except AskError as e:
             return _Unusable(str(e), prompts.build_ask_repair_prompt(str(e)))
-        return NewAnswer(_require_text(reply)) if request is None else self._unless_known(request)
+        if request is not None:
+            return self._unless_known(request)
+        submitted = _read_submitted(reply)
+        if self._spare_tools and submitted.tool_calls and not submitted.text.strip():
+            problem = f"there is nothing to {reply.tool_calls[0].name[:40]} yet"
+            return _Unusable(problem, prompts.build_answer_repair_prompt(problem))
+        return NewAnswer(_require_text(submitted))
 
     def _read_vote(self, reply: Reply, candidates: Sequence[Candidate], *, final: bool) -> Action | _Unusable:
         labels = [candidate.label for candidate in candidates]
@@ -383,6 +409,15 @@ class Agent:
                 return ParamRequested(
                     agent_id=self.id, round=round_, param=param, prompt=prompt, reasoning=reasoning, usage=usage
                 )
+
+
+def _read_submitted(reply: Reply) -> Reply:
+    """Return the reply with the answer that it submits by a tool as its text."""
+    if reply.text.strip():
+        return reply
+    answers = (parse_object(call.arguments) or {} for call in reply.tool_calls if call.name == NEW_ANSWER)
+    text = next((content for answer in answers if isinstance(content := answer.get("content"), str)), "")
+    return replace(reply, text=text)
 
 
 def _is_decision(prompt: Prompt) -> bool:

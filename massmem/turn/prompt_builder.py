@@ -1,8 +1,8 @@
 """The prompt of a request as a value: its parts, its messages, and how it is made smaller. Pure.
 
 A prompt is never changed: each function returns a new one. What stays the same from request to request comes first, so
-that providers find it in their caches: the system prompt, the summary, the history, the message of the step; what the
-agent has done in the step comes last.
+that providers find it in their caches: the system prompt, the summary, the history, the message of the step, which
+begins with the question; what the agent has done in the step comes last.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -114,13 +114,14 @@ class Prompt:
 
     @property
     def step_message(self) -> str:
-        return self.compose(self.candidates)
+        return prompts.add_memories(self.compose(self.candidates), self.memories, self.question)
 
     def messages(self) -> tuple[ChatMessage, ...]:
         """Return all messages in the order in which they are sent."""
-        system = ChatMessage("system", prompts.build_system_prompt(self.system, self.memories))
+        system = ChatMessage("system", prompts.build_system_prompt(self.system))
         history = tuple(message.message for message in self.history)
-        step = ChatMessage("user", self.step_message)
+        text = self.step_message
+        step = ChatMessage("user", text, head=len(self.question) if text.startswith(self.question) else 0)
         work = self.work
         if work and self.note:
             work = (*work[:-1], replace(work[-1], content=f"{work[-1].content}\n\n{self.note}"))

@@ -48,6 +48,8 @@ class AgentTools:
     """Most replies with calls in one step."""
     recorded: bool = False
     """Results are remembered as messages of their own."""
+    votes: bool = False
+    """The agent is one of several, who vote."""
 
 
 @dataclass(slots=True)

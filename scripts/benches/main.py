@@ -18,6 +18,7 @@ BENCHES: dict[str, str] = {
     "chat_turns": "durable turns of scripted chats that one process runs in a second",
     "session": "appending to a session of 100,000 messages, and going on with it",
     "context": "what is left of conversations that overflow, prompts that stay flat, and building views",
+    "caching": "how much of an agent's prompts repeats earlier ones, which providers read from their caches",
     "server": "the HTTP service beside a bare FastAPI with PyJWT and SQLite: histories, questions, streams",
     "memory": "searching and recording memories, and with --data how much is recalled",
     "store": "commits of 8 processes against bare sqlite3, a store of 1,000,000 messages, histories in each store",

@@ -37,7 +37,8 @@ def test_no_ballot_is_lost_to_a_wire_format_and_no_refusal_comes_twice(type_: st
         team.write_text(server.config(type_) if type_ != "responses" else server.config(api="responses"))
         result = ask(team)
         assert (result["decided_by"], sum(result["votes"].values())) == ("consensus", 3)
-        assert set(server.refused) == set(REFUSALS[name])
+        never_sent = {FORCED_TOOLS} if type_ == "anthropic" else set[str]()
+        assert set(server.refused) == set(REFUSALS[name]) - never_sent
         server.refused.clear()
         assert ask(team)["decided_by"] == "consensus"
         assert server.refused == [], "what one process has learnt the next one knows"
@@ -51,10 +52,22 @@ def test_model_that_answers_in_prose_instead_of_a_tool_call_is_asked_for_json(re
         assert ask(team)["decided_by"] == "consensus"
 
 
+def test_answer_that_comes_as_a_call_counts_and_a_vote_on_nothing_is_repaired(tmp_path: Path):
+    with newest_server() as server:
+        server.early = (("new_answer", '{"content": "It scatters."}'), ("vote", '{"reason": "x", "choice": "A"}'))
+        team = tmp_path / "team.yaml"
+        team.write_text(server.config("anthropic"))
+        result = ask(team)
+    assert (result["decided_by"], sum(result["votes"].values())) == ("consensus", 3)
+    answers = [answer["content"] for agent in result["agents"] for answer in agent["answers"]]
+    assert len(answers) == 3 and "It scatters." in answers
+    assert any("nothing to vote yet" in json.dumps(body) for body in server.accepted)
+
+
 def test_refusals_are_shown_with_their_day_by_doctor_and_the_list_of_models(tmp_path: Path):
     with newest_server(FORCED_TOOLS) as server:
         team = tmp_path / "team.yaml"
-        team.write_text(server.config("anthropic"))
+        team.write_text(server.config())
         ask(team)
         stored = json.loads(Path.home().joinpath(".massmem", FILE).read_text())
         (day,) = (entry["refuses"]["forced_tools"] for entry in stored.values())

@@ -37,11 +37,11 @@ def converse(config: str, folder: Path, accepted: list[Body]) -> list[list[Body]
     return list(agents.values())
 
 
-@pytest.mark.parametrize("type_", ["openai", "responses", "anthropic"])
+@pytest.mark.parametrize("type_", ["openai", "responses", "azure_openai", "anthropic"])
 def test_requests_of_an_agent_differ_in_their_tail_alone(type_: str, tmp_path: Path):
     with newest_server() as server:
         options = {"api": "responses"} if type_ == "responses" else {}
-        kind = "anthropic" if type_ == "anthropic" else "openai"
+        kind = "openai" if type_ == "responses" else type_
         agents = converse(server.config(kind, **options), tmp_path, server.accepted)
     assert len(agents) == 3
     for requests in agents:
@@ -51,3 +51,7 @@ def test_requests_of_an_agent_differ_in_their_tail_alone(type_: str, tmp_path: P
             assert after[: len(before) - 1] == before[:-1], "all but the message of the step stays"
         tools = [json.dumps(body["tools"]) for body in requests if "tools" in body]
         assert len(set(tools)) == 1, "the tools of a vote stay in their order"
+        if type_ in ("azure_openai", "anthropic"):
+            assert len(tools) == len(requests), "their caches begin with the tools"
+            choices = {json.dumps(body["tool_choice"]) for body in requests}
+            assert type_ == "azure_openai" or choices == {'{"type": "auto"}'}

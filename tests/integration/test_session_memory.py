@@ -29,11 +29,11 @@ def load_team(tmp_path: Path, council: CouncilServer, memory: str = "") -> TeamC
 
 
 def memories(council: CouncilServer) -> dict[str, str]:
-    """What each agent's last system message quotes."""
+    """What each agent's last request quotes."""
     found: dict[str, str] = {}
     for asked in council.requests:
-        system = asked.messages[0]["content"]
-        found[asked.agent] = system.partition("<memories>\n")[2].partition("\n</memories>")[0]
+        last = asked.messages[-1]["content"]
+        found[asked.agent] = last.partition("<memories>\n")[2].partition("\n</memories>")[0]
     return found
 
 

@@ -31,6 +31,8 @@ class NewestServer:
     """Messages of refusals, of those above."""
     writes_prose: bool = False
     """The model does not call tools that it need not call."""
+    early: tuple[tuple[str, str], ...] = ()
+    """Tool calls (name, arguments) with which the model answers at first, instead of with text."""
     url: str = ""
     """With /v1."""
     accepted: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -57,13 +59,16 @@ class NewestServer:
         return 200, "text/event-stream", _bytes_of(wire.stream(self._say(body)))
 
     def _say(self, body: dict[str, Any]) -> Say:
-        if any(tool.get("name") == "vote" or tool.get("function", {}).get("name") == "vote" for tool in _tools(body)):
+        if _tools(body) and _asks_for_vote(body):
             prose = self.writes_prose and not _is_forced(body)
             ballot = {"reason": "it is right", "choice": _choose(body)}
             return Say(["I like the first answer best."]) if prose else Say(calls=[("vote", json.dumps(ballot))])
         if '\\"action\\": \\"vote\\"' in json.dumps(body):
             ballot = {"reason": "it is right", "action": "vote", "choice": _choose(body)}
             return Say([f"Here is my vote:\n{json.dumps(ballot)}"])
+        if self.early and _tools(body):
+            call, self.early = self.early[0], self.early[1:]
+            return Say(calls=[call])
         return Say([f"answer {len(self.accepted)}"])
 
 
@@ -95,6 +100,11 @@ def _holds(body: dict[str, Any], refusal: str) -> bool:
 def _choose(body: dict[str, Any]) -> str:
     """Return the label of the answer that comes first in the alphabet, so that all agents agree."""
     return min(_CANDIDATE.findall(json.dumps(body)), key=lambda candidate: candidate[1])[0]
+
+
+def _asks_for_vote(body: dict[str, Any]) -> bool:
+    """Whether it is a vote. The tools do not say: some APIs are sent the same ones in all steps."""
+    return "Compare the answers" in json.dumps(body)
 
 
 def _tools(body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -54,7 +54,7 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
     "tools": (
         ChatRequest(ASK, "vote", "a", tools=(VOTE,)),
         {},
-        {**BASE, "tools": [WIRE_VOTE], "tool_choice": {"type": "any"}},
+        {**BASE, "tools": [WIRE_VOTE], "tool_choice": {"type": "auto"}},
     ),
     "tools that need not be used": (
         ChatRequest(ASK, "answer", "a", tools=(VOTE,), tool_choice="auto"),
@@ -333,6 +333,21 @@ async def test_system_prompt_history_and_step_are_marked_for_the_cache(clients: 
     await ask(open_anthropic(clients, stub), ChatRequest((ASK[0], *history), "answer"))
     body = stub.requests[0].body
     assert [MARK in json.dumps(part) for part in (body["system"], *body["messages"])] == [True, False, True, True]
+
+
+async def test_question_is_a_block_of_its_own_that_later_turns_begin_with(
+    clients: AnthropicFactory, stub: Stub
+) -> None:
+    stub.replies = [WIRE.stream(Say(["x"]))]
+    question = ChatMessage("user", "Capital?\n\nRelevant memories: none", head=len("Capital?"))
+    await ask(opened(clients, stub), ChatRequest((ASK[0], question), "answer"))
+    later = (ASK[0], ChatMessage("user", "Capital?"), ChatMessage("assistant", "Paris"), ChatMessage("user", "Sure?"))
+    await ask(opened(clients, stub), ChatRequest(later, "answer"))
+    (first,), second = (request.body["messages"] for request in stub.requests)
+    assert [block["text"] for block in first["content"]] == ["Capital?", "Relevant memories: none"]
+    assert all(MARK in json.dumps(block) for block in first["content"])
+    assert second[0]["content"][0]["text"] == first["content"][0]["text"]
+    assert json.dumps(second).count(MARK) == 2
 
 
 async def test_model_that_takes_no_adaptive_thinking_gets_a_budget_and_its_thoughts_back(

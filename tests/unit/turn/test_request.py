@@ -156,7 +156,7 @@ async def test_recall_after_compression_leaves_out_what_is_still_sent():
     assert len(before) == 40 and len(after) == 8
     assert after < before
     assert most <= 1_000
-    assert "the port is 8042." in provider.requests[-1].messages[0].content
+    assert "the port is 8042." in provider.requests[-1].messages[-1].content
 
 
 @pytest.mark.parametrize("lines", ["", "User: the port is 8042."])
@@ -168,7 +168,7 @@ async def test_recalled_memories_are_measured(lines: str):
     events = await answer(agent, "why?")
     (measured,) = [event for event in events if isinstance(event, ContextMeasured)]
     assert measured.recalled == (estimate_tokens(lines) if lines else 0)
-    assert measured.recalled < measured.entries["system"]
+    assert measured.recalled < measured.entries["user"]
 
 
 async def test_reply_near_the_end_of_the_window_is_wrapped_up():
