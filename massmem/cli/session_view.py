@@ -17,7 +17,7 @@ from massmem.core.messages import clean_text
 from massmem.core.records import ListedSession, MessageRecord, SessionRecord
 from massmem.core.transcript import TurnTranscript, parse_ballot
 from massmem.export.as_text import agent_steps, describe_decision, name_speaker, title_turn
-from massmem.render.text import format_count, format_duration, format_percent, pluralize
+from massmem.render.text import format_cached, format_count, format_duration, format_percent, pluralize
 
 _EXCERPT = 160
 _MIN_TITLE_WIDTH = 20
@@ -88,7 +88,7 @@ def cut_excerpt(text: str, words: Sequence[str], width: int = _EXCERPT) -> str:
 def format_insights(insights: dict[str, Any]) -> str:
     tokens, confidence = insights["tokens"], insights["confidence"]
     about = "" if tokens["reported"] else "about "
-    cached = f" ({format_count(tokens['cached'])} cached)" if tokens["cached"] else ""
+    cached = f" ({format_cached(tokens['cached'], insights['saved'])})" if tokens["cached"] else ""
     states = ", ".join(f"{number} {status}" for status, number in insights["turns_by_status"].items())
     escalated = f", {insights['escalated']} escalated" if insights["escalated"] else ""
     is_one = "session_id" in insights

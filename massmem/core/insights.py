@@ -139,7 +139,8 @@ class Insights:
 
         Times are in seconds; `duration` is from the start of each session to its last use. `win_rate` is the share of
         the completed turns for which the agent had an answer, null when there are none. `cost` is in US dollars, null
-        when it is not known of all turns; `known_cost` is that of the others. Tools with most calls come first.
+        when it is not known of all turns; `known_cost` is that of the others. `saved` is what caching saved. Tools
+        with most calls come first.
         """
         ranking = sorted(self.agents.items(), key=lambda item: (-item[1].wins, -item[1].turns, item[0]))
         return {
@@ -168,6 +169,7 @@ class Insights:
             },
             "cost": None if self.unpriced else self.cost,
             "known_cost": self.cost,
+            "saved": self.usage.saved,
             "turns_without_price": self.unpriced,
         }  # fmt: skip
 

@@ -83,6 +83,8 @@ class Usage:
     """Tokens of `completion` that the model thought with, as far as the provider says."""
     cache_written: int = 0
     """Tokens of `prompt` that the provider put into its cache and charges more for, as far as it says."""
+    saved: float = 0.0
+    """US dollars less than the tokens cost without a cache; below zero where filling it cost more than it gave."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -94,6 +96,7 @@ class Usage:
             self._cost_with(other),
             self.reasoning + other.reasoning,
             self.cache_written + other.cache_written,
+            round(self.saved + other.saved, 10),
         )
 
     def _cost_with(self, other: "Usage") -> float | None:

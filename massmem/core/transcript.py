@@ -141,8 +141,14 @@ def parse_ballot(message: MessageRecord) -> tuple[str, str] | None:
 def _read_usage(message: MessageRecord, key: str) -> Usage | None:
     match message.metadata.get(key):
         case {"prompt": int(prompt), "completion": int(completion), "reported": bool(reported), **more}:
-            cost, cached = more.get("cost"), more.get("cached", 0)
-            cost = cost if isinstance(cost, float | int) else None
-            return Usage(prompt, completion, cached if isinstance(cached, int) else 0, reported=reported, cost=cost)
+            cost, cached, saved = more.get("cost"), more.get("cached", 0), more.get("saved", 0.0)
+            return Usage(
+                prompt,
+                completion,
+                cached if isinstance(cached, int) else 0,
+                reported=reported,
+                cost=cost if isinstance(cost, float | int) else None,
+                saved=saved if isinstance(saved, float | int) else 0.0,
+            )
         case _:
             return None

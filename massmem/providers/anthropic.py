@@ -204,7 +204,9 @@ def _mark_for_cache(body: dict[str, Any], question: str) -> None:
     The server looks for the longest prefix that it knows before each mark, of which it takes four.
     """
     messages = body["messages"]
-    heads = [block for message in messages for block in message["content"] if question and block.get("text") == question]
+    heads = [
+        block for message in messages for block in message["content"] if question and block.get("text") == question
+    ]
     for block in (*body.get("system", ()), *heads[-1:], *(message["content"][-1] for message in messages[-2:])):
         block["cache_control"] = {"type": "ephemeral"}
 

@@ -64,9 +64,11 @@ class Price:
         return None if cost is None else cost.quantize(_PRECISION)
 
     def add_cost(self, usage: Usage) -> Usage:
-        """Return the usage with its cost filled in."""
-        cost = self.cost(usage)
-        return replace(usage, cost=None if cost is None else float(cost))
+        """Return the usage with its cost, and what the provider's cache saved, filled in."""
+        cost, saved = self.cost(usage), Decimal(0)
+        if cost is not None and (usage.cached or usage.cache_written):
+            saved = (self.cost(replace(usage, cached=0, cache_written=0)) or Decimal(0)) - cost
+        return replace(usage, cost=None if cost is None else float(cost), saved=float(saved))
 
 
 def price_of(backend: BackendConfig, environ: Mapping[str, str]) -> Price:

@@ -59,7 +59,7 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
 
 
 def usage_to_dict(usage: Usage) -> dict[str, Any]:
-    """Return tokens, requests, and `cost` in US dollars, null when a price is not known."""
+    """Return tokens, requests, and in US dollars `cost`, null when a price is not known, and what caching `saved`."""
     return {
         "prompt": usage.prompt,
         "completion": usage.completion,
@@ -68,6 +68,7 @@ def usage_to_dict(usage: Usage) -> dict[str, Any]:
         "requests": usage.requests,
         "reported": usage.reported,
         "cost": usage.cost,
+        "saved": usage.saved,
     }
 
 

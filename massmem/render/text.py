@@ -41,9 +41,14 @@ def format_count(number: int) -> str:
 
 
 def format_tokens(usage: Usage, about: str) -> str:
-    """Return `34k tokens in (30k cached), 2.1k out`. about: stands before numbers that are estimates."""
-    cached = f" ({format_count(usage.cached)} cached)" if usage.cached else ""
+    """Return `34k tokens in (30k cached, saved $0.04), 2.1k out`. about: stands before numbers that are estimates."""
+    cached = f" ({format_cached(usage.cached, usage.saved)})" if usage.cached else ""
     return f"{about}{format_count(usage.prompt)} tokens in{cached}, {about}{format_count(usage.completion)} out"
+
+
+def format_cached(tokens: int, saved: float) -> str:
+    """Return `30k cached, saved $0.04`; the money only where it is known."""
+    return f"{format_count(tokens)} cached" + (f", saved {format_dollars(saved)}" if saved > 0 else "")
 
 
 def format_percent(share: float) -> str:

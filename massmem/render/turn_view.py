@@ -253,6 +253,7 @@ class TurnView:
             None if unpriced else round((total.cost or 0) - (steps.cost or 0), 10),
             total.reasoning - steps.reasoning,
             total.cache_written - steps.cache_written,
+            round(total.saved - steps.saved, 10),
         )
 
     def _agents_usage(self) -> Usage:

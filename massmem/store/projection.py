@@ -467,6 +467,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
         "cached": usage.cached,
         "reported": usage.reported,
         "cost": usage.cost,
+        "saved": usage.saved,
     }
 
 

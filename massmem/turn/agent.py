@@ -24,7 +24,13 @@ from massmem.providers.base import ChatProvider
 from massmem.tools.answer_schema import FormError, native_schema, read_value
 from massmem.tools.ask_user import NAME as ASK_USER
 from massmem.tools.ask_user import AskContext, AskError, AskUser, build_ask_tool, find_ask_request
-from massmem.tools.json_calls import build_call_schemas, build_decision_schema, describe_tools, parse_object, write_calls
+from massmem.tools.json_calls import (
+    build_call_schemas,
+    build_decision_schema,
+    describe_tools,
+    parse_object,
+    write_calls,
+)
 from massmem.tools.workflow import (
     ACTIONS,
     NEW_ANSWER,

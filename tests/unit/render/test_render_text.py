@@ -1,11 +1,13 @@
 import pytest
 
 from massmem.core.events import ContextCompressed, ContextMeasured, Event
+from massmem.core.messages import Usage
 from massmem.render.text import (
     describe_failure,
     describe_winner,
     format_count,
     format_duration,
+    format_tokens,
     format_window_share,
     is_near_limit,
     report_context,
@@ -133,3 +135,10 @@ def test_window_without_threshold_is_never_near_its_limit():
 
 def test_window_of_unknown_size_has_no_share():
     assert format_window_share(measurement(5_000, window=0)) == "?"
+
+
+def test_cached_tokens_stand_with_what_they_saved():
+    assert format_tokens(Usage(34_000, 2_100, 30_000, saved=0.04), "") == (
+        "34k tokens in (30k cached, saved $0.04), 2.1k out"
+    )
+    assert format_tokens(Usage(34_000, 2_100, 30_000, saved=-0.01), "") == "34k tokens in (30k cached), 2.1k out"
