@@ -163,8 +163,8 @@ def request_body(
 ) -> dict[str, Any]:
     """Return the JSON of a request. This version of the API has no temperature.
 
-    No tool call is forced: the newest models refuse it, none takes it with thinking, and another choice than that of the
-    answer would keep the messages of a vote out of the cache. Thinking counts towards max_tokens.
+    No tool call is forced: the newest models refuse it, none takes it with thinking, and another choice than that of
+    the answer would keep the messages of a vote out of the cache. Thinking counts towards max_tokens.
     """
     form = form or RequestForm()
     thinking = form.thinking(request, backend)

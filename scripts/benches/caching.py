@@ -1,19 +1,18 @@
 """How much of what agents send repeats the beginning of an earlier request, which providers read from their caches.
 
-Three agents and three rounds in a turn, as many turns as in a long conversation, over each protocol. A request counts in
-the order in which providers read it: tools, system prompt, messages.
+Three agents and three rounds in a turn, as many turns as in a long conversation, over each protocol. A request counts
+in the order in which providers read it: tools, system prompt, messages.
 """
 
 import asyncio
 import json
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from massmem.config.models import TeamConfig
 from massmem.core.events import TurnCompleted
@@ -21,6 +20,8 @@ from massmem.core.prompts import parse_candidates
 from massmem.session.session import Session
 from scripts.benches.process import BenchError, workspace
 from scripts.benches.rows import Row, at_least, reported
+
+Json = Mapping[str, Any]
 
 TURNS, LEAST = 20, 0.8
 AGENTS = ("ann", "ben", "cyd")
@@ -49,7 +50,7 @@ class _Agent:
         """Characters that repeat the beginning of an earlier request, and all characters."""
         repeated = 0
         for number, text in enumerate(self.texts):
-            repeated += max((len(os.path.commonprefix((text, other))) for other in self.texts[:number]), default=0)
+            repeated += max((_count_common(text, other) for other in self.texts[:number]), default=0)
         return repeated, sum(map(len, self.texts))
 
 
@@ -140,10 +141,21 @@ async def _measure(backend: Mapping[str, Any], home: Path) -> float:
     return sum(repeated for repeated, _ in shares) / sum(size for _, size in shares)
 
 
+def _count_common(text: str, other: str) -> int:
+    """Return the characters with which both begin."""
+    low, high = 0, min(len(text), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if text[:middle] == other[:middle] else (low, middle - 1)
+    return low
+
+
 def _text_of(message: Any) -> str:
-    """Return the text of a message, whatever the protocol."""
-    content = message["content"] if isinstance(message, dict) else message
-    return content if isinstance(content, str) else "\n\n".join(block.get("text", "") for block in content)
+    """Return the text of a message or of its content, whatever the protocol."""
+    content: Any = cast("Json", message)["content"] if isinstance(message, dict) else message
+    if isinstance(content, str):
+        return content
+    return "\n\n".join(str(block.get("text", "")) for block in cast("Sequence[Json]", content))
 
 
 def _join(messages: Sequence[Any]) -> str:
