@@ -324,8 +324,11 @@ class Agent:
         answer = prompts.build_answer_prompt(text, tools=True)
         ask_tools = (build_ask_tool(ask_context),) if ask_context.may_ask else ()
         names = self._spare_tools or (*ask_tools, *tools.request_specs)
-        unused: ToolChoice = "none" if tools.request_specs else self._spare_choice
-        choice: ToolChoice = "auto" if ask_tools or tools.specs else unused
+        choice = self._spare_choice
+        if ask_tools or tools.specs:
+            choice = "auto"
+        elif tools.request_specs:
+            choice = "none"
         return replace(prompt.with_message(lambda _: answer), tools=names, tool_choice=choice)
 
     def _ask_for_vote(self, prompt: Prompt, tools: ToolLoop, *, final: bool) -> Prompt:

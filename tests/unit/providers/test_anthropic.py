@@ -340,9 +340,9 @@ async def test_question_is_a_block_of_its_own_that_later_turns_begin_with(
 ) -> None:
     stub.replies = [WIRE.stream(Say(["x"]))]
     question = ChatMessage("user", "Capital?\n\nRelevant memories: none", head=len("Capital?"))
-    await ask(opened(clients, stub), ChatRequest((ASK[0], question), "answer"))
+    await ask(open_anthropic(clients, stub), ChatRequest((ASK[0], question), "answer"))
     later = (ASK[0], ChatMessage("user", "Capital?"), ChatMessage("assistant", "Paris"), ChatMessage("user", "Sure?"))
-    await ask(opened(clients, stub), ChatRequest(later, "answer"))
+    await ask(open_anthropic(clients, stub), ChatRequest(later, "answer"))
     (first,), second = (request.body["messages"] for request in stub.requests)
     assert [block["text"] for block in first["content"]] == ["Capital?", "Relevant memories: none"]
     assert all(MARK in json.dumps(block) for block in first["content"])
