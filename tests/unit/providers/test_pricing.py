@@ -42,7 +42,7 @@ def test_input_cached_input_and_output_have_prices_of_their_own():
     assert cost(Usage(), backend("openai", "nobody-knows"), {}) == 0
 
 
-def test_what_a_cache_saves_is_known_and_what_filling_it_costs_is_taken_off():
+def test_saving_of_a_cache_is_known_without_the_cost_of_filling_it():
     # https://openai.com/api/pricing, https://claude.com/pricing: a million read from the cache saves 1.25 and 2.70;
     # Anthropic takes a quarter more for what it writes into the cache.
     def saved(usage: Usage, of: BackendConfig) -> float:
