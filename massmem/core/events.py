@@ -3,8 +3,9 @@
 Order within one turn:
 
 1. `turn_started` comes first, once. A turn that goes on after it was cut off starts with `turn_resumed` instead.
-2. Each round has `round_started`, then for each acting agent `agent_started`, any number of `agent_delta` and
-   `agent_retrying`, and exactly one of `answer_submitted`, `ballot_cast`, `param_requested` or `agent_failed`.
+2. Each round has `round_started`, then for each acting agent `agent_started`, any number of `agent_busy`,
+   `agent_delta` and `agent_retrying`, and exactly one of `answer_submitted`, `ballot_cast`, `param_requested` or
+   `agent_failed`.
    Events of different agents interleave, those of one agent do not. `ballots_voided` follows the last of them when
    a new answer came in. When an agent asked the user for a value, `turn_waiting` follows instead and ends the run.
 3. `winner_decided` comes once, unless no agent answered.
@@ -29,7 +30,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
 
-from massmem.core.messages import Usage
+from massmem.core.messages import Activity, Usage
 
 SCHEMA_VERSION = 1
 
@@ -129,6 +130,18 @@ class AgentDelta(EventBase):
     round: int
     channel: Channel
     text: str
+
+
+class AgentBusy(EventBase):
+    """The agent's model, which runs on this machine, is busy before its first word."""
+
+    type: Literal["agent_busy"] = "agent_busy"
+    agent_id: str
+    round: int
+    activity: Activity
+    """loading: the model is loaded; reading: it reads the prompt."""
+    share: float | None = None
+    """How much of it is done, 0 to 1; null when that is not known."""
 
 
 class AgentRetrying(EventBase):
@@ -455,6 +468,7 @@ Event = Annotated[
     | RoundStarted
     | AgentStarted
     | AgentDelta
+    | AgentBusy
     | AgentRetrying
     | AnswerSubmitted
     | BallotCast

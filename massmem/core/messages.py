@@ -134,6 +134,9 @@ class ChatRequest:
 WRAPPER = "reply"
 """The one key of the object in which providers that take only objects as schemas wrap any other schema."""
 
+Activity = Literal["loading", "reading"]
+"""What a model on this machine does before its first word: it is loaded, or reads the prompt."""
+
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
@@ -165,6 +168,15 @@ class RetryChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class ActivityChunk:
+    """The model is busy before its first word."""
+
+    activity: Activity
+    share: float | None = None
+    """How much of it is done, 0 to 1; None when that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class FinishChunk:
     """The last chunk of every stream that ended well."""
 
@@ -172,7 +184,7 @@ class FinishChunk:
     usage: Usage
 
 
-Chunk = TextChunk | ReasoningChunk | ToolCallChunk | RetryChunk | FinishChunk
+Chunk = TextChunk | ReasoningChunk | ToolCallChunk | RetryChunk | ActivityChunk | FinishChunk
 
 
 @dataclass(slots=True)
@@ -203,5 +215,7 @@ class Reply:
             case RetryChunk():
                 self.text, self.reasoning = "", ""
                 self.tool_calls.clear()
+            case ActivityChunk():
+                pass
             case FinishChunk(reason, usage):
                 self.finish, self.usage = reason, usage

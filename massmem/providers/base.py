@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from massmem.config.models import BackendConfig
-from massmem.core.messages import WRAPPER, ChatMessage, ChatRequest, Chunk, ToolCall, Usage
+from massmem.core.messages import WRAPPER, ActivityChunk, ChatMessage, ChatRequest, Chunk, ToolCall, Usage
 from massmem.providers.presets import Abilities
 from massmem.providers.pricing import Price
 
@@ -25,6 +25,13 @@ class ChatProvider(Protocol):
 
     @property
     def price(self) -> Price: ...
+
+    def prepare(self) -> AsyncGenerator[ActivityChunk, None]:
+        """Make the model ready for requests, and yield how far that is; a model that is ready yields nothing.
+
+        A request does the same silently. Raises ProviderError.
+        """
+        ...
 
     def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         """Send one request and yield its chunks as they arrive; the last one is a FinishChunk with the cost.
@@ -46,6 +53,14 @@ class ChatProvider(Protocol):
         free of charge), so use it for the first prompt and for prompts near a limit, and an estimate otherwise.
         """
         ...
+
+
+class AlwaysReady:
+    """Part of a provider whose model needs no preparation."""
+
+    async def prepare(self) -> AsyncGenerator[ActivityChunk, None]:
+        for chunk in ():
+            yield chunk
 
 
 class ProviderFactory(ABC):

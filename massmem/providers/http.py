@@ -35,7 +35,7 @@ from massmem.core.messages import (
     TextChunk,
     Usage,
 )
-from massmem.providers.base import ChatProvider, ProviderFactory, Thoughts
+from massmem.providers.base import AlwaysReady, ChatProvider, ProviderFactory, Thoughts
 from massmem.providers.failures import (
     ErrorContext,
     ErrorReply,
@@ -189,7 +189,7 @@ class ReplyReader(ABC):
         return Usage(prompt // 4, self.length // 4, reported=False)
 
 
-class ApiProvider(ABC, Generic[Client]):
+class ApiProvider(AlwaysReady, ABC, Generic[Client]):
     """A model behind an HTTP API, used through the API's SDK."""
 
     sdk_errors: ClassVar[Mapping[type[Exception], type[ProviderError]]]

@@ -20,8 +20,10 @@ import math
 import os
 import secrets
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -40,6 +42,7 @@ from massmem.core.errors import (
     StreamInterrupted,
 )
 from massmem.core.messages import (
+    ActivityChunk,
     ChatMessage,
     ChatRequest,
     Chunk,
@@ -63,6 +66,9 @@ _SLOTS = 3
 """Requests that generate at the same time."""
 _PROMPT_BATCH = 128
 _PROMPT_CACHE_MIB = 256
+_READ_BYTES = 8 << 20
+_SHOW_SECONDS = 0.5
+"""Seconds between two reports of what the model does before its first word."""
 _TEMPERATURE = 0.3
 _MAX_TOKENS = 512
 # What the C++ exceptions of the library become in Python.
@@ -113,6 +119,11 @@ class LocalProvider:
         policy = replace(RetryPolicy.of(backend), max_retries=0, deadline=backend.deadline or math.inf)
         self._retrier = Retrier(policy, RetryBudget(), self.price)
 
+    async def prepare(self) -> AsyncGenerator[ActivityChunk, None]:
+        async with aclosing(self._model.load()) as shares:
+            async for share in shares:
+                yield ActivityChunk("loading", share)
+
     def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         return self._retrier.stream(lambda: self._attempt(request), request.deadline)
 
@@ -130,12 +141,15 @@ class LocalProvider:
     async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         if request.tools:
             raise RequestRejected("local models take no tools", "ask for JSON with a schema instead")
-        reader = _ReplyReader(self._model.name)
+        reader, shown_at = _ReplyReader(self._model.name), 0.0
         events = self._model.chat(_body(request, self._backend), self._backend.timeout)
         try:
             async for event in events:
                 if text := reader.feed(event):
                     yield TextChunk(text)
+                elif (share := _read_share(event)) is not None and time.monotonic() >= shown_at + _SHOW_SECONDS:
+                    shown_at = time.monotonic()
+                    yield ActivityChunk("reading", share)
         finally:
             await events.aclose()
         yield reader.close()
@@ -176,6 +190,15 @@ class _ReplyReader:
         return FinishChunk(self._reason, usage)
 
 
+def _read_share(event: Json) -> float | None:
+    """Return how much of the prompt is read."""
+    match event.get("prompt_progress"):
+        case {"total": int(total), "processed": int(read)} if total:
+            return read / total
+        case _:
+            return None
+
+
 class _Model:
     """One loaded model and its queue. A thread per slot; what waits for a slot costs nothing to cancel."""
 
@@ -186,6 +209,19 @@ class _Model:
         self._threads = ThreadPoolExecutor(_SLOTS, "massmem-local")
         self._engine: asyncio.Future[_Engine] | None = None
         self._closing = threading.Event()
+        self._share: float | None = None
+        """Of the file, how much has been read; None when all is."""
+
+    async def load(self) -> AsyncGenerator[float | None, None]:
+        """Load the model unless it is loaded, and yield how much of the file is read, None at the end of it."""
+        loading = asyncio.ensure_future(self._load())
+        try:
+            while not loading.done():
+                yield self._share
+                await asyncio.wait({loading}, timeout=_SHOW_SECONDS)
+            await loading
+        finally:
+            loading.cancel()
 
     async def chat(self, body: Json, patience: float) -> AsyncGenerator[Json, None]:
         """Yield the events of one request. Closing the generator ends it at the next token or prompt batch.
@@ -240,9 +276,22 @@ class _Model:
     async def _load(self) -> "_Engine":
         if self._engine is None:
             loop = asyncio.get_running_loop()
-            self._engine = loop.run_in_executor(self._threads, _Engine, self._path, self._window)
+            self._engine = loop.run_in_executor(self._threads, self._open)
         # One waiter may be cancelled; the others still want the model.
         return await asyncio.shield(self._engine)
+
+    def _open(self) -> "_Engine":
+        """Load the model, in a thread.
+
+        No other thread runs while the library loads, so nothing could be shown if the disk were slow: the file is read
+        before, which leaves it in the memory of the system.
+        """
+        with suppress(OSError), self._path.open("rb", buffering=0) as file:  # the library says what is wrong with it
+            size, part = self._path.stat().st_size, bytearray(_READ_BYTES)
+            while (count := file.readinto(part)) and not self._closing.is_set():
+                self._share = (self._share or 0.0) + count / size
+        self._share = None
+        return _Engine(self._path, self._window)
 
 
 class _Engine:

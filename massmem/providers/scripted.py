@@ -38,7 +38,7 @@ from massmem.core.messages import (
     Usage,
 )
 from massmem.core.prompts import parse_candidates, parse_param_values, parse_tool_results
-from massmem.providers.base import Abilities, ProviderFactory
+from massmem.providers.base import Abilities, AlwaysReady, ProviderFactory
 from massmem.providers.pricing import price_of
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
 
@@ -174,7 +174,7 @@ class ScriptedFactory(ProviderFactory):
         """Do nothing: there are no connections."""
 
 
-class ScriptedProvider:
+class ScriptedProvider(AlwaysReady):
     """Replies in the order of the script, with one position per purpose; a retried request gets the next reply."""
 
     def __init__(self, backend: BackendConfig, script: ScriptConfig, budget: RetryBudget) -> None:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from massmem.core.display import format_dollars, make_printable, one_line
 from massmem.core.events import (
+    AgentBusy,
     AgentFailed,
     ContextCompressed,
     Event,
@@ -25,7 +26,14 @@ from massmem.core.events import (
 from massmem.render import Renderer
 from massmem.render.plain import describe_event
 from massmem.render.screen import Screen
-from massmem.render.text import format_count, format_duration, format_window_share, is_near_limit, pluralize
+from massmem.render.text import (
+    format_count,
+    format_duration,
+    format_percent,
+    format_window_share,
+    is_near_limit,
+    pluralize,
+)
 from massmem.render.turn_view import AgentView, TurnView
 
 _FRAMES_PER_SECOND = 8
@@ -70,7 +78,7 @@ class LiveRenderer(Renderer):
             self.close()
         elif self._redraw_thread is None:
             self._start()
-        elif isinstance(event, RoundStarted | WinnerDecided):
+        elif isinstance(event, RoundStarted | WinnerDecided | AgentBusy):
             self._draw()  # shows the step even when it is shorter than the redraw interval
         if isinstance(event, TurnCompleted) and self._view.outcome.winner is not None:
             self._print_above(self._view.outcome.winner, "green")
@@ -211,6 +219,8 @@ def _state(agent: AgentView) -> str:
         return agent.phase
     if agent.running_tools:
         return "tools"
+    if agent.busy is not None:
+        return agent.busy.activity
     if agent.thinking or not agent.streamed:
         return "thinking"
     return _WORK[agent.step]
@@ -220,8 +230,16 @@ def _agent_text(agent: AgentView, view: TurnView, width: int) -> str:
     """Return the end of its stream, its vote or its trouble, on one line."""
     if agent.thinking and not view.shows_reasoning:
         return ""
+    if agent.busy is not None:
+        return one_line(_describe_activity(agent.busy), width)
     is_streaming = agent.phase == "working" and not agent.running_tools and (agent.retry is None or agent.streamed)
     return _fold_tail(agent.tail, width) if is_streaming else one_line(_describe_state(agent, view), width)
+
+
+def _describe_activity(busy: AgentBusy) -> str:
+    """Return `reading the prompt, 45%`."""
+    what = "loading the model" if busy.activity == "loading" else "reading the prompt"
+    return what if busy.share is None else f"{what}, {format_percent(busy.share)}"
 
 
 def _describe_state(agent: AgentView, view: TurnView) -> str:

@@ -4,6 +4,7 @@ from typing import TextIO, assert_never
 
 from massmem.core.display import format_dollars, one_line
 from massmem.core.events import (
+    AgentBusy,
     AgentDelta,
     AgentFailed,
     AgentRetrying,
@@ -107,7 +108,7 @@ def _describe_agent(event: AgentEvent, view: TurnView) -> str | None:
     match event:
         case AgentStarted(step="present"):
             line = f"{name} writes the final answer"
-        case AgentStarted() | AgentDelta():
+        case AgentStarted() | AgentBusy() | AgentDelta():
             line = None
         case AgentRetrying():
             line = f"{name} retries in {format_duration(event.delay)}: {_excerpt(event.error)}"

@@ -6,6 +6,7 @@ from typing import Literal, assert_never
 
 from massmem.core.display import one_line
 from massmem.core.events import (
+    AgentBusy,
     AgentDelta,
     AgentFailed,
     AgentRetrying,
@@ -33,7 +34,9 @@ from massmem.core.events import (
 from massmem.core.messages import Usage
 from massmem.core.outcome import TurnEnd, TurnOutcome
 
-AgentEvent = AgentStarted | AgentDelta | AgentRetrying | AnswerSubmitted | BallotCast | ParamRequested | AgentFailed
+AgentEvent = (
+    AgentStarted | AgentBusy | AgentDelta | AgentRetrying | AnswerSubmitted | BallotCast | ParamRequested | AgentFailed
+)
 Phase = Literal["waiting", "working", "retrying", "answered", "voted", "asking", "failed"]
 
 CHARACTERS_PER_TOKEN = 4
@@ -59,6 +62,8 @@ class AgentView:
     """The end of the current reply, or of the reasoning before it."""
     thinking: bool = False
     """The current reply is still reasoning."""
+    busy: AgentBusy | None = None
+    """What its model does before the first word of the reply."""
     answers: list[AnswerSubmitted] = field(default_factory=list[AnswerSubmitted])
     ballots: list[BallotCast] = field(default_factory=list[BallotCast])
     request: ParamRequested | None = None
@@ -86,7 +91,10 @@ class AgentView:
             case AgentStarted():
                 self.phase, self.step, self.started_at, self.retry = "working", event.step, event.at, None
                 self._reset_reply()
+            case AgentBusy():
+                self.phase, self.busy = "working", event
             case AgentDelta():
+                self.busy = None
                 is_thinking = event.channel == "reasoning"
                 before = self.tail if self.thinking == is_thinking else ""
                 self.phase, self.thinking = "working", is_thinking
@@ -128,7 +136,7 @@ class AgentView:
         self._reset_reply()
 
     def _reset_reply(self) -> None:
-        self.tail, self.streamed, self.thinking = "", 0, False
+        self.tail, self.streamed, self.thinking, self.busy = "", 0, False, None
 
 
 @dataclass(slots=True)

@@ -95,6 +95,7 @@ _SessionEvent = ev.UserReplied | ev.MessageAdded | ev.NoteAdded | ev.HistoryClea
 _SilentEvent = (
     ev.AgentStarted
     | ev.AgentDelta
+    | ev.AgentBusy
     | ev.AgentRetrying
     | ev.ContextMeasured
     | ev.ParamProvided

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from massmem.config.models import AgentConfig, CoordinationConfig
 from massmem.core.errors import LimitReached
 from massmem.core.messages import (
+    ActivityChunk,
     ChatRequest,
     Chunk,
     FinishChunk,
@@ -82,7 +83,7 @@ class _OpenRequest:
                 # The reply that is void now is paid for as well.
                 self.attempts += attempt > 0
                 self.text.clear()
-            case FinishChunk():
+            case ActivityChunk() | FinishChunk():
                 pass
 
 
@@ -179,6 +180,9 @@ class _LimitedProvider:
     @property
     def abilities(self) -> Abilities:
         return self._provider.abilities
+
+    def prepare(self) -> AsyncGenerator[ActivityChunk, None]:
+        return self._provider.prepare()
 
     async def count_prompt(self, request: ChatRequest) -> int | None:
         return await self._provider.count_prompt(request)

@@ -8,8 +8,17 @@ from dataclasses import dataclass, field, replace
 
 from massmem.config.models import AgentConfig
 from massmem.core.errors import ContextOverflow, LimitReached, ProviderError
-from massmem.core.events import AgentDelta, AgentRetrying, Channel, ContextCompressed, ContextMeasured
-from massmem.core.messages import ChatRequest, ReasoningChunk, Reply, RetryChunk, TextChunk, Usage, clean_text
+from massmem.core.events import AgentBusy, AgentDelta, AgentRetrying, Channel, ContextCompressed, ContextMeasured
+from massmem.core.messages import (
+    ActivityChunk,
+    ChatRequest,
+    ReasoningChunk,
+    Reply,
+    RetryChunk,
+    TextChunk,
+    Usage,
+    clean_text,
+)
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.base import ChatProvider
 from massmem.providers.windows import is_truncated, truncation_error
@@ -19,7 +28,7 @@ from massmem.turn.stream import Checkpoint
 
 log = logging.getLogger(__name__)
 
-Progress = AgentDelta | AgentRetrying | ContextCompressed | ContextMeasured | Checkpoint
+Progress = AgentBusy | AgentDelta | AgentRetrying | ContextCompressed | ContextMeasured | Checkpoint
 
 _NEARLY_FULL = 0.93
 """Part of the window from which a reply is wrapped up."""
@@ -70,6 +79,10 @@ class RequestSender:
             ProviderError: see there.
         """
         step.reply = Reply()
+        # Before the prompt is counted: that needs the model, and what is not shown looks like a standstill.
+        async with aclosing(self._provider.prepare()) as chunks:
+            async for chunk in chunks:
+                yield self._busy(step.round, chunk)
         if compression := await self._compressor.compress_if_due(step.prompt, step.round):
             step.prompt = compression.prompt
             step.cost.usage += compression.event.usage
@@ -202,6 +215,8 @@ class RequestSender:
                             yield AgentRetrying(
                                 agent_id=self._id, round=step.round, error=error, delay=delay, attempt=attempt
                             )
+                        case ActivityChunk():
+                            yield self._busy(step.round, chunk)
                         case _:
                             pass
         except (ProviderError, LimitReached, asyncio.CancelledError) as e:
@@ -231,6 +246,9 @@ class RequestSender:
 
     def _delta(self, round_: int, channel: Channel, text: str) -> AgentDelta:
         return AgentDelta(agent_id=self._id, round=round_, channel=channel, text=clean_text(text))
+
+    def _busy(self, round_: int, chunk: ActivityChunk) -> AgentBusy:
+        return AgentBusy(agent_id=self._id, round=round_, activity=chunk.activity, share=chunk.share)
 
     def _estimate_cut_off(self, request: ChatRequest, error: BaseException, reply: Reply, requests: int) -> Usage:
         """Return what a request cost that was cut off; one that a limit held back was not sent."""

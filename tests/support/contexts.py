@@ -6,7 +6,7 @@ from typing import Any
 
 from massmem.config.models import AgentConfig, BackendConfig, CompressionConfig, MemoryConfig
 from massmem.core.events import Event
-from massmem.core.messages import Candidate, ChatMessage, ChatRequest, Chunk
+from massmem.core.messages import ActivityChunk, Candidate, ChatMessage, ChatRequest, Chunk
 from massmem.memory.conversation import HistoryMessage
 from massmem.memory.tokens import Buffer, estimate_tokens
 from massmem.providers import Providers
@@ -25,6 +25,8 @@ class RequestKeeper:
 
     inner: ChatProvider
     requests: list[ChatRequest] = field(default_factory=list[ChatRequest])
+    activities: list[ActivityChunk] = field(default_factory=list[ActivityChunk])
+    """What its model does before a request."""
 
     @property
     def abilities(self) -> Abilities:
@@ -33,6 +35,10 @@ class RequestKeeper:
     @property
     def price(self) -> Price:
         return self.inner.price
+
+    async def prepare(self) -> AsyncGenerator[ActivityChunk, None]:
+        for activity in self.activities:
+            yield activity
 
     def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         self.requests.append(request)

@@ -34,6 +34,7 @@ from massmem.memory.mem0 import (
     name_section,
 )
 from massmem.providers import Providers
+from massmem.providers.base import AlwaysReady
 from massmem.providers.failures import ErrorContext, translate_error
 from massmem.providers.presets import PRESETS, Abilities
 from massmem.providers.pricing import Price
@@ -143,7 +144,7 @@ async def open_model(
         return MemoryModel(await providers.open(settings), compact=not preset.needs_key)
 
 
-class Mem0Chat:
+class Mem0Chat(AlwaysReady):
     """A ChatProvider that asks one of mem0's own clients, for providers that only mem0 reaches."""
 
     def __init__(self, client: Any, llm: MemoryLlmConfig) -> None:

@@ -16,6 +16,7 @@ import pytest_asyncio
 from massmem.config.models import BackendConfig
 from massmem.core.errors import ContextOverflow, MissingModelError, ProviderTimeout, RequestRejected, StreamInterrupted
 from massmem.core.messages import (
+    ActivityChunk,
     ChatMessage,
     ChatRequest,
     FinishChunk,
@@ -61,6 +62,25 @@ def asking(text: str, **settings: object) -> ChatRequest:
     """Temperature 0: the model says the same each time."""
     messages = (ChatMessage("system", "You answer shortly."), ChatMessage("user", text))
     return ChatRequest(messages, "answer", **{"max_tokens": 12, "temperature": 0.0, **settings})  # type: ignore[arg-type]
+
+
+async def test_loading_and_reading_are_reported(model: Path) -> None:
+    factory = LocalFactory()
+    try:
+        provider = factory.open(backend(model, context_window=1_024))
+        loading = [chunk async for chunk in provider.prepare()]
+        assert {chunk.activity for chunk in loading} == {"loading"}
+        assert [chunk async for chunk in provider.prepare()] == [], "it is loaded"
+        chunks = await collect(provider, asking("Count these words: " + "word " * 300, max_tokens=1))
+    finally:
+        await factory.close()
+    reading = [chunk for chunk in chunks if isinstance(chunk, ActivityChunk)]
+    assert reading[0].activity == "reading"
+    shares = [chunk.share for chunk in reading if chunk.share is not None]
+    assert shares == sorted(shares)
+    assert 0.0 <= shares[0] <= shares[-1] <= 1.0
+    first_text = next(i for i, chunk in enumerate(chunks) if isinstance(chunk, TextChunk))
+    assert all(isinstance(chunk, ActivityChunk) for chunk in chunks[:first_text])
 
 
 @in_one_loop

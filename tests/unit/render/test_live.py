@@ -187,3 +187,20 @@ def test_agents_are_shown_under_their_names():
     assert "Technical Specialist wins: 2 of 2 votes" in text
     assert "Eve, the Critic failed: the key was refused" in text
     assert not re.search(r"\b(ann|bob|eve)\b", during + text)
+
+
+def test_what_a_local_model_does_before_its_first_word_is_shown():
+    view = fold(
+        begin("ann"),
+        event(0.1, "round_started", round=1, agents=("ann",)),
+        event(0.2, "agent_started", agent_id="ann", round=1, step="answer"),
+        event(0.3, "agent_busy", agent_id="ann", round=1, activity="loading", share=0.25),
+    )
+    assert "loading" in frame(view, 1)[1]
+    assert "loading the model, 25%" in frame(view, 1)[1]
+    view.feed(event(0.4, "agent_busy", agent_id="ann", round=1, activity="loading"))
+    assert frame(view, 1)[1].rstrip().endswith("loading the model")
+    view.feed(event(0.5, "agent_busy", agent_id="ann", round=1, activity="reading", share=0.5))
+    assert "reading the prompt, 50%" in frame(view, 1)[1]
+    view.feed(event(0.6, "agent_delta", agent_id="ann", round=1, channel="text", text="Rayleigh."))
+    assert "reading" not in "".join(frame(view, 1))

@@ -28,7 +28,7 @@ from massmem.core.events import (
 from massmem.core.messages import ChatRequest, Chunk
 from massmem.core.voting import build_label
 from massmem.providers import Providers
-from massmem.providers.base import Abilities
+from massmem.providers.base import Abilities, AlwaysReady
 from massmem.providers.pricing import Price
 from massmem.turn.coordinator import Turn, run_turn
 from massmem.turn.stream import Checkpoint
@@ -37,7 +37,7 @@ from tests.support.turns import agent_of, agents_of, check_order, config_of, con
 VOTE_A = {"vote": "A", "reason": "clear"}
 
 
-class BrokenProvider:
+class BrokenProvider(AlwaysReady):
     """A provider with a bug."""
 
     abilities = Abilities()

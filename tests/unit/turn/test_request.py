@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from massmem.config.models import AgentConfig, BackendConfig, BackendType, CompressionConfig, MemoryConfig
 from massmem.core.errors import ContextOverflow, DoesNotFit
-from massmem.core.events import AgentRetrying, AnswerSubmitted, ContextCompressed, ContextMeasured
-from massmem.core.messages import Candidate, ChatMessage
+from massmem.core.events import AgentBusy, AgentRetrying, AnswerSubmitted, ContextCompressed, ContextMeasured
+from massmem.core.messages import ActivityChunk, Candidate, ChatMessage
 from massmem.memory.conversation import MAX_MESSAGES
 from massmem.memory.tokens import Buffer, estimate_tokens
 from massmem.providers import Providers
@@ -37,6 +37,17 @@ async def test_prompt_within_the_threshold_is_sent_unchanged():
     (measured,) = only(events, ContextMeasured)
     assert (measured.source, measured.window, measured.threshold) == ("api", 100_000, 0.75)
     assert set(measured.entries) == {"system", "user", "assistant", "pending"}
+
+
+async def test_loading_of_a_model_is_reported_before_the_request():
+    agent, provider = await agent_with(100_000)
+    provider.activities = [ActivityChunk("loading", 0.5), ActivityChunk("loading")]
+    events = await answer(agent, "why?")
+    assert [(event.agent_id, event.activity, event.share) for event in events[:2] if isinstance(event, AgentBusy)] == [
+        ("ann", "loading", 0.5),
+        ("ann", "loading", None),
+    ]
+    assert events[-1].content == "fine."
 
 
 async def test_old_messages_become_a_summary_beyond_the_threshold():
