@@ -214,6 +214,8 @@ class _Model:
 
     async def load(self) -> AsyncGenerator[float | None, None]:
         """Load the model unless it is loaded, and yield how much of the file is read, None at the end of it."""
+        if self._engine is not None and self._engine.done():
+            return
         loading = asyncio.ensure_future(self._load())
         try:
             while not loading.done():

@@ -13,11 +13,10 @@ from massmem.core.messages import (
     ChatMessage,
     ChatRequest,
     FinishChunk,
-    TextChunk,
 )
 from massmem.providers.local import LocalFactory, LocalProvider
 from massmem.providers.weights import require_weights
-from tests.support.replies import ask
+from tests.support.replies import ask, wait_for_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
@@ -72,8 +71,7 @@ async def test_the_embedded_model(provider: LocalProvider) -> None:
 
 async def test_cancelling_is_prompt(provider: LocalProvider) -> None:
     stream = provider.stream(asking("Write a very long story.", max_tokens=2000))
-    first = await anext(stream)
-    assert isinstance(first, TextChunk)
+    await wait_for_text(stream)
     await stream.aclose()
     started = time.monotonic()
     last = [chunk async for chunk in provider.stream(asking("Say hi.", max_tokens=1))][-1]

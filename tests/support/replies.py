@@ -1,12 +1,13 @@
 """What a provider streams, collected."""
 
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 
 from massmem.core.messages import (
     ChatRequest,
     Chunk,
     Reply,
+    TextChunk,
 )
 from massmem.providers.base import ChatProvider
 
@@ -25,3 +26,11 @@ def replied(chunks: Iterable[Chunk]) -> Reply:
 
 async def ask(provider: ChatProvider, request: ChatRequest) -> Reply:
     return replied(await collect(provider, request))
+
+
+async def wait_for_text(chunks: AsyncGenerator[Chunk, None]) -> TextChunk:
+    """Return the first text, after what a model does before its first word. The stream goes on."""
+    async for chunk in chunks:
+        if isinstance(chunk, TextChunk):
+            return chunk
+    raise AssertionError("the stream has no text")

@@ -45,6 +45,10 @@ def ballot(at: float, agent: str, choice: str, *, round: int = 2, reason: str = 
     return event(at, "ballot_cast", agent_id=agent, round=round, choice=choice, reason=reason, usage=USAGE)
 
 
+def busy(at: float) -> Event:
+    return event(at, "agent_busy", agent_id="ann", round=1, activity="reading", share=0.4)
+
+
 def turn_without_restart() -> list[Event]:
     """The same as `whole_turn`, but for the beginning of its third round, at which facts are extracted."""
     return [e for e in whole_turn() if not (isinstance(e, RoundStarted) and e.round == 3)]

@@ -25,7 +25,7 @@ from massmem.core.messages import (
     ToolSpec,
 )
 from massmem.providers.local import LocalFactory
-from tests.support.replies import ask, collect
+from tests.support.replies import ask, collect, wait_for_text
 from tests.support.small_model import find_small_model
 
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
@@ -71,7 +71,7 @@ async def test_loading_and_reading_are_reported(model: Path) -> None:
         loading = [chunk async for chunk in provider.prepare()]
         assert {chunk.activity for chunk in loading} == {"loading"}
         assert [chunk async for chunk in provider.prepare()] == [], "it is loaded"
-        chunks = await collect(provider, asking("Count these words: " + "word " * 300, max_tokens=1))
+        chunks = await collect(provider, asking("Count these words: " + "word " * 300))
     finally:
         await factory.close()
     reading = [chunk for chunk in chunks if isinstance(chunk, ActivityChunk)]
@@ -129,7 +129,7 @@ async def test_closing_the_stream_stops_the_model(model: Path, runtimes: LocalFa
     forty_tokens = time.monotonic() - started
     streams = [provider.stream(asking("Count to a thousand.", max_tokens=3000)) for _ in range(3)]
     for stream in streams:
-        assert isinstance(await anext(stream), TextChunk)
+        await wait_for_text(stream)
     started = time.monotonic()
     for stream in streams:
         await stream.aclose()
@@ -231,8 +231,7 @@ async def test_silence_has_an_end(model: Path, runtimes: LocalFactory) -> None:
 async def test_closing_while_it_writes_is_an_interrupted_stream(model: Path) -> None:
     runtimes = LocalFactory()
     stream = runtimes.open(backend(model)).stream(asking("Count to a thousand.", max_tokens=2000))
-    first = await anext(stream)
-    assert isinstance(first, TextChunk)
+    first = await wait_for_text(stream)
     await asyncio.wait_for(runtimes.close(), 20)
     with pytest.raises(StreamInterrupted) as e:
         async for _ in stream:

@@ -17,6 +17,7 @@ from tests.support.sample_turn import (
     answer,
     ballot,
     begin,
+    busy,
     called,
     compressed,
     event,
@@ -50,14 +51,14 @@ def render(events: list[Event], kind: str) -> str:
 
 def test_samples_contain_every_event():
     union = get_args(get_args(Event)[0])
-    others = [*other_ends(), *waiting_turn(), measured(0, 2_000), compressed(0), called(0), returned(0)]
+    others = [*other_ends(), *waiting_turn(), measured(0, 2_000), compressed(0), called(0), returned(0), busy(0)]
     assert {type(e) for e in [*whole_turn(), *others]} == set(union)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "plain", "live"])
 def test_every_event_renders(kind: str):
     output = render(whole_turn(), kind)
-    for other in [*other_ends(), *waiting_turn(), measured(1, 2_000), compressed(1), called(1), returned(1)]:
+    for other in [*other_ends(), *waiting_turn(), measured(1, 2_000), compressed(1), called(1), returned(1), busy(1)]:
         output += render([begin("ann"), other], kind)
     assert output
 

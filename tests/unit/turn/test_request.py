@@ -47,7 +47,7 @@ async def test_loading_of_a_model_is_reported_before_the_request():
         ("ann", "loading", 0.5),
         ("ann", "loading", None),
     ]
-    assert events[-1].content == "fine."
+    assert len(provider.requests) == 1
 
 
 async def test_old_messages_become_a_summary_beyond_the_threshold():
