@@ -189,7 +189,7 @@ def test_agents_are_shown_under_their_names():
     assert not re.search(r"\b(ann|bob|eve)\b", during + text)
 
 
-def test_what_a_local_model_does_before_its_first_word_is_shown():
+def test_activity_of_a_local_model_before_its_first_word_is_shown():
     view = fold(
         begin("ann"),
         event(0.1, "round_started", round=1, agents=("ann",)),
