@@ -33,6 +33,14 @@ from tests.support.stores import (  # noqa: F401  fixtures for whoever names the
 settings.register_profile("massmem", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("massmem")
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer examples where the long loops are left out too."""
+    if "not full" in config.option.markexpr:
+        settings.register_profile("short", settings.get_profile("massmem"), max_examples=40)
+        settings.load_profile("short")
+
+
 # A shell lets programs in its background ignore these, and every program that a test starts would ignore them too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)

