@@ -148,22 +148,19 @@ def test_missing_package_is_reported(home: Path) -> None:
     assert "secret" not in result.stderr
 
 
-def test_alembic_is_not_loaded_when_the_schema_is_the_newest(
+async def test_alembic_is_not_loaded_when_the_schema_is_the_newest(
     postgres: PostgresServer, database: str, home: Path
 ) -> None:
+    await (await open_store(postgres.url(database), home)).close()
     program = (
         "import asyncio, sys; from pathlib import Path; from massmem.store import open_store\n"
         f"async def main(): await (await open_store({postgres.url(database)!r}, Path.home())).close()\n"
         "asyncio.run(main()); print('alembic' in sys.modules)"
     )
-    environment = {**os.environ, "HOME": str(home)}
-    loaded = [
-        subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
-        ).stdout.strip()
-        for _ in range(2)
-    ]
-    assert loaded == ["True", "False"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, env={**os.environ, "HOME": str(home)}
+    )
+    assert (await process.communicate())[0] == b"False\n"
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ async def test_summary_that_is_too_long_is_shortened():
 @pytest.mark.parametrize("window", [SMALL_WINDOW, 8_000, 128_000])
 async def test_request_for_a_summary_fits_whatever_is_summarised(window: int):
     summariser, provider = await summariser_with(window)
-    await summariser.summarise([Utterance("Tool", "Room 7 is locked since 17:04. " * window)], "")
+    await summariser.summarise([Utterance("Tool", "Room 7 is locked since 17:04. " * (window // 4))], "")
     (request,) = provider.requests
     sent = sum(estimate_tokens(m.content) for m in request.messages)
     assert sent + (request.max_tokens or 0) < window / 2
