@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
@@ -125,6 +125,10 @@ class AnthropicProvider(ApiProvider[AsyncAnthropic]):
 
     def _reader(self, request: ChatRequest, body: Mapping[str, Any]) -> "_Reader":
         return _Reader(request, self._context, self._thoughts)
+
+    async def _list_models(self) -> AsyncIterator[str]:
+        async for model in self._client.models.list(timeout=timeouts(self._backend.timeout)):
+            yield model.id
 
     def _error_reply(self, error: Exception) -> ErrorReply | None:
         return error_reply_of(error) if isinstance(error, anthropic.APIStatusError) else None

@@ -1,6 +1,7 @@
 """What the adapters of HTTP APIs share: clients per endpoint and key, sending, reading a stream, and errors."""
 
 import asyncio
+import logging
 import os
 import ssl
 import zlib
@@ -8,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -17,6 +19,7 @@ import httpx2
 from massmem.config.models import BackendConfig
 from massmem.core.errors import (
     MalformedResponse,
+    ModelNotFound,
     ProviderConnectionError,
     ProviderError,
     ProviderTimeout,
@@ -49,9 +52,13 @@ from massmem.providers.presets import Abilities, Endpoint, resolve
 from massmem.providers.pricing import price_of
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
 
+log = logging.getLogger(__name__)
+
 LONGEST_REPLY = 50_000_000
 """Bytes, decompressed; the longest replies of today's models, an event per token, have 30 million."""
 
+_LIST_PATIENCE = 3.0
+"""Seconds for the list of models, when the one that was asked does not exist."""
 _CONNECT_TIMEOUT = 10.0
 """Seconds."""
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
@@ -272,7 +279,7 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
             except sdk_errors as e:
                 reason = self._learn(e, body, refused)
                 if not reason:
-                    raise self._translate(e) from e
+                    raise await self._suggest_models(self._translate(e)) from e
                 yield RetryChunk(reason, 0.0, 0)
         reader = self._reader(request, body)
         async with stream:
@@ -287,6 +294,29 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
                     raise self._translate(e, in_stream=True) from e
         for chunk in reader.close():
             yield chunk
+
+    async def _suggest_models(self, failure: ProviderError) -> ProviderError:
+        """Return the failure; of a model that does not exist, with names near it from the server's own list."""
+        if not isinstance(failure, ModelNotFound):
+            return failure
+        names: list[str] = []
+        try:
+            async with asyncio.timeout(_LIST_PATIENCE):
+                async for model in self._list_models():
+                    names.append(model)
+        except (
+            AttributeError,
+            TypeError,
+            LookupError,
+            *self.sdk_errors,
+        ) as e:  # a list of another form fails in the SDK
+            log.info("the models of %s could not be listed: %s", self._endpoint.base_url, type(e).__name__)
+        near = get_close_matches(self._endpoint.model, names, 3, 0.5)
+        return ModelNotFound(failure.message, f"Did you mean {' or '.join(near)}? {failure.hint}") if near else failure
+
+    @abstractmethod
+    def _list_models(self) -> AsyncIterator[str]:
+        """Yield the names of the models that the server offers."""
 
     async def _receive(self, stream: SdkStream, reader: ReplyReader) -> AsyncGenerator[Any, None]:
         """Yield the events of a reply.

@@ -5,7 +5,7 @@ chat completions.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
@@ -146,6 +146,10 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
         if "input" in body:
             return responses.ResponseReader(request, self._context, self._thoughts)
         return _Reader(request, self._context)
+
+    async def _list_models(self) -> AsyncIterator[str]:
+        async for model in self._client.models.list(timeout=timeouts(self._backend.timeout)):
+            yield model.id
 
     def _error_reply(self, error: Exception) -> ErrorReply | None:
         match error:

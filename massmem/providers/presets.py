@@ -42,6 +42,8 @@ class Preset:
     key_variables: tuple[str, ...] = ()
     """Environment variables that may hold the key; the first that is set wins."""
     needs_key: bool = True
+    key_start: str = ""
+    """How all keys of this provider begin, and no others; "" where they have no mark."""
     url_variable: str = ""
     """Environment variable that replaces base_url."""
     default_model: str = ""
@@ -59,33 +61,36 @@ class Preset:
 PRESETS: dict[BackendType, Preset] = {
     "openai": Preset(
         "openai", "https://api.openai.com/v1", ("OPENAI_API_KEY",), url_variable="OPENAI_BASE_URL",
+        key_start="sk-proj-",
         default_model="gpt-5-mini", memory_model="gpt-4.1-nano-2025-04-14", embedding_model="text-embedding-3-small",
         completion_limit="max_completion_tokens", ends_with_user=False,
     ),
     "anthropic": Preset(
         "anthropic", "https://api.anthropic.com", ("ANTHROPIC_API_KEY",), url_variable="ANTHROPIC_BASE_URL",
+        key_start="sk-ant-",
         default_model="claude-sonnet-5", memory_model="claude-haiku-4-5", abilities=Abilities(spare_tools="auto"),
     ),
     "gemini": Preset(
         "openai", "https://generativelanguage.googleapis.com/v1beta/openai", ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        default_model="gemini-flash-latest", embedding_model="gemini-embedding-001",
+        key_start="AIza", default_model="gemini-flash-latest", embedding_model="gemini-embedding-001",
     ),
-    "grok": Preset("openai", "https://api.x.ai/v1", ("XAI_API_KEY",)),
+    "grok": Preset("openai", "https://api.x.ai/v1", ("XAI_API_KEY",), key_start="xai-"),
     "groq": Preset(
-        "openai", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), memory_model="llama-3.1-8b-instant"
+        "openai", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), key_start="gsk_",
+        memory_model="llama-3.1-8b-instant",
     ),
     "together": Preset(
         "openai", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",),
         embedding_model="intfloat/multilingual-e5-large-instruct",
     ),
-    "openrouter": Preset("openai", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",)),
+    "openrouter": Preset("openai", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), key_start="sk-or-"),
     "deepseek": Preset("openai", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), default_model="deepseek-chat",
         memory_model="deepseek-chat",),
     "mistral": Preset(
         "openai", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), default_model="mistral-small-latest"
     ),
-    "fireworks": Preset("openai", "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),
-    "cerebras": Preset("openai", "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",)),
+    "fireworks": Preset("openai", "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",), key_start="fw_"),
+    "cerebras": Preset("openai", "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",), key_start="csk-"),
     "minimax": Preset(
         "openai", "https://api.minimax.io/v1", ("MINIMAX_API_KEY",), default_model="MiniMax-M2.7"
     ),
@@ -144,6 +149,8 @@ def resolve(backend: BackendConfig, environ: Mapping[str, str]) -> Endpoint:
     base_url = find_base_url(backend, environ)
     loopback = is_loopback(base_url)
     key = _find_key(backend, preset, environ, required=preset.needs_key and not loopback)
+    if base_url == preset.base_url:
+        _check_owner(key, backend.type)
     model = backend.model or preset.default_model
     if not model:
         raise ConfigError([f"backend.model: name the model to use with {backend.type!r}"])
@@ -211,6 +218,19 @@ def _find_key(backend: BackendConfig, preset: Preset, environ: Mapping[str, str]
             f"Copy it again into {variable}.",
         )
     return key or NO_KEY
+
+
+def _check_owner(key: str, type_: BackendType) -> None:
+    """Raise MissingKeyError when a key is of another provider than the one whose own address it would be sent to."""
+    own = PRESETS[type_]
+    starts = {preset.key_start: name for name, preset in PRESETS.items() if preset.key_start}
+    start = next((start for start in starts if key.startswith(start)), own.key_start)
+    if start != own.key_start:
+        other = starts[start]
+        raise MissingKeyError(
+            f"The API key for {type_!r} is one of {other!r}: it begins with {start!r}.",
+            f"Set `type: {other}`, or put the key of {type_!r} into {own.key_variables[0]}.",
+        )
 
 
 def _is_http_url(url: str) -> bool:

@@ -272,3 +272,20 @@ async def test_the_stream_can_be_left_early(harness: Harness) -> None:
             break
     reply = await ask(provider, ChatRequest(ASK, "answer", "a"))
     assert reply.text == "Paris is the capital."
+
+
+@pytest.mark.parametrize(
+    "wire", [OpenAIWire(), ResponsesWire(), AnthropicWire()], ids=["chat", "responses", "anthropic"]
+)
+async def test_names_near_a_model_that_does_not_exist_are_in_the_hint(wire: Wire) -> None:
+    providers = Providers()
+    listed: dict[str, Any] = {"data": [{"id": name} for name in ("gpt-6-mini", "sonata", "gpt-6")], "has_more": False}
+    async with running_stub() as stub:
+        body = json.dumps(listed).encode()
+        stub.routes["/v1/models"] = Http(headers={"content-type": "application/json"}, parts=[body])
+        provider = await WireHarness(providers, stub, wire).open([Fail("model_not_found")], model="gpt-6-mimi")
+        with pytest.raises(errors.ModelNotFound) as caught:
+            await ask(provider, ChatRequest(ASK, "answer", "a"))
+        await providers.close()
+    assert caught.value.hint.startswith("Did you mean gpt-6-mini or gpt-6?")
+    assert "sonata" not in caught.value.hint

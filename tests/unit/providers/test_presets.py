@@ -143,3 +143,20 @@ def test_the_check_loads_no_provider_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout.split("\n")[:2] == ["missing", "[]"]
+
+
+@pytest.mark.parametrize(
+    ("type_", "key", "other"),
+    [("openai", "sk-ant-api03-x", "anthropic"), ("anthropic", "sk-proj-x", "openai"), ("deepseek", "gsk_x", "groq")],
+)
+def test_key_of_another_provider_is_refused_before_it_is_sent(type_: BackendType, key: str, other: str) -> None:
+    with pytest.raises(MissingKeyError, match=f"one of '{other}'") as caught:
+        check_key(backend(type=type_, api_key=key), {})
+    assert key not in caught.value.message + caught.value.hint
+    assert f"type: {other}" in caught.value.hint
+
+
+def test_key_of_another_provider_may_be_what_a_gateway_wants() -> None:
+    elsewhere = backend(type="openai", api_key="sk-ant-x", base_url="https://gateway.example/v1")
+    assert resolve(elsewhere, {}).key == "sk-ant-x"
+    assert resolve(backend(type="openai", api_key="sk-proj-x"), {}).key == "sk-proj-x"
