@@ -12,15 +12,17 @@ import typer
 from massmem.cli.options import AsJson, Config
 from massmem.cli.setup import load_setup
 from massmem.cli.streams import MB, notify, show_progress, write_json, write_out
-from massmem.config.home import massmem_home
+from massmem.config.home import make_home, massmem_home
 from massmem.config.models import BackendConfig, BackendType, TeamConfig
 from massmem.core.display import make_printable
-from massmem.core.errors import ConfigError, InputError, MassmemError
+from massmem.core.errors import ConfigError, InputError, MassmemError, ProviderError
+from massmem.providers.catalogue import fetch_prices, read_date
 from massmem.providers.discovery import find_local_servers
 from massmem.providers.downloads import fetch_weights, list_sources
 from massmem.providers.learnt import LearntModels
 from massmem.providers.local import CONTEXT_WINDOW
 from massmem.providers.presets import PRESETS, Endpoint, resolve
+from massmem.providers.pricing import find_token_prices, list_name_of
 from massmem.providers.weights import (
     DEFAULT,
     FETCH_COMMAND,
@@ -32,6 +34,7 @@ from massmem.providers.weights import (
     read_state,
     weights_from_url,
 )
+from massmem.render.text import pluralize
 from massmem.session.registry import without_password
 
 if TYPE_CHECKING:
@@ -90,6 +93,45 @@ def list_command(
         notify(f"get the embedded model with: {FETCH_COMMAND}")
 
 
+@app.command("refresh")
+def refresh_command(
+    config: Config = None,
+    source: Annotated[str, typer.Option("--from", metavar="URL", help="A mirror of the list of prices.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Fetch the newest prices and windows, and ask the servers of the team what their models can do.
+
+    Both are kept in ~/.massmem with their date. What the configuration says (price, context_window, tools) counts more.
+    """
+    home = massmem_home()
+    make_home(home)
+    servers = asyncio.run(_query_servers(_load_team(config)))
+    learnt, known = LearntModels(home), 0
+    for server in servers:
+        listed = {model.name: model.abilities for model in server.models if model.abilities}
+        if listed and server.endpoint is not None:
+            learnt.remember_abilities(server.endpoint, listed)
+            known += len(listed)
+    problems = [f"{server.type}: {server.problem}" for server in servers if server.problem]
+    try:
+        priced: int | None = fetch_prices(home, source)
+    except ProviderError as e:
+        priced = None
+        problems.append(f"{e.message}; the prices of {read_date() or 'the installed release'} count on")
+    offered = sum(len(server.models) for server in servers)
+    if as_json:
+        counts = {"prices": priced, "models": offered, "with_abilities": known, "date": read_date()}
+        write_json({**counts, "problems": problems})
+    else:
+        if priced is not None:
+            write_out(f"prices and windows of {priced:,} models\n")
+        write_out(f"{offered:,} models of {pluralize(len(servers), 'server')}; {known:,} say what they can do\n")
+    for problem in problems:
+        notify(problem)
+    if priced is None:
+        raise typer.Exit(ProviderError.exit_code)
+
+
 @dataclass(frozen=True, slots=True)
 class _Server:
     type: BackendType
@@ -97,6 +139,7 @@ class _Server:
     models: "tuple[ListedModel, ...]" = ()
     problem: str = ""
     """Why the models are unknown."""
+    endpoint: Endpoint | None = None
     used: frozenset[str] = frozenset()
     """Models of this server that the team uses."""
     refusals: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
@@ -110,11 +153,20 @@ class _Server:
                 "base_url": self.base_url,
                 "context_window": model.window,
                 "chats": model.can_chat,
+                "abilities": dict(model.abilities),
+                "price": _price_to_dict(self.base_url, model.name),
                 "used": model.name in self.used,
                 "refusals": list(self.refusals.get(model.name, ())),
             }
             for model in self.models
         ]
+
+
+def _price_to_dict(base_url: str, model: str) -> dict[str, float] | None:
+    """Return the dollars for a million tokens by the list, None when they are not known."""
+    provider = list_name_of(base_url)
+    prices = find_token_prices(provider, model) if provider else None
+    return None if prices is None else {"input": prices[0], "output": prices[1]}
 
 
 async def _query_servers(team: TeamConfig | None) -> list[_Server]:
@@ -157,7 +209,7 @@ async def _query_server(type_: BackendType, endpoint: Endpoint | str, used: froz
         models = await list_models(type_, endpoint)
     except MassmemError as e:
         return _Server(type_, endpoint.base_url, problem=e.message, used=used, refusals=refusals)
-    return _Server(type_, endpoint.base_url, models, used=used, refusals=refusals)
+    return _Server(type_, endpoint.base_url, models, endpoint=endpoint, used=used, refusals=refusals)
 
 
 def _normalize_host(url: str) -> str:
@@ -187,11 +239,15 @@ def _print_models(rows: Sequence[dict[str, Any]], servers: Sequence[_Server]) ->
         for model in server.models:
             window = f"{model.window:,} tokens" if model.window else "-"
             mark = "*" if model.name in server.used else " "
-            write_out(make_printable(f"{mark} {model.name:<{width}}  {window:>16}\n"))
+            price = _price_to_dict(server.base_url, model.name)
+            dollars = f"${price['input']:g} in, ${price['output']:g} out" if price else ""
+            abilities = ", ".join(name for name, value in model.abilities.items() if value)
+            line = f"{mark} {model.name:<{width}}  {window:>16}  {dollars:<22} {abilities}"
+            write_out(make_printable(f"{line.rstrip()}\n"))
         for model, lines in server.refusals.items():
             write_out(make_printable("".join(f"  {model} {line}\n" for line in lines)))
     if any(server.used for server in servers):
-        notify("*: used by the team")
+        notify("*: used by the team; dollars are for a million tokens")
 
 
 def _choose_weights(url: str | None, *, small: bool) -> Weights:

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
@@ -70,6 +70,8 @@ class ListedModel:
     """Tokens that it reads, None when nobody says."""
     owner: str = ""
     """Who it belongs to, in the server's words."""
+    abilities: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    """What it can do, as far as the list says: tools, forced_tools, schema, vision, effort, caching."""
 
     @property
     def can_chat(self) -> bool:
@@ -255,7 +257,40 @@ def _parse_model(entry: Json) -> ListedModel | None:
     name = entry.get("id")
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= 300:
         return None
-    return ListedModel(name.removeprefix("models/"), _window_field(entry), str(entry.get("owned_by") or ""))
+    owner = str(entry.get("owned_by") or "")
+    return ListedModel(name.removeprefix("models/"), _window_field(entry), owner, _read_abilities(entry))
+
+
+# The words of lists for what a model can do. OpenRouter; Mistral and Anthropic; LM Studio.
+_PARAMETERS = {"tools": "tools", "tool_choice": "forced_tools", "structured_outputs": "schema", "reasoning": "effort"}
+_CAPABILITIES = {
+    "function_calling": "tools", "tool_use": "tools", "structured_outputs": "schema", "vision": "vision",
+    "image_input": "vision", "effort": "effort", "reasoning": "effort",
+}  # fmt: skip
+
+
+def _read_abilities(entry: Json) -> dict[str, bool]:
+    """Return what an entry of a list says that its model can do, in the dialects of several providers."""
+    abilities: dict[str, bool] = {}
+    parameters = entry.get("supported_parameters")
+    if isinstance(parameters, list):
+        abilities |= {name: word in parameters for word, name in _PARAMETERS.items()}
+    modalities = _object(entry.get("architecture")).get("input_modalities")
+    if isinstance(modalities, list):
+        abilities["vision"] = "image" in modalities
+    if "input_cache_read" in _object(entry.get("pricing")):
+        abilities["caching"] = True
+    listed = entry.get("capabilities")
+    if isinstance(listed, list):
+        words = cast("list[object]", listed)
+        return abilities | {name: True for word, name in _CAPABILITIES.items() if word in words}
+    capabilities = _object(cast("object", listed))
+    for word, name in _CAPABILITIES.items():
+        value = capabilities.get(word)
+        value = _object(value).get("supported", value)
+        if isinstance(value, bool):
+            abilities[name] = value
+    return abilities
 
 
 def _window_field(entry: Json) -> int | None:

@@ -245,8 +245,10 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         """Return what the body holds that a model may refuse, and that `_body` can leave out or replace."""
 
     def _refuses(self, refusal: Refusal) -> bool:
-        """Whether the model has refused this before."""
-        return refusal in self._learnt.find_refusals(self._endpoint)
+        """Whether the model has refused this before, or its server's list says that it cannot."""
+        is_configured = refusal == "tools" and self._backend.tools is not None
+        is_listed = is_configured or self._learnt.find_abilities(self._endpoint).get(refusal, True)
+        return not is_listed or refusal in self._learnt.find_refusals(self._endpoint)
 
     def _learn(self, error: Exception, body: Mapping[str, Any], before: set[Refusal]) -> str:
         """Remember what the server refused of this body, so that later ones do without.

@@ -1,8 +1,9 @@
-"""What servers say of their models by refusing requests: how much they read, and what a request must not hold."""
+"""What servers say of their models, in lists and by refusing requests: how much they read, and what they can do."""
 
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -60,6 +61,21 @@ class LearntModels:
         stored = self._read().get(_key_of(endpoint), {}).get("refuses", {})
         self._store(endpoint, "refuses", {**stored, **self.find_refusals(endpoint), refusal: _today()})
 
+    def find_abilities(self, endpoint: Endpoint) -> Mapping[str, bool]:
+        """Return what the server's list says the model can do, as far as it says: tools, forced_tools, schema,
+        vision, effort, caching."""
+        listed = self._find(endpoint).get("abilities", {})
+        return {name: value for name, value in listed.items() if isinstance(value, bool)}
+
+    def remember_abilities(self, endpoint: Endpoint, models: Mapping[str, Mapping[str, bool]]) -> None:
+        """Store what the models of a server can do, by their names. endpoint.model is not used."""
+        date_ = _today()
+        entries = (self._entries or {}) | self._read()
+        for model, abilities in models.items():
+            key = _key_of(replace(endpoint, model=model))
+            entries[key] = {**entries.get(key, {}), "abilities": {**abilities, "date": date_}}
+        self._write(entries)
+
     def _find(self, endpoint: Endpoint) -> Entry:
         if self._entries is None:
             self._entries = self._read()
@@ -70,12 +86,15 @@ class LearntModels:
         key = _key_of(endpoint)
         entries = (self._entries or {}) | self._read()
         entries[key] = {**entries.get(key, {}), field: value}
+        self._write(entries)
+
+    def _write(self, entries: dict[str, Entry]) -> None:
         self._entries = entries
         try:
             if self._path is not None:
                 replace_file(self._path, json.dumps(entries, indent=1) + "\n")
         except OSError as e:
-            log.info("what was learnt of %s cannot be stored: %s", endpoint.model, e.strerror)
+            log.info("what was learnt of models cannot be stored: %s", e.strerror)
 
     def _read(self) -> dict[str, Entry]:
         """Return what the file holds; a damaged one, or part of one, counts as empty."""

@@ -1,8 +1,8 @@
 """What models cost and how much they read.
 
-The price is the configured one, or the list price in US dollars without discounts and taxes. The list is part of the
-installed release of `genai-prices` (https://github.com/pydantic/genai-prices): nothing is fetched over a network.
-Loading it takes 0.3 s: make the first call in a thread.
+The price is the configured one, or the list price in US dollars without discounts and taxes. The list is that of
+`genai-prices` (https://github.com/pydantic/genai-prices), see massmem.providers.catalogue. Loading it takes 0.3 s: make
+the first call in a thread.
 """
 
 from collections.abc import Mapping
@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 
 from massmem.config.models import BackendConfig, PriceConfig
 from massmem.core.errors import ConfigError
+from massmem.providers.catalogue import get_snapshot
 from massmem.providers.presets import find_base_url, is_loopback
 
 _PRECISION = Decimal("1e-10")
@@ -156,9 +157,15 @@ def find_listed_window(model: str, url: str) -> int | None:
     return None if tokens is None else _PROMPT_LIMITS.get(tokens, tokens)
 
 
-def _find_entry(provider: str, model: str) -> "tuple[Provider, ModelInfo] | None":
-    from genai_prices.data_snapshot import get_snapshot
+def find_token_prices(provider: str, model: str) -> tuple[float, float] | None:
+    """Return the dollars for a million tokens of prompt and of reply, None when the list does not know."""
+    million = 1_000_000
+    prompt = find_list_price(provider, model, Usage(million, requests=1_000))
+    reply = find_list_price(provider, model, Usage(0, million, requests=1_000))
+    return None if prompt is None or reply is None else (float(prompt), float(reply))
 
+
+def _find_entry(provider: str, model: str) -> "tuple[Provider, ModelInfo] | None":
     try:
         return get_snapshot().find_provider_model(model, None, provider, None)
     except LookupError:
@@ -181,8 +188,6 @@ def _usual_window(name: str) -> int | None:
 @cache
 def _usual_windows() -> Mapping[str, int]:
     """Windows by model names without owners: the median of what providers give."""
-    from genai_prices.data_snapshot import get_snapshot
-
     windows: dict[str, list[int]] = {}
     for provider in get_snapshot().providers:
         for model in provider.models:

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from massmem.config.home import massmem_home
+from massmem.config.models import BackendConfig
+from massmem.providers import Providers
+from massmem.providers.learnt import LearntModels
 from massmem.providers.weights import weights_from_url
 from tests.support.cli import call_massmem
 from tests.support.file_server import FileServer, serving
@@ -124,3 +128,24 @@ def test_list_with_an_invalid_own_configuration(tmp_path: Path, home: Path) -> N
     assert ran.returncode == 0
     assert len(json.loads(ran.stdout)) >= 2
     assert "config.yaml:1: agents: must be a list" in ran.stderr
+
+
+async def test_refresh_keeps_prices_and_what_models_can_do(tmp_path: Path) -> None:
+    async with running_stub() as stub:
+        stub.routes["/v1/models"] = reply({"data": [{"id": "m", "supported_parameters": ["tool_choice"]}, {"id": "n"}]})
+        stub.routes["/prices.json"] = reply([])
+        team = tmp_path / "team.yaml"
+        backend = f"{{type: openai, model: m, base_url: '{stub.url}/v1', api_key: k}}"
+        team.write_text(f"agent: {{id: a, backend: {backend}}}")
+        options = ("refresh", "--config", str(team), "--from")
+        ran = await asyncio.to_thread(run_models, tmp_path, *options, f"{stub.url}/prices.json", "--json")
+        assert ran.returncode == 0, ran.stderr
+        assert json.loads(ran.stdout)["with_abilities"] == 1
+        failed = await asyncio.to_thread(run_models, tmp_path, *options, f"{stub.url}/nothing.json")
+        assert (failed.returncode, "cannot be fetched" in failed.stderr) == (3, True)
+        providers = Providers(LearntModels(massmem_home()))
+        fields = {"type": "openai", "model": "m", "base_url": f"{stub.url}/v1", "api_key": "k"}
+        assert not (await providers.open(BackendConfig.model_validate(fields))).abilities.tools
+        configured = BackendConfig.model_validate({**fields, "tools": True})
+        assert (await providers.open(configured)).abilities.tools, "the configuration counts more"
+        await providers.close()

@@ -175,3 +175,36 @@ def test_models_that_cannot_chat_are_told_by_their_names():
         assert not ListedModel(name).can_chat, name
     for name in ("gpt-5-mini", "llama3.1:8b", "qwen3:8b", "claude-sonnet-5", "google/gemma-3"):
         assert ListedModel(name).can_chat, name
+
+
+@pytest.mark.parametrize(
+    ("entry", "abilities"),
+    [
+        # OpenRouter
+        (
+            {
+                "supported_parameters": ["tools", "structured_outputs", "max_tokens"],
+                "architecture": {"input_modalities": ["text", "image"]},
+                "pricing": {"prompt": "0.000001", "input_cache_read": "0.0000001"},
+            },
+            {"tools": True, "forced_tools": False, "schema": True, "effort": False, "vision": True, "caching": True},
+        ),
+        # Mistral
+        ({"capabilities": {"function_calling": False, "vision": True}}, {"tools": False, "vision": True}),
+        # Anthropic
+        (
+            {"capabilities": {"image_input": {"supported": True}, "effort": {"supported": False, "low": 1}}},
+            {"vision": True, "effort": False},
+        ),
+        # LM Studio
+        ({"capabilities": ["tool_use"]}, {"tools": True}),
+        ({"capabilities": 7, "supported_parameters": "all", "architecture": None, "pricing": []}, {}),
+    ],
+    ids=["openrouter", "mistral", "anthropic", "lmstudio", "odd"],
+)
+async def test_list_says_what_its_models_can_do(stub: Stub, entry: dict[str, Any], abilities: dict[str, bool]) -> None:
+    body = json.dumps({"data": [{"id": "m", **entry}]}).encode()
+    stub.routes = {"/v1/models": Http(headers={"content-type": "application/json"}, parts=[body])}
+    endpoint = resolve(BackendConfig(type="openai", model="m", base_url=f"{stub.url}/v1"), {})
+    (model,) = await list_models("openai", endpoint)
+    assert model.abilities == abilities
