@@ -7,7 +7,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +17,7 @@ from massmem.config.models import TeamConfig
 from massmem.core.errors import (
     HomeError,
     InputError,
+    MassmemError,
     SessionBusyError,
     SessionExistsError,
     StoreError,
@@ -27,7 +28,7 @@ from massmem.core.ids import check_session_name
 from massmem.core.messages import clean_text
 from massmem.core.records import Owner, SessionRecord, TurnRecord
 from massmem.session.history import History
-from massmem.session.lease import Lease
+from massmem.session.lease import Lease, hold_lease
 from massmem.session.owners import memory_group, restrict_to_owner
 from massmem.session.recall import remembers
 from massmem.session.registry import Registry, RegistryDamaged, build_entries, build_entry
@@ -186,8 +187,8 @@ class Session:
         if not question.strip():
             raise InputError("the question is empty", 'ask like this: massmem "your question"')
         schema = None if answer_schema is None else check_schema(answer_schema)
-        await self._create_if_new()
         async with (
+            self._create_if_new(),
             self._hold_lease() as lease,
             aclosing(self._create_runner(lease).ask(question, request, schema)) as events,
         ):
@@ -271,8 +272,8 @@ class Session:
             raise InputError("there is nothing to remember", "say what: /remember I prefer metric units")
         if not self._memory.enabled:
             raise InputError("this team remembers nothing", "set memory.persistent_memory.enabled: true")
-        await self._create_if_new()
-        await self._store.append(self.id, 0, [NoteAdded(text=text, session_only=session_only)])
+        async with self._create_if_new():
+            await self._store.append(self.id, 0, [NoteAdded(text=text, session_only=session_only)])
         self._memory.wake()
 
     async def add_tool_result(self, agent_id: str, name: str, text: str) -> None:
@@ -287,11 +288,11 @@ class Session:
         agent = next((agent for agent in self._agents if agent.id == agent_id), None)
         if agent is None:
             raise InputError(f"there is no agent {agent_id!r}", f"agents: {', '.join(a.id for a in self._agents)}")
-        await self._create_if_new()
-        last = await self._last_turn()
         remember = self._memory.enabled and remembers(agent.memory)
         event = ToolReturned(agent_id=agent_id, round=0, name=name, content=text, remember=remember)
-        await self._store.append(self.id, 0 if last is None else last.turn, [event])
+        async with self._create_if_new():
+            last = await self._last_turn()
+            await self._store.append(self.id, 0 if last is None else last.turn, [event])
         self._memory.wake()
 
     def stop(self, by: StopReason) -> None:
@@ -326,10 +327,21 @@ class Session:
     async def _last_turn(self) -> TurnRecord | None:
         return None if self._record is None else await self._store.get_last_turn(self.id)
 
-    async def _create_if_new(self) -> None:
+    @asynccontextmanager
+    async def _create_if_new(self) -> AsyncGenerator[None, None]:
+        """Store a new session for the block; remove it when the store fails before anything of the block is stored."""
+        is_new = self._record is None
+        if is_new:
+            self._record = await self._create()
+        try:
+            yield
+        except StoreError:
+            if is_new:
+                await self._remove_empty()
+            raise
+
+    async def _create(self) -> SessionRecord:
         """Store a new session. An id from the clock that is taken gets a random suffix."""
-        if self._record is not None:
-            return
         base = self._new_id or f"session_{datetime.now().astimezone():%Y%m%d_%H%M%S}"
         models = dict.fromkeys(agent.backend.model or agent.backend.type for agent in self._config.agents)
         created_at, suffix = now(), ""
@@ -348,12 +360,22 @@ class Session:
             except SessionExistsError:
                 existing = await self._store.get_session(base) if self._new_id else None
                 if existing is not None and existing.user_id == self._owner:
-                    self._record = existing  # another request of the same owner was faster
-                    return
+                    return existing  # another request of the same owner was faster
                 suffix = f"_{secrets.token_hex(2)}"
             else:
-                self._record = record
-                return
+                return record
+
+    async def _remove_empty(self) -> None:
+        """Remove the session when it has no message. A store that refuses this, too, leaves it as it is."""
+        with suppress(MassmemError):
+            async with hold_lease(self._store, self._team.process, self.id):
+                record = await self._store.get_session(self.id)
+                if record is None or record.message_count:
+                    return
+                await self._store.delete_session(self.id, 1)
+            if self._owner is None:
+                await asyncio.to_thread(Registry(self._team.home).remove, self.id)
+            self._record = None
 
     def _create_runner(self, lease: Lease) -> TurnRunner:
         self._runner = TurnRunner(self._team, self._agents, self._history, lease, self._stop, self.seed)

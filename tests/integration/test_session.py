@@ -11,7 +11,7 @@ import pytest
 
 from massmem.config.load import load_config
 from massmem.config.models import TeamConfig
-from massmem.core.errors import InputError, MissingKeyError, SessionBusyError, UnknownSessionError
+from massmem.core.errors import InputError, MissingKeyError, SessionBusyError, StoreError, UnknownSessionError
 from massmem.core.events import (
     EVENT,
     AgentDelta,
@@ -27,6 +27,7 @@ from massmem.core.events import (
 )
 from massmem.session.registry import Registry
 from massmem.session.session import Session
+from massmem.session.team import Team
 from massmem.store import open_store
 from tests.support.sessions import ask, collect, team
 from tests.support.turns import check_order, only
@@ -54,6 +55,25 @@ def stored(folder: Path) -> list[Event]:
 def end_of(events: list[Event]) -> TurnCompleted:
     assert isinstance(events[-1], TurnCompleted), events[-1]
     return events[-1]
+
+
+@pytest.mark.parametrize("by_http", [False, True])
+async def test_session_whose_first_question_cannot_be_stored_is_removed(folder: Path, by_http: bool):
+    """As on a nearly full disk: there is room for the session, and none for the question."""
+    opened = await Team.open(team(SCRIPTS), home=folder)
+    await opened.start()
+    session = await (Session.of(opened, "owned", "alice") if by_http else Session.on(opened))
+    with closing(sqlite3.connect(folder / "massmem.db")) as db:
+        refuse = "BEGIN SELECT RAISE(ABORT, 'no room'); END"
+        db.execute(f"CREATE TRIGGER no_room BEFORE INSERT ON events {refuse}")
+        with pytest.raises(StoreError):
+            await collect(session.ask("why?"))
+        assert db.execute("SELECT session_id FROM chat_sessions").fetchall() == []
+        assert Registry(folder).read_entries() == []
+        db.execute("DROP TRIGGER no_room")
+    assert isinstance((await collect(session.ask("why?")))[-1], TurnCompleted)
+    await session.close()
+    await opened.close()
 
 
 async def test_a_turn_is_answered_stored_and_listed(folder: Path):
