@@ -41,7 +41,7 @@ CompressionReason = Literal["overflow", "threshold", "background", "asked"]
 ClearReason = Literal["gave_up", "cancel", "reset", "change", "timeout"]
 Limit = Literal["timeout", "cost", "tokens"]
 Decision = Annotated[
-    Literal["only_answer", "consensus", "plurality", "tie_earliest", "no_vote", "earliest"],
+    Literal["only_answer", "consensus", "plurality", "tie_earliest", "no_vote", "earliest", "unanimous"],
     BeforeValidator(lambda by: "no_vote" if by == "no_votes_earliest" else by),  # what earlier versions stored
 ]
 
@@ -233,8 +233,9 @@ class WinnerDecided(EventBase):
     votes: dict[str, int]
     """Standing ballots per agent id."""
     by: Decision
-    """How the winner was decided. no_vote: everybody who was asked to vote failed to; earliest: no vote was held. Both
-    leave the earliest answer, which nobody has confirmed."""
+    """How the winner was decided. unanimous: all answers are the same; no vote was needed. no_vote: everybody who
+    was asked to vote failed to; earliest: no vote was held. Both leave the earliest answer, which nobody has confirmed.
+    """
 
 
 class TurnCompleted(SourceEvent):

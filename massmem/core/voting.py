@@ -24,6 +24,7 @@ from massmem.core.events import (
     WinnerDecided,
 )
 from massmem.core.messages import Candidate, Usage
+from massmem.core.short_answers import find_short_answer
 from massmem.core.waiting import Waiting
 
 FIRST_RESTART = 3
@@ -33,18 +34,18 @@ LATE_ROUND_FACTOR = 0.9
 """Share of the confidence that each round beyond the second leaves: somebody was not convinced at first."""
 
 
-def compute_confidence(decision: WinnerDecided, agents: int, rounds: int) -> float | None:
+def compute_confidence(decision: WinnerDecided, agents: int, rounds: int, supporters: int = 1) -> float | None:
     """Return how far the council stands behind the winner's answer, from 0 to 1; None when nobody compared answers.
 
     (ballots for the winner / agents) * LATE_ROUND_FACTOR ** (rounds - 2), with an exponent of at least 0. An agent that
-    failed or did not vote counts as not convinced. The only answer has its author's ballot. For an agent alone, and
-    for answers on which nobody voted, any number would be made up.
+    failed or did not vote counts as not convinced. Where there was no choice, those who gave the answer count. For an
+    agent alone, and for answers on which nobody voted, any number would be made up.
 
-    agents: all of the turn, failed ones too. rounds: how many the turn took.
+    agents: all of the turn, failed ones too. rounds: how many the turn took. supporters: of its answer.
     """
     if agents < 2 or decision.by in ("no_vote", "earliest"):
         return None
-    ballots = decision.votes.get(decision.agent_id, 0) if decision.votes else 1
+    ballots = decision.votes.get(decision.agent_id, 0) if decision.votes else supporters
     return round(min(ballots / agents, 1.0) * LATE_ROUND_FACTOR ** max(rounds - 2, 0), 4)
 
 
@@ -58,6 +59,11 @@ class Answer:
     content: str
     truncated: bool = False
     """Its end is missing."""
+
+    @property
+    def key(self) -> str:
+        """Equal for answers that are the same, see `find_short_answer`."""
+        return find_short_answer(self.content)
 
 
 @dataclass(slots=True)
@@ -169,21 +175,40 @@ class Tally:
     def is_decided(self) -> bool:
         """Return whether no further round is needed: every live agent's ballot stands, or there is no choice."""
         live = self.live_agents()
-        if len(self.answers) == 1 and len(live) <= 1:
+        if len(self.list_distinct(self.answers)) == 1 and (len(self.answers) > 1 or len(live) <= 1):
             return True
         return all(agent in self.ballots for agent in live)
 
     def decide_winner(self) -> WinnerDecided:
-        """Return the winner: most standing ballots, ties go to the earliest answer. There must be an answer."""
-        votes = Counter(choice for choice in self.ballots.values() if choice in self.answers)
+        """Return the winner: most standing ballots, ties go to the earliest answer. There must be an answer.
+
+        Ballots for answers that are the same count together, for the earliest of them.
+        """
+        distinct = {answer.key: answer for answer in self.list_distinct(self.answers)}
+        chosen = (self.answers[choice] for choice in self.ballots.values() if choice in self.answers)
+        votes = Counter(distinct[answer.key].agent_id for answer in chosen)
         most = max(votes.values(), default=0)
-        tied = [answer for answer in self.answers.values() if votes[answer.agent_id] == most]
+        tied = [answer for answer in distinct.values() if votes[answer.agent_id] == most]
         winner = min(tied, key=lambda answer: answer.number)
         return WinnerDecided(agent_id=winner.agent_id, votes=dict(votes), by=self._decision(most, len(tied)))
+
+    def count_supporters(self, agent_id: str) -> int:
+        """Return how many agents gave this agent's answer, itself included."""
+        return sum(1 for answer in self.answers.values() if answer.key == self.answers[agent_id].key)
+
+    @staticmethod
+    def list_distinct(answers: Mapping[str, Answer]) -> list[Answer]:
+        """Return the answers by agent without repetitions: of those that are the same, the earliest."""
+        distinct: dict[str, Answer] = {}
+        for answer in sorted(answers.values(), key=lambda answer: answer.number):
+            distinct.setdefault(answer.key, answer)
+        return list(distinct.values())
 
     def _decision(self, most_votes: int, tied: int) -> Decision:
         if len(self.answers) == 1:
             return "only_answer"
+        if tied == 1 and most_votes == 0:
+            return "unanimous"
         if most_votes == 0:
             return "no_vote" if self.round > 1 else "earliest"
         if tied > 1:

@@ -16,7 +16,7 @@ from typing import Any, Literal, cast, get_args
 
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
-from massmem.evaluation.short_answers import read_number
+from massmem.core.short_answers import read_number
 from massmem.tools.answer_schema import check_schema
 
 ScorerName = Literal["exact", "number", "choice", "contains", "regex", "schema", "judge"]

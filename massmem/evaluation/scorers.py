@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from massmem.core.short_answers import normalise, read_choice, read_number
 from massmem.evaluation.items import Item
-from massmem.evaluation.short_answers import normalise, read_choice, read_number
 from massmem.tools.answer_schema import FormError, read_value
 
 

@@ -13,6 +13,7 @@ _DECISIONS = {
     "consensus": "consensus",
     "plurality": "most votes",
     "tie_earliest": "a tie, the earliest answer wins",
+    "unanimous": "all answers are the same",
     "no_vote": "nobody could vote, the earliest answer",
     "earliest": "no vote was held, the earliest answer",
 }

@@ -210,7 +210,7 @@ class _TurnRun:
         cost = StepCost()
         if number == 1:
             return self._guard(agent, number, "answer", cost, agent.answer(self.turn.question, number, cost))
-        candidates = self.tally.build_candidates(agent.id, list(self.tally.visible_answers.values()))
+        candidates = self.tally.build_candidates(agent.id, self.tally.list_distinct(self.tally.visible_answers))
         step = agent.vote(self.turn.question, number, candidates, cost, final=final)
         return self._guard(agent, number, "vote", cost, step)
 
@@ -325,12 +325,14 @@ class _TurnRun:
 
     def _needs_presentation(self) -> bool:
         """There are two answers at least to write from, or a form to bring one into, and no limit is reached."""
-        synthesize = self.settings.presentation == "synthesize" and len(self.tally.answers) > 1
+        synthesize = (
+            self.settings.presentation == "synthesize" and len(self.tally.list_distinct(self.tally.answers)) > 1
+        )
         return (synthesize or self.turn.answer_schema is not None) and self.limit is None
 
     async def _present(self, agent: Agent) -> AsyncGenerator[Event | Checkpoint | Presentation, None]:
         number, tally, cost = self.tally.round, self.tally, StepCost()
-        candidates = tally.build_candidates(agent.id, list(tally.answers.values()))
+        candidates = tally.build_candidates(agent.id, tally.list_distinct(tally.answers))
         step = agent.present(self.turn.question, number, candidates, cost, self.turn.answer_schema)
         async with aclosing(self._merge([self._guard(agent, number, "present", cost, step)])) as items:
             async for item in items:
@@ -377,7 +379,7 @@ class _TurnRun:
     def _build_completed(self, winner: WinnerDecided, presentation: Presentation | None) -> TurnCompleted:
         tally, bound, answer = self.tally, self.settings.escalate_below, self.tally.answers[winner.agent_id]
         usage = tally.usage + self.lost
-        confidence = compute_confidence(winner, len(tally.agents), tally.round)
+        confidence = compute_confidence(winner, len(tally.agents), tally.round, tally.count_supporters(winner.agent_id))
         return TurnCompleted(
             winner=winner.agent_id,
             winner_name=self.names.get(winner.agent_id, ""),

@@ -30,7 +30,7 @@ FORM = {"type": "object", "properties": {"port": {"type": "integer"}}, "required
         (item("regex", r"^4\d$"), "42", True, "42"),
         (item("regex", r"^4\d$"), "It is 42", False, "it is 42"),
         (item("schema", schema=FORM), '{"port": 80}', True, '{"port": 80}'),
-        (item("schema", schema=FORM), '{"port": "80"}', False, "port 80"),
+        (item("schema", schema=FORM), '{"port": "80"}', False, '{"port 80"}'),
     ],
 )
 def test_score(question: Item, text: str, right: bool, value: str):

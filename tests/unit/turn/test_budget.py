@@ -33,7 +33,7 @@ def count(usage: Usage) -> int:
 
 
 def council(size: int, answer: str = "yes " * 20, **script: Any) -> dict[str, dict[str, Any]]:
-    return {f"agent_{i}": {"answer": answer, "chunk_size": 40, **script} for i in range(size)}
+    return {f"agent_{i}": {"answer": f"{answer}{i}", "chunk_size": 40, **script} for i in range(size)}
 
 
 async def test_turn_without_limits_is_priced():

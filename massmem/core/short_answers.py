@@ -6,16 +6,25 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 _NUMBER = re.compile(r"(?:(?<![\w)])-)?[$€£]?(?P<digits>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)")
-_MARKED = re.compile(r"####\s*(.+)|\\boxed\{([^{}]+)\}")
-"""How data sets mark the final answer: GSM8K and MATH."""
+_MARKED = re.compile(r"^####[ \t]*(\S.{0,60})\s*\Z|\\boxed\{([^{}]+)\}", re.MULTILINE)
+"""How data sets mark the final answer: GSM8K in the last line (elsewhere it is a heading), MATH."""
 _STATED = re.compile(r"\b(?:answer|choice|option)\b(?:\s+is)?\s*:?\s*[*_(\"'`]*([A-Z])\b(?!')", re.IGNORECASE)
 
 
 def normalise(text: str) -> str:
     """Return the text without what does not make a difference: case, space, punctuation at the ends of words."""
     words = unicodedata.normalize("NFKC", text).casefold().split()
-    stripped = (word.strip("\"'`*_.,;:!?()[]{}") for word in words)
+    stripped = (word.strip("\"'`*_.,;:!?") for word in words)
     return " ".join(word for word in stripped if word)
+
+
+def find_short_answer(text: str) -> str:
+    """Return what tells answers apart: equal for two that differ in case, space and punctuation alone.
+
+    Of an answer that marks its result (`#### 42`, `\\boxed{42}`), the result alone counts, however it was derived.
+    """
+    marked = _MARKED.findall(text)
+    return normalise("".join(marked[-1])) if marked else normalise(text)
 
 
 def read_number(text: str) -> str | None:

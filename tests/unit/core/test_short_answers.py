@@ -2,7 +2,7 @@
 
 import pytest
 
-from massmem.evaluation.short_answers import normalise, read_choice, read_number
+from massmem.core.short_answers import find_short_answer, normalise, read_choice, read_number
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,8 @@ from massmem.evaluation.short_answers import normalise, read_choice, read_number
         ("10-3 is 7", "7"),
         ("between 5-6", "6"),
         ("so it is −2", "-2"),
-        ("#### 72\nas 5 x 14.4", "72"),
+        ("5 x 14.4 is 72.0\n#### 72", "72"),
+        ("#### Step 2\nIt is 9.", "9"),
         ("thus $\\boxed{0.50}$, which rounds to 1", "0.5"),
         ("7.0", "7"),
         ("100", "100"),
@@ -45,6 +46,24 @@ def test_number_that_a_text_ends_in(text: str, number: str | None):
 )
 def test_letter_that_a_text_chooses(text: str, letter: str):
     assert read_choice(text, ["dog", "red", "blue"]) == letter
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        (" Paris,  FRANCE.", "paris france", True),
+        ("**42**", "42", True),
+        ("5 x 8 + 2\n#### 42", "6 x 7\n#### 42", True),
+        ("so \\boxed{7}", "thus it is \\boxed{7}.", True),
+        ("#### Conclusion\nYes.", "#### Conclusion\nNo.", False),
+        ("-5", "5", False),
+        ("f(x)", "f x", False),
+        ("C++", "C", False),
+        ("It is 42 km", "It is 42 miles", False),
+    ],
+)
+def test_same_answer(first: str, second: str, same: bool):
+    assert (find_short_answer(first) == find_short_answer(second)) is same
 
 
 def test_normalised_texts_of_the_same_words_are_equal():
