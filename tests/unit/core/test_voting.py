@@ -99,6 +99,41 @@ def test_no_ballots_at_all_goes_to_the_earliest_answer():
     assert (lost.agent_id, lost.votes, lost.by) == ("b", {}, "no_vote")
 
 
+def test_same_answers_need_no_vote():
+    tally = tally_of(
+        started("a", "b", "c"),
+        RoundStarted(round=1, agents=("a", "b", "c")),
+        answered("b", 1, content="Paris."),
+        answered("a", 2, content=" paris"),
+        failed("c", 1, out=True),
+    )
+    winner = tally.decide_winner()
+    assert tally.is_decided()
+    assert (winner.agent_id, winner.votes, winner.by) == ("b", {}, "unanimous")
+    assert compute_confidence(winner, 3, 1, tally.count_supporters("b")) == pytest.approx(2 / 3, abs=1e-4)
+
+
+def test_same_answers_are_one_candidate_whose_ballots_count_together():
+    tally = tally_of(
+        started("a", "b", "c", "d"),
+        RoundStarted(round=1, agents=("a", "b", "c", "d")),
+        answered("a", 1, content="Rome"),
+        answered("b", 2, content="Paris"),
+        answered("c", 3, content="Paris."),
+        answered("d", 4, content="Oslo"),
+    )
+    assert not tally.is_decided()
+    assert {candidate.content for candidate in tally.build_candidates("a", tally.list_distinct(tally.answers))} == {
+        "Rome", "Paris", "Oslo",
+    }  # fmt: skip
+    tally.apply_all(
+        [RoundStarted(round=2, agents=("a", "b", "c", "d")), voted("a", "a"), voted("b", "b"), voted("d", "d")]
+    )
+    tally.apply(voted("c", "c"))  # as a log of an earlier version has it
+    winner = tally.decide_winner()
+    assert (winner.agent_id, winner.votes, winner.by) == ("b", {"a": 1, "b": 2, "d": 1}, "consensus")
+
+
 def test_decision_of_an_earlier_version_is_read():
     stored: dict[str, object] = {"type": "winner_decided", "agent_id": "b", "votes": {}, "by": "no_votes_earliest"}
     decision = EVENT.validate_python(stored)

@@ -71,6 +71,24 @@ async def test_turn_without_improvements_takes_two_requests_per_agent_and_one(si
     assert only(events, WinnerDecided)[0].by == "consensus"
 
 
+async def test_agents_that_agree_are_asked_once():
+    """No vote and no presentation: 3 requests instead of 7."""
+    events = await play({"a": {"answer": "It is 42."}, "b": {"answer": "it is  42"}, "c": {"answer": "**It is 42.**"}})
+    check_order(events)
+    end = completed(events)
+    assert (end.usage.requests, end.presented, end.confidence) == (3, False, 1.0)
+    assert only(events, WinnerDecided)[0].by == "unanimous"
+    assert not only(events, BallotCast)
+
+
+async def test_answer_that_two_agents_gave_stands_once_among_the_candidates():
+    vote = {"vote": {"vote_for": "42", "reason": "r"}}
+    events = await play({"a": {"answer": "42", **vote}, "b": {"answer": "7", **vote}, "c": {"answer": "42.", **vote}})
+    winner = only(events, WinnerDecided)[0]
+    earliest = next(event.agent_id for event in only(events, AnswerSubmitted) if "42" in event.content)
+    assert (winner.agent_id, winner.votes) == (earliest, {earliest: 3})
+
+
 async def test_agent_alone_wins_without_vote_and_presentation():
     events = await play(council(1))
     check_order(events)
