@@ -22,6 +22,8 @@ ANSWER = ("Keep both clocks on the same source, measure how far they drift apart
     :400
 ]
 """400 characters, about 100 tokens: an answer of a few sentences."""
+_DISTINCT = 64
+"""Answers that differ."""
 
 
 @dataclass(slots=True)
@@ -71,7 +73,9 @@ class _Server:
     latency: float
     connections: int = 0
     bodies: list[bytes] = field(default_factory=list[bytes])
-    answer: bytes = field(default_factory=lambda: _stream(_answer_pieces(), "stop"))
+    answers: list[bytes] = field(
+        default_factory=lambda: [_stream(_answer_pieces(number), "stop") for number in range(_DISTINCT)]
+    )
     vote: bytes = field(default_factory=lambda: _stream(_vote_pieces(), "tool_calls"))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -95,8 +99,9 @@ class _Server:
 
     async def _reply(self, body: bytes) -> bytes:
         self.bodies.append(body)
+        number = len(self.bodies) % _DISTINCT  # agents that answer the same are not asked to vote
         await asyncio.sleep(self.latency)
-        return self.vote if b'"tools":' in body else self.answer
+        return self.vote if b'"tools":' in body else self.answers[number]
 
     def _seen(self) -> bytes:
         """What came in since the last time, as a response; the connection that asks for it does not count."""
@@ -114,8 +119,14 @@ def characters_sent(body: bytes) -> int:
     return compact + sum(len(message["content"] or "") for message in data.get("messages", ()))
 
 
-def _answer_pieces() -> list[dict[str, Any]]:
-    return [{"content": ANSWER[i : i + 40]} for i in range(0, len(ANSWER), 40)]
+def number_answer(number: int) -> str:
+    """Return the answer with a number of two digits at its end: no two agents give the same."""
+    return f"{ANSWER[:-2]}{number:02}"
+
+
+def _answer_pieces(number: int) -> list[dict[str, Any]]:
+    text = number_answer(number)
+    return [{"content": text[i : i + 40]} for i in range(0, len(text), 40)]
 
 
 def _vote_pieces() -> list[dict[str, Any]]:

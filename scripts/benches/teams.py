@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from massmem.config.models import TeamConfig
-from scripts.benches.stub import ANSWER, Stub
+from scripts.benches.stub import Stub, number_answer
 
 MOST_AGENTS = 32
 
 
 def scripted(agents: int, home: Path, latency: float, concurrency: int = MOST_AGENTS) -> dict[str, Any]:
     """Scripted agents that answer after `latency` seconds; nobody improves, everybody votes."""
-    return _team([{"type": "scripted", "script": {"latency": latency, "answer": ANSWER}}] * agents, home, concurrency)
+    scripts = ({"latency": latency, "answer": number_answer(number)} for number in range(agents))
+    return _team([{"type": "scripted", "script": script} for script in scripts], home, concurrency)
 
 
 def over_http(agents: int, home: Path, server: Stub) -> dict[str, Any]:
