@@ -113,10 +113,11 @@ def refresh_command(
             learnt.remember_abilities(server.endpoint, listed)
             known += len(listed)
     problems = [f"{server.type}: {server.problem}" for server in servers if server.problem]
+    priced, code = None, 0
     try:
-        priced: int | None = fetch_prices(home, source)
+        priced = fetch_prices(home, source)
     except ProviderError as e:
-        priced = None
+        code = e.exit_code
         problems.append(f"{e.message}; the prices of {read_date() or 'the installed release'} count on")
     offered = sum(len(server.models) for server in servers)
     if as_json:
@@ -128,8 +129,7 @@ def refresh_command(
         write_out(f"{offered:,} models of {pluralize(len(servers), 'server')}; {known:,} say what they can do\n")
     for problem in problems:
         notify(problem)
-    if priced is None:
-        raise typer.Exit(ProviderError.exit_code)
+    raise typer.Exit(code)
 
 
 @dataclass(frozen=True, slots=True)
