@@ -50,7 +50,7 @@ def find_free_port() -> int:
         return probe.getsockname()[1]
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
     """Wait until the condition holds; fail when it does not within so many seconds."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -108,7 +108,7 @@ class Service:
     def wait_for_exit(self) -> int:
         """Return the exit code of a process that ends by itself."""
         assert self.process is not None
-        return self.process.wait(60)
+        return self.process.wait(180)
 
     def kill(self) -> None:
         """End the process as a power cut would."""
@@ -128,7 +128,7 @@ class Service:
         if self.process.poll() is None:
             self.terminate()
         try:
-            return self.process.wait(60)
+            return self.process.wait(120)
         except subprocess.TimeoutExpired:
             self.kill()
             raise
