@@ -53,7 +53,7 @@ def s() -> str:
     return f"s{uuid4().hex[:12]}"
 
 
-async def test_what_was_said_is_found(memory: PersistentMemory, s: str):
+async def test_message_is_recalled_by_its_words(memory: PersistentMemory, s: str):
     await memory.record([said("The red kites nest in Cobham.", session=s)])
     result = await memory.recall("Where do kites nest?", asks(session=s), ROOM)
     assert "Cobham" in result.text
@@ -134,7 +134,7 @@ async def test_the_turn_under_way_is_seen_by_who_is_in_it(memory: PersistentMemo
     assert [m.text for m in result.memories] == ["Kites mine."]
 
 
-async def test_what_is_shown_anyway_is_left_out(memory: PersistentMemory, s: str):
+async def test_message_in_the_prompt_is_not_recalled(memory: PersistentMemory, s: str):
     await memory.record([said(f"Kites, number {i}.", i, session=s) for i in range(3)])
     result = await memory.recall("kites", asks(session=s), RecallOptions(1000, exclude=frozenset({f"{s}-0", f"{s}-2"})))
     assert [m.message_ids for m in result.memories] == [(f"{s}-1",)]
@@ -167,7 +167,7 @@ async def test_lists_are_newest_first_and_can_be_turned_over(memory: PersistentM
         (Selection(), 0),
     ],
 )
-async def test_what_is_forgotten_is_gone(memory: PersistentMemory, s: str, selection: Selection, left: int):
+async def test_forgotten_memories_are_gone(memory: PersistentMemory, s: str, selection: Selection, left: int):
     texts = [("a", 1), ("a", 2), ("b", 1), ("user", 2)]
     await memory.record([said(f"Kites of {by}.", i, turn, by, s) for i, (by, turn) in enumerate(texts)])
     await memory.add_facts([fact("Kites are birds.", session=s, by="b")])

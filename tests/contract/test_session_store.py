@@ -164,7 +164,7 @@ async def test_messages_can_be_paged_also_within_one_event(store: SessionStore) 
     assert one_by_one == await everything(store)
 
 
-async def test_what_an_agent_said_before_it_failed_is_kept(store: SessionStore) -> None:
+async def test_answer_of_an_agent_that_fails_later_stays(store: SessionStore) -> None:
     await store.create_session(session())
     failed: dict[str, object] = {
         "round": 1,
@@ -432,7 +432,7 @@ async def test_rows_are_done_retried_or_given_up(store: SessionStore) -> None:
     assert await store.list_due_recordings("episode", 100) == rows
 
 
-async def test_what_is_forgotten_is_never_recorded_again(store: SessionStore) -> None:
+async def test_forgotten_message_is_never_recorded_again(store: SessionStore) -> None:
     for name in ("a", "b"):
         await store.create_session(session(name))
         await store.append(name, 1, whole_turn())
@@ -477,7 +477,7 @@ async def test_a_row_is_claimed_by_one_alone(store: SessionStore) -> None:
     assert (await store.count_recordings()).done == 1
 
 
-async def test_what_a_memory_that_does_not_last_has_recorded_waits_for_one_that_does(store: SessionStore) -> None:
+async def test_recording_in_a_memory_that_does_not_last_waits_for_one_that_does(store: SessionStore) -> None:
     await store.create_session(session())
     await store.append("session_a", 1, whole_turn())
     rows = await store.list_due_recordings("episode", 3)
@@ -508,7 +508,7 @@ async def test_one_fact_is_forgotten_and_its_turn_is_still_read(store: SessionSt
     await store.forget_fact("session_a", "ann", ["unknown"], (9,))
 
 
-async def test_what_a_final_answer_repeats(store: SessionStore) -> None:
+async def test_answer_that_a_final_answer_repeats_is_named(store: SessionStore) -> None:
     await store.create_session(session())
     as_it_is = done(9, text="Rayleigh scattering.").model_copy(update={"presented": False})
     answers = [answer(1, "ann", "Rayleigh scattering."), answer(2, "bob", "Blue light."), answer(3, "eve", "It is.")]
@@ -542,7 +542,7 @@ async def test_winners_are_listed_under_their_names(store: SessionStore) -> None
     assert last.winner == "ann"
 
 
-async def test_what_is_to_be_recorded_comes_with_what_its_session_says_of_it(store: SessionStore) -> None:
+async def test_recording_comes_with_the_winner_group_and_params_of_its_turn(store: SessionStore) -> None:
     await store.create_session(session("a").model_copy(update={"memory_group": "project"}))
     await store.create_session(session("b"))
     await store.append("a", 1, whole_turn())

@@ -183,7 +183,7 @@ def test_control_c_clears_the_line_and_twice_quits(team: str):
     assert "Traceback" not in text
 
 
-def test_what_is_typed_while_a_turn_runs_waits_for_its_end(team: str):
+def test_line_typed_during_a_turn_waits_for_its_end(team: str):
     child = talk("--config", team)
     child.send("Why?\r/agents\r")
     child.expect("wins:")
@@ -282,7 +282,7 @@ def test_a_terminal_that_can_only_print(team: str):
     assert "\x1b" not in text
 
 
-def test_what_the_agents_ask_for_is_the_next_line(tmp_path: Path, home: Path):
+def test_next_line_answers_a_question_of_the_agents(tmp_path: Path, home: Path):
     ask = {"answer": {"ask": "order_id", "ask_prompt": "Which order is it?", "text": "It is {order_id}."}}
     team = write_team(tmp_path, ask, params={"order_id": {"pattern": "O-[0-9]+"}})
     child = talk("--config", team)

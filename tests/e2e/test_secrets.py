@@ -65,7 +65,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_what_is_said_stays_out_of_logs_debug_files_and_exports(tmp_path: Path, home: Path, work: Path):
+def test_secrets_of_a_conversation_stay_out_of_logs_debug_files_and_exports(tmp_path: Path, home: Path, work: Path):
     said = "\n".join(f"{i}. {secret.text}" for i, secret in enumerate(SECRETS))
     one, two = (script(f"{name} says\n{said}", present=f"In the end\n{said}", chunk_size=PIECES) for name in "ab")
     telemetry = {"stages": str(work / "stages.jsonl")}

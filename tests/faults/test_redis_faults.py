@@ -108,7 +108,7 @@ async def test_eight_processes_on_an_empty_database(forgetful: RedisServer, tmp_
     assert len(acknowledged) == 160
 
 
-async def test_what_a_server_without_a_file_loses_is_told(forgetful: RedisServer, tmp_path: Path) -> None:
+async def test_messages_lost_by_a_server_without_a_file_are_reported(forgetful: RedisServer, tmp_path: Path) -> None:
     url, acknowledged, told = forgetful.new_url(), 0, 0
     store = await open_store(url, tmp_path / ".massmem")
     assert "append-only" in store.info.once[0]

@@ -60,7 +60,7 @@ async def test_a_window_is_learnt_from_the_first_refusal_and_never_overflows_aga
     assert "background" in reasons[1:]
 
 
-async def test_what_was_compressed_away_is_recalled_and_what_is_shown_is_not_repeated(tmp_path: Path):
+async def test_compressed_messages_are_recalled_and_shown_ones_are_not_repeated(tmp_path: Path):
     with Refusing(2_000) as server:
         async for _ in talk(config(server), tmp_path, [*turns(16), "What is the code of room 2?"]):
             pass
@@ -110,7 +110,7 @@ async def test_the_history_is_a_window_over_an_untouched_log(
     assert not any(text in last for text in hidden)
 
 
-async def test_what_a_tool_gave_back_is_recalled_by_its_agent(tmp_path: Path):
+async def test_tool_result_is_recalled_by_its_agent(tmp_path: Path):
     with Refusing(100_000) as server:
         session = await Session.open(config(server), home=tmp_path)
         try:

@@ -174,7 +174,7 @@ def test_forget_one_fact_for_good(fact: str, memory: Command, home: Path) -> Non
     assert "there is no memory" in memory("forget", point, "--yes", code=2)[1]
 
 
-def test_what_is_forgotten_stays_so_after_a_rebuild(memory: Command, home: Path) -> None:
+def test_forgotten_memory_does_not_come_back_with_a_rebuild(memory: Command, home: Path) -> None:
     text = "Blue light scatters more."
     assert memory.json("forget", memory.ids()[text], "--yes") == {"forgotten": 1}
     assert holds(home / ".massmem" / "memory", text) == []
@@ -190,7 +190,7 @@ def test_what_is_forgotten_stays_so_after_a_rebuild(memory: Command, home: Path)
     assert holds(home / ".massmem", "Why is the sky blue") != []  # the log is not touched
 
 
-def test_what_waits_in_the_queue_can_be_forgotten(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_queued_message_can_be_forgotten(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = Command(capsys)
     assert command.json("forget", "--agent", "bob", "--yes") == {"forgotten": 0}
     assert command.json("record")["episodes"] == SAID - 3
@@ -273,7 +273,7 @@ def test_another_embedder_is_said_to_need_a_rebuild(memory: Command, tmp_path: P
 
 
 @pytest.mark.parametrize("by_id", [True, False])
-def test_what_is_forgotten_is_also_gone_from_the_indexes_of_earlier_embedders_and_damaged_copies(
+def test_forgotten_memory_is_gone_from_indexes_of_earlier_embedders_and_damaged_copies(
     memory: Command, home: Path, tmp_path: Path, by_id: bool
 ) -> None:
     text = "Why is the sky blue?"
@@ -296,9 +296,7 @@ def test_what_is_forgotten_is_also_gone_from_the_indexes_of_earlier_embedders_an
     assert len(memory.ids()) == SAID - 2
 
 
-def test_what_is_kept_can_be_looked_at_and_forgotten_when_nothing_is_kept_any_more(
-    memory: Command, tmp_path: Path
-) -> None:
+def test_stored_memories_can_be_listed_and_forgotten_after_on_disk_is_disabled(memory: Command, tmp_path: Path) -> None:
     (tmp_path / "team.yaml").write_text(CONFIG.replace("{embedding:", "{on_disk: false, embedding:"))
     assert memory.json("forget", "--agent", "user", "--yes") == {"forgotten": 1}
     assert len(memory.ids()) == SAID - 1

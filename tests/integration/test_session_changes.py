@@ -135,7 +135,7 @@ async def test_a_turn_stands_when_its_memories_cannot_be_deleted(config: TeamCon
         assert (await again.undo()).question == WINDMILL
 
 
-async def test_what_the_user_has_remembered_is_recalled_in_the_very_first_turn(
+async def test_note_of_the_user_is_recalled_in_the_very_first_turn(
     config: TeamConfig, folder: Path, council: CouncilServer
 ):
     async with opened(config, folder) as session:

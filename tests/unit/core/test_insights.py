@@ -22,7 +22,7 @@ def test_counts_time_and_tokens():
     assert (found["confidence"], found["escalated"]) == (0.9, 0)
 
 
-def test_what_was_added_before_the_first_turn_is_no_turn():
+def test_messages_before_the_first_turn_are_no_turn():
     found, alone = of(added(), said()), of(said())
     assert found == alone | {"message_count": alone["message_count"] + 3}
 

@@ -59,7 +59,7 @@ def of(kind: str, **more: Any) -> ParamSpec:
         (of("integer", values=("1", "2")), "3", None),
     ],
 )
-def test_what_a_value_is(spec: ParamSpec, raw: object, value: Value | None):
+def test_param_accepts_its_values_only(spec: ParamSpec, raw: object, value: Value | None):
     assert parse_value(spec, raw) == value
     assert type(parse_value(spec, raw)) is type(value)
 
@@ -98,7 +98,7 @@ def test_what_a_value_is(spec: ParamSpec, raw: object, value: Value | None):
         (of("string", mapping=("city",)), "city: New York", "New York"),
     ],
 )
-def test_what_is_found_in_a_message(spec: ParamSpec, message: str, value: Value | None):
+def test_value_is_read_from_a_message(spec: ParamSpec, message: str, value: Value | None):
     assert find_value("order_id", spec, message) == value
 
 
@@ -107,7 +107,7 @@ def test_a_message_of_any_length_is_read_in_no_time():
 
 
 @given(st.sampled_from(SPECS), st.text(max_size=300))
-def test_what_is_found_is_always_a_value(spec: ParamSpec, message: str):
+def test_value_read_from_a_message_is_always_valid(spec: ParamSpec, message: str):
     value = find_value("order_id", spec, message)
     assert value is None or parse_value(spec, value) == value
 

@@ -54,7 +54,7 @@ def test_passages_follow_each_other(index: EdgeIndex):
     assert [*PassageIds(index).plan("s", [said("Next.", 2)]).passages] == [base + 3], "as the index has it"
 
 
-def test_what_is_there_is_not_planned_again(index: EdgeIndex):
+def test_stored_point_is_not_planned_again(index: EdgeIndex):
     here = PassageIds(index)
     plan = here.plan("s", [said(TWO, 0), said(TWO, 0)])
     assert len(plan.passages) == 2
@@ -89,7 +89,7 @@ def test_another_session_in_the_same_place_is_left_alone(index: EdgeIndex):
         assert [*known.plan("s", [said("More.", 1)]).passages] == [session_base("s", 1) + 1]
 
 
-def test_what_another_process_wrote_meanwhile_is_seen(index: EdgeIndex):
+def test_points_that_another_process_writes_are_seen(index: EdgeIndex):
     here, there = PassageIds(index), PassageIds(index)
     first = here.plan("s", [said("One.", 0)])
     write(index, first)
@@ -132,7 +132,7 @@ def test_won_later_it_moves_there_and_keeps_both_origins():
     assert (now.turn, now.won, now.message_ids) == (3, True, ("m1", "m3"))
 
 
-def test_what_was_won_already_stays_where_it_is():
+def test_fact_that_won_keeps_its_first_turn():
     now = merge_facts(stated(1, won=True), stated(3, won=True))
     assert now is not None
     assert (now.turn, now.message_ids) == (1, ("m1", "m3"))

@@ -160,7 +160,7 @@ async def test_after_forgetting_the_next_message_finds_its_place(memory: Indexed
     assert "again" in (await memory.recall("kites", asks(), ROOM)).text
 
 
-async def test_what_is_forgotten_is_in_no_file(tmp_path: Path):
+async def test_forgotten_text_is_in_no_file(tmp_path: Path):
     """Looked for as text and as the words of the index's own files, while it is open and after it was closed."""
     memory = indexed(tmp_path / "index", letters())
     await memory.record([said("The passphrase is xylophone42.", 0), said("The weather is fine.", 1, turn=2)])

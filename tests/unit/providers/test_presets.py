@@ -48,7 +48,7 @@ def test_ollama_is_reached_at_its_address_with_or_without_the_path(url: str) -> 
 
 
 @pytest.mark.parametrize("name", ["ollama", "lmstudio", "vllm", "llamacpp", "local", "scripted"])
-def test_what_runs_on_this_machine_needs_no_key(name: str) -> None:
+def test_server_on_this_machine_needs_no_key(name: str) -> None:
     check_key(backend(type=name), {})
 
 

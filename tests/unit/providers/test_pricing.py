@@ -73,7 +73,7 @@ def test_long_prompts_are_those_of_a_request():
         backend("openai", "gpt-4o", "http://127.0.0.1:8080/v1"), backend("vllm", "x", "http://localhost:9"),
     ],
 )  # fmt: skip
-def test_what_runs_here_is_free(free):
+def test_model_on_this_machine_is_free(free):
     assert cost(Usage(MILLION, MILLION), free, {}) == 0
     assert price_of(free, {}).add_cost(Usage(1, 1)).cost == 0.0
 
@@ -86,7 +86,7 @@ def test_what_runs_here_is_free(free):
         backend("ollama", "gpt-4o", "http://192.168.1.5:11434/v1"), backend("groq"), backend("azure_openai", "gpt-4o"),
     ],
 )  # fmt: skip
-def test_what_nobody_knows_is_never_free(unknown):
+def test_unknown_model_is_never_free(unknown):
     price = price_of(unknown, {})
     assert (price.is_known, price.cost(Usage(10, 10))) == (False, None)
     assert price.add_cost(Usage(10, 10)).cost is None

@@ -138,7 +138,7 @@ async def test_a_quota_that_is_used_up_is_not_tried_again(remote: Remote) -> Non
         ({"content-encoding": "gzip"}, b"this is not gzip"),
     ],
 )
-async def test_what_is_no_event_stream_is_malformed(remote: Remote, headers: dict[str, str], body: bytes) -> None:
+async def test_reply_that_is_no_event_stream_is_malformed(remote: Remote, headers: dict[str, str], body: bytes) -> None:
     provider = await remote.open(Http(200, headers, [body]))
     error = await failure(provider)
     assert type(error) is errors.MalformedResponse

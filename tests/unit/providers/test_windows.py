@@ -263,7 +263,7 @@ def test_old_and_damaged_refusals_do_not_count(tmp_path: Path, content: str) -> 
     assert list(LearntModels(tmp_path).find_refusals(endpoint)) == ["tools"]
 
 
-async def test_what_several_processes_learn_is_kept_together(tmp_path: Path) -> None:
+async def test_windows_learnt_by_several_processes_are_stored_together(tmp_path: Path) -> None:
     endpoint = resolve(BackendConfig(type="vllm", model="m", base_url=NOBODY), {})
     first, second = LearntModels(tmp_path), LearntModels(tmp_path)
     assert (first.find_refusals(endpoint), second.find_refusals(endpoint)) == ({}, {})

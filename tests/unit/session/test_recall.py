@@ -101,9 +101,7 @@ async def test_ballot_is_recalled_by_nobody(store: SessionStore, folder: Path, i
 
 
 @pytest.mark.parametrize("index", [True, False], ids=["index", "log alone"])
-async def test_what_a_tool_said_in_a_turn_is_not_recalled_unless_it_was_recorded(
-    store: SessionStore, folder: Path, index: bool
-):
+async def test_tool_result_is_not_recalled_unless_it_was_recorded(store: SessionStore, folder: Path, index: bool):
     question, first, *rest = turn_one()
     result = returned(2).model_copy(update={"content": "Kites: 17 nests.", "call_id": "call_r1b1n1", "recorded": False})
     await store.append("session_a", 1, [question, called(1, name="count_kites"), result, first, *rest])

@@ -101,7 +101,7 @@ def test_a_ballot_is_kept_verbatim() -> None:
     assert (message["kind"], message["role"]) == ("tool_call", "assistant")
 
 
-def test_what_the_user_replies_is_in_the_conversation_and_is_not_queued_for_memory() -> None:
+def test_reply_to_a_param_is_in_the_conversation_and_is_not_queued_for_memory() -> None:
     said = [o for e in waiting_turn() if e.type == "user_replied" for o in project("s", 1, 5, e)]
     (message,) = rows(said, "chat_messages")
     assert (message["kind"], message["content"], message["metadata"]) == ("user", SECRET, {"param": "order_id"})
@@ -132,7 +132,7 @@ def test_the_end_of_a_turn_names_winner_and_answer() -> None:
     assert (turn["status"], turn["winner"], turn["answer_seq"]) == ("completed", "ann", 30)
 
 
-def test_what_is_queued_follows_from_the_event_alone() -> None:
+def test_recording_jobs_follow_from_the_event_alone() -> None:
     queued = {e.type: rows(project("s", 1, 5, e), "recordings") for e in [*whole_turn(), *other_ends()]}
     assert {name: [row["kind"] for row in found] for name, found in queued.items() if found} == {
         "turn_started": ["episode"],

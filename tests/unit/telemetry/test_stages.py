@@ -43,7 +43,7 @@ def test_nothing_is_written_unless_it_is_wanted(tmp_path: Path):
     assert set(tmp_path.rglob("*")) == before
 
 
-def test_what_cannot_be_written_is_given_up(tmp_path: Path):
+def test_file_that_cannot_be_written_is_given_up(tmp_path: Path):
     stages = Stages(str(tmp_path), ())  # a folder
     stages.write("received", "s", 1, {})
     assert not stages.is_enabled
