@@ -37,6 +37,7 @@ NOT_RUN = {
     "@examples/ollama": "it needs a running Ollama",
     '"It is O-12345"': "it replies to a turn that waits; tests/e2e/test_waiting_for_params.py has one",
     "--schema": "the scripted team writes no JSON; tests/e2e/test_cli.py has a team that does",
+    "massmem -i": "the picture is the user's; tests/e2e/test_cli.py has one",
     "massmem init": "the user has a configuration; tests/integration has init",
     "massmem serve": "it serves until it is stopped; tests/e2e/test_server_clients.py uses it",
     "curl ": "it needs the service of the block before; tests/e2e/test_server_clients.py has curl",

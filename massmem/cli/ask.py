@@ -30,7 +30,10 @@ class RunOptions:
 
     question: str | None = None
     files: tuple[Path, ...] = ()
-    """Attached to the question."""
+    """Texts are added to the question."""
+    pictures: tuple[Path, ...] = ()
+    describe: bool = False
+    """An agent that sees pictures describes them for those that do not."""
     schema: Path | None = None
     """A file with the JSON Schema that the answer has to fit."""
     config: str | None = None
@@ -92,7 +95,22 @@ SessionId = Annotated[
 
 Files = Annotated[
     list[Path] | None,
-    typer.Option("--file", "-f", metavar="FILE", help="Add a text file to the question. May be repeated."),
+    typer.Option(
+        "--file", "-f", metavar="FILE", help="Add the text of a file or PDF to the question. May be repeated."
+    ),
+]
+Pictures = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--image",
+        "-i",
+        metavar="FILE",
+        help="Show a picture, or a PDF as it looks, to the agents. May be repeated.",
+    ),
+]
+Describe = Annotated[
+    bool,
+    typer.Option("--describe", help="An agent that sees pictures describes them for those that do not."),
 ]
 Schema = Annotated[
     Path | None,
@@ -144,6 +162,8 @@ def ask(
     context: typer.Context,
     question: Question = None,
     files: Files = None,
+    pictures: Pictures = None,
+    describe: Describe = False,
     schema: Schema = None,
     config: Config = None,
     model: Model = None,
@@ -178,6 +198,8 @@ def ask(
     options = RunOptions(
         question=question,
         files=tuple(files or ()),
+        pictures=tuple(pictures or ()),
+        describe=describe,
         schema=schema,
         config=config,
         model=model,

@@ -5,63 +5,97 @@ import re
 import select
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from massmem.cli.files import read_file
 from massmem.cli.streams import notify
+from massmem.config.models import FilesConfig
+from massmem.core.attachments import Attachment
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.tools.answer_schema import check_schema
+from massmem.tools.documents import add_text, read_document, read_picture
 
 MAX_CHARACTERS = 1_000_000
-"""Of a question, with what is attached to it."""
+"""Of a question, with the texts that are added to it."""
 SILENCE = 1.0
 """Seconds without input on a pipe, after which the user is told what massmem waits for."""
 HOW_TO_ASK = 'ask like this: massmem "your question", or pipe it in: echo "your question" | massmem'
 
+_MENTION = re.compile(r"(?<!\S)@(?:\"([^\"\n]+)\"|(\S+))")
+_SEEN = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf")
+"""Endings of names that are of files, also when there is no such file."""
 
-def read_question(argument: str | None, files: Sequence[Path] = (), *, quiet: bool = False) -> str | None:
-    """Return the question: the argument, then what is piped in, then the files.
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the user asks, with the texts of files below it."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+    """Pictures, and documents without text."""
+
+
+def read_question(argument: str | None, *, has_files: bool, quiet: bool = False) -> Question | None:
+    """Return the question: the argument, then what is piped in.
 
     Bytes of standard input that are not UTF-8 become U+FFFD. Blocks until standard input ends; a terminal is read only
-    for the argument "-".
+    for the argument "-". has_files: files will be added to it.
 
     Returns:
         None when there is no argument and nothing on standard input.
 
     Raises:
-        InputError: the question is empty or too long, or a file cannot be read.
+        InputError: the question is empty or too long.
     """
     if argument is not None and argument != "-":
         question = check_question(clean_text(argument))
-        question = _append(question, _read_beside_argument(quiet=quiet))
-    else:
-        text = "" if argument is None and sys.stdin.isatty() else _read_stdin()
-        if argument is None and not text.strip():
-            if files:
-                raise InputError("there are files, but no question", 'ask like this: massmem -f FILE "your question"')
-            return None
-        question = check_question(text.removesuffix("\n"))
-    return attach_files(question, files)
+        return Question(check_question(_append(question, _read_beside_argument(quiet=quiet))))
+    text = "" if argument is None and sys.stdin.isatty() else _read_stdin()
+    if argument is None and not text.strip():
+        if has_files:
+            raise InputError("there are files, but no question", 'ask like this: massmem -f FILE "your question"')
+        return None
+    return Question(check_question(text.removesuffix("\n")))
 
 
-def attach_files(question: str, files: Sequence[Path]) -> str:
-    """Return the question with the text of each file below it. Raises InputError."""
+def attach_files(
+    question: Question, files: Sequence[Path], pictures: Sequence[Path], settings: FilesConfig
+) -> Question:
+    """Return the question with the text of each file below it, and with the pictures.
+
+    Raises:
+        InputError: a file cannot be read or is none of its kind, or they are too large together.
+    """
     for path in files:
-        question = _append(question, f"--- {path} ---\n{_read_file(path)}")
-    return check_question(question)
+        content = read_document(str(path), read_file(path, settings.max_size))
+        if isinstance(content, str):
+            question = replace(question, text=check_question(add_text(question.text, str(path), content)))
+        else:
+            question = replace(question, attachments=(*question.attachments, content))
+    seen = [read_picture(str(path), read_file(path, settings.max_size)) for path in pictures]
+    question = replace(question, attachments=(*question.attachments, *seen))
+    if sum(attachment.file.size for attachment in question.attachments) > settings.max_size:
+        raise InputError(
+            f"the files are larger than {settings.max_size:,} bytes together",
+            "ask about fewer of them, or raise files.max_size in the configuration",
+        )
+    return question
 
 
-def attach_mentioned_files(question: str) -> str:
-    """Return the question with the text of each file below it that it names as `@FILE`. Raises InputError."""
-    names = [name.rstrip(".,;:?!)") for name in re.findall(r"(?<!\S)@(\S+)", question)]
-    return attach_files(question, [Path(name) for name in dict.fromkeys(names) if Path(name).expanduser().is_file()])
+def attach_mentioned_files(text: str, settings: FilesConfig) -> Question:
+    """Return the question with the files that it names as `@FILE` or `@"FILE"`. Raises InputError as `attach_files`."""
+    names = [quoted or name.rstrip(".,;:?!)") for quoted, name in _MENTION.findall(text)]
+    paths = [Path(name) for name in dict.fromkeys(names) if name.lower().endswith(_SEEN) or _exists(name)]
+    return attach_files(Question(check_question(text)), paths, (), settings)
 
 
 def read_schema(path: Path) -> dict[str, Any]:
     """Return the JSON Schema in a file. Raises InputError."""
     try:
-        return check_schema(json.loads(_read_file(path)))
+        return check_schema(json.loads(_read_text(path)))
     except ValueError as e:
         raise InputError(f"{path} is not JSON: {e}", "write the schema as JSON") from e
     except RecursionError as e:
@@ -86,21 +120,19 @@ def _append(question: str, text: str) -> str:
     return f"{question}\n\n{text.strip(chr(10))}" if text.strip() else question
 
 
-def _read_file(path: Path) -> str:
-    """Return the text of a file, cut when it is longer than a question may be. Raises InputError."""
+def _exists(name: str) -> bool:
+    """Whether there is such a file; a name may also be `@alice`, or no name at all."""
     try:
-        with path.expanduser().open("rb") as file:
-            data = file.read(MAX_CHARACTERS * 4 + 1)
-    except OSError as e:
-        raise InputError(f"{path} cannot be read: {e.strerror or e}", "check the name of the file") from e
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as e:
-        if e.end == len(data) > MAX_CHARACTERS * 4:
-            return data.decode(errors="ignore")  # cut inside a character; too long in any case
-        hint = "convert it to text first, for example with pdftotext"
-        raise InputError(f"{path} is not a text file in UTF-8", hint) from e
-    return clean_text(text)
+        return Path(name).expanduser().is_file()
+    except (OSError, RuntimeError, ValueError):
+        return False
+
+
+def _read_text(path: Path) -> str:
+    content = read_document(str(path), read_file(path, MAX_CHARACTERS))
+    if isinstance(content, Attachment):
+        raise InputError(f"{path} is no text", "write the schema as JSON")
+    return content
 
 
 def _read_beside_argument(*, quiet: bool) -> str:

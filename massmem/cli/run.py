@@ -13,7 +13,7 @@ from typing import Any
 
 from massmem.cli.ask import Output, RunOptions
 from massmem.cli.logs import disable_logging, log_to_file, log_to_usual_file, new_debug_log
-from massmem.cli.question import HOW_TO_ASK, read_question, read_schema
+from massmem.cli.question import HOW_TO_ASK, Question, attach_files, read_question, read_schema
 from massmem.cli.setup import load_team, read_environment, replace_agents
 from massmem.cli.signals import EXIT_INTERRUPTED, EXIT_TERMINATED, TurnStopper
 from massmem.cli.streams import notify, show_activity, write_err, write_json, write_out
@@ -40,7 +40,7 @@ class Invocation:
     output: Output
     config: TeamConfig
     home: Path
-    question: str | None
+    question: Question | None
     """None: finish the unfinished turn, or talk."""
     answer_schema: Mapping[str, Any] | None
     debug_log: Path | None
@@ -96,7 +96,10 @@ def prepare_run(options: RunOptions) -> Invocation:
     read_environment()
     config = load_team_of(options, home)
     schema = None if options.schema is None else read_schema(options.schema)
-    question = read_question(options.question, options.files, quiet=options.quiet)
+    has_files = bool(options.files or options.pictures)
+    question = read_question(options.question, has_files=has_files, quiet=options.quiet)
+    if question is not None and has_files:
+        question = attach_files(question, options.files, options.pictures, config.files)
     if schema is not None and question is None:
         raise InputError("--schema needs a question", 'ask like this: massmem --schema FILE "your question"')
     debug_log = new_debug_log(Path.cwd()) if options.debug else None
@@ -110,6 +113,8 @@ def load_team_of(options: RunOptions, home: Path) -> TeamConfig:
         ConfigError, InputError
     """
     config = load_team(options.config or options.session_config, home, options.limits, store=not options.no_store)
+    if options.describe:
+        config = config.model_copy(update={"files": config.files.model_copy(update={"describe": True})})
     return replace_agents(config, options.model, options.system)
 
 

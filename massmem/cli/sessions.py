@@ -30,6 +30,7 @@ from massmem.cli.options import (
 from massmem.cli.session_view import SearchHit
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import Progress, choose_option, notify, open_output, show_progress, write_json, write_out
+from massmem.core.attachments import Attachment
 from massmem.core.display import one_line
 from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.events import now
@@ -559,7 +560,10 @@ async def _export(
         first, done = True, 0
         async with aclosing(read_transcript(store, session.session_id)) as turns:
             async for transcript in turns:
-                write(form.write_turn(redact_turn(transcript, params), first, detailed))
+                stored = await store.load_files(session.session_id, [file.hash for file in transcript.files])
+                files = tuple(Attachment(f, stored[f.hash]) for f in transcript.files if f.hash in stored)
+                clean = replace(redact_turn(transcript, params), attachments=files)
+                write(form.write_turn(clean, first, detailed))
                 first, done = False, done + len(transcript.messages)
                 progress(done, max(done, session.message_count))
         write(form.write_end())

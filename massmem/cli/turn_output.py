@@ -9,6 +9,7 @@ from contextlib import aclosing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from massmem.cli.ask import Output
+from massmem.cli.question import Question
 from massmem.cli.signals import handle_signals
 from massmem.cli.streams import write_err, write_out
 from massmem.cli.terminal import hold_typed_input, lend_terminal
@@ -51,7 +52,7 @@ class TurnEvents:
     def __init__(
         self,
         session: Session,
-        question: str | None,
+        question: Question | None,
         *,
         wait: bool,
         wait_hint: str = "",
@@ -93,7 +94,8 @@ class TurnEvents:
     def _run(self) -> AsyncGenerator[Event, None]:
         if self._question is None:
             return self._session.finish_turn()
-        return self._session.ask(self._question, answer_schema=self._schema)
+        question = self._question
+        return self._session.ask(question.text, answer_schema=self._schema, attachments=question.attachments)
 
 
 class AnswerWriter(Renderer):

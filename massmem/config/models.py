@@ -87,6 +87,8 @@ class BackendConfig(Section):
     """Repeats of a failed request (408, 409, 429, 5xx, connection)."""
     tools: bool | None = None
     """Whether the model supports tool calls; left out: the provider's default; false: JSON Schema output instead."""
+    vision: bool | None = None
+    """Whether the model sees pictures; left out: what is known of it, else it is tried."""
     api: Api | None = None
     """Which API of OpenAI; left out: responses at OpenAI and Azure, else chat, and the other one when it is refused."""
     effort: Effort | None = None
@@ -368,6 +370,15 @@ class ParamConfig(Section):
         return ParamSpec(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
+class FilesConfig(Section):
+    max_size: int = Field(default=10_000_000, ge=1_000, le=100_000_000)
+    """Largest file in bytes, and most of all pictures of a question together; earlier ones are sent again up to that
+    size. Providers take about 20 MB in a request."""
+    describe: bool = False
+    """An agent that sees pictures describes them for those that do not; false: a question with pictures is refused when
+    an agent does not see them."""
+
+
 class StoreConfig(Section):
     url: str = "sqlite:///~/.massmem/massmem.db"
     """Where sessions live: sqlite:///PATH, postgresql://..., redis://... (rediss:// with TLS, unix:///SOCKET; redis://
@@ -409,7 +420,7 @@ class LimitsConfig(Section):
     """Most fields in the header of a request."""
     header_timeout: float = Field(default=10, gt=0)
     """Seconds in which a header must arrive."""
-    body: int = Field(default=1_000_000, ge=1_000, le=100_000_000)
+    body: int = Field(default=16_000_000, ge=1_000, le=100_000_000)
     """Largest body of a request in bytes."""
     body_timeout: float = Field(default=30, gt=0)
     """Seconds in which a body must arrive."""
@@ -469,6 +480,8 @@ class TeamConfig(Section):
     """How a turn runs."""
     memory: MemoryConfig = MemoryConfig()
     """What is remembered."""
+    files: FilesConfig = FilesConfig()
+    """Files and pictures in questions."""
     store: StoreConfig = StoreConfig()
     """Where sessions are stored."""
     server: ServerConfig = ServerConfig()

@@ -30,6 +30,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
 
+from massmem.core.attachments import AttachedFile
 from massmem.core.messages import Activity, Usage
 
 SCHEMA_VERSION = 1
@@ -85,6 +86,12 @@ class TurnStarted(SourceEvent):
     """Key under which the client sent the question; the same key is never asked twice. Empty: none."""
     answer_schema: dict[str, JsonValue] | None = None
     """The JSON Schema that the final answer has to fit."""
+    attachments: tuple[AttachedFile, ...] = ()
+    """Pictures, and documents without text, that the question came with; `question` names them."""
+    description: str = ""
+    """How an agent described them for those that do not see; the end of `question`."""
+    usage: Usage = Usage()
+    """Of the request for the description."""
 
 
 class TurnResumed(EventBase):

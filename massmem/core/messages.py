@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from massmem.core.attachments import Attachment
+
 Role = Literal["system", "user", "assistant", "tool"]
-Purpose = Literal["answer", "vote", "present", "summary", "extract"]
+Purpose = Literal["answer", "vote", "present", "summary", "extract", "describe"]
 ToolChoice = Literal["required", "auto", "none"]
 
 _UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
@@ -43,6 +45,8 @@ class ChatMessage:
     """The call that a message of role "tool" answers."""
     head: int = field(default=0, compare=False)
     """So many characters at its beginning stand in later requests too; the rest is for this step."""
+    attachments: tuple[Attachment, ...] = ()
+    """What a message of role "user" shows beside its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,11 @@ class ChatRequest:
     """Seconds for the whole reply, retries included; None: the backend's configuration decides."""
     tool_choice: ToolChoice = "required"
     """required: the model calls a tool; auto: it may; none: it must not, and `tools` only explain earlier calls."""
+
+    @property
+    def attached_tokens(self) -> int:
+        """About how many tokens a model reads of what the messages show."""
+        return sum(attachment.tokens for message in self.messages for attachment in message.attachments)
 
 
 WRAPPER = "reply"

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from massmem.core.attachments import Attachment
 from massmem.core.lookalikes import has_tag_bracket, replace_marks
 from massmem.core.messages import Candidate, ChatMessage
 
@@ -167,6 +168,24 @@ def _describe_ask(ask: Mapping[str, str], tools: bool) -> str:
         return "Only if a value that only the user knows is missing to answer at all, call `ask_user`."
     params = " or ".join(f"{name} ({description})" for name, description in ask.items()) or "something"
     return f"Only if {params} is missing, which only the user knows, reply {_ASK_OBJECT}."
+
+
+# What a question shows
+
+_DESCRIBE = (
+    "Describe what is attached to a message, for somebody who cannot see it and has to answer that message: all that "
+    "may matter, text and numbers word for word, what stands where. Do not answer the message."
+)
+
+
+def build_description_request(question: str, attachments: Sequence[Attachment]) -> tuple[ChatMessage, ...]:
+    """Return the request to describe what a question shows."""
+    return (ChatMessage("system", _DESCRIBE), ChatMessage("user", question, attachments=tuple(attachments)))
+
+
+def frame_description(agent_id: str, text: str) -> str:
+    """Return a description as it stands below the question that came with the files."""
+    return f"What is attached, as {agent_id} describes it:\n{_quote(text)}"
 
 
 # Values that the user is asked for

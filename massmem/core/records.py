@@ -230,6 +230,8 @@ class SessionCopy(_Record):
     state: SessionState
     abandoned: tuple[int, ...] = ()
     """Turns that were given up without an event that says so."""
+    files: tuple[str, ...] = ()
+    """Hashes of its files, in order."""
 
 
 MIN_RECORDED_LENGTH = 10

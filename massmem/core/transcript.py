@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from massmem.core.attachments import AttachedFile, Attachment, read_attached_files
 from massmem.core.messages import Usage
 from massmem.core.records import MessageRecord, TurnRecord
 
@@ -33,6 +34,8 @@ class TurnTranscript:
     ballots: tuple[Ballot, ...]
     plan: tuple[str, ...] = ()
     """What is still to be done, a line each."""
+    attachments: tuple[Attachment, ...] = ()
+    """What the question came with, where it was loaded."""
 
     @property
     def is_between_turns(self) -> bool:
@@ -50,6 +53,11 @@ class TurnTranscript:
     def name(self, agent_id: str) -> str:
         """Return what people are shown for the agent."""
         return self.names.get(agent_id, agent_id)
+
+    @property
+    def files(self) -> list[AttachedFile]:
+        """What the question came with, by name."""
+        return [file for message in self.messages for file in read_attached_files(message.metadata)]
 
     @property
     def final(self) -> MessageRecord | None:

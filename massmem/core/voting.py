@@ -100,8 +100,9 @@ class Tally:
     def apply(self, event: Event) -> None:
         """Take one event in. Events that decide nothing are ignored."""
         match event:
-            case TurnStarted(agents=agents, seed=seed):
+            case TurnStarted(agents=agents, seed=seed, usage=usage):
                 self.agents, self.seed = agents, seed
+                self.usage += usage
             case TurnResumed(agents=agents):
                 self._resume(agents)
             case RoundStarted(round=number, agents=agents) if number > self.round:

@@ -1,7 +1,9 @@
 """One self-contained HTML file without scripts or external resources; every text is escaped."""
 
+from base64 import b64encode
 from html import escape
 
+from massmem.core.attachments import Attachment
 from massmem.core.records import SessionRecord
 from massmem.core.transcript import TurnTranscript
 from massmem.export.as_text import (
@@ -21,8 +23,9 @@ h1 { font-size: 1.4rem; } h2 { font-size: 1rem; margin-top: 2.5rem; } small, .ho
 .message { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; border-left: 3px solid #8884;
   padding: .2rem 0 .2rem .8rem; margin: .3rem 0 1rem; }
 .user { border-color: #37c; } .final { border-color: #2a2; } li { unicode-bidi: isolate; }
+img { max-width: 100%; }
 """
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def write_start(session: SessionRecord) -> str:
@@ -42,6 +45,7 @@ def write_turn(turn: TurnTranscript, first: bool, detailed: bool) -> str:
     if turn.is_between_turns:
         return "\n".join([*parts, *(_write_message(name_speaker(m), m.content, "step") for m in turn.messages)]) + "\n"
     parts.append(_write_message("User", record.question, "user"))
+    parts += [_write_picture(a) for a in turn.attachments if a.file.media_type.startswith("image/")]
     if detailed:
         parts += [_write_step(step, turn) for step in agent_steps(turn)]
     for agent, text in turn.dialogue:
@@ -72,6 +76,11 @@ def _write_step(step: AgentStep, turn: TurnTranscript) -> str:
 
 def _write_message(speaker: str, text: str, kind: str) -> str:
     return f'<strong>{escape(speaker)}</strong>\n<div class="message {kind}" dir="auto">{escape(text)}</div>'
+
+
+def _write_picture(attachment: Attachment) -> str:
+    file, data = attachment.file, b64encode(attachment.data).decode()
+    return f'<img alt="{escape(file.name)}" src="data:{escape(file.media_type)};base64,{data}">'
 
 
 def _write_ballot(agent: str, choice: str, reason: str) -> str:

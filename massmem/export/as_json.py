@@ -1,8 +1,10 @@
 """One JSON object, {"schema_version", "session", "turns": [...]}, with a turn per line and every step."""
 
 import json
+from base64 import b64encode
 from typing import Any
 
+from massmem.core.attachments import Attachment
 from massmem.core.records import MessageRecord, SessionRecord
 from massmem.core.transcript import TurnTranscript
 
@@ -46,8 +48,13 @@ def turn_to_dict(turn: TurnTranscript) -> dict[str, Any]:
         "cost": usage.cost,
         "started_at": record.started_at.isoformat(),
         "ended_at": None if record.ended_at is None else record.ended_at.isoformat(),
+        **({"files": [_file_to_dict(attachment) for attachment in turn.attachments]} if turn.attachments else {}),
         "messages": [_message_to_dict(message, turn) for message in turn.messages],
     }
+
+
+def _file_to_dict(attachment: Attachment) -> dict[str, Any]:
+    return {**attachment.file.model_dump(), "data": b64encode(attachment.data).decode()}
 
 
 def _message_to_dict(message: MessageRecord, turn: TurnTranscript) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from massmem.config.models import HistoryPreset, MemoryConfig
+from massmem.core.attachments import AttachedFile, count_attached_tokens, read_attached_files
 from massmem.core.messages import ChatMessage
 from massmem.core.records import MessageRecord
 from massmem.memory.tokens import estimate_tokens
@@ -57,6 +58,8 @@ class HistoryMessage:
     """Of the message in the log; "" for a placeholder."""
     seq: int
     """Of the message in the log; for a placeholder that of its question."""
+    files: tuple[AttachedFile, ...] = ()
+    """What the message came with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,8 @@ class HistoryWindow:
     budget: HistoryBudget
     after: int = 0
     """Messages up to this seq are left out, since a summary stands for them."""
+    sees: bool = True
+    """The agent is shown what the messages came with."""
     records: list[MessageRecord] = field(default_factory=list[MessageRecord])
     full: bool = False
     used: int = 0
@@ -84,6 +89,8 @@ class HistoryWindow:
     def add(self, record: MessageRecord) -> None:
         """Take the next older message."""
         tokens = estimate_tokens(self._text(record))
+        if self.sees:
+            tokens += count_attached_tokens(read_attached_files(record.metadata))
         most = MAX_MESSAGES + 1 if self.budget.messages is None else self.budget.messages
         over = self.used + tokens > self.budget.tokens or len(self.records) >= most
         # One message that is larger than the window by itself is taken, and compressed later: it must not be lost.
@@ -121,7 +128,8 @@ def alternate_roles(records: Sequence[MessageRecord]) -> tuple[HistoryMessage, .
         if record.kind == "user":
             if awaiting:
                 messages.append(HistoryMessage(ChatMessage("assistant", NO_ANSWER), "", messages[-1].seq))
-            messages.append(HistoryMessage(ChatMessage("user", record.content), record.id, record.seq))
+            files = read_attached_files(record.metadata)
+            messages.append(HistoryMessage(ChatMessage("user", record.content), record.id, record.seq, files))
         elif awaiting:
             messages.append(HistoryMessage(ChatMessage("assistant", record.content), record.id, record.seq))
     if messages and messages[-1].message.role == "user":

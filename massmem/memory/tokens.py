@@ -236,8 +236,8 @@ class Buffer:
         The first count is believed, later ones move the factor half the way, so that one odd request does not swing
         it; a factor beyond 0.5 to 2.5 is no difference of vocabularies but a wrong count. Short prompts teach nothing.
         """
-        if min(estimated, actual) < _LEAST_COUNT:
-            return
+        if min(estimated, actual) < _LEAST_COUNT or any(message.attachments for message in self._measured):
+            return  # a picture is estimated flat, which says nothing of words
         factor = min(_HIGHEST_FACTOR, max(_LOWEST_FACTOR, self._factor * actual / estimated))
         self._factor = (self._factor + factor) / 2 if self._calibrated else factor
         self._calibrated = True
@@ -255,7 +255,8 @@ class Buffer:
             if len(self._cache) >= _MOST_CACHED:
                 self._cache.clear()
             called = sum(self._count(call.name) + self._count(call.arguments) for call in message.tool_calls)
-            tokens = self._cache[message] = (self._count(message.content) + PER_MESSAGE, called)
+            shown = sum(attachment.tokens for attachment in message.attachments)
+            tokens = self._cache[message] = (self._count(message.content) + shown + PER_MESSAGE, called)
         return tokens
 
     def _count_specs(self, request: ChatRequest) -> int:

@@ -14,6 +14,7 @@ from anthropic import AsyncAnthropic, AsyncStream
 from anthropic.types import RawMessageStreamEvent
 
 from massmem.config.models import EFFORT_BUDGETS, BackendConfig
+from massmem.core.attachments import PDF, Attachment
 from massmem.core.errors import (
     AuthenticationError,
     ContentRefused,
@@ -37,7 +38,7 @@ from massmem.core.messages import (
     Usage,
     clean_text,
 )
-from massmem.providers.base import GO_ON, Thoughts, portable_schema, read_count, read_usage
+from massmem.providers.base import GO_ON, Thoughts, encode_data, portable_schema, read_count, read_usage
 from massmem.providers.failures import ErrorContext, ErrorReply, Refusal, error_reply_of
 from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, ReplyReader, timeouts
 from massmem.providers.presets import Endpoint
@@ -245,11 +246,22 @@ def _blocks(message: ChatMessage) -> list[dict[str, Any]]:
         return [{"type": "tool_result", "tool_use_id": _call_id(message.tool_call_id), "content": text}]
     head, rest = text[: message.head], text[message.head :].lstrip("\n")
     texts = (head, rest) if head.strip() and rest else (text,)
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": part} for part in texts if part.strip()]
+    blocks = [
+        *map(_shown_block, message.attachments),
+        *({"type": "text", "text": part} for part in texts if part.strip()),
+    ]
     for call in message.tool_calls:
         use = {"type": "tool_use", "id": _call_id(call.id), "name": call.name, "input": _call_input(call.arguments)}
         blocks.append(use)
     return blocks
+
+
+def _shown_block(attachment: Attachment) -> dict[str, Any]:
+    file = attachment.file
+    source = {"type": "base64", "media_type": file.media_type, "data": encode_data(attachment)}
+    if file.media_type == PDF:
+        return {"type": "document", "source": source, "title": file.name}
+    return {"type": "image", "source": source}
 
 
 def _call_id(id_: str) -> str:

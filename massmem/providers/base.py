@@ -1,10 +1,12 @@
 """The port to a model: what it can do, what it costs, and one method that streams one reply."""
 
 from abc import ABC, abstractmethod
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from massmem.config.models import BackendConfig
+from massmem.core.attachments import Attachment
 from massmem.core.messages import WRAPPER, ActivityChunk, ChatMessage, ChatRequest, Chunk, ToolCall, Usage
 from massmem.providers.presets import Abilities
 from massmem.providers.pricing import Price
@@ -96,6 +98,16 @@ class Thoughts:
     def find(self, calls: Sequence[ToolCall]) -> Sequence[Mapping[str, Any]]:
         """Return the thoughts before these calls. Their ids are massmem's own by now, so name and arguments count."""
         return self._items.get((calls[0].name, calls[0].arguments), ()) if calls else ()
+
+
+def encode_data(attachment: Attachment) -> str:
+    """Return the bytes of a file as base64."""
+    return b64encode(attachment.data).decode()
+
+
+def data_url(attachment: Attachment) -> str:
+    """Return a file as a data: URL."""
+    return f"data:{attachment.file.media_type};base64,{encode_data(attachment)}"
 
 
 def end_with_user(messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:

@@ -168,7 +168,7 @@ _BAD_REQUESTS = (400, 413, 422)
 Refusal = Literal[
     "chat", "responses", "tools", "forced_tools", "schema", "adaptive_thinking", "effort", "reasoning", "temperature",
     "stream_options", "max_tokens", "max_completion_tokens", "prompt_cache_key",
-    "cache_control",
+    "cache_control", "pictures",
 ]  # fmt: skip
 """What a request held that was refused: an API, a form of actions, or an option."""
 
@@ -182,6 +182,7 @@ _REFUSAL_WORDS: Mapping[Refusal, str] = {
     "schema": "structured output",
     "adaptive_thinking": "adaptive thinking",
     "cache_control": "marks for its cache",
+    "pictures": "pictures",
     "reasoning": "these reasoning options",
 }
 
@@ -214,6 +215,13 @@ _REFUSAL_TEXTS: tuple[tuple[Refusal, str], ...] = (
     ("adaptive_thinking", r"'adaptive' is not supported|should be 'enabled' or 'disabled'"),
     ("effort", r"not support the effort parameter|output_config\.effort"),
     ("cache_control", r"cache_control.{0,60}(?:not (?:supported|permitted|allowed)|unsupported|unknown)"),
+    # OpenAI, OpenRouter, Azure; llama.cpp; Ollama; vLLM; Mistral; DeepSeek
+    ("pictures", r"image_url is only supported by"),
+    ("pictures", r"(?:does not|doesn't|not) support (?:any )?(?:image|vision|multi-?modal)"),
+    ("pictures", r"image inputs? (?:is|are) not (?:supported|enabled)"),
+    ("pictures", r"missing data required for image input|no endpoints found that support image"),
+    ("pictures", r"is not a multi-?modal model|at most 0 image"),
+    ("pictures", r"unknown variant `image_url`"),
     # OpenAI: models that do not reason, and organisations that are not verified
     ("reasoning", r"encrypted content is not supported|verified to generate reasoning summaries"),
 )

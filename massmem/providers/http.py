@@ -193,7 +193,7 @@ class ReplyReader(ABC):
     def _estimate(self) -> Usage:
         """Return our own count of the request and its reply, for servers that report none."""
         prompt = sum(len(message.content) for message in self._request.messages)
-        return Usage(prompt // 4, self.length // 4, reported=False)
+        return Usage(prompt // 4 + self._request.attached_tokens, self.length // 4, reported=False)
 
 
 class ApiProvider(AlwaysReady, ABC, Generic[Client]):
@@ -218,7 +218,12 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
     def abilities(self) -> Abilities:
         """What the model can do, as far as it has not refused it."""
         abilities = self._endpoint.abilities
-        return replace(abilities, tools=abilities.tools and not self._refuses("tools"))
+        has_refused = self._backend.vision is None and self._refuses("pictures")
+        return replace(
+            abilities,
+            tools=abilities.tools and not self._refuses("tools"),
+            vision=False if has_refused else abilities.vision,
+        )
 
     def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         return self._retrier.stream(lambda: self._attempt(request), request.deadline)
@@ -258,6 +263,7 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
 
         Raises:
             ToolsRefused: the request must be made without tools.
+            RequestRejected: the model does not see pictures; without them it would answer another question.
         """
         reply = self._error_reply(error)
         refusal = reply and find_refusal(reply, self._list_refusable(body))
@@ -267,6 +273,8 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         self._learnt.remember_refusal(self._endpoint, refusal)
         if refusal == "tools":
             raise self._context.error(ToolsRefused, reply.text) from error
+        if refusal == "pictures":
+            raise self._context.error(RequestRejected, f"it does not see pictures: {reply.text}") from error
         return f"{self._endpoint.model} does not take {describe_refusal(refusal)}"
 
     async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:

@@ -108,7 +108,7 @@ class LocalFactory(ProviderFactory):
 class LocalProvider:
     """One agent's access to a model in this process."""
 
-    abilities = Abilities(tools=False)
+    abilities = Abilities(tools=False, vision=False)
 
     def __init__(self, model: "_Model", backend: BackendConfig) -> None:
         self.price = price_of(backend, os.environ)

@@ -14,6 +14,7 @@ import openai
 from openai import AsyncOpenAI, AsyncStream
 
 from massmem.config.models import Api, BackendConfig
+from massmem.core.attachments import PDF, Attachment
 from massmem.core.errors import (
     ContentRefused,
     MalformedResponse,
@@ -36,7 +37,15 @@ from massmem.core.messages import (
     clean_text,
 )
 from massmem.providers import responses
-from massmem.providers.base import end_with_user, fits_strict, portable_schema, read_count, read_detail, read_usage
+from massmem.providers.base import (
+    data_url,
+    end_with_user,
+    fits_strict,
+    portable_schema,
+    read_count,
+    read_detail,
+    read_usage,
+)
 from massmem.providers.failures import ErrorContext, ErrorReply, Refusal, error_reply_of, parse_error_body
 from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, ReplyReader, timeouts
 from massmem.providers.presets import PRESETS, Endpoint
@@ -125,6 +134,7 @@ class OpenAIProvider(ApiProvider[AsyncOpenAI]):
             "responses": has_choice and "input" in body,
             "tools": "tools" in body,
             "forced_tools": body.get("tool_choice") == "required",
+            "pictures": _shows_pictures(body),
             **{refusal: not body.keys().isdisjoint(fields) for refusal, fields in _LEFT_OUT.items()},
             **{option: option in body for option in _OPTIONS},
         }
@@ -197,7 +207,10 @@ def request_body(request: ChatRequest, backend: BackendConfig, endpoint: Endpoin
 
 
 def _message(message: ChatMessage) -> dict[str, Any]:
-    out: dict[str, Any] = {"role": message.role, "content": clean_text(message.content)}
+    text = clean_text(message.content)
+    out: dict[str, Any] = {"role": message.role, "content": text}
+    if message.attachments:
+        out["content"] = [*map(_content_part, message.attachments), {"type": "text", "text": text}]
     if message.tool_call_id is not None:
         out["tool_call_id"] = message.tool_call_id
     if message.tool_calls:
@@ -207,6 +220,19 @@ def _message(message: ChatMessage) -> dict[str, Any]:
             for c in message.tool_calls
         ]
     return out
+
+
+def _content_part(attachment: Attachment) -> dict[str, Any]:
+    if attachment.file.media_type == PDF:
+        return {"type": "file", "file": {"filename": attachment.file.name, "file_data": data_url(attachment)}}
+    return {"type": "image_url", "image_url": {"url": data_url(attachment)}}
+
+
+def _shows_pictures(body: Json) -> bool:
+    messages: Sequence[Json] = body.get("messages") or body.get("input") or ()
+    contents = (message.get("content") for message in messages)
+    parts = (part for content in contents if isinstance(content, list) for part in cast("list[Json]", content))
+    return any(part.get("type") in ("image_url", "file", "input_image", "input_file") for part in parts)
 
 
 @dataclass(slots=True)

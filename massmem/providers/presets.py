@@ -30,6 +30,8 @@ class Abilities:
     Where the provider's cache begins with the tools, the same ones stand in all requests of a turn: a cache that is
     read costs a tenth.
     """
+    vision: bool | None = None
+    """It sees pictures; None: nobody knows, so it is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ PRESETS: dict[BackendType, Preset] = {
     "llamacpp": Preset(
         "openai", "http://localhost:8080/v1", ("LLAMA_API_KEY",), needs_key=False, default_model="default"
     ),
-    "local": Preset("local", needs_key=False, abilities=Abilities(tools=False)),
+    "local": Preset("local", needs_key=False, abilities=Abilities(tools=False, vision=False)),
     "scripted": Preset("scripted", needs_key=False),
 }  # fmt: skip
 
@@ -157,15 +159,25 @@ def resolve(backend: BackendConfig, environ: Mapping[str, str]) -> Endpoint:
     # Compatible servers know max_tokens; only OpenAI's own newer models insist on the other name.
     is_own = base_url == preset.base_url or backend.type == "azure_openai"
     own = is_own and preset.completion_limit == "max_completion_tokens"
-    abilities = preset.abilities if backend.tools is None else replace(preset.abilities, tools=backend.tools)
     return Endpoint(
         base_url=base_url,
         key=key,
         model=model,
         loopback=loopback,
-        abilities=replace(abilities, spare_tools="none") if own else abilities,
+        abilities=_abilities_of(backend, preset, own=own),
         completion_limit=preset.completion_limit if is_own else "max_tokens",
         own=own,
+    )
+
+
+def _abilities_of(backend: BackendConfig, preset: Preset, *, own: bool) -> Abilities:
+    """Return what the model can do, as far as the configuration or the preset says. own: as `Endpoint.own`."""
+    usual = preset.abilities
+    return replace(
+        usual,
+        tools=usual.tools if backend.tools is None else backend.tools,
+        vision=usual.vision if backend.vision is None else backend.vision,
+        spare_tools="none" if own else usual.spare_tools,
     )
 
 

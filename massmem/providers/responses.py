@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 from massmem.config.models import BackendConfig
+from massmem.core.attachments import PDF, Attachment
 from massmem.core.errors import ContentRefused, ProviderError
 from massmem.core.messages import (
     ChatMessage,
@@ -19,7 +20,7 @@ from massmem.core.messages import (
     Usage,
     clean_text,
 )
-from massmem.providers.base import Thoughts, fits_strict, portable_schema, read_count, read_detail, read_usage
+from massmem.providers.base import Thoughts, data_url, fits_strict, portable_schema, read_count, read_detail, read_usage
 from massmem.providers.failures import ErrorContext, parse_error_body
 from massmem.providers.http import ReplyReader
 from massmem.providers.presets import Endpoint
@@ -93,10 +94,17 @@ def _items(message: ChatMessage, thoughts: Thoughts) -> Iterator[Json]:
     yield from thoughts.find(message.tool_calls)
     if text or not message.tool_calls:
         kind = "output_text" if message.role == "assistant" else "input_text"
-        yield {"type": "message", "role": message.role, "content": [{"type": kind, "text": text}]}
+        content = [*map(_content_part, message.attachments), {"type": kind, "text": text}]
+        yield {"type": "message", "role": message.role, "content": content}
     for call in message.tool_calls:
         arguments = clean_text(call.arguments)
         yield {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
+
+
+def _content_part(attachment: Attachment) -> Json:
+    if attachment.file.media_type == PDF:
+        return {"type": "input_file", "filename": attachment.file.name, "file_data": data_url(attachment)}
+    return {"type": "input_image", "image_url": data_url(attachment)}
 
 
 class ResponseReader(ReplyReader):

@@ -99,7 +99,7 @@ class ScriptedReply(BaseModel):
     """Ask the user for this param while that is allowed, then reply with `text`; {NAME} in it stands for the value."""
     call: tuple[ScriptedCall, ...] = ()
     """Call tools, all at once, while any are offered; the next reply of the list follows. In `text` of a reply {result}
-    stands for the last results."""
+    stands for the last results, {seen} for the pictures of the whole prompt: name, type, size, and hash."""
     ask_prompt: str = "What is it?"
     """The question to the user."""
     raw: str | None = None
@@ -142,8 +142,10 @@ class ScriptConfig(BaseModel):
     """Summaries of old messages; by default their number."""
     extract: tuple[ScriptedReply, ...] = ()
     """Extracted facts; by default none."""
+    describe: tuple[ScriptedReply, ...] = ()
+    """Descriptions of pictures; by default what is seen."""
 
-    @field_validator("answer", "vote", "present", "summary", "extract", mode="before")
+    @field_validator("answer", "vote", "present", "summary", "extract", "describe", mode="before")
     @classmethod
     def _to_replies(cls, value: object, info: Any) -> object:
         string_field = "vote" if info.field_name == "vote" else "text"
@@ -178,7 +180,7 @@ class ScriptedProvider(AlwaysReady):
     """Replies in the order of the script, with one position per purpose; a retried request gets the next reply."""
 
     def __init__(self, backend: BackendConfig, script: ScriptConfig, budget: RetryBudget) -> None:
-        self.abilities = Abilities(tools=backend.tools is not False)
+        self.abilities = Abilities(tools=backend.tools is not False, vision=backend.vision is not False)
         self.price = price_of(backend, os.environ)
         self._script = script
         self._retrier = Retrier(RetryPolicy.of(backend), budget, self.price)
@@ -188,12 +190,12 @@ class ScriptedProvider(AlwaysReady):
         return self._retrier.stream(lambda: self._attempt(request), request.deadline)
 
     async def count_prompt(self, request: ChatRequest) -> int | None:
-        return _count_tokens(_prompt_text(request))
+        return _count_prompt(request)
 
     async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         started = time.monotonic()
         reply = self._take_reply(request)
-        prompt_tokens = _count_tokens(_prompt_text(request))
+        prompt_tokens = _count_prompt(request)
         chunks = list(self._chunks(reply, request))
         # The latency includes the work above, so that a benchmark measures massmem and not the script.
         await asyncio.sleep(max(0.0, self._script.latency + reply.delay - (time.monotonic() - started)))
@@ -307,11 +309,18 @@ def _fill_in(text: str, request: ChatRequest) -> str:
     """Replace {NAME} by the values of params and {result} by the results since the model's last message."""
     for name, value in parse_param_values(request.messages[-1].content if request.messages else "").items():
         text = text.replace(f"{{{name}}}", value)
+    text = text.replace("{seen}", _list_seen(request)) if "{seen}" in text else text
     if "{result}" not in text:
         return text
     newest_first = list(takewhile(lambda message: message.role != "assistant", reversed(request.messages)))
     results = [result for message in reversed(newest_first) for result in parse_tool_results(message.content)]
     return text.replace("{result}", "\n".join(results))
+
+
+def _list_seen(request: ChatRequest) -> str:
+    """Return what the messages show beside their texts, in order."""
+    files = [attachment.file for message in request.messages for attachment in message.attachments]
+    return ", ".join(f"{file.name} ({file.media_type}, {file.size} bytes, {file.hash[:8]})" for file in files) or "none"
 
 
 def _list_offered_tools(request: ChatRequest) -> list[str]:
@@ -365,6 +374,7 @@ _DEFAULT_REPLIES: Mapping[Purpose, Callable[[ChatRequest], ScriptedReply]] = {
     "present": _default_presentation,
     "summary": lambda request: ScriptedReply(text=f"Summary of {len(request.messages)} messages."),
     "extract": lambda _: ScriptedReply(text="[]"),
+    "describe": lambda _: ScriptedReply(text="I see: {seen}."),
 }
 
 
@@ -372,6 +382,10 @@ def _prompt_text(request: ChatRequest) -> str:
     messages = [m.content + "".join(c.arguments for c in m.tool_calls) for m in request.messages]
     tools = [t.name + t.description + _to_json(t.parameters) for t in request.tools]
     return "".join((*messages, *tools, _to_json(request.schema) if request.schema else ""))
+
+
+def _count_prompt(request: ChatRequest) -> int:
+    return _count_tokens(_prompt_text(request)) + request.attached_tokens
 
 
 def _chunk_text(chunk: Chunk) -> str:

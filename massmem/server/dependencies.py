@@ -1,5 +1,7 @@
 """What routes take from a request: the caller, who is authenticated and within the limits, and its headers."""
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated
@@ -9,10 +11,13 @@ from fastapi import Depends, Header, Path, Request
 from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 
+from massmem.core.attachments import name_attachments
 from massmem.core.errors import InputError
 from massmem.server.auth import User
+from massmem.server.content import read_content
 from massmem.server.conversations import to_stored_id
 from massmem.server.errors import RETRY_LATER, Forbidden, RetryLater
+from massmem.server.schemas import ContentPart
 from massmem.server.service import Service
 from massmem.server.turns import Question
 
@@ -30,10 +35,12 @@ class Caller:
     def sub(self) -> str:
         return self.user.sub
 
-    def make_question(self, text: str, session_id: str | None, team: str | None, key: str | None) -> Question:
+    async def make_question(
+        self, content: str | Sequence[ContentPart], session_id: str | None, team: str | None, key: str | None
+    ) -> Question:
         """Return the question of a request body. Without a session id it begins a session, the same for the same key.
 
-        key: the Idempotency-Key.
+        key: the Idempotency-Key. Raises InputError: see `read_content`.
         """
         if session_id is None:
             drawn = uuid4().hex if key is None else _digest(f"{self.sub}\0{key}")
@@ -41,7 +48,13 @@ class Caller:
         elif ".." in session_id:
             raise InputError("a session id has no two dots in a row")
         request_id = "" if key is None else _digest(key)  # keys may hold anything
-        return Question(self.sub, to_stored_id(self.sub, session_id), text, request_id, team)
+        text, attachments = (
+            (content, ())
+            if isinstance(content, str)
+            else await asyncio.to_thread(read_content, content, self.service.settings.config.files.max_size)
+        )
+        text = name_attachments(text, [attachment.file for attachment in attachments])
+        return Question(self.sub, to_stored_id(self.sub, session_id), text, request_id, team, attachments)
 
 
 def get_service(request: Request) -> Service:

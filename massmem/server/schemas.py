@@ -12,6 +12,7 @@ MAX_MESSAGE_LENGTH = 1_000_000
 MAX_LIST_LENGTH = 200
 MAX_HISTORY_LENGTH = 1_000
 MAX_OFFSET = 1_000_000
+MAX_PARTS = 50
 
 _SESSION = "user-123-support-chat"
 _ANSWER = "Air scatters blue light more than red light."
@@ -51,10 +52,58 @@ class Problem(Body):
     """What went wrong, for people."""
 
 
+class TextPart(Body):
+    """A text."""
+
+    type: Literal["text"]
+    """Says so."""
+    text: Annotated[str, Field(max_length=MAX_MESSAGE_LENGTH, examples=["What is this?"])]
+    """The text."""
+
+
+class ImageUrl(Body):
+    """Where a picture is."""
+
+    url: Annotated[str, Field(examples=["data:image/png;base64,iVBORw0KGgo="])]
+    """The picture itself as a data: URL; other addresses are not fetched."""
+
+
+class ImagePart(Body):
+    """A picture."""
+
+    type: Literal["image_url"]
+    """Says so."""
+    image_url: ImageUrl
+    """PNG, JPEG, GIF or WebP, or a PDF to be seen."""
+
+
+class FileData(Body):
+    """A file."""
+
+    filename: Annotated[str, Field(min_length=1, max_length=200, examples=["report.pdf"])]
+    """Its name."""
+    file_data: Annotated[str, Field(examples=["data:application/pdf;base64,JVBERi0="])]
+    """The file itself as a data: URL."""
+
+
+class FilePart(Body):
+    """A file: its text is added to the question; a picture, or a PDF without text, is seen."""
+
+    type: Literal["file"]
+    """Says so."""
+    file: FileData
+    """The file."""
+
+
+ContentPart = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
+Content = Text | Annotated[list[ContentPart], Field(min_length=1, max_length=MAX_PARTS)]
+"""A text, or parts in the form of OpenAI's chat messages."""
+
+
 class ChatRequest(Body):
     """A question, or a reply to what the agents asked for."""
 
-    message: Annotated[Text, Field(examples=["Why is the sky blue?"])]
+    message: Annotated[Content, Field(examples=["Why is the sky blue?"])]
     """What the user says."""
     session_id: SessionId | None = None
     """The conversation; an unknown one is created; left out: a new one."""
@@ -67,7 +116,7 @@ class ChatRequest(Body):
 class QueryRequest(Body):
     """A question, or a reply to what the agents asked for."""
 
-    query: Annotated[Text, Field(examples=["Why is the sky blue?"])]
+    query: Annotated[Content, Field(examples=["Why is the sky blue?"])]
     """What the user says."""
     session_id: SessionId | None = None
     """The conversation; an unknown one is created; left out: a new one."""

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, aclosing, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from massmem.core.attachments import AttachedFile, Attachment, remove_description
 from massmem.core.errors import DuplicateRequestError, InputError, MassmemError, SessionBusyError
 from massmem.core.events import (
     EVENT,
@@ -82,6 +83,13 @@ class Question:
     """Under this id it is asked once at most; empty: any number of times."""
     team: str | None = None
     """None: the team that the session has had so far."""
+    attachments: tuple[Attachment, ...] = ()
+    """What it came with; `text` names it."""
+
+    @property
+    def content(self) -> tuple[str, tuple[AttachedFile, ...]]:
+        """What makes it this question and no other."""
+        return self.text, tuple(attachment.file for attachment in self.attachments)
 
 
 class RunningTurn:
@@ -102,7 +110,7 @@ class RunningTurn:
     def is_turn_of(self, question: Question) -> bool:
         """Whether it runs this very question; questions without a request id are never the same."""
         own = self.question
-        return own is not None and own.request_id == question.request_id != "" and own.text == question.text
+        return own is not None and own.request_id == question.request_id != "" and own.content == question.content
 
     async def run(self, session: Session) -> AsyncGenerator[Event, None]:
         """Run the turn, store its events for those who follow, and yield them. Raise as the session does."""
@@ -110,7 +118,10 @@ class RunningTurn:
         if self._stopped:
             raise RetryLater(503, _ENDING)
         question = self.question
-        source = session.finish_turn() if question is None else session.ask(question.text, question.request_id)
+        if question is None:
+            source = session.finish_turn()
+        else:
+            source = session.ask(question.text, question.request_id, attachments=question.attachments)
         async with aclosing(source) as events:
             async for event in events:
                 self._events.append((session.seq, event))
@@ -259,7 +270,7 @@ class Turns:
         # A reply to the agents stands right after the event that resumes their turn.
         async with aclosing(self.follow(question.session_id, number - 2)) as events:
             async for seq, event in events:
-                if seq == number and _text_of(event) != question.text:
+                if seq == number and not _became(question, event):
                     raise InputError("this name was used for another question", "use a new one")
                 if seq >= number or isinstance(event, TurnResumed):
                     yield seq, event
@@ -357,9 +368,12 @@ def _log_failure(event: Event) -> None:
             pass
 
 
-def _text_of(event: Event) -> str | None:
+def _became(question: Question, event: Event) -> bool:
+    """Whether the event is of this very question."""
     match event:
-        case TurnStarted(question=text) | TurnResumed(question=text) | UserReplied(text=text):
-            return text
+        case TurnStarted():
+            return question.content == (remove_description(event.question, event.description), event.attachments)
+        case TurnResumed(question=text) | UserReplied(text=text):
+            return text == question.text
         case _:
-            return None
+            return False

@@ -2,16 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from massmem.config.models import AgentConfig
+from massmem.core.attachments import AttachedFile, Attachment
 from massmem.core.errors import StoreError
 from massmem.core.events import ContextCompressed, ContextMeasured
 from massmem.core.records import MessageRecord
 from massmem.memory import tokens
-from massmem.memory.conversation import HistoryView, HistoryWindow, history_budget
+from massmem.memory.conversation import HistoryMessage, HistoryView, HistoryWindow, history_budget
 from massmem.providers.base import ChatProvider
 from massmem.session.owners import find_pinned_session
 from massmem.session.recall import SessionMemory, build_scope
@@ -53,9 +54,12 @@ class History:
         memory: SessionMemory,
         agents: Sequence[AgentConfig],
         windows: Windows,
+        *,
         owner: str | None = None,
+        max_attached: int = 0,
     ) -> None:
-        """owner: of the session; None: this machine's user."""
+        """owner: of the session; None: this machine's user. max_attached: bytes of earlier pictures in a request."""
+        self._max_attached = max_attached
         self._store = store
         self._memory = memory
         self._agents = tuple(agents)
@@ -130,14 +134,43 @@ class History:
             with suppress(asyncio.CancelledError):
                 await self._preparation
 
+    async def load_attachments(self, session_id: str, files: Sequence[AttachedFile]) -> tuple[Attachment, ...]:
+        """Return the files of a session with their bytes; one that is lost is left out. Raises StoreError."""
+        if not files:
+            return ()
+        stored = await self._store.load_files(session_id, [file.hash for file in files])
+        return tuple(Attachment(file, stored[file.hash]) for file in files if file.hash in stored)
+
+    async def _show_attachments(
+        self, session_id: str, messages: Sequence[HistoryMessage]
+    ) -> tuple[HistoryMessage, ...]:
+        """Return the messages with what they came with, as far as it is not too much for a request: the newest."""
+        room, chosen = self._max_attached, list[AttachedFile]()
+        for file in (file for message in reversed(messages) for file in message.files):
+            room -= file.size
+            if room < 0:
+                break
+            chosen.append(file)
+        shown = {attachment.file: attachment for attachment in await self.load_attachments(session_id, chosen)}
+        return tuple(
+            replace(m, message=replace(m.message, attachments=tuple(shown[f] for f in m.files if f in shown)))
+            if m.files
+            else m
+            for m in messages
+        )
+
     async def _build(
         self, session_id: str, turn: int, question: str, providers: Mapping[str, ChatProvider]
     ) -> dict[str, AgentContext]:
         self._meters = self._meters or await self._windows.create_meters()
-        views = await self._load_views(session_id, turn, question)
+        sighted = {agent_id for agent_id, provider in providers.items() if provider.abilities.vision is not False}
+        views = await self._load_views(session_id, turn, question, sighted)
         contexts: dict[str, AgentContext] = {}
         for agent, view in zip(self._agents, views, strict=True):
-            prompt = Prompt(agent.id, agent.system_message, summary=view.summary, history=view.messages)
+            messages: Sequence[HistoryMessage] = view.messages
+            if agent.id in sighted:
+                messages = await self._show_attachments(session_id, messages)
+            prompt = Prompt(agent.id, agent.system_message, summary=view.summary, history=tuple(messages))
             recall = await self._recall_for(agent, session_id, turn)
             compressor = Compressor(agent, providers[agent.id], self._meters[agent.id], recall)
             contexts[agent.id] = AgentContext(prompt, compressor)
@@ -154,8 +187,10 @@ class History:
 
         return recall
 
-    async def _load_views(self, session_id: str, turn: int, question: str) -> list[HistoryView]:
-        """Read the log backwards, no further than the largest view needs."""
+    async def _load_views(
+        self, session_id: str, turn: int, question: str, sighted: Collection[str]
+    ) -> list[HistoryView]:
+        """Read the log backwards, no further than the largest view needs. sighted: ids of agents that see pictures."""
         if turn == 1:
             return [HistoryView() for _ in self._agents]
         cleared = await self._store.get_latest_summary(session_id, "")
@@ -164,7 +199,8 @@ class History:
         windows: list[HistoryWindow] = []
         for agent, summary in zip(self._agents, summaries, strict=True):
             budget = history_budget(agent.memory, self._meters[agent.id].window)
-            windows.append(HistoryWindow(budget, start if summary is None else _last_covered(summary)))
+            after = start if summary is None else _last_covered(summary)
+            windows.append(HistoryWindow(budget, after, sees=agent.id in sighted))
         await self._fill(windows, session_id, turn)
         views: list[HistoryView] = []
         for window, summary in zip(windows, summaries, strict=True):

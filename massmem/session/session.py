@@ -6,7 +6,7 @@ It composes store, registry, providers, agents and coordinator; nothing else doe
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from massmem.config.home import massmem_home
 from massmem.config.models import TeamConfig
+from massmem.core.attachments import Attachment, name_attachments, remove_description
 from massmem.core.errors import (
     HomeError,
     InputError,
@@ -23,7 +24,16 @@ from massmem.core.errors import (
     StoreError,
     UnknownSessionError,
 )
-from massmem.core.events import ContextCompressed, ContextMeasured, Event, HistoryCleared, NoteAdded, ToolReturned, now
+from massmem.core.events import (
+    ContextCompressed,
+    ContextMeasured,
+    Event,
+    HistoryCleared,
+    NoteAdded,
+    ToolReturned,
+    TurnStarted,
+    now,
+)
 from massmem.core.ids import check_session_name
 from massmem.core.messages import clean_text
 from massmem.core.records import Owner, SessionRecord, TurnRecord
@@ -32,6 +42,7 @@ from massmem.session.lease import Lease, hold_lease
 from massmem.session.owners import memory_group, restrict_to_owner
 from massmem.session.recall import remembers
 from massmem.session.registry import Registry, RegistryDamaged, build_entries, build_entry
+from massmem.session.sight import check_sight
 from massmem.session.team import Team
 from massmem.session.turn_runner import Stop, StopReason, TurnRunner
 from massmem.session.undo import undo_last_turn
@@ -69,7 +80,9 @@ class Session:
         self._owner = owner
         self._agents = restrict_to_owner(team.agents, owner)
         self._memory = team.memory
-        self._history = History(team.store, team.memory, self._agents, team.windows, owner)
+        self._history = History(
+            team.store, team.memory, self._agents, team.windows, owner=owner, max_attached=team.config.files.max_size
+        )
         self._stop = Stop()
         self._runner: TurnRunner | None = None
         self._owns_team = False
@@ -165,19 +178,24 @@ class Session:
         return 0 if self._runner is None else self._runner.seq
 
     async def ask(
-        self, question: str, request: str = "", answer_schema: Mapping[str, Any] | None = None
+        self,
+        question: str,
+        request: str = "",
+        answer_schema: Mapping[str, Any] | None = None,
+        attachments: Sequence[Attachment] = (),
     ) -> AsyncGenerator[Event, None]:
         """Run a turn and yield its events, each after it was stored.
 
         request: an idempotency key: a question with a key that the session has seen is not asked again. answer_schema:
-        a JSON Schema: the final answer is a JSON value that fits it, also in `TurnCompleted.data`.
+        a JSON Schema: the final answer is a JSON value that fits it, also in `TurnCompleted.data`. attachments: what
+        the question shows.
 
         An unfinished turn comes first. It is resumed when a kill cut it off or the question is the same, and abandoned
         when the user stopped it, or saw it fail, and asks something else now. When it waits for the user, the question
         is the reply, and becomes a turn of its own only when it is something else.
 
         Raises:
-            InputError: the question is empty, or the schema is none.
+            InputError: the question is empty, the schema is none, or an agent does not see what the question shows.
             DuplicateRequestError: the key is in the log already; nothing was done.
             ProviderError: the reply could not be read; the turn still waits.
             SessionBusyError: another process runs a turn of this session.
@@ -187,10 +205,13 @@ class Session:
         if not question.strip():
             raise InputError("the question is empty", 'ask like this: massmem "your question"')
         schema = None if answer_schema is None else check_schema(answer_schema)
+        if attachments:
+            check_sight(self._config, {agent.id: self._team.chat[agent.id].abilities for agent in self._agents})
+            question = name_attachments(question, [attachment.file for attachment in attachments])
         async with (
             self._create_if_new(),
             self._hold_lease() as lease,
-            aclosing(self._create_runner(lease).ask(question, request, schema)) as events,
+            aclosing(self._create_runner(lease).ask(question, request, schema, attachments)) as events,
         ):
             async for event in events:
                 yield event
@@ -294,6 +315,13 @@ class Session:
             last = await self._last_turn()
             await self._store.append(self.id, 0 if last is None else last.turn, [event])
         self._memory.wake()
+
+    async def load_question(self, turn: int) -> tuple[str, tuple[Attachment, ...]]:
+        """Return the question of a turn as it was asked, and what it came with. Raises StoreError."""
+        events = await self._store.read_turn_events(self.id, turn)
+        started = next(event for event in events if isinstance(event, TurnStarted))
+        shown = await self._history.load_attachments(self.id, started.attachments)
+        return remove_description(started.question, started.description), shown
 
     def stop(self, by: StopReason) -> None:
         """Stop the running turn: its last event is turn_interrupted, and it can be resumed later."""

@@ -4,10 +4,11 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from massmem.config.models import AgentConfig
+from massmem.core.attachments import AttachedFile, Attachment, add_description
 from massmem.core.errors import DuplicateRequestError, InputError, StoreError
 from massmem.core.events import (
     Event,
@@ -27,11 +28,13 @@ from massmem.session.event_batching import batch_events
 from massmem.session.history import History
 from massmem.session.lease import Lease
 from massmem.session.recall import remembers
+from massmem.session.sight import find_describer
 from massmem.session.team import Team
 from massmem.telemetry.stages import Stage, make_memory_payload, make_respond_payload
 from massmem.turn.agent import Agent
 from massmem.turn.budget import Budget
 from massmem.turn.coordinator import Turn, run_turn
+from massmem.turn.description import Description, describe
 from massmem.turn.param_dialog import ParamDialog, ReplyReading
 from massmem.turn.tool_loop import AgentTools
 
@@ -51,8 +54,16 @@ class _Message:
     """The user's message to a session with an unfinished turn."""
 
     text: str
+    attachments: tuple[AttachedFile, ...] = ()
     consumed: bool = False
     """The message was for that turn, and is no question of its own."""
+
+    def asks_again(self, pending: TurnRecord, logged: Sequence[Event]) -> bool:
+        """Whether it is the question of that turn once more."""
+        started = _find_start(logged)
+        shown, description = ((), "") if started is None else (started.attachments, started.description)
+        question = add_description(self.text, description)
+        return question == pending.question and self.attachments == shown
 
 
 class TurnRunner:
@@ -86,7 +97,11 @@ class TurnRunner:
         self._notices: list[str] = []
 
     async def ask(
-        self, question: str, request: str, answer_schema: Mapping[str, Any] | None
+        self,
+        question: str,
+        request: str,
+        answer_schema: Mapping[str, Any] | None,
+        attachments: Sequence[Attachment] = (),
     ) -> AsyncGenerator[Event, None]:
         """Do what `Session.ask` does."""
         self._request = (request, question)
@@ -94,7 +109,7 @@ class TurnRunner:
         if request and (seq := await self._store.find_request(self._session_id, request)) is not None:
             raise DuplicateRequestError(seq)
         if last is not None and last.is_unfinished:
-            message = _Message(question)
+            message = _Message(question, tuple(attachment.file for attachment in attachments))
             async with aclosing(self._continue_turn(last, message)) as events:
                 async for event in events:
                     yield event
@@ -104,6 +119,9 @@ class TurnRunner:
         self.dialog = ParamDialog(self._config, await self._store.load_state(self._session_id), number)
         replies = self.dialog.read_question(question)
         seed = secrets.randbits(32) if self._seed is None else self._seed
+        if attachments:
+            files = {attachment.file.hash: attachment.data for attachment in attachments}
+            await self._store.save_files(self._session_id, files)
         turn = Turn(
             self._session_id,
             number,
@@ -112,6 +130,7 @@ class TurnRunner:
             replies=replies,
             params=self._config.param_specs,
             answer_schema=answer_schema,
+            attachments=tuple(attachment.file for attachment in attachments),
         )
         async with aclosing(self._run(turn, release_lease=True)) as events:
             async for event in events:
@@ -132,7 +151,7 @@ class TurnRunner:
     async def _continue_turn(self, pending: TurnRecord, message: _Message) -> AsyncGenerator[Event, None]:
         """Go on with the unfinished turn, as far as the message asks for that, or give it up."""
         logged = await self._load(pending)
-        message.consumed = message.text == pending.question
+        message.consumed = message.asks_again(pending, logged)
         if message.consumed or (not self.dialog.is_waiting and was_cut_off(logged)):
             async with aclosing(self._resume(pending, logged)) as events:
                 async for event in events:
@@ -156,6 +175,8 @@ class TurnRunner:
                 turn = self._store_and_yield(pending.turn, [TurnInterrupted(by=self._stop.by)])
             case ReplyReading("answer"):
                 message.consumed = True
+                if message.attachments:
+                    self._notices.append("what is attached to a reply is not shown: attach it to a question")
                 turn = self._resume(pending, logged, self.dialog.accept(reading, message.text))
             case ReplyReading(intent):
                 message.consumed = intent in ("cancel", "reset")
@@ -170,6 +191,7 @@ class TurnRunner:
     def _resume(
         self, pending: TurnRecord, logged: list[Event], replies: Sequence[Event] = ()
     ) -> AsyncGenerator[Event, None]:
+        started = _find_start(logged)
         return self._run(
             Turn(
                 self._session_id,
@@ -179,7 +201,9 @@ class TurnRunner:
                 logged,
                 replies or self.dialog.find_provided(),
                 self._config.param_specs,
-                next((event.answer_schema for event in logged if isinstance(event, TurnStarted)), None),
+                None if started is None else started.answer_schema,
+                () if started is None else started.attachments,
+                Description() if started is None else Description(started.description),
             )
         )
 
@@ -206,6 +230,7 @@ class TurnRunner:
         """Store each batch of the turn's events, then yield it. A stop or an error is stored as an interruption."""
         budget = Budget(self._config.coordination)
         providers = {agent.id: budget.limit(agent, self._team.chat[agent.id]) for agent in self._agents}
+        turn = await self._describe(turn, providers)
         agents = await self._create_agents(turn, providers)
         self._notices += self._team.take_warnings()
         received = await self._memory_payload()
@@ -284,9 +309,25 @@ class TurnRunner:
                 return event
         return event if remember else event.model_copy(update={"remember": False})
 
+    async def _describe(self, turn: Turn, providers: Mapping[str, ChatProvider]) -> Turn:
+        """Return the turn with what it shows described below its question, if an agent does not see it."""
+        describer = find_describer({agent.id: providers[agent.id].abilities for agent in self._agents})
+        if not turn.attachments or turn.description.text or describer is None:
+            return turn
+        shown = await self._history.load_attachments(self._session_id, turn.attachments)
+        description = await describe(turn.question, shown, describer, providers[describer], self._stop.requested)
+        if description is None:
+            return turn  # it is stopped at once, and described when it is resumed
+        question = add_description(turn.question, description.text)
+        if self._request[1] == turn.question:
+            self._request = (self._request[0], question)
+        self._notices.append(f"{describer} described what is attached for agents that do not see it")
+        return replace(turn, question=question, description=description)
+
     async def _create_agents(self, turn: Turn, providers: Mapping[str, ChatProvider]) -> dict[str, Agent]:
         await self._team.tools.wait_until_ready()
         contexts = await self._history.build_contexts(self._session_id, turn.number, turn.question, providers)
+        shown = await self._history.load_attachments(self._session_id, turn.attachments)
         ask_context = self.dialog.build_ask_context(turn.replies)
         agents: dict[str, Agent] = {}
         for config in self._agents:
@@ -298,9 +339,9 @@ class TurnRunner:
                 config.memory.recording.record_all_tool_calls,
                 votes=len(self._agents) > 1 and self._config.coordination.max_rounds > 1,
             )
-            agents[config.id] = Agent(
-                config, providers[config.id], context.prompt, context.compressor, ask_context, tools
-            )
+            sees = providers[config.id].abilities.vision is not False
+            prompt = replace(context.prompt, attachments=shown if sees else ())
+            agents[config.id] = Agent(config, providers[config.id], prompt, context.compressor, ask_context, tools)
         return agents
 
     async def _write_stage(self, stage: Stage, turn: Turn, payload: Mapping[str, Any]) -> None:
@@ -315,3 +356,7 @@ class TurnRunner:
         session, state = await self._store.get_session(self._session_id), self.dialog.state
         count = 0 if session is None else session.message_count
         return {"memory": make_memory_payload(count, state.params, state.waiting_for_param)}
+
+
+def _find_start(events: Sequence[Event]) -> TurnStarted | None:
+    return next((event for event in events if isinstance(event, TurnStarted)), None)

@@ -116,7 +116,7 @@ async def _copy_session(source: SessionStore, target: SessionStore, copy: Sessio
             count += len(page)
             yield page
 
-    await target.import_session(copy, pages())
+    await target.import_session(copy, pages(), _read_files(source, copy))
     target_hash, messages = await _hash_session(target, session_id), await _count_messages(target, session_id)
     if target_hash != sent_hash.hexdigest() or messages != copy.session.message_count:
         if await source.get_session(session_id) == copy.session:
@@ -135,6 +135,18 @@ async def _read_pages(store: SessionStore, session_id: str) -> AsyncGenerator[li
     while page := await store.export_log(session_id, after, PAGE):
         yield page
         after = page[-1].seq
+
+
+async def _read_files(store: SessionStore, copy: SessionCopy) -> AsyncGenerator[dict[str, bytes]]:
+    """Yield the files of a session one by one. Raises StoreError: one is damaged."""
+    for name in copy.files:
+        files = await store.load_files(copy.session.session_id, [name])
+        if any(sha256(data).hexdigest() != name for data in files.values()):
+            raise StoreError(
+                f"a file of session {copy.session.session_id!r} is damaged: {name[:12]} is not its hash any more",
+                "delete the session, or restore a copy of the store",
+            )
+        yield files
 
 
 async def _hash_log(store: SessionStore, session_id: str, first: int = 0) -> _LogHash:

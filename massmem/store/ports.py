@@ -3,7 +3,7 @@
 Every write is one transaction that is durable when the call returns. All methods raise StoreError and its subclasses.
 """
 
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -33,6 +33,10 @@ SEARCHED_KINDS = ("user", "assistant", "tool_call", "tool_result")
 
 HELD = datetime(9999, 1, 1, tzinfo=UTC)
 """The next attempt of a job that was recorded in a memory that does not last."""
+
+
+FilePages = AsyncIterable[Mapping[str, bytes]]
+"""The files of a session, by the SHA-256 of their bytes, a few at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,17 @@ class SessionLog(Protocol):
 
     async def get_winner_names(self, session_ids: Sequence[str]) -> dict[tuple[str, int], str]:
         """Return what people are shown for the winner of each complete turn of these sessions, by id and turn."""
+        ...
+
+    async def save_files(self, session_id: str, files: Mapping[str, bytes]) -> None:
+        """Store files by the SHA-256 of their bytes; one that is there stays. Raises StoreError for an unknown session.
+
+        They belong to the session: they are deleted with it, and no other session finds them.
+        """
+        ...
+
+    async def load_files(self, session_id: str, hashes: Sequence[str]) -> dict[str, bytes]:
+        """Return those of the session's files that exist, by hash."""
         ...
 
     async def load_state(self, session_id: str) -> SessionState:
@@ -288,7 +303,9 @@ class SessionCatalogue(Protocol):
         """Return the log as stored, deltas included, with seq > after, oldest first, and its rows in the queue."""
         ...
 
-    async def import_session(self, copy: SessionCopy, log: AsyncIterable[Sequence[LogEntry]]) -> None:
+    async def import_session(
+        self, copy: SessionCopy, log: AsyncIterable[Sequence[LogEntry]], files: FilePages | None = None
+    ) -> None:
         """Store a session of another store in place of the one with this id, whole or not at all.
 
         log: pages of the log in order; their numbers are kept, and the tables are derived from them anew.

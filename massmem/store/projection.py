@@ -236,7 +236,7 @@ def _start_turn(position: LogPosition, event: ev.TurnStarted) -> list[Change]:
         "started_at": position.time,
     }
     return [
-        _message(position, "user", event.question, metadata={"names": event.names} if event.names else None),
+        _message(position, "user", event.question, metadata=_describe_question(event)),
         *_episode(position, None, event.question),
         InsertRow("turns", row),
         *_request(position, event.request),
@@ -246,6 +246,12 @@ def _start_turn(position: LogPosition, event: ev.TurnStarted) -> list[Change]:
             status="active",
         ),
     ]
+
+
+def _describe_question(event: ev.TurnStarted) -> dict[str, Any]:
+    """Return the metadata of a question: the names of the agents, and what it came with."""
+    names = {"names": event.names} if event.names else {}
+    return names | ({"attachments": [f.model_dump() for f in event.attachments]} if event.attachments else {})
 
 
 def _wait_for_user(position: LogPosition, event: ev.TurnWaiting) -> list[Change]:

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -67,7 +68,7 @@ class _Salvage:
     """What could be read."""
 
     rows: sqlite3.Connection
-    """Tables `messages` (COLUMNS, and from_log: its event is there too) and `log` (_EVENT_COLUMNS)."""
+    """Tables `messages` (COLUMNS, and from_log: its event is there too), `log` (_EVENT_COLUMNS) and `files`."""
     sessions: dict[str, dict[str, Any]]
     """Rows of chat_sessions by id."""
 
@@ -137,7 +138,7 @@ def _salvage(path: Path, copies: Path) -> _Salvage:
         for name in [name for name, row in sessions.items() if row["status"] == "deleting"]:
             # What a user has deleted does not come back.
             del sessions[name]
-            for table in ("messages", "log"):
+            for table in ("messages", "log", "files"):
                 rows.execute(f"DELETE FROM {table} WHERE session_id = ?", [name])
     return _Salvage(rows, sessions)
 
@@ -218,6 +219,7 @@ def _create_tables(path: Path) -> sqlite3.Connection:
     key = "PRIMARY KEY (session_id, seq)) WITHOUT ROWID"
     connection.execute(f"CREATE TABLE messages ({', '.join(COLUMNS)}, from_log, {key}")
     connection.execute(f"CREATE TABLE log ({_EVENT_COLUMNS}, {key}")
+    connection.execute("CREATE TABLE files (session_id, hash, data, PRIMARY KEY (session_id, hash))")
     return connection
 
 
@@ -231,6 +233,9 @@ def _collect(source: sqlite3.Connection, rows: sqlite3.Connection) -> None:
             rows.executemany(insert, [(*message, True) for message in messages])
     for message in _read_rows(source, "chat_messages", ", ".join(COLUMNS)):
         rows.execute(insert, (*message, False))
+    for session_id, name, data in _read_rows(source, "files", "session_id, hash, data", at_once=1):
+        if isinstance(data, bytes) and sha256(data).hexdigest() == name:
+            rows.execute("INSERT OR IGNORE INTO files VALUES (?, ?, ?)", (session_id, name, data))
 
 
 def _project_messages(session_id: object, seq: object, turn: object, payload: Any) -> list[_Row] | None:
@@ -255,9 +260,9 @@ def _read_sessions(source: sqlite3.Connection) -> Generator[tuple[str, dict[str,
             yield row["session_id"], row
 
 
-def _read_rows(connection: sqlite3.Connection, table: str, columns: str) -> Generator[_Row]:
-    for first in range(1, _find_last_row(connection, table) + 1, _RANGE):
-        ranges = [(first, first + _RANGE - 1)]
+def _read_rows(connection: sqlite3.Connection, table: str, columns: str, at_once: int = _RANGE) -> Generator[_Row]:
+    for first in range(1, _find_last_row(connection, table) + 1, at_once):
+        ranges = [(first, first + at_once - 1)]
         while ranges:
             low, high = ranges.pop()
             try:
@@ -330,7 +335,8 @@ async def _write_store(salvage: _Salvage, folder: Path) -> None:
             entries = await asyncio.to_thread(_build_log, salvage, name)
             session = _build_session(name, salvage.sessions.get(name), entries)
             if session is not None:
-                await store.import_session(SessionCopy(session=session, state=SessionState()), _split_pages(entries))
+                copy = SessionCopy(session=session, state=SessionState())
+                await store.import_session(copy, _split_pages(entries), _read_files(salvage, name))
     finally:
         await store.close()
         await asyncio.to_thread((folder / f"{RECOVERED_STORE}.lock").unlink, missing_ok=True)
@@ -368,6 +374,11 @@ def _parse_time(text: str) -> datetime:
     """Raises ValueError, TypeError: it is damaged."""
     moment = datetime.fromisoformat(text)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+async def _read_files(salvage: _Salvage, session_id: str) -> AsyncGenerator[dict[str, bytes]]:
+    for name, data in salvage.rows.execute("SELECT hash, data FROM files WHERE session_id = ?", [session_id]):
+        yield {name: data}
 
 
 async def _split_pages(entries: Sequence[LogEntry]) -> AsyncGenerator[Sequence[LogEntry]]:

@@ -18,7 +18,7 @@ from massmem.core.messages import clean_text
 from massmem.core.records import Owner
 from massmem.store.log_format import clean_json
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
 """Every revision ever released, oldest first. The last one is what this program reads and writes."""
 
 # Conditions of partial indexes. They are literal SQL because SQLite uses a partial index only when the query repeats
@@ -249,6 +249,15 @@ recordings = sa.Table(
     sa.CheckConstraint("status IN ('pending', 'done', 'failed', 'forgotten')", name="ck_recordings_status"),
     _partial_index("ix_recordings_pending", "kind", "created_at", "session_id", "seq", where=IS_PENDING),
     sqlite_with_rowid=False,
+)
+
+# What questions came with and models see, once for each session: another session never finds it.
+files = sa.Table(
+    "files",
+    metadata,
+    _session_id(primary_key=True),
+    sa.Column("hash", KEY, primary_key=True),
+    sa.Column("data", sa.LargeBinary, nullable=False),
 )
 
 events = sa.Table(

@@ -13,6 +13,7 @@ from typing import Any
 
 from massmem.config.models import CoordinationConfig
 from massmem.core import params
+from massmem.core.attachments import AttachedFile
 from massmem.core.errors import (
     InternalError,
     LimitReached,
@@ -46,6 +47,7 @@ from massmem.core.params import ParamSpec
 from massmem.core.voting import Tally, compute_confidence
 from massmem.turn.agent import Agent, Presentation, Result, Work
 from massmem.turn.budget import Budget
+from massmem.turn.description import Description
 from massmem.turn.request import StepCost
 from massmem.turn.stream import Checkpoint, merge
 
@@ -78,6 +80,10 @@ class Turn:
     """What the agents may ask the user for, as far as it is configured."""
     answer_schema: Mapping[str, Any] | None = None
     """The JSON Schema that the final answer has to fit."""
+    attachments: Sequence[AttachedFile] = ()
+    """What the question came with."""
+    description: Description = field(default_factory=Description)
+    """How it was described, at the end of `question`."""
 
 
 async def run_turn(
@@ -98,6 +104,8 @@ async def run_turn(
         agent.id: agent.name for agent in agents.values() if agent.name != agent.id
     }
     run.budget.begin(run.tally.usage)
+    if turn.events:
+        run.lost += turn.description.usage  # the first try was stopped, and its event has none
     for part in (run.open(), run.run_rounds(), run.end()):
         async with aclosing(part) as items:
             async for item in items:
@@ -145,6 +153,9 @@ class _TurnRun:
                 names=self.names,
                 seed=turn.seed,
                 answer_schema=None if turn.answer_schema is None else dict(turn.answer_schema),
+                attachments=tuple(turn.attachments),
+                description=turn.description.text,
+                usage=turn.description.usage,
             )
         for event in turn.replies:
             yield event

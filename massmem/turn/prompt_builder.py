@@ -11,6 +11,7 @@ from typing import Any
 
 from massmem.config.models import AgentConfig
 from massmem.core import prompts
+from massmem.core.attachments import Attachment
 from massmem.core.errors import DoesNotFit
 from massmem.core.messages import Candidate, ChatMessage, ChatRequest, Purpose, ToolChoice, ToolSpec
 from massmem.memory.compression import condense, find_cut, shorten
@@ -71,6 +72,8 @@ class Prompt:
     """The newest part of the earlier turns, word for word."""
     question: str = ""
     """The user's question. It is part of the step's message, and never shortened."""
+    attachments: tuple[Attachment, ...] = ()
+    """What the question shows. It stands before the text, so that it is in the prefix that steps share."""
     purpose: Purpose = "answer"
     compose: Callable[[Sequence[Candidate]], str] = lambda _: ""
     """Returns the step's message for the candidates, which may have been shortened."""
@@ -121,7 +124,8 @@ class Prompt:
         system = ChatMessage("system", prompts.build_system_prompt(self.system))
         history = tuple(message.message for message in self.history)
         text = self.step_message
-        step = ChatMessage("user", text, head=len(self.question) if text.startswith(self.question) else 0)
+        head = len(self.question) if text.startswith(self.question) else 0
+        step = ChatMessage("user", text, attachments=self.attachments, head=head)
         work = self.work
         if work and self.note:
             work = (*work[:-1], replace(work[-1], content=f"{work[-1].content}\n\n{self.note}"))
@@ -236,7 +240,7 @@ def explain_too_long(prompt: Prompt, config: AgentConfig, window: int, buffer: B
     question, whole = buffer.cost_of_text(prompt.question), prompt.tokens(buffer)
     parts = {
         "the system prompt": buffer.cost(ChatMessage("system", system)),
-        "the question": question,
+        "the question": question + sum(attachment.tokens for attachment in prompt.attachments),
         "the answers to judge": buffer.cost_of_text(prompt.step_message) - question,
         "one message of this step": max(map(buffer.cost, prompt.work), default=0),
         "the tools": whole - replace(prompt, tools=(), schema=None).tokens(buffer),

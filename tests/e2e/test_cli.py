@@ -5,9 +5,12 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from base64 import b64decode
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from massmem.core.events import EVENT, now
 from massmem.core.records import SessionRecord
 from massmem.store import open_store
 from tests.support.cli import call_massmem, massmem, script, start, write_team
+from tests.support.pictures import PNG, encrypt_pdf, make_pdf
 
 SESSION = re.compile(r"session_\d{8}_\d{6}(?:_[0-9a-f]{4})?")
 
@@ -261,7 +265,7 @@ def test_files_are_added_to_the_question(team: str, tmp_path: Path):
     ("name", "question", "message"),
     [
         ("missing.txt", "Why?", "missing.txt cannot be read: No such file or directory"),
-        (".", "Why?", "cannot be read: Is a directory"),
+        (".", "Why?", ". is a folder"),
         ("image.png", "Why?", "image.png is not a text file in UTF-8"),
         ("notes.txt", None, "there are files, but no question"),
     ],
@@ -272,6 +276,64 @@ def test_file_that_cannot_be_added_is_refused(name: str, question: str | None, m
     ran = call_massmem("--config", team, "-f", name, *([question] if question else []), cwd=tmp_path)
     assert (ran.returncode, ran.stdout) == (2, b"")
     assert message in ran.stderr.decode()
+
+
+def test_pictures_and_documents_come_with_the_question(tmp_path: Path):
+    team = write_team(tmp_path, script("{seen}"))
+    (tmp_path / "plan.png").write_bytes(PNG)
+    (tmp_path / "report.pdf").write_bytes(make_pdf("Sales rose."))
+    (tmp_path / "scan.pdf").write_bytes(make_pdf(""))
+    line = ("--config", team, "--json", "-f", "report.pdf", "-f", "scan.pdf", "-i", "plan.png", "What is it?")
+    result = json.loads(call_massmem(*line, cwd=tmp_path).stdout)
+    assert result["question"] == (
+        "What is it?\n\n--- report.pdf ---\nSales rose.\n\n[attached: scan.pdf]\n[attached: plan.png]"
+    )
+    assert [part.split(" (")[0] for part in result["answer"].split("), ")] == ["scan.pdf", "plan.png"]
+    export = call_massmem("sessions", "export", result["session_id"], "--config", team).stdout
+    files = json.loads(export)["turns"][0]["files"]
+    assert [(file["name"], b64decode(file["data"])) for file in files][1] == ("plan.png", PNG)
+    page = call_massmem("sessions", "export", result["session_id"], "--config", team, "--format", "html").stdout
+    assert b'<img alt="plan.png" src="data:image/png;base64,' in page
+    call_massmem("sessions", "delete", "--yes", result["session_id"], "--config", team)
+    with closing(sqlite3.connect(Path.home() / ".massmem" / "massmem.db")) as database:
+        assert database.execute("SELECT count(*) FROM files").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "message"),
+    [
+        ("plan.png", "-i", "plan.png is no picture that models can see"),
+        ("secret.pdf", "-f", "secret.pdf is an encrypted PDF"),
+        ("broken.pdf", "-f", "broken.pdf is a damaged PDF"),
+        ("large", "-f", "large is larger than 10,000,000 bytes"),
+        ("large", "-i", "large is larger than 10,000,000 bytes"),
+        ("/dev/zero", "-f", "/dev/zero is larger than 10,000,000 bytes"),
+    ],
+)
+def test_file_that_is_none_of_its_kind_is_refused(name: str, option: str, message: str, team: str, tmp_path: Path):
+    (tmp_path / "plan.png").write_text("no picture")
+    (tmp_path / "secret.pdf").write_bytes(encrypt_pdf(make_pdf("x"), "secret"))
+    (tmp_path / "broken.pdf").write_bytes(make_pdf("x")[:200])
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(10**9)
+    ran = call_massmem("--config", team, option, name, "Why?", cwd=tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, b"")
+    assert message in ran.stderr.decode()
+    assert ran.stderr.count(b"\n") == 2, "one message, and what to do"
+
+
+def test_picture_for_a_model_without_vision_is_refused_or_described(tmp_path: Path):
+    (tmp_path / "plan.png").write_bytes(PNG)
+    backends = {"ann": {}, "bob": {"vision": False}}
+    agents = [{"id": name, "backend": {"type": "scripted", **backend}} for name, backend in backends.items()]
+    (tmp_path / "team.yaml").write_text(json.dumps({"agents": agents, "memory": {"enabled": False}}))
+    line = ("--config", "team.yaml", "--output", "json", "-i", "plan.png", "What is it?")
+    refused = call_massmem(*line, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert b"bob (scripted) cannot" in refused.stderr
+    described = call_massmem(*line, "--describe", cwd=tmp_path)
+    assert described.returncode == 0
+    assert "What is attached, as ann describes it:" in json.loads(described.stdout)["question"]
 
 
 def test_invalid_utf8_is_replaced(team: str):

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from massmem.config.home import make_file
 from massmem.core.errors import StoreDamagedError, StoreError, StoreVersionError
-from massmem.core.events import Event
+from massmem.core.events import Event, TurnStarted
 from massmem.store import migrations, open_store, sqlite
 from massmem.store.ports import SessionStore
 from massmem.store.postgres import migrate_database, parse_url
@@ -231,14 +231,15 @@ a lease of a process that is gone, and messages that the search index did not ho
 
 
 ADDED_LATER: dict[str, Any] = {
-    **dict.fromkeys(("remember", "truncated", "answer_schema", "data", "session_only"), True),
+    **dict.fromkeys(("remember", "truncated", "answer_schema", "data", "session_only", "attachments"), True),
     "usage": {"reasoning", "cache_written"},
 }
 """Fields of events that the stored expectations do not know."""
 
 
 def dump(record: BaseModel) -> dict[str, Any]:
-    return record.model_dump(mode="json", exclude=ADDED_LATER)
+    later = {"description": True, "usage": True} if isinstance(record, TurnStarted) else {}
+    return record.model_dump(mode="json", exclude=ADDED_LATER | later)
 
 
 async def read_session(store: SessionStore, name: str) -> dict[str, Any]:

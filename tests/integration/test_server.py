@@ -4,6 +4,7 @@ import json
 import socket
 import sqlite3
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -13,6 +14,7 @@ import pytest
 import requests
 
 from tests.support.council_server import CouncilServer, council_server
+from tests.support.pictures import PNG, make_pdf
 from tests.support.service import Client, Service, make_agent, make_config, make_token, read_events, wait_until
 
 
@@ -511,3 +513,48 @@ def test_log_has_neither_texts_nor_names(service: Service) -> None:
     for word in ("hidden", client.token, "It is blue"):
         assert word not in text
     assert {"at", "level", "method", "status", "ms", "user", "session"} <= set(find_lines()[-1])
+
+
+def make_data_url(media_type: str, data: bytes) -> str:
+    return f"data:{media_type};base64,{b64encode(data).decode()}"
+
+
+def test_question_in_parts_has_texts_pictures_and_files(service: Service) -> None:
+    ann = service.client("ann-parts")
+    report = make_data_url("application/pdf", make_pdf("Up."))
+    parts = [
+        {"type": "text", "text": "What is it?"},
+        {"type": "image_url", "image_url": {"url": make_data_url("image/png", PNG)}},
+        {"type": "file", "file": {"filename": "report.pdf", "file_data": report}},
+    ]
+    body = {"message": parts, "session_id": "in-parts"}
+    first = ann.post("/api/v1/chat", body, "key-1")
+    assert first.status_code == 200, first.text
+    question = "What is it?\n\n--- report.pdf ---\nUp.\n\n[attached: picture 2]"
+    assert ann.read_history("in-parts")[0] == ("user", question)
+    again = ann.post("/api/v1/chat", body, "key-1")
+    assert again.json()["turn"] == first.json()["turn"] == 1
+    other = [parts[0], {"type": "image_url", "image_url": {"url": make_data_url("image/png", PNG + b"x")}}, parts[2]]
+    assert ann.post("/api/v1/chat", {**body, "message": other}, "key-1").status_code == 422
+    asked = ann.post("/api/multi-agent/query", {"query": parts, "session_id": "in-parts"})
+    assert asked.json()["query"] == question
+    assert service.client("ben-parts").read_history("in-parts") == []
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}, "is no data: URL"),
+        ({"type": "image_url", "image_url": {"url": "data:image/png;base64,????"}}, "is not base64"),
+        ({"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsbG8="}}, "is no picture"),
+        ({"type": "file", "file": {"filename": "a.bin", "file_data": "data:;base64,AAEC"}}, "is not a text file"),
+        ({"type": "text", "text": " "}, "the question has no text"),
+        ({"type": "audio", "text": "x"}, "body.message"),
+    ],
+)
+def test_part_that_is_wrong_is_refused(part: dict[str, Any], message: str, service: Service) -> None:
+    parts = [part] if part["type"] == "text" else [{"type": "text", "text": "Why?"}, part]
+    response = service.client("ann-wrong").post("/api/v1/chat", {"message": parts, "session_id": "wrong-part"})
+    assert response.status_code == 422
+    assert message in response.json()["error"]
+    assert service.client("ann-wrong").read_history("wrong-part") == []

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from massmem.core.attachments import make_attachment
+from massmem.core.errors import StoreError
 from massmem.core.records import SessionState
 from massmem.store import open_store
 from massmem.store.move import MoveResult, move_sessions
@@ -68,6 +70,19 @@ async def test_there_and_back_again(source: SessionStore, target: SessionStore, 
     assert await seen(back) == before
     assert {each.outcome for each in await move(source, target)} == {"there"}
     await back.close()
+
+
+async def test_files_go_along_and_a_damaged_one_is_refused(source: SessionStore, target: SessionStore) -> None:
+    picture, other = make_attachment("a.png", "image/png", b"a picture"), make_attachment("b.png", "image/png", b"b")
+    await source.create_session(session())
+    await source.save_files("session_a", {picture.file.hash: picture.data})
+    await source.append("session_a", 1, [begin("ann"), done(1)])
+    assert await outcomes(source, target) == {"session_a": "copied"}
+    assert await target.load_files("session_a", [picture.file.hash]) == {picture.file.hash: picture.data}
+    await source.save_files("session_a", {other.file.hash: b"not b"})
+    await source.append("session_a", 2, [begin("ann", at=20), done(21)])
+    with pytest.raises(StoreError, match="is damaged"):
+        await move(source, target)
 
 
 async def test_either_side_may_have_gone_on(source: SessionStore, target: SessionStore) -> None:

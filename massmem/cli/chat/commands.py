@@ -26,6 +26,7 @@ from massmem.cli.memory import (
     print_stats,
     search_memories,
 )
+from massmem.cli.question import Question, attach_mentioned_files
 from massmem.cli.sessions import export_session, list_sessions, rename_session
 from massmem.cli.setup import replace_model
 from massmem.cli.streams import write_err, write_out
@@ -213,7 +214,7 @@ async def _retry(state: ChatState, rest: str) -> None:
         await state.change_backend(agent.id, replace_model(agent.backend, rest))
     if turn.status == "completed":
         await state.session.undo()
-    state.next_question = turn.question
+    state.next_question = Question(*await state.session.load_question(turn.turn))
 
 
 async def _copy(state: ChatState, _rest: str) -> None:
@@ -227,7 +228,7 @@ async def _copy(state: ChatState, _rest: str) -> None:
 async def _edit(state: ChatState, rest: str) -> None:
     text = await asyncio.to_thread(edit_text, rest)
     if text:
-        state.next_question = text
+        state.next_question = await asyncio.to_thread(attach_mentioned_files, text, state.team.config.files)
     else:
         write_err("The text is empty; nothing was asked.")
 

@@ -11,7 +11,7 @@ from massmem.cli.ask import Output
 from massmem.cli.chat.commands import COMMANDS, find_command, show_last_turn, translate_line
 from massmem.cli.chat.state import ChatState
 from massmem.cli.error_report import show_error
-from massmem.cli.question import attach_mentioned_files, check_question
+from massmem.cli.question import Question, attach_mentioned_files
 from massmem.cli.run import Invocation
 from massmem.cli.signals import EXIT_HANG_UP, EXIT_INTERRUPTED, ChatInterrupts
 from massmem.cli.streams import notify, write_err
@@ -149,11 +149,12 @@ class _Conversation:
                 name, _, rest = line[1:].strip().partition(" ")
                 await self._interrupts.run(find_command(name).run(self.state, rest.strip()))
             elif line.strip():
-                await self._run_turn(attach_mentioned_files(check_question(line.strip())))
+                files = self.state.team.config.files
+                await self._run_turn(await asyncio.to_thread(attach_mentioned_files, line.strip(), files))
             if self.state.next_question is not None:
                 question, self.state.next_question = self.state.next_question, None
-                write_err(f"> {one_line(question, 200)}")
-                await self._run_turn(check_question(question))
+                write_err(f"> {one_line(question.text, 200)}")
+                await self._run_turn(question)
             if self.state.finish_next:
                 self.state.finish_next = False
                 await self._run_turn(None)
@@ -162,7 +163,7 @@ class _Conversation:
         except MassmemError as e:
             show_error(e)
 
-    async def _run_turn(self, question: str | None) -> None:
+    async def _run_turn(self, question: Question | None) -> None:
         """Ask the question, or finish the unfinished turn when it is None, and report the result.
 
         Raises:

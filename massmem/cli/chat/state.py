@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from massmem.cli.logs import disable_logging, log_to_file, log_to_usual_file, new_debug_log
+from massmem.cli.question import Question
 from massmem.cli.run import Invocation, load_team_of
 from massmem.cli.setup import Setup, use_session_config
 from massmem.config.models import AgentConfig, BackendConfig, TeamConfig
@@ -32,7 +33,7 @@ class ChatState:
         """The user leaves."""
         self.finish_next = False
         """The unfinished turn is to be finished now."""
-        self.next_question: str | None = None
+        self.next_question: Question | None = None
         """A command has written it; it is asked now."""
         self.debug_log: Path | None = None
         self._config = invocation.config

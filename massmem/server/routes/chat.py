@@ -27,7 +27,7 @@ router = APIRouter(prefix="/api/v1/chat", tags=["chat"], responses=PROBLEMS)
 @router.post("", responses=ANSWERS)
 async def chat(body: ChatRequest, caller: Authorized, key: IdempotencyKey = None) -> ChatAnswer:
     """Ask, or reply to what was asked for, and wait for the answer. An unknown session is created."""
-    question = caller.make_question(body.message, body.session_id, body.team, key)
+    question = await caller.make_question(body.message, body.session_id, body.team, key)
     outcome = await wait_for_outcome(caller.service.turns.ask(question))
     return make_chat_answer(question.session_id, outcome, caller.service.warning)
 
@@ -39,7 +39,7 @@ async def chat_stream(
     """The same as a stream of events. With Last-Event-ID nothing is asked: the stream goes on after that event."""
     if last is not None:
         return await follow(body.session_id or "", caller, last)
-    question = caller.make_question(body.message, body.session_id, body.team, key)
+    question = await caller.make_question(body.message, body.session_id, body.team, key)
     return await _stream(caller, caller.service.turns.ask(question))
 
 

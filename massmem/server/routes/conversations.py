@@ -63,9 +63,9 @@ async def conversations(
 @router.post("/multi-agent/query", responses=ANSWERS)
 async def query(body: QueryRequest, caller: Authorized, key: IdempotencyKey = None) -> QueryAnswer:
     """Ask the team, and wait for its answer. An unknown session is created."""
-    question = caller.make_question(body.query, body.session_id, body.team, key)
+    question = await caller.make_question(body.query, body.session_id, body.team, key)
     outcome = await wait_for_outcome(caller.service.turns.ask(question))
-    return make_query_answer(question.session_id, body.query, outcome, caller.service.warning)
+    return make_query_answer(question.session_id, question.text, outcome, caller.service.warning)
 
 
 def _show_message(message: MessageRecord) -> ConversationMessage:

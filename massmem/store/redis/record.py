@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, TypeAdapter
 
 from massmem.core import records
-from massmem.core.events import EVENT, Event
+from massmem.core.events import EVENT, Event, TurnStarted
 from massmem.core.records import MessageRecord, RecordingJob, TurnRecord
 from massmem.store import projection
 from massmem.store.log_format import EncodedEvent
@@ -80,6 +80,11 @@ class Entry(NamedTuple):
     def parse(self) -> Event:
         return EVENT.validate_json(self.payload)
 
+    def list_files(self) -> set[str]:
+        """Return the hashes of the files that a question came with."""
+        event = self.parse() if self.type == "turn_started" else None
+        return {file.hash for file in event.attachments} if isinstance(event, TurnStarted) else set()
+
 
 def is_conversation(message: MessageRecord) -> bool:
     """Does the user see the message: is it the user's, or a final answer?"""
@@ -98,6 +103,8 @@ class Record:
     """The log was loaded."""
     is_deleted: bool = False
     """The whole session goes."""
+    removed_files: frozenset[str] = frozenset()
+    """Hashes of files that no entry names any more."""
 
     @staticmethod
     def decode(fields: dict[str, str], *, is_whole: bool = True) -> "Record":
@@ -274,11 +281,15 @@ class Record:
 
     def remove(self, seqs: Iterable[int]) -> None:
         """Remove entries, with their jobs."""
+        files = set[str]()
         for seq in seqs:
             self.jobs_by_seq.pop(seq, None)
             entry = self.entries.pop(seq)
+            files |= entry.list_files()
             for message in () if entry.trimmed_at else self._read_entry(seq, entry):
                 self._count(message, -1)
+        if files:
+            self.removed_files |= files.difference(*(entry.list_files() for entry in self.entries.values()))
 
     def trim(self, retention: Retention) -> None:
         """Remove the oldest messages while there are more than may be kept.

@@ -4,7 +4,7 @@ import asyncio
 import json
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -46,8 +46,9 @@ from massmem.core.records import (
 from massmem.core.voting import FIRST_RESTART
 from massmem.memory.persistent import USER, Selection
 from massmem.store.log_format import clean_json, encode_event
-from massmem.store.ports import HELD, Retention, StoreInfo, lease_lost_error, unknown_session_error
+from massmem.store.ports import HELD, FilePages, Retention, StoreInfo, lease_lost_error, unknown_session_error
 from massmem.store.projection import make_message_id
+from massmem.store.redis.files import FileTable, files_key, remove_files
 from massmem.store.redis.record import JobEdit, Lease, Record, StoredSession, is_conversation
 from massmem.store.redis.search import search
 from massmem.store.redis.server import Server, read_warnings, rewrite_files
@@ -114,6 +115,7 @@ class RedisStore:
         self._server = server
         self._retention = retention
         self._ttl = None if retention.seconds is None else max(1, int(retention.seconds * 1000))
+        self._files = FileTable(server, self._ttl)
         self._writer = secrets.token_hex(8)
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
         # How many changes of a session (by id and time of creation) were acknowledged, and how many were sent.
@@ -230,6 +232,14 @@ class RedisStore:
             for s in sessions
             for turn, winner in s.winners.items()
         }
+
+    async def save_files(self, session_id: str, files: Mapping[str, bytes]) -> None:
+        if files and await self._load_head(session_id) is None:
+            raise unknown_session_error(session_id)
+        await self._files.save(session_id, files)
+
+    async def load_files(self, session_id: str, hashes: Sequence[str]) -> dict[str, bytes]:
+        return await self._files.load(session_id, hashes)
 
     async def load_state(self, session_id: str) -> SessionState:
         stored = await self._load_head(session_id)
@@ -431,7 +441,8 @@ class RedisStore:
         if record is None:
             return None
         abandoned = tuple(turn.turn for turn in record.read_turns() if turn.status == "abandoned")
-        return SessionCopy(session=record.stored.session, state=record.stored.state, abandoned=abandoned)
+        files, stored = await self._files.list_hashes(session_id), record.stored
+        return SessionCopy(session=stored.session, state=stored.state, abandoned=abandoned, files=files)
 
     async def export_log(self, session_id: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
         record = await self._load(session_id)
@@ -439,7 +450,9 @@ class RedisStore:
         jobs = record.jobs_by_seq if record else {}
         return [LogEntry(seq=n, turn=e.turn, payload=e.payload, recordings=tuple(jobs.get(n, ()))) for n, e in log]
 
-    async def import_session(self, copy: SessionCopy, log: AsyncIterable[Sequence[LogEntry]]) -> None:
+    async def import_session(
+        self, copy: SessionCopy, log: AsyncIterable[Sequence[LogEntry]], files: FilePages | None = None
+    ) -> None:
         """The session comes whole, also what is over the limit: that goes when the conversation goes on."""
         session = _clean_session(copy.session)
         new = Record(StoredSession(session=session.model_copy(update={"message_count": 0})))
@@ -448,6 +461,7 @@ class RedisStore:
         new.stored.session, new.stored.abandoned = session, frozenset(copy.abandoned)
         if copy.state.updated_at is not None:
             new.stored.state = _clean_state(copy.state, copy.state.updated_at)
+        await self._files.replace(session.session_id, files)  # first: an import that is cut off is made again
         await self._change(session.session_id, lambda _: None, new=new, replace=True)
 
     # Loading
@@ -581,7 +595,7 @@ class RedisStore:
                 pipeline.multi()
                 store_record(pipeline, record, fields, encoded | {"changes": json.dumps(counted)})
                 if is_use:
-                    _ = pipeline.persist(key) if self._ttl is None else pipeline.pexpire(key, self._ttl)
+                    self._files.renew(pipeline, key, session_id)
                 sent = record
             return result
 
@@ -612,12 +626,13 @@ def store_record(pipeline: Any, record: Record, fields: dict[str, str], encoded:
     """Queue the commands that store what was changed. fields: of the hash as they were; encoded: as they are to be."""
     session_id, key = record.stored.session.session_id, session_key(record.stored.session.session_id)
     if record.is_deleted:
-        pipeline.unlink(key)
+        pipeline.unlink(key, files_key(session_id))
         pipeline.zrem(USED, session_id)
         pipeline.zrem(DUE, session_id)
         return
     if gone := fields.keys() - encoded.keys():
         pipeline.hdel(key, *gone)
+    remove_files(pipeline, session_id, record.removed_files)
     pipeline.hset(key, mapping={name: text for name, text in encoded.items() if fields.get(name) != text})
     pipeline.zadd(USED, {session_id: _us(record.stored.session.updated_at)})
     times = [_us(job.next_attempt_at or job.created_at) for job in record.jobs if job.status == "pending"]

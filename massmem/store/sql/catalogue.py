@@ -18,7 +18,7 @@ from massmem.core.records import (
     SessionRecord,
 )
 from massmem.store.log_format import build_log_page
-from massmem.store.ports import unknown_session_error
+from massmem.store.ports import FilePages, unknown_session_error
 from massmem.store.schema import (
     HAS_OWNER,
     IS_CONVERSATION,
@@ -31,14 +31,17 @@ from massmem.store.schema import (
     recordings,
     turns,
 )
+from massmem.store.schema import files as stored_files
 from massmem.store.sql.database import Database, Row
-from massmem.store.sql.log import UPDATE_TURN, build_save_state, fetch_state, restore_events
+from massmem.store.sql.log import UPDATE_TURN, build_file_rows, build_save_state, fetch_state, restore_events
 from massmem.store.sql.queue import build_recording
 
 _s = chat_sessions.c
 _GET = sa.select(chat_sessions).where(_s.session_id == SESSION)
 _UPDATE = sa.update(chat_sessions).where(_s.session_id == SESSION)
 _DELETE = sa.delete(chat_sessions).where(_s.session_id == SESSION)
+_FILE_NAMES = sa.select(stored_files.c.hash).where(stored_files.c.session_id == SESSION).order_by(stored_files.c.hash)
+_DELETE_FILES = sa.delete(stored_files).where(stored_files.c.session_id == SESSION)
 _LAST_USED_FIRST = (_s.updated_at.desc(), _s.created_at.desc(), _s.session_id.desc())
 _IN_CONVERSATION = sa.and_(chat_messages.c.session_id == _s.session_id, sa.text(f"({IS_CONVERSATION})"))
 _CONVERSATION_LENGTH = sa.select(sa.func.count()).where(_IN_CONVERSATION).scalar_subquery()
@@ -142,7 +145,13 @@ class SqlSessionCatalogue:
             .order_by(turns.c.turn)
         )
         state = await fetch_state(self._database, session_id)
-        return SessionCopy(session=session, state=state, abandoned=tuple(row["turn"] for row in abandoned))
+        files = await self._database.fetch(_FILE_NAMES, {"of_session": session_id})
+        return SessionCopy(
+            session=session,
+            state=state,
+            abandoned=tuple(row["turn"] for row in abandoned),
+            files=tuple(row["hash"] for row in files),
+        )
 
     async def export_log(self, session_id: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
         log = await self._database.fetch(
@@ -161,12 +170,17 @@ class SqlSessionCatalogue:
         )
         return build_log_page(log, [build_recording(row) for row in queue])
 
-    async def import_session(self, copy: SessionCopy, log: AsyncIterable[Sequence[LogEntry]]) -> None:
+    async def import_session(
+        self, copy: SessionCopy, log: AsyncIterable[Sequence[LogEntry]], files: FilePages | None = None
+    ) -> None:
         session_id = clean_text(copy.session.session_id)
         async with self._database.transaction() as run:
             await run(partial(self._replace_session, session=copy.session))
             async for entries in log:
                 await run(partial(restore_events, database=self._database, session_id=session_id, entries=entries))
+            if files is not None:
+                async for part in files:
+                    await run(partial(_insert_files, rows=build_file_rows(session_id, part)))
             await run(partial(self._restore_rest, copy=copy))
 
     def _delete_part(self, connection: sa.Connection, session_id: str, limit: int) -> int | None:
@@ -179,6 +193,7 @@ class SqlSessionCatalogue:
             if first_kept is None:
                 connection.execute(_DELETE, key)
                 return None
+            connection.execute(_DELETE_FILES, key)
             for table in (recordings, chat_messages, events):
                 deleted = connection.execute(
                     sa.delete(table).where(table.c.session_id == session_id, table.c.seq < first_kept)
@@ -201,6 +216,10 @@ class SqlSessionCatalogue:
         if copy.state.updated_at is not None:
             connection.execute(build_save_state(self._database, copy.session.session_id, copy.state))
         connection.execute(_UPDATE.values(copy.session.model_dump()), key)
+
+
+def _insert_files(connection: sa.Connection, rows: Sequence[Row]) -> None:
+    connection.execute(sa.insert(stored_files), rows)
 
 
 def _build_listed_session(row: Row) -> ListedSession:

@@ -4,7 +4,7 @@ Every statement finds its rows by an index: the cost does not grow with the log.
 once: SQLAlchemy takes 0.1 ms to build one, and a turn sends about 50.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -38,6 +38,7 @@ from massmem.store.schema import (
     session_state,
     turns,
 )
+from massmem.store.schema import files as stored_files
 from massmem.store.sql.database import Database, Row, SearchScope
 from massmem.store.sql.leases import RELEASE_LEASE, check_lease
 from massmem.store.sql.queue import QUESTION_SEQ, QUEUE_EXTRACTION, build_queue_row
@@ -325,6 +326,16 @@ _REQUEST = sa.select(requests.c.seq).where(
 )
 
 
+_FILES = sa.select(stored_files.c.hash, stored_files.c.data).where(
+    stored_files.c.session_id == SESSION, stored_files.c.hash.in_(sa.bindparam("of_hashes", expanding=True))
+)
+
+
+def build_file_rows(session_id: str, files: Mapping[str, bytes]) -> list[Row]:
+    """Return the rows of a session's files."""
+    return [{"session_id": session_id, "hash": name, "data": data} for name, data in files.items()]
+
+
 class SqlSessionLog:
     """The SessionLog port."""
 
@@ -421,6 +432,16 @@ class SqlSessionLog:
         )
         rows = await self._database.fetch(query) if session_ids else []
         return {(row["session_id"], row["turn"]): row["metadata"].get("agent_type", row["winner"]) for row in rows}
+
+    async def save_files(self, session_id: str, files: Mapping[str, bytes]) -> None:
+        if files:
+            insert = self._database.dialect.insert(stored_files).on_conflict_do_nothing()
+            await self._database.execute_for(session_id, insert, build_file_rows(session_id, files))
+
+    async def load_files(self, session_id: str, hashes: Sequence[str]) -> dict[str, bytes]:
+        key = {"of_session": session_id, "of_hashes": hashes}
+        rows = await self._database.fetch(_FILES, key) if hashes else []
+        return {row["hash"]: bytes(row["data"]) for row in rows}
 
     async def load_state(self, session_id: str) -> SessionState:
         return await fetch_state(self._database, session_id)

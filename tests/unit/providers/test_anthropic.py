@@ -9,6 +9,7 @@ import pytest
 
 from massmem.config.models import BackendConfig
 from massmem.core import errors
+from massmem.core.attachments import make_attachment
 from massmem.core.messages import ChatMessage, ChatRequest, ToolCall, ToolSpec, Usage
 from massmem.providers.anthropic import DEFAULT_MAX_TOKENS, ERRORS, AnthropicFactory, AnthropicProvider, request_body
 from massmem.providers.http import kind_of
@@ -39,6 +40,10 @@ BASE = {
     "system": SYSTEM,
 }
 
+SHOWN = (
+    make_attachment("a.png", "image/png", b"\x00\x01\x02"),
+    make_attachment("b.pdf", "application/pdf", b"\x03\x04\x05"),
+)
 BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
     "plain": (ChatRequest(ASK, "answer", "a"), {}, BASE),
     "limits from the configuration": (
@@ -183,6 +188,29 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
         ),
         {},
         {**BASE, "system": [{"type": "text", "text": "One.\n\nTwo."}], "messages": [text("user", "a\ufffd", "b")]},
+    ),
+    "pictures and documents before the text": (
+        ChatRequest((ChatMessage("user", "What is it?", attachments=SHOWN),), "answer"),
+        {},
+        {
+            "model": "m",
+            "max_tokens": DEFAULT_MAX_TOKENS,
+            "stream": True,
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAEC"}},
+                        {
+                            "type": "document",
+                            "source": {"type": "base64", "media_type": "application/pdf", "data": "AwQF"},
+                            "title": "b.pdf",
+                        },
+                        {"type": "text", "text": "What is it?"},
+                    ],
+                }
+            ],
+        },
     ),
     "the assistant never has the last word": (
         ChatRequest((ChatMessage("user", "Q"), ChatMessage("assistant", "so far")), "answer"),

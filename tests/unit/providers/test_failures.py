@@ -514,6 +514,16 @@ REFUSED: dict[Refusal, list[str]] = {
         "Unsupported parameter: 'reasoning.summary' is not supported with this model.",
         "Unsupported parameter: 'reasoning.effort' is not supported with this model.",
     ],
+    "pictures": [
+        "Invalid content type. image_url is only supported by certain models.",
+        "No endpoints found that support image input",
+        "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+        "Failed to create new sequence: this model is missing data required for image input",
+        "llama3 is not a multimodal model",
+        "At most 0 image(s) may be provided in one prompt.",
+        "Image input is not enabled for this model",
+        "Failed to deserialize: messages[0]: unknown variant `image_url`, expected `text`",
+    ],
     "temperature": ["Unsupported value: 'temperature' does not support 0.2 with this model."],
 }
 

@@ -9,6 +9,7 @@ import pytest
 
 from massmem.config.models import BackendConfig
 from massmem.core import errors
+from massmem.core.attachments import make_attachment
 from massmem.core.messages import (
     ChatMessage,
     ChatRequest,
@@ -29,6 +30,10 @@ WIRE = OpenAIWire()
 ASK = (ChatMessage("system", "Be brief."), ChatMessage("user", "Capital?"))
 VOTE = ToolSpec("vote", "Vote.", {"type": "object", "properties": {"choice": {"type": "string"}}})
 CLOSED = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+SHOWN = (
+    make_attachment("a.png", "image/png", b"\x00\x01\x02"),
+    make_attachment("b.pdf", "application/pdf", b"\x03\x04\x05"),
+)
 TOOL_TURN = (
     ChatMessage("user", "Vote."),
     ChatMessage("assistant", "", (ToolCall("c1", "vote", '{"choice": "Z"}'),)),
@@ -140,6 +145,26 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
             ],
         },
     ),
+    "pictures and documents before the text": (
+        ChatRequest((ChatMessage("user", "What is it?", attachments=SHOWN),), "answer", "a"),
+        {},
+        {
+            **BASE,
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAEC"}},
+                        {
+                            "type": "file",
+                            "file": {"filename": "b.pdf", "file_data": "data:application/pdf;base64,AwQF"},
+                        },
+                        {"type": "text", "text": "What is it?"},
+                    ],
+                }
+            ],
+        },
+    ),
     "what cannot be sent is replaced": (
         ChatRequest((ChatMessage("user", "a\x00b\ud83dc"),), "answer", "a"),
         {},
@@ -221,6 +246,16 @@ async def test_an_option_that_the_server_refuses_is_replaced_once_and_for_all(
     for later in stub.requests[1:]:
         assert gone not in later.body
         assert {k: later.body[k] for k in instead} == instead
+
+
+async def test_model_that_refuses_pictures_is_known_not_to_see(clients: OpenAIFactory, stub: Stub) -> None:
+    stub.replies = [WIRE.error(400, "Invalid content type. image_url is only supported by certain models.")]
+    provider, request = open_openai(clients, stub), ChatRequest((ChatMessage("user", "?", attachments=SHOWN),), "answer")
+    assert provider.abilities.vision is None
+    with pytest.raises(errors.RequestRejected, match="it does not see pictures"):
+        await ask(provider, request)
+    assert provider.abilities.vision is False
+    assert open_openai(clients, stub, vision=True).abilities.vision is True, "the configuration knows better"
 
 
 async def test_an_option_that_is_refused_again_is_an_error(clients: OpenAIFactory, stub: Stub) -> None:

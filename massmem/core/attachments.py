@@ -1,0 +1,104 @@
+"""What a question comes with and a model has to see: pictures, and documents as they look. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+PDF = "application/pdf"
+
+_MOST_NAMED = 200
+"""Characters of a name."""
+
+_BEGINNINGS = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+    b"%PDF-": PDF,
+}
+"""How files begin that models can see: the formats that all providers take."""
+
+TOKENS_PER_PAGE = 1_600
+"""Of a picture, or of a page of a document.
+
+Anthropic counts width x height / 750 and makes a picture smaller above about 1,600; OpenAI takes up to 1,105 for gpt-4o
+(85 + 170 per tile of 512 x 512) and up to 1,536 patches for newer models; Gemini 258 per tile of 768 x 768.
+"""
+
+
+class AttachedFile(BaseModel):
+    """A file that a question came with, as the log names it; its bytes are stored beside the log."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hash: str
+    """SHA-256 of the bytes, as hexadecimal digits."""
+    name: str
+    media_type: str
+    size: int
+    """Bytes."""
+    pages: int = 1
+    """Of a document; 1 for a picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file that a question came with."""
+
+    file: AttachedFile
+    data: bytes = field(repr=False, compare=False)
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens a model reads of it."""
+        return count_attached_tokens([self.file])
+
+
+def make_attachment(name: str, media_type: str, data: bytes, pages: int = 1) -> Attachment:
+    """Return the attachment of a file with this name."""
+    digest = sha256(data).hexdigest()
+    return Attachment(
+        AttachedFile(hash=digest, name=clean_name(name), media_type=media_type, size=len(data), pages=pages), data
+    )
+
+
+def detect_media_type(data: bytes) -> str | None:
+    """Return the media type of a picture or PDF by how it begins; None for anything else."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((media_type for beginning, media_type in _BEGINNINGS.items() if data.startswith(beginning)), None)
+
+
+def count_attached_tokens(files: Sequence[AttachedFile]) -> int:
+    """Return about how many tokens a model reads of these files."""
+    return sum(TOKENS_PER_PAGE * file.pages for file in files)
+
+
+def clean_name(name: str) -> str:
+    """Return the name of a file without its folder, as one short line that names nothing else."""
+    last = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    return " ".join(last.replace("[", "(").replace("]", ")").split())[:_MOST_NAMED] or "file"
+
+
+def read_attached_files(metadata: Mapping[str, Any]) -> tuple[AttachedFile, ...]:
+    """Return what a message came with, by its metadata."""
+    return tuple(AttachedFile.model_validate(file) for file in metadata.get("attachments", ()))
+
+
+def name_attachments(question: str, files: Sequence[AttachedFile]) -> str:
+    """Return the question with a line for each file that it came with; they are added once."""
+    names = "\n".join(f"[attached: {file.name}]" for file in files)
+    return question if question.endswith(names) else f"{question}\n\n{names}"
+
+
+def add_description(question: str, description: str) -> str:
+    """Return the question with a description of what it shows below it; "" for none."""
+    return f"{question}\n\n{description}" if description else question
+
+
+def remove_description(question: str, description: str) -> str:
+    """Return the question without the description that `add_description` has added."""
+    return question.removesuffix(f"\n\n{description}") if description else question
