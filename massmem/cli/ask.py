@@ -192,43 +192,47 @@ def ask(
 
     The answer goes to stdout, everything else to stderr.
     """
-    _do_first(version=version, new_home=new_home)
-    if context.args:
-        raise _explain_quotes([question or "", *context.args])
-    options = RunOptions(
-        question=question,
-        files=tuple(files or ()),
-        pictures=tuple(pictures or ()),
-        describe=describe,
-        schema=schema,
-        config=config,
-        model=model,
-        system=system,
-        session_id=session_id,
-        owner=owner,
-        choose_session=choose_session,
-        newest=newest,
-        output=output or (Output.JSON if as_json and not list_sessions else None),
-        limits=_check_limits(timeout, max_cost, max_tokens),
-        no_store=no_store,
-        list_sessions=list_sessions,
-        is_single=is_single,
-        as_json=as_json,
-        debug=debug,
-        quiet=quiet,
-        hides_reasoning=hides_reasoning,
-        strict=strict,
-        wait=wait,
+    _do_first([question or "", *context.args], version=version, new_home=new_home)
+    return _refuse_contradictions(
+        RunOptions(
+            question=question,
+            files=tuple(files or ()),
+            pictures=tuple(pictures or ()),
+            describe=describe,
+            schema=schema,
+            config=config,
+            model=model,
+            system=system,
+            session_id=session_id,
+            owner=owner,
+            choose_session=choose_session,
+            newest=newest,
+            output=output or (Output.JSON if as_json and not list_sessions else None),
+            limits=_check_limits(timeout, max_cost, max_tokens),
+            no_store=no_store,
+            list_sessions=list_sessions,
+            is_single=is_single,
+            as_json=as_json,
+            debug=debug,
+            quiet=quiet,
+            hides_reasoning=hides_reasoning,
+            strict=strict,
+            wait=wait,
+        )
     )
-    return _refuse_contradictions(options)
 
 
-def _do_first(*, version: bool, new_home: bool) -> None:
-    """Do what does not wait for a question. Ends the program after the version."""
+def _do_first(words: list[str], *, version: bool, new_home: bool) -> None:
+    """Do what does not wait for a question. Ends the program after the version.
+
+    Raises InputError: the question is not one word of the command line.
+    """
     if version:
         _show_version()
     if new_home:
         Registry(massmem_home()).set_aside()
+    if len(words) > 1:
+        raise _explain_quotes(words)
 
 
 def _refuse_contradictions(options: RunOptions) -> RunOptions:

@@ -135,7 +135,7 @@ class ChatRequest:
     """required: the model calls a tool; auto: it may; none: it must not, and `tools` only explain earlier calls."""
 
     @property
-    def attached_tokens(self) -> int:
+    def picture_tokens(self) -> int:
         """About how many tokens a model reads of what the messages show."""
         return sum(attachment.tokens for message in self.messages for attachment in message.attachments)
 

@@ -247,7 +247,7 @@ def _blocks(message: ChatMessage) -> list[dict[str, Any]]:
     head, rest = text[: message.head], text[message.head :].lstrip("\n")
     texts = (head, rest) if head.strip() and rest else (text,)
     blocks = [
-        *map(_shown_block, message.attachments),
+        *map(_file_block, message.attachments),
         *({"type": "text", "text": part} for part in texts if part.strip()),
     ]
     for call in message.tool_calls:
@@ -256,7 +256,7 @@ def _blocks(message: ChatMessage) -> list[dict[str, Any]]:
     return blocks
 
 
-def _shown_block(attachment: Attachment) -> dict[str, Any]:
+def _file_block(attachment: Attachment) -> dict[str, Any]:
     file = attachment.file
     source = {"type": "base64", "media_type": file.media_type, "data": encode_data(attachment)}
     if file.media_type == PDF:

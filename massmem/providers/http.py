@@ -193,7 +193,7 @@ class ReplyReader(ABC):
     def _estimate(self) -> Usage:
         """Return our own count of the request and its reply, for servers that report none."""
         prompt = sum(len(message.content) for message in self._request.messages)
-        return Usage(prompt // 4 + self._request.attached_tokens, self.length // 4, reported=False)
+        return Usage(prompt // 4 + self._request.picture_tokens, self.length // 4, reported=False)
 
 
 class ApiProvider(AlwaysReady, ABC, Generic[Client]):

@@ -385,7 +385,7 @@ def _prompt_text(request: ChatRequest) -> str:
 
 
 def _count_prompt(request: ChatRequest) -> int:
-    return _count_tokens(_prompt_text(request)) + request.attached_tokens
+    return _count_tokens(_prompt_text(request)) + request.picture_tokens
 
 
 def _chunk_text(chunk: Chunk) -> str:

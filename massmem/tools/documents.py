@@ -77,14 +77,14 @@ def _read_pdf(name: str, data: bytes) -> tuple[str, int]:
     try:
         reader = PdfReader(BytesIO(data))
         if reader.is_encrypted and reader.decrypt("") is PasswordType.NOT_DECRYPTED:
-            raise _encrypted(name)
+            raise _encryption_error(name)
         pages = [page.extract_text() for page in reader.pages]
     except DependencyError as e:
-        raise _encrypted(name) from e
+        raise _encryption_error(name) from e
     except (PyPdfError, *_DAMAGE) as e:
         raise InputError(f"{name} is a damaged PDF: {e}", "open it in a viewer and save it as a new PDF") from e
     return clean_text("\n\n".join(filter(None, map(str.strip, pages)))), len(pages)
 
 
-def _encrypted(name: str) -> InputError:
+def _encryption_error(name: str) -> InputError:
     return InputError(f"{name} is an encrypted PDF", "save a copy without a password, for example with qpdf --decrypt")

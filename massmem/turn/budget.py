@@ -207,7 +207,7 @@ class _LimitedProvider:
     def _count_prompt(self, request: ChatRequest) -> int:
         messages = sum(self._count(message.content) for message in request.messages)
         tools = sum(self._count(f"{tool.name} {tool.description} {dict(tool.parameters)}") for tool in request.tools)
-        return messages + tools + request.attached_tokens
+        return messages + tools + request.picture_tokens
 
 
 if TYPE_CHECKING:

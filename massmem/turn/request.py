@@ -259,7 +259,7 @@ class RequestSender:
         return self._estimate(request, partial or text, requests)
 
     def _estimate(self, request: ChatRequest, reply: str, requests: int) -> Usage:
-        prompt = sum(estimate_tokens(message.content) for message in request.messages) + request.attached_tokens
+        prompt = sum(estimate_tokens(message.content) for message in request.messages) + request.picture_tokens
         usage = Usage(prompt, estimate_tokens(reply), requests=requests, reported=False)
         return self._provider.price.add_cost(usage)
 

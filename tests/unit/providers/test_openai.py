@@ -250,7 +250,10 @@ async def test_an_option_that_the_server_refuses_is_replaced_once_and_for_all(
 
 async def test_model_that_refuses_pictures_is_known_not_to_see(clients: OpenAIFactory, stub: Stub) -> None:
     stub.replies = [WIRE.error(400, "Invalid content type. image_url is only supported by certain models.")]
-    provider, request = open_openai(clients, stub), ChatRequest((ChatMessage("user", "?", attachments=SHOWN),), "answer")
+    provider, request = (
+        open_openai(clients, stub),
+        ChatRequest((ChatMessage("user", "?", attachments=SHOWN),), "answer"),
+    )
     assert provider.abilities.vision is None
     with pytest.raises(errors.RequestRejected, match="it does not see pictures"):
         await ask(provider, request)

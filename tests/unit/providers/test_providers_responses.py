@@ -7,6 +7,7 @@ import pytest
 
 from massmem.config.models import BackendConfig
 from massmem.core import errors
+from massmem.core.attachments import make_attachment
 from massmem.core.messages import ChatMessage, ChatRequest, Reply, RetryChunk, ToolCall, ToolSpec, Usage
 from massmem.providers.base import Thoughts
 from massmem.providers.openai import OpenAIFactory
@@ -46,8 +47,34 @@ def wrapped(schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": {"reply": schema}, "required": ["reply"], "additionalProperties": False}
 
 
+SHOWN = (
+    make_attachment("a.png", "image/png", b"\x00\x01\x02"),
+    make_attachment("b.pdf", "application/pdf", b"\x03\x04\x05"),
+)
 BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
     "plain": (ChatRequest(ASK, "answer"), {}, BASE),
+    "pictures and documents before the text": (
+        ChatRequest((ChatMessage("user", "What is it?", attachments=SHOWN),), "answer"),
+        {},
+        {
+            **BASE,
+            "input": [
+                {
+                    "type": "message",
+                    "role": "user",
+                    "content": [
+                        {"type": "input_image", "image_url": "data:image/png;base64,AAEC"},
+                        {
+                            "type": "input_file",
+                            "filename": "b.pdf",
+                            "file_data": "data:application/pdf;base64,AwQF",
+                        },
+                        {"type": "input_text", "text": "What is it?"},
+                    ],
+                }
+            ],
+        },
+    ),
     "limits and effort": (
         ChatRequest(ASK, "answer", temperature=0.0),
         {"max_tokens": 100, "effort": "max"},
