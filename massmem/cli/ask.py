@@ -193,33 +193,32 @@ def ask(
     The answer goes to stdout, everything else to stderr.
     """
     _do_first([question or "", *context.args], version=version, new_home=new_home)
-    return _refuse_contradictions(
-        RunOptions(
-            question=question,
-            files=tuple(files or ()),
-            pictures=tuple(pictures or ()),
-            describe=describe,
-            schema=schema,
-            config=config,
-            model=model,
-            system=system,
-            session_id=session_id,
-            owner=owner,
-            choose_session=choose_session,
-            newest=newest,
-            output=output or (Output.JSON if as_json and not list_sessions else None),
-            limits=_check_limits(timeout, max_cost, max_tokens),
-            no_store=no_store,
-            list_sessions=list_sessions,
-            is_single=is_single,
-            as_json=as_json,
-            debug=debug,
-            quiet=quiet,
-            hides_reasoning=hides_reasoning,
-            strict=strict,
-            wait=wait,
-        )
+    options = RunOptions(
+        question=question,
+        files=tuple(files or ()),
+        pictures=tuple(pictures or ()),
+        describe=describe,
+        schema=schema,
+        config=config,
+        model=model,
+        system=system,
+        session_id=session_id,
+        owner=owner,
+        choose_session=choose_session,
+        newest=newest,
+        output=output or (Output.JSON if as_json and not list_sessions else None),
+        limits=_check_limits(timeout, max_cost, max_tokens),
+        no_store=no_store,
+        list_sessions=list_sessions,
+        is_single=is_single,
+        as_json=as_json,
+        debug=debug,
+        quiet=quiet,
+        hides_reasoning=hides_reasoning,
+        strict=strict,
+        wait=wait,
     )
+    return _refuse_contradictions(options)
 
 
 def _do_first(words: list[str], *, version: bool, new_home: bool) -> None:

@@ -16,6 +16,7 @@ import pytest
 from tests.e2e.test_terminal import ending, terminal
 from tests.support.cli import COMMAND, massmem, script, write_team
 from tests.support.owners import taken
+from tests.support.pictures import PNG
 
 pytestmark = pytest.mark.slow
 
@@ -396,3 +397,15 @@ def test_nothing_of_it_is_kept_when_nothing_shall_be(team: str, home: Path):
 def _environment() -> dict[str, str]:
     out = subprocess.run(["env", "-0"], capture_output=True, check=True, text=True).stdout
     return dict(line.partition("=")[::2] for line in out.split("\0") if line)
+
+
+def test_picture_in_a_question_is_seen_and_asked_about_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my plan.png").write_bytes(PNG)
+    (tmp_path / "notes.txt").write_text("a note")
+    child = talk("--config", write_team(tmp_path, script("seen: {seen}")))
+    say(child, 'What is on @"my plan.png" and in @notes.txt?', r"seen: my plan\.png \(image/png", READY)
+    say(child, "/retry", r"seen: my plan\.png \(image/png", READY)
+    say(child, "What is on @missing.png?", "missing.png cannot be read", READY)
+    say(child, "Does @alice know?", "seen: my plan", READY)
+    leave(child)
