@@ -157,7 +157,12 @@ NewHome = Annotated[
 Wait = Annotated[bool, typer.Option("--wait", help="Wait while another process runs a turn of the session.")]
 
 
-@app.command(epilog=format_overview())
+_HELP = """A council of agents answers a question together, and remembers.
+
+The answer goes to stdout, everything else to stderr."""
+
+
+@app.command(help=_HELP, epilog=format_overview())
 def ask(
     context: typer.Context,
     question: Question = None,
@@ -188,10 +193,7 @@ def ask(
     new_home: NewHome = False,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> RunOptions:
-    """A council of agents answers a question together, and remembers.
-
-    The answer goes to stdout, everything else to stderr.
-    """
+    """Return what the command line asks for. Raises InputError."""
     _do_first([question or "", *context.args], version=version, new_home=new_home)
     options = RunOptions(
         question=question,
