@@ -218,12 +218,15 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
     def abilities(self) -> Abilities:
         """What the model can do, as far as it has not refused it."""
         abilities = self._endpoint.abilities
-        has_refused = self._backend.vision is None and self._refuses("pictures")
-        return replace(
-            abilities,
-            tools=abilities.tools and not self._refuses("tools"),
-            vision=False if has_refused else abilities.vision,
-        )
+        tools = abilities.tools and not self._refuses("tools")
+        return replace(abilities, tools=tools, vision=self._find_vision(abilities.vision))
+
+    def _find_vision(self, usual: bool | None) -> bool | None:
+        """Return whether the model sees pictures: as configured, else as it or its server's list has said."""
+        if self._backend.vision is not None:
+            return self._backend.vision
+        listed = self._learnt.find_abilities(self._endpoint).get("vision", usual)
+        return False if self._refuses("pictures") else listed
 
     def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         return self._retrier.stream(lambda: self._attempt(request), request.deadline)

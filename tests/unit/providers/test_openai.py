@@ -1,6 +1,7 @@
 """What goes over the wire to an OpenAI-compatible server, and what comes back from odd ones."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -20,6 +21,7 @@ from massmem.core.messages import (
     Usage,
 )
 from massmem.providers.http import kind_of
+from massmem.providers.learnt import LearntModels
 from massmem.providers.openai import ERRORS, OpenAIFactory, request_body
 from massmem.providers.presets import resolve
 from tests.support.openai_provider import open_openai
@@ -259,6 +261,18 @@ async def test_model_that_refuses_pictures_is_known_not_to_see(clients: OpenAIFa
         await ask(provider, request)
     assert provider.abilities.vision is False
     assert open_openai(clients, stub, vision=True).abilities.vision is True, "the configuration knows better"
+
+
+async def test_model_sees_what_the_list_of_its_server_says(stub: Stub, tmp_path: Path) -> None:
+    learnt = LearntModels(tmp_path)
+    clients = OpenAIFactory(learnt)
+    provider = open_openai(clients, stub)
+    fields = {"type": "openai", "model": "m", "api_key": KEY, "base_url": f"{stub.url}/v1"}
+    backend = BackendConfig.model_validate(fields)
+    learnt.remember_abilities(resolve(backend, {}), {"m": {"vision": False}})
+    assert provider.abilities.vision is False
+    assert open_openai(clients, stub, vision=True).abilities.vision is True
+    await clients.close()
 
 
 async def test_an_option_that_is_refused_again_is_an_error(clients: OpenAIFactory, stub: Stub) -> None:
