@@ -13,6 +13,7 @@ _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 # "Synchronized output": terminals that support it show the text between these at once, others ignore them.
 _BEGIN_UPDATE, _END_UPDATE = "\x1b[?2026h", "\x1b[?2026l"
 _ERASE_BELOW, _ERASE_LINE = "\x1b[J", "\x1b[K"
+_NEXT_LINE = f"\x1b[B{_ERASE_LINE}"
 
 
 class Screen:
@@ -57,10 +58,14 @@ class Screen:
         self._open, self._lines = False, []
 
     def _erase(self, width: int) -> str:
-        """Return what erases the block; a terminal that became narrower has wrapped its lines."""
+        """Return what erases the block; a terminal that became narrower has wrapped its lines.
+
+        Line by line: a terminal whose whole screen is erased at once may keep a copy above it (tmux does), which
+        stays in the history.
+        """
         rows = sum(max(-(-cell_len(line.plain.rstrip()) // max(width, 1)), 1) for line in self._lines)
         self._lines = []
-        return f"\r{_move_up(rows - 1)}{_ERASE_BELOW}"
+        return f"\r{_move_up(rows - 1)}{_ERASE_LINE}{_NEXT_LINE * (rows - 1)}{_move_up(rows - 1)}"
 
     def _update(self, lines: Sequence[Text]) -> list[str]:
         """Return what turns the block into these lines, with the cursor from its last line to theirs."""

@@ -3,6 +3,9 @@
 import json
 import os
 import re
+import shlex
+import shutil
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -62,6 +65,37 @@ class Watched:
         self.code = self._child.exitstatus
 
 
+class Tmux:
+    """A terminal that wraps its lines anew when its width changes, and keeps what scrolls out of it."""
+
+    def __init__(self, command: list[str], width: int, height: int) -> None:
+        self._name = f"massmem-test-{os.getpid()}"
+        line = f"{shlex.join(command)}; read REPLY"  # what it shows stays until it is closed
+        self._run("new-session", "-d", "-x", str(width), "-y", str(height), line)
+
+    def _run(self, *arguments: str) -> str:
+        environment = {k: v for k, v in os.environ.items() if k not in {"TMUX", *_OURS}}
+        tmux = ["tmux", "-L", self._name, "-f", "/dev/null", *arguments]
+        return subprocess.run(tmux, capture_output=True, text=True, check=True, env=environment, timeout=20).stdout
+
+    def resize(self, width: int, height: int) -> None:
+        self._run("resize-window", "-x", str(width), "-y", str(height))
+
+    def read(self) -> str:
+        """Return what it shows, and what has scrolled out of it."""
+        return self._run("capture-pane", "-p", "-S", "-1000")
+
+    def wait_for(self, text: str) -> str:
+        until = time.monotonic() + 60
+        while text not in (shown := self.read()):
+            assert time.monotonic() < until, shown
+            time.sleep(0.1)
+        return shown
+
+    def close(self) -> None:
+        self._run("kill-server")
+
+
 def council(folder: Path, size: int) -> str:
     talk = "Blue light is scattered most by small molecules, 青い光. " * 4
     slow: dict[str, Any] = {"chunk_size": 12, "chunk_delay": 0.05, "present": "In the end: blue."}
@@ -104,3 +138,23 @@ def test_another_size_in_mid_turn_does_no_harm(tmp_path: Path):
     # pyte cuts lines off where others break them; but what is drawn from then on fits.
     assert all(len(line) <= 70 for look in after for line in look)
     assert "In the end: blue." in "\n".join(watched.looks[-1])
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not on this machine")
+def test_narrower_terminal_keeps_no_copy_of_the_view_in_its_history(tmp_path: Path):
+    talk = script("Blue light is scattered most. " * 4, 0.1)
+    team = write_team(tmp_path, talk, talk, script("At last.", 30))
+    terminal = Tmux([*COMMAND, "--config", team, "Why is the sky blue, and why red in the evening? " * 3], 100, 24)
+    try:
+        terminal.wait_for("answer 2")
+        for width in (60, 100, 60):
+            terminal.resize(width, 24)
+            drawn = terminal.read()
+            while terminal.read() == drawn:
+                time.sleep(0.1)
+        time.sleep(0.5)
+        shown = terminal.wait_for("c  thinking")
+        # tmux itself moves as many lines out of sight as were wrapped, the first ones of the view.
+        assert sum(line.endswith("0 tok") for line in shown.splitlines()) <= 1, shown
+    finally:
+        terminal.close()
