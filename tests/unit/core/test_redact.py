@@ -1,6 +1,7 @@
 import json
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -222,3 +223,19 @@ def test_the_dots_of_an_instruction_stay():
     for told in ("export OPENAI_API_KEY=...", "token=... in .env", "a line API_KEY='...' in it"):
         assert redact(told) == told
     assert redact("password=...hunter2") == "password=[redacted]"
+
+
+def test_longer_value_is_masked_before_one_that_it_holds():
+    values = {"order": "A-17", "line": "A-17-3"}
+    assert mask("Where is A-17-3 of A-17?", values) == "Where is [line] of [order]?"
+
+
+@pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"in": value}])
+def test_nesting_is_followed_for_a_hundred_levels(wrap: Callable[[Any], Any]):
+    def nest(levels: int, value: Any) -> Any:
+        for _ in range(levels):
+            value = wrap(value)
+        return value
+
+    assert redact_values(nest(100, "a word")) == nest(100, "a word")
+    assert redact_values(nest(101, "a word")) == nest(101, "[redacted]")
