@@ -29,11 +29,11 @@ FILLER = "We looked at it again and nothing came of it, so that it stays as it w
 OURS, OTHER = "session_a", "session_b"
 QUESTION = "What is the code of room 3?"
 
-Said = set[tuple[str, int, str]]
+Messages = set[tuple[str, int, str]]
 
 
 @pytest.fixture
-def kept(home: Path, tmp_path: Path) -> Path:
+def user(home: Path, tmp_path: Path) -> Path:
     """massmem's folder with two long conversations; a copy of it, to begin from, is beside it."""
     folder = home / ".massmem"
     asyncio.run(_fill(folder))
@@ -60,14 +60,14 @@ def team(folder: Path, server: Refusing) -> str:
     return str(path)
 
 
-def logged(folder: Path) -> list[tuple[int, Event]]:
+def read_log(folder: Path) -> list[tuple[int, Event]]:
     """seq and event of our session, in order."""
     with closing(sqlite3.connect(folder / "massmem.db")) as db:
         rows = db.execute("SELECT seq, payload FROM events WHERE session_id = ? ORDER BY seq", [OURS]).fetchall()
     return [(seq, EVENT.validate_json(payload)) for seq, payload in rows]
 
 
-def said(folder: Path) -> Said:
+def read_messages(folder: Path) -> Messages:
     with closing(sqlite3.connect(folder / "massmem.db")) as db:
         return set(db.execute("SELECT session_id, seq, content FROM chat_messages"))
 
@@ -80,32 +80,32 @@ def summaries(folder: Path) -> list[int]:
 
 
 def one_kill(folder: Path, config: str, server: Refusing, lines: int) -> Counter[str]:
-    before, server.seen[:] = said(folder), []
+    before, server.seen[:] = read_messages(folder), []
     child = ForkedMassmem("--config", config, "--session-id", OURS, "--output", "jsonl", QUESTION)
     shown = [line for _, line in zip(range(lines), child.stdout, strict=False)]
     time.sleep(random.uniform(0, 2 * server.delay))
     shown += child.kill()
-    counts = Counter(kills=1, **judged(folder, before, shown))
-    compressed = sum(isinstance(event, ContextCompressed) for _, event in logged(folder))
+    counts = Counter(kills=1, **judge(folder, before, shown))
+    compressed = sum(isinstance(event, ContextCompressed) for _, event in read_log(folder))
     asked = sum(seen.summary for seen in server.seen)
     counts["in a summary"] = int(asked > compressed)
     counts["after one"] = int(0 < compressed == asked)
-    middle, server.seen[:] = said(folder), []
-    begun = any(isinstance(event, TurnStarted) and event.question == QUESTION for _, event in logged(folder))
-    over = any(isinstance(event, TurnCompleted) and event.answer == "Noted." for _, event in logged(folder))
+    middle, server.seen[:] = read_messages(folder), []
+    begun = any(isinstance(event, TurnStarted) and event.question == QUESTION for _, event in read_log(folder))
+    over = any(isinstance(event, TurnCompleted) and event.answer == "Noted." for _, event in read_log(folder))
     asks = [] if begun and not over else [QUESTION]
     again = massmem("--config", config, "--session-id", OURS, *asks, text=True, timeout=60)
     counts["unanswered"] = int((again.returncode, again.stdout) != (0, "Noted.\n"))
-    counts.update(judged(folder, middle, []))
+    counts.update(judge(folder, middle, []))
     answers = [seen for seen in server.seen if not seen.summary and not seen.refused]
     counts["lie"] += sum(QUESTION not in seen.text or "<notes>" not in seen.text for seen in answers)
     counts["leak"] += sum("X3-77" in seen.text for seen in server.seen)
     return counts
 
 
-def judged(folder: Path, before: Said, shown: list[bytes]) -> dict[str, int]:
+def judge(folder: Path, before: Messages, shown: list[bytes]) -> dict[str, int]:
     """What the log says after a run that began with `before` and printed `shown`."""
-    after, events = said(folder), logged(folder)
+    after, events = read_messages(folder), read_log(folder)
     known = [event for _, event in events]
     reach = [event.until for _, event in events if isinstance(event, ContextCompressed) and event.until is not None]
     turns = Counter(event.turn for event in known if isinstance(event, TurnStarted))
@@ -116,30 +116,30 @@ def judged(folder: Path, before: Said, shown: list[bytes]) -> dict[str, int]:
         "lost": len(before - after),
         "ghost": sum(n - 1 for n in turns.values()) + sum(n - 1 for n in Counter(reach).values()),
         "leak": len(foreign),
-        # What was told is in the log; a summary is stored exactly when its event is, and stands for what is there.
+        # What was printed is in the log; a summary is stored exactly when its event is, and stands for what is there.
         "lie": sum(event not in known for event in printed)
         + (sorted(reach) != sorted(summaries(folder)))
         + sum(until > ends + 2 for until in reach),
     }
 
 
-def kill_loop(kept: Path, folder: Path, times: int) -> None:
+def kill_loop(user: Path, folder: Path, times: int) -> None:
     total: Counter[str] = Counter()
     with Refusing(WINDOW, delay=0.15) as server:
         config = team(folder, server)
         for number in range(times):
-            shutil.rmtree(kept)
-            shutil.copytree(folder / "copy", kept)
+            shutil.rmtree(user)
+            shutil.copytree(folder / "copy", user)
             # Spread over the whole turn, and over what is compressed in the background after it.
-            total.update(one_kill(kept, config, server, lines=1 + int((number + random.random()) * LINES / times)))
+            total.update(one_kill(user, config, server, lines=1 + int((number + random.random()) * LINES / times)))
     check(f"compress, {times} kills", total, "unanswered")
     assert total["in a summary"] + total["after one"] > 0
 
 
-def test_a_killed_compression_loses_nothing(kept: Path, tmp_path: Path) -> None:
-    kill_loop(kept, tmp_path, 4)
+def test_a_killed_compression_loses_nothing(user: Path, tmp_path: Path) -> None:
+    kill_loop(user, tmp_path, 4)
 
 
 @pytest.mark.full
-def test_a_killed_compression_loses_nothing_60_times(kept: Path, tmp_path: Path) -> None:
-    kill_loop(kept, tmp_path, 60)
+def test_a_killed_compression_loses_nothing_60_times(user: Path, tmp_path: Path) -> None:
+    kill_loop(user, tmp_path, 60)

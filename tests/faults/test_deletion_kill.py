@@ -107,7 +107,7 @@ async def _state(user: Path) -> str:
             return "lie" if messages else "traces" if list_begun_deletions(user) else "gone"
         if record.status == "deleting":
             listed = await store.find_sessions(SessionFilter(status="deleting"))
-            return "marked" if [each.session.session_id for each in listed] == [LOST] else "lie"
+            return "marked" if [summary.session.session_id for summary in listed] == [LOST] else "lie"
         return "whole" if messages == record.message_count == 2 * TURNS else "lost"
     finally:
         await store.close()
@@ -117,6 +117,6 @@ def _wrong_after(user: Path) -> list[str]:
     """A ghost for every file in which something of the session is left, and whether the other one is whole."""
     files = [path for path in user.rglob("*") if path.is_file()]
     ghosts = [path for path in files if LOST in path.name or LOST.encode() in path.read_bytes()]
-    kept = (b"Answer 3 in session_kept", b"Question 1 in session_kept")
-    whole = all(text in (user / "massmem.db").read_bytes() for text in kept)
+    texts = (b"Answer 3 in session_kept", b"Question 1 in session_kept")
+    whole = all(text in (user / "massmem.db").read_bytes() for text in texts)
     return ["ghost"] * len(ghosts) + ([] if whole else ["lost"])

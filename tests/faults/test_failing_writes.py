@@ -37,8 +37,8 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def team(folder: Path) -> str:
-    said = script("It is " + "blue " * 300)
-    return write_team(folder, said, said, said, memory={"persistent_memory": {"embedding": {"model": "none"}}})
+    agent = script("It is " + "blue " * 300)
+    return write_team(folder, agent, agent, agent, memory={"persistent_memory": {"embedding": {"model": "none"}}})
 
 
 def logged(home: Path) -> list[tuple[str, Event]]:
@@ -74,17 +74,17 @@ def stopped(home: Path, config: str, ran: "subprocess.CompletedProcess[bytes]") 
 
 
 def _in(event: Event, log: list[tuple[str, Event]]) -> bool:
-    return any(event == each for _, each in log) or event.type in ("agent_delta", "notice")
+    return any(event == stored for _, stored in log) or event.type in ("agent_delta", "notice")
 
 
-def _clear(told: str, code: int) -> bool:
+def _clear(stderr: str, code: int) -> bool:
     """One message that names the disk, with what to do, and no other noise."""
-    lines = [line for line in told.splitlines() if line.startswith("massmem: ")]
+    lines = [line for line in stderr.splitlines() if line.startswith("massmem: ")]
     # A memory that cannot be opened is reported once, beside the error: it is no reason to stop.
     notices = [line for line in lines if "is remembered later" in line]
     messages = [line for line in lines if line not in notices]
     one = len(messages) == 1 and any(word in messages[0] for word in ("disk", "written", "grow")) and len(notices) <= 1
-    return one and code in (2, 3) and "Traceback" not in told and "Logging error" not in told
+    return one and code in (2, 3) and "Traceback" not in stderr and "Logging error" not in stderr
 
 
 def loop(home: Path, folder: Path, limits: list[int], room: Room, what: str) -> None:
