@@ -232,7 +232,8 @@ a lease of a process that is gone, and messages that the search index did not ho
 
 ADDED_LATER: dict[str, Any] = {
     **dict.fromkeys(("remember", "truncated", "answer_schema", "data", "session_only", "attachments"), True),
-    "usage": {"reasoning", "cache_written"},
+    **dict.fromkeys(("names", "agent_name", "winner_name"), True),
+    "usage": {"reasoning", "cache_written", "saved"},
 }
 """Fields of events that the stored expectations do not know."""
 
