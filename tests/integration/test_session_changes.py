@@ -58,11 +58,14 @@ async def told(session: Session, *questions: str) -> None:
 
 
 async def prompt(council: CouncilServer, session: Session, question: str) -> tuple[str, str]:
-    """The system part and all the rest of what the agent is sent for this question."""
+    """Return the recalled memories, and all the rest of what the agent is sent for this question."""
     council.requests.clear()
     await collect(session.ask(question))
-    first, *rest = council.requests[0].messages
-    return first["content"], "\n".join(message["content"] for message in rest)
+    _, *rest = council.requests[0].messages
+    sent = "\n".join(message["content"] for message in rest)
+    head, _, quoted = sent.partition("\n\nRelevant memories")
+    memories, _, tail = quoted.partition("</memories>")
+    return memories, head + tail
 
 
 async def remembered(config: TeamConfig, folder: Path) -> list[str]:
@@ -80,10 +83,10 @@ async def test_a_cleared_history_is_shown_to_nobody_not_even_to_another_process(
         _, shown = await prompt(council, session, "What now?")
         assert shown == "What now?"
     async with opened(config, folder, session.id) as again:
-        system, shown = await prompt(council, again, "What of the windmill?")
+        memories, shown = await prompt(council, again, "What of the windmill?")
         assert "windmill of" not in shown
         assert "What now?" in shown
-        assert "windmill of Aalsmeer" in system, "what is remembered is still recalled"
+        assert "windmill of Aalsmeer" in memories, "what is remembered is still recalled"
 
 
 async def test_clearing_before_the_first_question_does_nothing(config: TeamConfig, folder: Path):
@@ -97,8 +100,8 @@ async def test_an_undone_turn_is_neither_shown_nor_recalled(config: TeamConfig, 
         await told(session, LIGHTHOUSE, WINDMILL)
         undone = await session.undo()
         assert (undone.turn, undone.question, undone.status) == (2, WINDMILL, "completed")
-        system, shown = await prompt(council, session, "Where was the windmill of Aalsmeer?")
-        assert WINDMILL not in shown + system
+        memories, shown = await prompt(council, session, "Where was the windmill of Aalsmeer?")
+        assert WINDMILL not in shown + memories
         assert LIGHTHOUSE in shown
     assert not [text for text in await remembered(config, folder) if text == WINDMILL]
     assert [text for text in await remembered(config, folder) if text == LIGHTHOUSE]
@@ -141,8 +144,8 @@ async def test_note_of_the_user_is_recalled_in_the_very_first_turn(
     async with opened(config, folder) as session:
         await session.remember("The windmill is closed on Mondays.")
         assert session.id
-        system, shown = await prompt(council, session, "When is the windmill closed?")
-        assert "The windmill is closed on Mondays." in system
+        memories, shown = await prompt(council, session, "When is the windmill closed?")
+        assert "The windmill is closed on Mondays." in memories
         assert shown == "When is the windmill closed?"
         _, shown = await prompt(council, session, "And else?")
         assert "Mondays" not in shown, "it is no question that was never answered"
