@@ -197,7 +197,7 @@ async def test_model_that_does_not_exist_is_no_missing_api(clients: OpenAIFactor
     stub.replies = [WIRE.error(404, "The model `gpt-9` does not exist", "model_not_found")]
     with pytest.raises(errors.ModelNotFound):
         await ask(open_openai(clients, stub, type="azure_openai"), ChatRequest(ASK, "answer"))
-    assert len(stub.requests) == 1
+    assert [request.path.rpartition("/")[2] for request in stub.requests] == ["responses", "models"]
 
 
 async def test_options_of_reasoning_are_left_out_for_a_model_that_does_not_reason(
