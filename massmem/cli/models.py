@@ -99,9 +99,9 @@ def refresh_command(
     source: Annotated[str, typer.Option("--from", metavar="URL", help="A mirror of the list of prices.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Fetch the newest prices and windows, and ask the servers of the team what their models can do.
+    """Fetch prices, windows and abilities of the newest models.
 
-    Both are kept in ~/.massmem with their date. What the configuration says (price, context_window, tools) counts more.
+    Abilities are what the servers of the team say of their models. All are kept in ~/.massmem with their date. What the configuration says (price, context_window, tools) counts more.
     """
     home = massmem_home()
     make_home(home)

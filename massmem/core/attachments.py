@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 PDF = "application/pdf"
 
 _MOST_NAMED = 200
@@ -29,10 +27,9 @@ Anthropic counts width x height / 750 and makes a picture smaller above about 1,
 """
 
 
-class AttachedFile(BaseModel):
+@dataclass(frozen=True, slots=True)
+class AttachedFile:
     """A file that a question came with, as the log names it; its bytes are stored beside the log."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     hash: str
     """SHA-256 of the bytes, as hexadecimal digits."""
@@ -85,7 +82,7 @@ def clean_name(name: str) -> str:
 
 def read_attached_files(metadata: Mapping[str, Any]) -> tuple[AttachedFile, ...]:
     """Return what a message came with, by its metadata."""
-    return tuple(AttachedFile.model_validate(file) for file in metadata.get("attachments", ()))
+    return tuple(AttachedFile(**file) for file in metadata.get("attachments", ()))
 
 
 def name_attachments(question: str, files: Sequence[AttachedFile]) -> str:

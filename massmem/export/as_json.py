@@ -2,6 +2,7 @@
 
 import json
 from base64 import b64encode
+from dataclasses import asdict
 from typing import Any
 
 from massmem.core.attachments import Attachment
@@ -54,7 +55,7 @@ def turn_to_dict(turn: TurnTranscript) -> dict[str, Any]:
 
 
 def _file_to_dict(attachment: Attachment) -> dict[str, Any]:
-    return {**attachment.file.model_dump(), "data": b64encode(attachment.data).decode()}
+    return {**asdict(attachment.file), "data": b64encode(attachment.data).decode()}
 
 
 def _message_to_dict(message: MessageRecord, turn: TurnTranscript) -> dict[str, Any]:

@@ -6,7 +6,7 @@ reasoning: the reasoning message comes first (seq - 1), then the event and its m
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Literal, get_args
@@ -251,7 +251,7 @@ def _start_turn(position: LogPosition, event: ev.TurnStarted) -> list[Change]:
 def _describe_question(event: ev.TurnStarted) -> dict[str, Any]:
     """Return the metadata of a question: the names of the agents, and what it came with."""
     names = {"names": event.names} if event.names else {}
-    return names | ({"attachments": [f.model_dump() for f in event.attachments]} if event.attachments else {})
+    return names | ({"attachments": [asdict(file) for file in event.attachments]} if event.attachments else {})
 
 
 def _wait_for_user(position: LogPosition, event: ev.TurnWaiting) -> list[Change]:

@@ -1,6 +1,7 @@
 """The files of sessions, over every implementation of the store."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 
@@ -73,7 +74,7 @@ async def test_question_says_what_it_came_with(store: SessionStore):
     assert isinstance(started, TurnStarted)
     assert started.attachments == (PICTURE.file,)
     (message,) = await store.read_messages("session_a")
-    assert message.metadata["attachments"] == [PICTURE.file.model_dump()]
+    assert message.metadata["attachments"] == [asdict(PICTURE.file)]
 
 
 @pytest.mark.parametrize("at_once", [1, 1000])

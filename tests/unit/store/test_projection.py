@@ -3,7 +3,7 @@ from typing import Any, get_args
 
 import pytest
 
-from massmem.core.events import Event
+from massmem.core.events import AgentBusy, Event
 from massmem.store.projection import (
     Change,
     InsertRow,
@@ -38,7 +38,9 @@ def rows(operations: list[Change], table: str) -> list[dict[str, Any]]:
 
 
 def test_every_kind_of_event_has_a_meaning() -> None:
+    busy = AgentBusy(agent_id="ann", round=1, activity="loading")
     every = [*whole_turn(), *other_ends(), *waiting_turn(), measured(0, 2_000), compressed(0), called(0), returned(0)]
+    every.append(busy)
     assert {type(e) for e in every} == set(get_args(get_args(Event)[0]))
     for e in every:
         assert project("s", 1, 5, e) == project("s", 1, 5, e)
