@@ -30,7 +30,7 @@ ACROSS = {
 """Tests below tests/unit that are named after no module."""
 
 MAX_MODULES = 239
-MAX_LINES = 44_000
+MAX_LINES = 43_300
 """Ceilings that only go down, to 180 modules and 32,000 lines."""
 
 PARTICIPLES = {
