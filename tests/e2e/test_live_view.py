@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import time
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,9 @@ def council(folder: Path, size: int) -> str:
     slow: dict[str, Any] = {"chunk_size": 12, "chunk_delay": 0.05, "present": "In the end: blue."}
     path = Path(write_team(folder, script(talk, 0.2, **slow)))
     team = json.loads(path.read_text())
-    team["agents"] = [{**team["agents"][0], "id": f"agent_{i}"} for i in range(size)]
+    team["agents"] = [deepcopy(team["agents"][0]) | {"id": f"agent_{i}"} for i in range(size)]
+    for i, agent in enumerate(team["agents"]):
+        agent["backend"]["script"]["answer"] = f"{talk}{i}"  # with equal answers there would be no vote
     path.write_text(json.dumps(team))
     return str(path)
 
