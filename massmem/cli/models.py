@@ -101,7 +101,8 @@ def refresh_command(
 ) -> None:
     """Fetch prices, windows and abilities of the newest models.
 
-    Abilities are what the servers of the team say of their models. All are kept in ~/.massmem with their date. What the configuration says (price, context_window, tools) counts more.
+    Abilities are what the servers of the team say of their models. All are kept in ~/.massmem with their date. What the
+    configuration says (price, context_window, tools) counts more.
     """
     home = massmem_home()
     make_home(home)
