@@ -29,13 +29,15 @@ def split_query(query: str) -> list[tuple[str, ...]]:
 
     A word with several parts (snake_case) is a tuple of them: they must stand side by side in a text.
     """
-    parts = (tuple(split_words(word)) for word in re.findall(r"\w+", query))
+    parts = (tuple(split_words(word)) for word in re.findall(r"\w+", _fold(query)))
     return list(dict.fromkeys(word for word in parts if word))[:MAX_QUERY_WORDS]
 
 
 def quote_words(query: str) -> list[str]:
     """Return the distinct words of a query for SQLite's full-text search, MAX_QUERY_WORDS at most.
 
-    Each is quoted: what FTS5 would read as an operator is a word like any other.
+    Each is quoted: what FTS5 would read as an operator is a word like any other. An accent that is a character of its
+    own, as macOS writes it, would split its word.
     """
-    return [f'"{word}"' for word in dict.fromkeys(re.findall(r"\w+", query))][:MAX_QUERY_WORDS]
+    composed = _ACCENTS.sub("", unicodedata.normalize("NFC", query))
+    return [f'"{word}"' for word in dict.fromkeys(re.findall(r"\w+", composed))][:MAX_QUERY_WORDS]

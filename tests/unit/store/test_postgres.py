@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from massmem.core.errors import InputError, StoreDamagedError, StoreError, StoreVersionError
@@ -329,15 +329,34 @@ async def test_same_words_are_found_as_in_sqlite(searched: SqlSessionStore, tmp_
         for each in (searched, lite):
             await each.append("session_a", 1, [answer(1, "ann", text)])
     queries = ("cafe", "uber", "NAIVE", "angstrom", "snake_case", "snake", "case_snake", "kebab-case", "case")
-    queries += ("it's", "e-mail", "example.org", "版本控制", "版本", "СИСТЕМА", "3.14", "14", "0x1f", "v", "- _ -")
+    queries += (
+        "cafe\u0301",
+        "nai\u0308ve",
+        "A\u030angstro\u0308m",
+        "it's",
+        "e-mail",
+        "example.org",
+        "版本控制",
+        "版本",
+        "СИСТЕМА",
+        "3.14",
+        "14",
+        "0x1f",
+        "v",
+        "- _ -",
+    )
     for query in queries:
         ours = {m.content for m in await searched.search_messages(query)}
         assert ours == {m.content for m in await lite.search_messages(query)}, query
+        assert ours or not set(query) & {"\u0301", "\u0308", "\u030a"}, (
+            query
+        )  # accents of their own, as macOS writes them
     await lite.close()
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(max_size=300))
+@example(text="0\u03000")
 def test_server_accepts_any_text_and_any_query(postgres: PostgresServer, text: str) -> None:
     text = clean_text(text)
     with postgres.connect() as connection:
