@@ -1,6 +1,7 @@
 """The short answer in a text: its normalised words, the number that it ends in, the letter that it chooses."""
 
 import re
+import string
 import unicodedata
 from collections.abc import Sequence
 from decimal import Decimal
@@ -45,7 +46,7 @@ def read_choice(text: str, choices: Sequence[str]) -> str:
 
     In this order: what it calls its answer, a letter alone or in brackets, the only choice whose words it has.
     """
-    labels = [chr(ord("A") + index) for index in range(len(choices))]
+    labels = string.ascii_uppercase[: len(choices)]
     marked = ["".join(groups).strip(" ().") for groups in _MARKED.findall(text)]
     stated = [letter.upper() for letter in _STATED.findall(text)]
     alone = re.findall(r"^\W*([A-Z])\W*$", text, re.MULTILINE)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from math import log10
 
-from massmem.evaluation.as_text import format_share
+from massmem.evaluation.as_text import format_share, list_rows
 from massmem.evaluation.evaluate import Evaluation
 from massmem.evaluation.report import Comparison, CouncilReport, EntrantReport
 from massmem.evaluation.statistics import Bin
@@ -39,26 +39,15 @@ def format_html(evaluation: Evaluation, title: str) -> str:
 
 def _build_table(entrants: Sequence[EntrantReport]) -> str:
     head = "<tr><th>Team<th>Right<th>Accuracy (95 %)<th>Tokens<th>Seconds<th>Requests<th>Cost</tr>"
-    return f"<table>{head}{''.join(_build_row(entrant) for entrant in entrants)}</table>"
+    return f"<table>{head}{''.join(_build_rows(entrant) for entrant in entrants)}</table>"
 
 
-def _build_row(entrant: EntrantReport) -> str:
-    cost = "-" if entrant.cost is None else f"${entrant.cost:.4f}"
-    cells = (
-        escape(entrant.name),
-        f"{entrant.accuracy.count}/{entrant.accuracy.total}",
-        format_share(entrant.accuracy),
-        f"{entrant.tokens:,.0f}",
-        f"{entrant.seconds:.1f}",
-        f"{entrant.requests:.1f}",
-        cost,
-    )
-    groups = "".join(
-        f"<tr><td>&emsp;{escape(name or '(no group)')}<td>{share.count}/{share.total}<td>{format_share(share)}"
-        "<td><td><td><td></tr>"
-        for name, share in entrant.groups.items()
-    )
-    return f"<tr>{''.join(f'<td>{cell}' for cell in cells)}</tr>{groups}"
+def _build_rows(entrant: EntrantReport) -> str:
+    return "".join(f"<tr>{''.join(f'<td>{_indent(cell)}' for cell in row)}</tr>" for row in list_rows(entrant))
+
+
+def _indent(cell: str) -> str:
+    return escape(cell) if cell == cell.lstrip() else f"&emsp;{escape(cell.lstrip())}"
 
 
 def _build_comparisons(comparisons: Sequence[Comparison]) -> str:

@@ -11,7 +11,7 @@ _HEAD = ("", "right", "accuracy (95 %)", "tokens", "seconds", "requests", "cost"
 
 def format_evaluation(evaluation: Evaluation) -> str:
     """Return a table of the teams, then how they differ, then what the councils made of their members' answers."""
-    rows = [_HEAD, *(row for entrant in evaluation.entrants for row in _list_rows(entrant))]
+    rows = [_HEAD, *(row for entrant in evaluation.entrants for row in list_rows(entrant))]
     parts = ["\n".join(_align(rows)), "Tokens, seconds and requests are means of a question."]
     parts += [_describe_failures(entrant) for entrant in evaluation.entrants if entrant.failed]
     if evaluation.comparisons:
@@ -28,7 +28,8 @@ def format_share(share: Share) -> str:
     return f"{100 * share.value:.0f} % ({low:.0f} to {high:.0f})" if share.total else "-"
 
 
-def _list_rows(entrant: EntrantReport) -> Iterator[tuple[str, ...]]:
+def list_rows(entrant: EntrantReport) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of a team, then those of each group, whose name is indented."""
     cost = "-" if entrant.cost is None else f"${entrant.cost:.4f}"
     yield (
         entrant.name,

@@ -17,6 +17,7 @@ from typing import Any, Literal, cast, get_args
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.core.short_answers import read_number
+from massmem.core.voting import build_label
 from massmem.tools.answer_schema import check_schema
 
 ScorerName = Literal["exact", "number", "choice", "contains", "regex", "schema", "judge"]
@@ -64,11 +65,6 @@ def load_items(path: Path, scorer: ScorerName | None = None) -> list[Item]:
     if not items:
         raise InputError(f"{path} holds no questions", _EXAMPLE)
     return items
-
-
-def label_choice(index: int) -> str:
-    """Return A for 0, B for 1."""
-    return chr(ord("A") + index)
 
 
 def _read_text(path: Path) -> str:
@@ -230,7 +226,7 @@ def _is_number(text: str) -> bool:
 
 def _to_letter(answer: str, choices: Sequence[str], where: str) -> str:
     """Return the letter that an answer means: a letter, the text of a choice, or its index from 0."""
-    labels = [label_choice(index) for index in range(len(choices))]
+    labels = [build_label(index) for index in range(len(choices))]
     if not choices:
         raise InputError(f"{where}: scorer `choice` needs `choices`", '"choices": ["red", "blue"], "answer": "B"')
     if answer in choices:
@@ -243,7 +239,7 @@ def _to_letter(answer: str, choices: Sequence[str], where: str) -> str:
 
 
 def _add_choices(question: str, choices: Iterable[str]) -> str:
-    lines = "\n".join(f"{label_choice(index)}) {choice}" for index, choice in enumerate(choices))
+    lines = "\n".join(f"{build_label(index)}) {choice}" for index, choice in enumerate(choices))
     return f"{question}\n\n{lines}\n\nEnd with the letter of the right choice, as in: The answer is A."
 
 

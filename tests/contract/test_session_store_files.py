@@ -124,8 +124,8 @@ async def test_redis_forgets_files_with_the_turns_that_name_them(new_place: NewP
         await store.append("session_a", turn, events)
         jobs = [job for k in ("episode", "complete", "extract") for job in await store.list_due_recordings(k, 100)]
         await store.finish_recordings(jobs)
-    kept = await store.load_files("session_a", [PICTURE.file.hash, OTHER.file.hash])
-    assert kept == files(PICTURE), "turn 3 names it still"
+    remaining = await store.load_files("session_a", [PICTURE.file.hash, OTHER.file.hash])
+    assert remaining == files(PICTURE), "turn 3 names it still"
     await store.close()
 
 

@@ -54,7 +54,7 @@ def said(path: Path) -> set[tuple[str, int, str]]:
         return set(connection.execute("SELECT session_id, seq, content FROM chat_messages"))
 
 
-def saved(folder: Path) -> list[tuple[str, int, str]]:
+def read_recovered(folder: Path) -> list[tuple[str, int, str]]:
     lines = [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
     return [(line["session_id"], line["seq"], line["content"]) for line in lines]
 
@@ -79,7 +79,7 @@ async def test_a_table_that_is_gone_costs_no_message(database: Path, tmp_path: P
     before = said(database)
     damaged = overwrite(database, [root(database, table)])
     result = await recover(database, tmp_path / "saved")
-    assert set(saved(tmp_path / "saved")) == before
+    assert set(read_recovered(tmp_path / "saved")) == before
     assert (result.sessions, result.messages, result.lost) == (SESSIONS, len(before), 0)
     assert database.read_bytes() == damaged
     assert [path.stat().st_mode & 0o777 for path in (tmp_path / "saved").iterdir()] == [0o600] * (SESSIONS + 1)
@@ -99,7 +99,7 @@ async def test_random_pages(database: Path, tmp_path: Path, times: int) -> None:
             refused += 1
             lies += database.read_bytes() != damaged
             continue
-        have = saved(tmp_path / f"saved{number}")
+        have = read_recovered(tmp_path / f"saved{number}")
         ghosts += len(have) - len(set(have) & before)
         missing = len(before - set(have))
         lost += missing
@@ -155,7 +155,7 @@ async def test_short_file_and_damaged_header_cost_no_message(
     before = said(database)
     damage(database)
     result = await recover(database, tmp_path / "saved")
-    assert set(saved(tmp_path / "saved")) == before
+    assert set(read_recovered(tmp_path / "saved")) == before
     assert (result.messages, result.lost, result.incomplete) == (len(before), 0, ())
 
 

@@ -43,7 +43,7 @@ def logged(home: Path) -> list[Event]:
         return [EVENT.validate_json(row[0]) for row in db.execute("SELECT payload FROM events ORDER BY seq")]
 
 
-def saved(home: Path) -> tuple[dict[str, Any], str | None]:
+def load_state(home: Path) -> tuple[dict[str, Any], str | None]:
     with closing(sqlite3.connect(home / ".massmem" / "massmem.db")) as db:
         row = db.execute("SELECT params_json, waiting_for_param FROM session_state").fetchone()
     return (json.loads(row[0]), row[1]) if row else ({}, None)
@@ -61,7 +61,7 @@ def killed(home: Path, config: str, lines: int, *arguments: str) -> list[Event]:
 def check_state(home: Path, counts: Counter[str]) -> None:
     """The value stands in the state exactly when the log says that it was given."""
     events = logged(home)
-    params, waiting_for = saved(home) if events else ({}, None)
+    params, waiting_for = load_state(home) if events else ({}, None)
     given = any(isinstance(event, ParamProvided) for event in events)
     waits_in_vain = waiting_for is not None and not read_waiting(events).open_requests
     counts["wrong state"] += int((params == {"order_id": SECRET}) != given or waits_in_vain)

@@ -45,17 +45,17 @@ def test_input_cached_input_and_output_have_prices_of_their_own():
 def test_saving_of_a_cache_is_known_without_the_cost_of_filling_it():
     # https://openai.com/api/pricing, https://claude.com/pricing: a million read from the cache saves 1.25 and 2.70;
     # Anthropic takes a quarter more for what it writes into the cache.
-    def saved(usage: Usage, of: BackendConfig) -> float:
+    def compute_saving(usage: Usage, of: BackendConfig) -> float:
         return price_of(of, {}).add_cost(usage).saved
 
     gpt, claude = backend("openai", "gpt-4o"), backend("anthropic", "claude-sonnet-4-5")
-    assert saved(Usage(MILLION, requests=1), gpt) == 0
-    assert saved(Usage(MILLION, cached=MILLION, requests=1), gpt) == 1.25
+    assert compute_saving(Usage(MILLION, requests=1), gpt) == 0
+    assert compute_saving(Usage(MILLION, cached=MILLION, requests=1), gpt) == 1.25
     read = Usage(MILLION, cached=MILLION, requests=100)
-    assert saved(read, claude) == 2.7
-    assert saved(Usage(MILLION, cache_written=MILLION, requests=100), claude) == -0.75
-    assert saved(read, backend("openai", "nobody-knows")) == 0
-    assert saved(read, backend("ollama", "x")) == 0
+    assert compute_saving(read, claude) == 2.7
+    assert compute_saving(Usage(MILLION, cache_written=MILLION, requests=100), claude) == -0.75
+    assert compute_saving(read, backend("openai", "nobody-knows")) == 0
+    assert compute_saving(read, backend("ollama", "x")) == 0
     assert (price_of(claude, {}).add_cost(read) + Usage(1, 1, saved=0.3)).saved == 3.0
 
 
