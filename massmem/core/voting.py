@@ -60,10 +60,11 @@ class Answer:
     truncated: bool = False
     """Its end is missing."""
 
-    @property
-    def key(self) -> str:
-        """Equal for answers that are the same, see `find_short_answer`."""
-        return find_short_answer(self.content)
+    key: str = field(init=False, repr=False, compare=False)
+    """Equal for answers that are the same, see `find_short_answer`. Made once: every agent of a round compares them."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", find_short_answer(self.content))
 
 
 @dataclass(slots=True)
