@@ -76,7 +76,7 @@ BROAD_EXCEPT_IN = {"cli/main.py", "turn/coordinator.py", "server/app.py"}
 
 PORTS = {
     "ChatProvider", "PersistentMemory", "Index", "Renderer",
-    "SessionStore", "SessionLog", "LeaseTable", "RecordingQueue", "SessionCatalogue", "Dialect",
+    "SessionStore", "SessionLog", "LeaseTable", "RecordingQueue", "SessionCatalogue", "KeyTable", "Dialect",
 }  # fmt: skip
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -30,7 +30,7 @@ COMMANDS: dict[str, Command] = {
     "memory": Command("massmem.cli.memory", "Search, show, forget and rebuild memories."),
     "sessions": Command("massmem.cli.sessions", "Find, read, rename, export and delete conversations."),
     "init": Command("massmem.cli.init", "Find keys and models, and write a configuration."),
-    "keys": Command("massmem.cli.keys", "Store the API keys of model providers."),
+    "keys": Command("massmem.cli.keys", "Store your keys for model providers (OpenAI, Anthropic, ...)."),
     "doctor": Command("massmem.cli.doctor", "Check everything that a question needs, and say what to fix."),
     "config": Command("massmem.cli.config", "Check a configuration, and show its settings."),
     "paths": Command("massmem.cli.paths", "Show where massmem keeps its files."),
@@ -38,7 +38,8 @@ COMMANDS: dict[str, Command] = {
     "eval": Command("massmem.cli.eval", "Measure how well teams answer questions whose answers are known."),
     "store": Command("massmem.cli.store", "Move sessions to another database, or recover them from a damaged one."),
     "serve": Command("massmem.cli.serve", "Serve the team over HTTP."),
-    "token": Command("massmem.cli.token", "Create tokens for users of the HTTP service."),
+    "key": Command("massmem.cli.key", "Create and revoke keys with which users call `massmem serve`."),
+    "token": Command("massmem.cli.token", "Create tokens that expire soon, for users of `massmem serve`."),
     "completion": Command("massmem.cli.completion", "Print the script for shell completion."),
 }
 

@@ -29,7 +29,11 @@ _STARTS = (
 )
 """How the keys of a provider start."""
 
-app = typer.Typer(no_args_is_help=True, help="Store the API keys of model providers.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Store your keys for model providers (OpenAI, Anthropic, ...), with which massmem calls them. "
+    "Keys with which users call `massmem serve`: massmem key.",
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A provider, such as openai, or a variable.")]
 

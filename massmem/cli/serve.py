@@ -29,7 +29,7 @@ def serve_command(
 ) -> None:
     """Serve the team over HTTP until Ctrl-C or SIGTERM. The log is JSON on stderr.
 
-    Every request but those for health needs a token: see `massmem token create`.
+    Every request but those for health needs a key or a token: see `massmem key create`, `massmem token create`.
     """
     setup = load_setup(config)
     with_secret, notice = ensure_secret(setup.config, os.environ, setup.home)

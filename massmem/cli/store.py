@@ -137,6 +137,8 @@ async def _migrate(source: str, to: StoreConfig, home: Path, progress: Progress)
         async for result in move_sessions(source_store, target_store, session_ids):
             results.append(result)
             progress(len(results), len(session_ids))
+        if await source_store.list_keys():  # copied again later, they would undo what was revoked meanwhile
+            notify("API keys are not copied: create new ones at the new store: massmem key create")
         return results, target_store.info.kind
 
 

@@ -1,4 +1,4 @@
-"""Authentication: checks and creates JSON Web Tokens (RFC 7519)."""
+"""Authentication: checks and creates JSON Web Tokens (RFC 7519), and checks API keys."""
 
 import logging
 import secrets
@@ -12,8 +12,11 @@ import jwt
 from pydantic import SecretStr
 
 from massmem.config.models import JwtConfig
+from massmem.core.api_keys import MAX_SUBJECT_LENGTH, hash_api_key, is_api_key, is_subject
 from massmem.core.errors import InputError
-from massmem.server.errors import Unauthorized
+from massmem.core.events import now
+from massmem.server.errors import RETRY_LATER, RetryLater, Unauthorized
+from massmem.store.ports import SessionStore
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +29,6 @@ MAX_TOKEN_LENGTH = 8_192
 
 MIN_SECRET_LENGTH = 32
 """Bytes: as many as the hash has (RFC 7518, section 3.2)."""
-
-MAX_SUBJECT_LENGTH = 255
-"""Characters (RFC 7519, OpenID Connect)."""
 
 _EXAMPLE_SECRETS = (
     "your-256-bit-secret",
@@ -76,18 +76,9 @@ class Tokens:
 
     def authenticate(self, headers: list[str]) -> User:
         """Return the user that the Authorization headers of a request name. Raise Unauthorized."""
-        if len(headers) != 1:
-            if headers:
-                raise Unauthorized("one Authorization header is needed", "invalid_request")
-            raise Unauthorized("a bearer token is needed", "")
-        scheme, _, token = headers[0].partition(" ")
-        if scheme.lower() != "bearer" or not token:
-            raise Unauthorized("a bearer token is needed", "")
-        if len(token) > MAX_TOKEN_LENGTH:
-            raise Unauthorized("the token is too long")
-        claims = self._decode(token)
+        claims = self._decode(_read_bearer_token(headers))
         self._check_lifetime(claims)
-        if not _is_subject(claims["sub"]):
+        if not is_subject(claims["sub"]):
             raise Unauthorized("the token's subject is not valid")
         if self._revoked is not None and claims.get("jti") in self._revoked.read():
             raise Unauthorized("the token was revoked")
@@ -109,7 +100,7 @@ class Tokens:
             raise InputError(
                 f"a token may live for {config.max_lifetime} seconds at most", "see server.jwt.max_lifetime"
             )
-        if not _is_subject(sub):
+        if not is_subject(sub):
             raise InputError(
                 f"a subject has 1 to {MAX_SUBJECT_LENGTH} printable characters", "give a user's name or id"
             )
@@ -148,6 +139,29 @@ class Tokens:
             raise Unauthorized("the token lives too long")
 
 
+async def authenticate(headers: list[str], tokens: Tokens, store: SessionStore) -> User:
+    """Return the user that the Authorization headers of a request name, by a token or by an API key.
+
+    Keys are looked up every time: one that was revoked is refused from the next request on.
+
+    Raises:
+        Unauthorized: There is no valid token and no valid key.
+        RetryLater: Keys cannot be checked: the store is away, and sessions are held in memory.
+        StoreError: The store cannot be read.
+    """
+    text = _read_bearer_token(headers)
+    if not is_api_key(text):
+        return tokens.authenticate(headers)
+    key = await store.find_key(hash_api_key(text))
+    if key is None and not store.info.durable:
+        raise RetryLater(503, "keys cannot be checked now", RETRY_LATER)
+    if key is None:
+        raise Unauthorized("the key is not known, or was revoked")
+    if key.expires_at is not None and key.expires_at <= now():
+        raise Unauthorized("the key has expired")
+    return User(key.sub, frozenset(key.scope.split()))
+
+
 class ReloadingFile(Generic[T]):
     """A file's contents, read again when the file has changed, so that keys can change without a restart."""
 
@@ -174,6 +188,19 @@ class ReloadingFile(Generic[T]):
         return self._content
 
 
+def _read_bearer_token(headers: list[str]) -> str:
+    if len(headers) != 1:
+        if headers:
+            raise Unauthorized("one Authorization header is needed", "invalid_request")
+        raise Unauthorized("a bearer token is needed", "")
+    scheme, _, token = headers[0].partition(" ")
+    if scheme.lower() != "bearer" or not token:
+        raise Unauthorized("a bearer token is needed", "")
+    if len(token) > MAX_TOKEN_LENGTH:
+        raise Unauthorized("the token is too long")
+    return token
+
+
 def _file_version(path: Path) -> tuple[int, int, int]:
     try:
         stat = path.stat()
@@ -193,10 +220,6 @@ def _find_key(keys: Keys, kid: object) -> Any:
 def _is_number(value: object) -> bool:
     """A number in quotes is not a NumericDate (RFC 7519, section 2)."""
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_subject(sub: object) -> bool:
-    return isinstance(sub, str) and 0 < len(sub) <= MAX_SUBJECT_LENGTH and sub.isprintable() and bool(sub.strip())
 
 
 def _read_secrets(config: JwtConfig) -> dict[str | None, bytes]:

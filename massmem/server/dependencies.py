@@ -69,14 +69,14 @@ class _BearerToken(SecurityBase):
     """Describes the token in the OpenAPI description."""
 
     scheme_name = "HTTPBearer"
-    model = HTTPBearer(bearerFormat="JWT", description="A JSON Web Token; `sub` is the user.")
+    model = HTTPBearer(bearerFormat="JWT", description="An API key, or a JSON Web Token; its subject is the user.")
 
 
 class _AuthorizeCaller(_BearerToken):
     async def __call__(self, request: Request) -> Caller:
         """Return the caller. Raise Unauthorized, or RetryLater when it sends too many requests."""
         service = get_service(request)
-        user = service.tokens.authenticate(request.headers.getlist("authorization"))
+        user = await service.authenticate(request.headers.getlist("authorization"))
         request.state.user = user.sub  # for the access log
         await service.limits.count_request(user.sub)
         return Caller(user, service)
@@ -86,7 +86,7 @@ class _AuthorizeScraper(_BearerToken):
     async def __call__(self, request: Request) -> Service:
         """Return the service to whoever may read figures of all users. Raise Unauthorized, Forbidden."""
         service = get_service(request)
-        user = service.tokens.authenticate(request.headers.getlist("authorization"))
+        user = await service.authenticate(request.headers.getlist("authorization"))
         if not user.scopes & {"admin", "metrics"}:
             raise Forbidden("metrics")
         return service

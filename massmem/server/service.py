@@ -10,7 +10,7 @@ from pathlib import Path
 
 from massmem.config.models import TeamConfig
 from massmem.core.errors import MassmemError, StoreUnavailable
-from massmem.server.auth import Tokens
+from massmem.server.auth import Tokens, User, authenticate
 from massmem.server.conversations import Conversations
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
@@ -63,6 +63,10 @@ class Service:
         if self.team.store.info.durable:
             return None
         return "this conversation is held in memory, and ends with the service"
+
+    async def authenticate(self, headers: list[str]) -> User:
+        """Return the user that the Authorization headers of a request name. Raises as `auth.authenticate`."""
+        return await authenticate(headers, self.tokens, self.team.store)
 
 
 @asynccontextmanager

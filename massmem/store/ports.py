@@ -1,4 +1,4 @@
-"""The port to where sessions live: four small protocols, and `SessionStore` as their sum.
+"""The port to where sessions live: five small protocols, and `SessionStore` as their sum.
 
 Every write is one transaction that is durable when the call returns. All methods raise StoreError and its subclasses.
 """
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
+from massmem.core.api_keys import ApiKey
 from massmem.core.errors import SessionBusyError, StoreError
 from massmem.core.events import Event
 from massmem.core.records import (
@@ -313,7 +314,25 @@ class SessionCatalogue(Protocol):
         ...
 
 
-class SessionStore(SessionLog, LeaseTable, RecordingQueue, SessionCatalogue, Protocol):
+class KeyTable(Protocol):
+    """The API keys with which users call the service: all processes on a store know the same."""
+
+    async def add_key(self, key: ApiKey) -> None: ...
+
+    async def find_key(self, key_hash: str) -> ApiKey | None:
+        """Return the key with this hash, expired or not; None: there is none, or it was deleted."""
+        ...
+
+    async def list_keys(self) -> list[ApiKey]:
+        """Return all keys, the oldest first."""
+        ...
+
+    async def delete_key(self, key_id: str) -> bool:
+        """Delete the key with this id. False: there is none."""
+        ...
+
+
+class SessionStore(SessionLog, LeaseTable, RecordingQueue, SessionCatalogue, KeyTable, Protocol):
     """Where sessions live."""
 
     @property

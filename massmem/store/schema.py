@@ -18,7 +18,7 @@ from massmem.core.messages import clean_text
 from massmem.core.records import Owner
 from massmem.store.log_format import clean_json
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
 """Every revision ever released, oldest first. The last one is what this program reads and writes."""
 
 # Conditions of partial indexes. They are literal SQL because SQLite uses a partial index only when the query repeats
@@ -258,6 +258,20 @@ files = sa.Table(
     _session_id(primary_key=True),
     sa.Column("hash", KEY, primary_key=True),
     sa.Column("data", sa.LargeBinary, nullable=False),
+)
+
+# Keys of users of the HTTP service. The key itself is nowhere: see massmem/core/api_keys.py.
+api_keys = sa.Table(
+    "api_keys",
+    metadata,
+    sa.Column("key_hash", KEY, primary_key=True),
+    sa.Column("id", KEY, nullable=False),
+    sa.Column("sub", CleanText, nullable=False),
+    sa.Column("name", CleanText, nullable=False),
+    sa.Column("scope", CleanText, nullable=False),
+    sa.Column("last_four", sa.Text, nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("expires_at", UtcDateTime),
 )
 
 events = sa.Table(

@@ -48,6 +48,7 @@ from massmem.memory.persistent import USER, Selection
 from massmem.store.log_format import clean_json, encode_event
 from massmem.store.ports import HELD, FilePages, Retention, StoreInfo, lease_lost_error, unknown_session_error
 from massmem.store.projection import make_message_id
+from massmem.store.redis.api_keys import RedisKeyTable
 from massmem.store.redis.files import FileTable, files_key, remove_files
 from massmem.store.redis.record import JobEdit, Lease, Record, StoredSession, is_conversation
 from massmem.store.redis.search import search
@@ -102,7 +103,7 @@ async def _check_layout(server: Server) -> None:
         await server.run_all([("UNLINK", *_EARLIER), ("SET", LAYOUT_KEY, LAYOUT)])
 
 
-class RedisStore:
+class RedisStore(RedisKeyTable):
     """SessionStore on one database of one server. Each session is one record, changed by compare-and-set.
 
     A session counts the changes of each process, and so does the process. When a connection breaks before the reply,
@@ -111,7 +112,7 @@ class RedisStore:
     """
 
     def __init__(self, server: Server, retention: Retention, warnings: tuple[str, ...] = ()) -> None:
-        self._info = StoreInfo("redis", once=warnings)
+        self.info = StoreInfo("redis", once=warnings)
         self._server = server
         self._retention = retention
         self._ttl = None if retention.seconds is None else max(1, int(retention.seconds * 1000))
@@ -120,10 +121,6 @@ class RedisStore:
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
         # How many changes of a session (by id and time of creation) were acknowledged, and how many were sent.
         self._counts: dict[tuple[str, datetime], tuple[int, int]] = {}
-
-    @property
-    def info(self) -> StoreInfo:
-        return self._info
 
     async def close(self) -> None:
         await self._server.close()

@@ -4,6 +4,7 @@ What differs between databases is a `Dialect`; `sqlite.py` and `postgres.py` hav
 """
 
 from massmem.store.ports import StoreInfo
+from massmem.store.sql.api_keys import SqlKeyTable
 from massmem.store.sql.catalogue import SqlSessionCatalogue
 from massmem.store.sql.database import Database
 from massmem.store.sql.leases import SqlLeaseTable
@@ -11,7 +12,7 @@ from massmem.store.sql.log import SqlSessionLog
 from massmem.store.sql.queue import SqlRecordingQueue
 
 
-class SqlSessionStore(SqlSessionLog, SqlLeaseTable, SqlRecordingQueue, SqlSessionCatalogue):
+class SqlSessionStore(SqlSessionLog, SqlLeaseTable, SqlRecordingQueue, SqlSessionCatalogue, SqlKeyTable):
     """The SessionStore port."""
 
     def __init__(self, database: Database, info: StoreInfo) -> None:

@@ -1,0 +1,57 @@
+"""What every SessionStore promises about API keys: all who open it know the same ones."""
+
+from datetime import timedelta
+
+from massmem.core.api_keys import ApiKey, make_api_key
+from massmem.store.ports import SessionStore
+from tests.contract.test_session_store import Opener, opener, session, store
+from tests.support.sample_turn import START
+
+__all__ = ["opener", "store"]
+
+
+def make_key(sub: str, at_second: float = 0) -> ApiKey:
+    moment = START + timedelta(seconds=at_second)
+    return make_api_key(sub, moment, name="my laptop", scope="metrics", expires_at=moment + timedelta(days=1))[1]
+
+
+async def test_key_comes_back_as_it_was_stored(store: SessionStore) -> None:
+    key = make_key("alice").model_copy(update={"sub": "ä 'x' -- \"; DROP"})
+    await store.add_key(key)
+    assert await store.find_key(key.key_hash) == key
+    assert await store.list_keys() == [key]
+    forever = key.model_copy(update={"key_hash": "f" * 64, "id": "key_2", "expires_at": None})
+    await store.add_key(forever)
+    assert await store.find_key("f" * 64) == forever
+
+
+async def test_unknown_key_is_nobody(store: SessionStore) -> None:
+    key = make_key("alice")
+    await store.add_key(key)
+    for unknown in ("", "%", "*", key.key_hash[:-1], key.key_hash.upper()):
+        assert await store.find_key(unknown) is None
+
+
+async def test_deleted_key_is_gone_for_everybody(store: SessionStore, opener: Opener) -> None:
+    alice, bob = make_key("alice", 1), make_key("bob", 0)
+    for key in (alice, bob):
+        await store.add_key(key)
+    assert await store.list_keys() == [bob, alice]
+    if store.info.kind != "memory":
+        other = await opener()
+        assert await other.delete_key(alice.id)
+        await other.close()
+    else:
+        assert await store.delete_key(alice.id)
+    assert await store.find_key(alice.key_hash) is None
+    assert await store.list_keys() == [bob]
+    assert not await store.delete_key(alice.id)
+    assert not await store.delete_key("")
+
+
+async def test_keys_are_no_sessions(store: SessionStore) -> None:
+    await store.add_key(make_key("alice"))
+    await store.create_session(session())
+    assert len(await store.list_sessions()) == 1
+    assert await store.delete_session("session_a", 10) is None
+    assert len(await store.list_keys()) == 1
