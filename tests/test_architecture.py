@@ -29,6 +29,11 @@ ACROSS = {
 }  # fmt: skip
 """Tests below tests/unit that are named after no module."""
 
+TOP_LEVEL = {
+    "pyproject.toml", "massmem", "configs", "scripts", "tests", "docker-compose.qdrant.yml", "README.md",
+    "LICENSE", "docs", "CONTRIBUTING.md", "CHANGELOG.md",
+}  # fmt: skip
+
 MAX_MODULES = 275
 MAX_LINES = 50_000
 """Ceilings that only go down, to 180 modules and 32,000 lines."""
@@ -132,6 +137,14 @@ def above_ceilings(places: list[tuple[str, str]], ceilings: dict[str, int]) -> d
 def test_the_package_is_small():
     assert len(FILES) <= MAX_MODULES
     assert sum(len(p.read_text().splitlines()) for p in FILES) <= MAX_LINES
+
+
+def test_the_repository_has_no_stray_files_at_its_top():
+    tracked = subprocess.run(("git", "ls-files"), cwd=ROOT, capture_output=True, text=True, check=False)
+    if tracked.returncode:
+        pytest.skip("not a checkout of git")
+    names = {name.partition("/")[0] for name in tracked.stdout.splitlines()}
+    assert {name for name in names if not name.startswith(".")} <= TOP_LEVEL
 
 
 def test_functions_are_not_named_by_participles():
