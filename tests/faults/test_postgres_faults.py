@@ -22,11 +22,11 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.sample_turn import answer, begin, whole_turn
 from tests.support.store_writer import (
     append_answers,
-    append_patiently,
     finish,
     judged,
     noted,
     start,
+    start_patient_writers,
     stored,
     writers_killed,
 )
@@ -48,8 +48,8 @@ async def server_killed(server: PostgresServer, folder: Path, kills: int) -> Non
         await store.create_session(session(name))
         await store.append(name, 1, [begin("ann")])
     await store.close()
-    books, enough = [folder / f"{number}.notes" for number in range(4)], folder / "enough"
-    writers = [start(append_patiently, url, book, "aabc"[n], f"w{n}", enough) for n, book in enumerate(books)]
+    enough = folder / "enough"
+    writers = start_patient_writers(url, folder, enough)
     for _ in range(kills):
         before = [len(noted(folder)), time.monotonic()]
         while len(noted(folder)) < before[0] + 40:

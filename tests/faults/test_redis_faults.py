@@ -20,11 +20,11 @@ from tests.support.redis_server import RedisServer, StartRedis
 from tests.support.sample_turn import answer, begin
 from tests.support.store_writer import (
     append_answers,
-    append_patiently,
     finish,
     judged,
     noted,
     start,
+    start_patient_writers,
     stored,
     writers_killed,
 )
@@ -48,11 +48,9 @@ async def server_killed(server: RedisServer, folder: Path, kills: int) -> None:
         await store.create_session(session(name))
         await store.append(name, 1, [begin("ann")])
     await store.close()
-    books, enough = [folder / f"{number}.notes" for number in range(4)], folder / "enough"
-    writers = [start(append_patiently, url, book, "aabc"[n], f"w{n}", enough) for n, book in enumerate(books)]
-    while not all(book.exists() and book.stat().st_size for book in books):
-        assert all(writer.is_alive() for writer in writers)
-        time.sleep(0.01)
+    enough = folder / "enough"
+    writers = start_patient_writers(url, folder, enough)
+    books = sorted(folder.glob("*.notes"))
     for _ in range(kills):
         before, begun = len(noted(folder)), time.monotonic()
         while len(noted(folder)) < before + 40:

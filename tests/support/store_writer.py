@@ -119,6 +119,19 @@ def start(writer: Writer, *arguments: Any) -> multiprocessing.process.BaseProces
     return process
 
 
+def start_patient_writers(url: str, folder: Path, enough: Path) -> list[multiprocessing.process.BaseProcess]:
+    """Start `append_patiently` four times on the sessions a, b and c, and wait until each has appended something.
+
+    A store cannot be opened while its server is away: whoever kills the server waits until all have opened it.
+    """
+    books = [folder / f"{number}.notes" for number in range(4)]
+    writers = [start(append_patiently, url, book, "aabc"[n], f"w{n}", enough) for n, book in enumerate(books)]
+    while not all(book.exists() and book.stat().st_size for book in books):
+        assert all(writer.is_alive() for writer in writers)
+        time.sleep(0.01)
+    return writers
+
+
 def finish(writers: Iterable[multiprocessing.process.BaseProcess], seconds: float = 60) -> list[int | None]:
     """Wait for the writers; returns their exit codes."""
     codes: list[int | None] = []
