@@ -9,6 +9,12 @@ from decimal import Decimal
 _NUMBER = re.compile(r"(?:(?<![\w)])-)?[$€£]?(?P<digits>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)")
 _MARKED = re.compile(r"^####[ \t]*(\S.{0,60})\s*\Z|\\boxed\{([^{}]+)\}", re.MULTILINE)
 """How data sets mark the final answer: GSM8K in the last line (elsewhere it is a heading), MATH."""
+_LAST_LINE = re.compile(
+    r"(?:(?:so|thus|hence|therefore),?\s+)?(?:the\s+)?(?:(?:final|correct|right)\s+)?answer(?:\s+is\s*:?|\s*:)\s*"
+    r"(?P<stated>\S.{0,60})|(?P<bare>[$€£]?-?\d[\d,]*(?:\.\d+)?%?|[A-Z]|yes|no|true|false)",
+    re.IGNORECASE,
+)
+"""The last line of an answer that states its result."""
 _STATED = re.compile(r"\b(?:answer|choice|option)\b(?:\s+is)?\s*:?\s*[*_(\"'`]*([A-Z])\b(?!')", re.IGNORECASE)
 
 
@@ -22,10 +28,27 @@ def normalise(text: str) -> str:
 def find_short_answer(text: str) -> str:
     """Return what tells answers apart: equal for two that differ in case, space and punctuation alone.
 
-    Of an answer that marks its result (`#### 42`, `\\boxed{42}`), the result alone counts, however it was derived.
+    Of an answer that states its result, the result alone counts, however it was derived: `#### 42`, `\\boxed{42}`, a
+    last line such as `Answer: 42`, or a last line that is nothing but a number, a letter, yes, no, true or false.
     """
-    marked = _MARKED.findall(text)
-    return normalise("".join(marked[-1])) if marked else normalise(text)
+    result = _find_result(text)
+    if result is None:
+        return normalise(text)
+    return (read_number(result) if _NUMBER.fullmatch(result) else None) or normalise(result)
+
+
+def _find_result(text: str) -> str | None:
+    """Return the result that the text marks or that its last line states; None when it does neither."""
+    if marked := _MARKED.findall(text):
+        return _strip_marks("".join(marked[-1]))
+    lines = [line for line in map(_strip_marks, text.splitlines()) if line]
+    stated = _LAST_LINE.fullmatch(lines[-1]) if lines else None
+    return _strip_marks(stated["stated"] or stated["bare"]) if stated else None
+
+
+def _strip_marks(line: str) -> str:
+    """Return the line without Markdown, brackets and the dot at its end."""
+    return line.strip(" \t*_`#>()[]\\.")
 
 
 def read_number(text: str) -> str | None:
