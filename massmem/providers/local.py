@@ -73,6 +73,8 @@ _READ_BYTES = 8 << 20
 _SHOW_SECONDS = 0.5
 """Seconds between two reports of what the model does before its first word."""
 _TEMPERATURE = 0.3
+_VOTE_TEMPERATURE = 0.0
+"""Answers may differ from agent to agent, which gives a choice; what a small model thinks of them should not."""
 _MAX_TOKENS = 512
 # What the C++ exceptions of the library become in Python.
 _NATIVE_ERRORS = (RuntimeError, ValueError, MemoryError, LookupError, ArithmeticError, OSError)
@@ -382,6 +384,8 @@ def _parameters(library: Any, path: Path, window: int, key: str) -> Any:
 
 def _body(request: ChatRequest, backend: BackendConfig) -> dict[str, Any]:
     temperature = next((t for t in (request.temperature, backend.temperature) if t is not None), _TEMPERATURE)
+    if request.purpose == "vote":
+        temperature = min(temperature, _VOTE_TEMPERATURE)
     body: dict[str, Any] = {
         "messages": _messages(request),
         "temperature": temperature,

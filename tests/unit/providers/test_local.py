@@ -61,7 +61,7 @@ def backend(model: Path, **settings: object) -> BackendConfig:
 def asking(text: str, **settings: object) -> ChatRequest:
     """Temperature 0: the model says the same each time."""
     messages = (ChatMessage("system", "You answer shortly."), ChatMessage("user", text))
-    return ChatRequest(messages, "answer", **{"max_tokens": 12, "temperature": 0.0, **settings})  # type: ignore[arg-type]
+    return ChatRequest(messages, **{"purpose": "answer", "max_tokens": 12, "temperature": 0.0, **settings})  # type: ignore[arg-type]
 
 
 async def test_loading_and_reading_are_reported(model: Path) -> None:
@@ -194,6 +194,23 @@ async def test_settings_of_the_backend_hold_and_those_of_the_request_win(model: 
     assert told.usage.completion <= 5
     assert told.text == (await ask(provider, asking("Count up.", max_tokens=None, temperature=None))).text
     assert (await ask(provider, asking("Count up.", max_tokens=3))).usage.completion == 3
+
+
+@in_one_loop
+async def test_votes_are_the_same_each_time_however_free_the_answers_are(model: Path, runtimes: LocalFactory) -> None:
+    provider = runtimes.open(backend(model, temperature=2.0))
+    votes = [await ask(provider, asking("Count up.", temperature=None, purpose="vote")) for _ in range(3)]
+    assert len({vote.text for vote in votes}) == 1
+
+
+@in_one_loop
+async def test_votes_go_one_after_another_and_read_only_what_differs(model: Path, runtimes: LocalFactory) -> None:
+    provider = runtimes.open(backend(model))
+    shared = "Here are two answers. " + "One is short, one is long. " * 20
+    requests = [asking(f"{shared} You are voter {number}.", purpose="vote") for number in range(3)]
+    replies = await asyncio.gather(*(ask(provider, request) for request in requests))
+    reread = sorted(reply.usage.prompt - reply.usage.cached for reply in replies)
+    assert reread[1] < 20 < 100 < reread[2]
 
 
 @in_one_loop
