@@ -311,8 +311,8 @@ class _Engine:
         Raises:
             MissingModelError: the library does not run here, or cannot read the file.
         """
-        # Threads that wait for one another spin by default: beside another program that needs a core, two threads on two
-        # cores wrote 0.4 tokens a second, and 5.8 when they sleep. OpenMP reads this once, when it is loaded.
+        # Threads that wait for one another spin by default: beside other programs, two threads on two cores wrote 0.4
+        # tokens a second, and 5.8 when they sleep. OpenMP reads this once, when it is loaded.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         try:
             library = cast(Any, importlib.import_module(LIBRARY))
