@@ -24,7 +24,10 @@ def find_object(text: str, max_beside: int | None = None) -> Mapping[str, Any] |
     start, end = text.find("{"), text.rfind("}") + 1
     if start < 0 or end <= start or (max_beside is not None and len(text) - (end - start) > max_beside):
         return None
-    data = parse_object(text[start:end])
+    written = text[start:end]
+    data = parse_object(written)
+    if data is None and written.startswith("{{") and written.endswith("}}"):  # as in the template that the model read
+        data = parse_object(written[1:-1])
     inner = data.get(WRAPPER) if data is not None and len(data) == 1 else None
     return cast("Mapping[str, Any]", inner) if isinstance(inner, dict) else data
 

@@ -3,11 +3,12 @@
 Where agents may ask the user, `ask_user` is a third action, see massmem.tools.ask_user.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from massmem.core.messages import Reply, ToolSpec
+from massmem.core.messages import Reply, ToolCall, ToolSpec
 from massmem.tools.ask_user import NAME as ASK_USER
 from massmem.tools.ask_user import (
     AskContext,
@@ -40,6 +41,9 @@ Action = Vote | NewAnswer | AskUser
 NEW_ANSWER = "new_answer"
 ACTIONS = ("vote", NEW_ANSWER, ASK_USER)
 """Names of the tools that end a step."""
+
+_MAX_BESIDE_CALL = 40
+"""Characters beside a tool call that a model writes as text: tags or a code fence."""
 
 
 class ActionError(ValueError):
@@ -99,14 +103,25 @@ def read_action(reply: Reply, labels: Sequence[str], *, final: bool, ask_context
     return _to_action(name, data, labels, final)
 
 
+def find_written_call(text: str) -> ToolCall | None:
+    """Return the action that a reply consists of, written as a tool call in its text; None for any other reply."""
+    data = find_object(text, _MAX_BESIDE_CALL)
+    if data is None:
+        return None
+    name, fields = _read_written_action(data)
+    return ToolCall("", name, json.dumps(fields)) if name in ACTIONS and fields is not data else None
+
+
 def _read_written_action(data: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     """Return the name and the fields of an action in the required form, or of a tool call that a model wrote as text.
 
     Models that are trained on tool calls write those in one of three ways when their server does not read them.
     """
     inner = next((data[key] for key in ("arguments", "parameters", "input") if isinstance(data.get(key), dict)), data)
-    name = data.get("action") or data.get("name") or ""
-    return str(name), cast("Mapping[str, Any]", inner)
+    fields = cast("Mapping[str, Any]", inner)
+    # Where nothing holds it to the form, a small model leaves the name out.
+    unnamed = "vote" if "choice" in fields else NEW_ANSWER if "content" in fields else ""
+    return str(data.get("action") or data.get("name") or unnamed), fields
 
 
 def _to_action(name: str, data: Mapping[str, Any], labels: Sequence[str], final: bool) -> Action:

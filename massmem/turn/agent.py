@@ -40,6 +40,7 @@ from massmem.tools.workflow import (
     Vote,
     build_vote_schema,
     build_vote_tools,
+    find_written_call,
     read_action,
 )
 from massmem.turn.compressor import Compressor
@@ -165,12 +166,16 @@ class Agent:
             return message if schema is None else prompts.build_form_prompt(message, schema)
 
         form = None if schema is None else native_schema(schema)
-        tools = self._spare_tools if schema is None else ()
-        choice = self._spare_choice if tools and not self._tools.toolbox.specs else "none"
-        step.prompt = replace(step.prompt.with_message(ask), schema=form, tools=tools, tool_choice=choice)
+
+        def build(prompt: Prompt, _tools: ToolLoop) -> Prompt:
+            tools = self._spare_tools if schema is None else ()
+            choice = self._spare_choice if tools and not self._tools.toolbox.specs else "none"
+            return replace(prompt.with_message(ask), schema=form, tools=tools, tool_choice=choice)
+
+        loop = ToolLoop(AgentTools(), step, native=self._native, count=self._compressor.meter.buffer.cost_of_text)
         repaired = False
         while True:
-            async with aclosing(self._sender.send(step)) as progress:
+            async with aclosing(self._send(step, build, loop, repaired=repaired)) as progress:
                 async for event in progress:
                     yield event
             answer, data = _require_text(_read_submitted(step.reply)), None
@@ -257,7 +262,7 @@ class Agent:
             if repaired:
                 raise _build_error(self.name, action.problem, step.reply)
             step.prompt, repaired = step.prompt.add_work(_build_repair(step.reply, action.repair)), True
-            if step.prompt.purpose == "vote" and not step.reply.tool_calls:
+            if not step.reply.tool_calls and (step.prompt.purpose == "vote" or find_written_call(step.reply.text)):
                 self._go_on_without_tools(step, tools)
         yield self._to_event(action, step)
 
@@ -354,8 +359,8 @@ class Agent:
         if request is not None:
             return self._unless_known(request)
         submitted = _read_submitted(reply)
-        if self._spare_tools and submitted.tool_calls and not submitted.text.strip():
-            problem = f"there is nothing to {reply.tool_calls[0].name[:40]} yet"
+        if submitted.tool_calls and not submitted.text.strip():
+            problem = f"there is nothing to {submitted.tool_calls[0].name[:40]} yet"
             return _Unusable(problem, prompts.build_answer_repair_prompt(problem))
         return NewAnswer(_require_text(submitted))
 
@@ -419,12 +424,14 @@ class Agent:
 
 
 def _read_submitted(reply: Reply) -> Reply:
-    """Return the reply with the answer that it submits by a tool as its text."""
-    if reply.text.strip():
+    """Return the reply with the answer that it submits by a tool, called or written out, as its text."""
+    written = find_written_call(reply.text)
+    if reply.text.strip() and written is None:
         return reply
-    answers = (parse_object(call.arguments) or {} for call in reply.tool_calls if call.name == NEW_ANSWER)
+    calls = reply.tool_calls if written is None else [written]
+    answers = (parse_object(call.arguments) or {} for call in calls if call.name == NEW_ANSWER)
     text = next((content for answer in answers if isinstance(content := answer.get("content"), str)), "")
-    return replace(reply, text=text)
+    return replace(reply, text=text, tool_calls=calls)
 
 
 def _is_decision(prompt: Prompt) -> bool:

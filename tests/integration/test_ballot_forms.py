@@ -8,7 +8,7 @@ import pytest
 
 from massmem.providers.learnt import FILE
 from tests.support.cli import call_massmem
-from tests.support.newest_server import FORCED_TOOLS, SCHEMA, TOOLS, TOOLS_ON_CHAT, newest_server
+from tests.support.newest_server import FORCED_TOOLS, SCHEMA, TOOLS, TOOLS_LAST, TOOLS_ON_CHAT, newest_server
 
 
 def ask(team: Path, *options: str) -> dict[str, Any]:
@@ -52,8 +52,10 @@ def test_model_that_answers_in_prose_instead_of_a_tool_call_is_asked_for_json(re
         assert ask(team)["decided_by"] == "consensus"
 
 
-def test_answer_that_comes_as_a_call_counts_and_a_vote_on_nothing_is_repaired(tmp_path: Path):
+@pytest.mark.parametrize("written", [False, True])
+def test_answer_that_comes_as_a_call_counts_and_a_vote_on_nothing_is_repaired(written: bool, tmp_path: Path):
     with newest_server() as server:
+        server.writes_calls = written
         server.early = (("new_answer", '{"content": "It scatters."}'), ("vote", '{"reason": "x", "choice": "A"}'))
         team = tmp_path / "team.yaml"
         team.write_text(server.config("anthropic"))
@@ -62,6 +64,16 @@ def test_answer_that_comes_as_a_call_counts_and_a_vote_on_nothing_is_repaired(tm
     answers = [answer["content"] for agent in result["agents"] for answer in agent["answers"]]
     assert len(answers) == 3 and "It scatters." in answers
     assert any("nothing to vote yet" in json.dumps(body) for body in server.accepted)
+
+
+def test_winner_whose_last_request_is_refused_for_its_tools_still_writes_the_final_answer(tmp_path: Path):
+    with newest_server(TOOLS_LAST) as server:
+        team = tmp_path / "team.yaml"
+        team.write_text(server.config("anthropic"))
+        result = ask(team)
+    assert server.refused == [TOOLS_LAST]
+    assert result["notices"] == []
+    assert result["answer"] not in [answer["content"] for agent in result["agents"] for answer in agent["answers"]]
 
 
 def test_refusals_are_shown_with_their_day_by_doctor_and_the_list_of_models(tmp_path: Path):

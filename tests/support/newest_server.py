@@ -20,6 +20,7 @@ TOOLS_ON_CHAT = (
 )
 TOOLS = "registry.ollama.ai/library/gemma3:4b does not support tools"
 FORCED_TOOLS = 'tool_choice: type "tool" and "any" are not supported for this model.'
+TOOLS_LAST = "Tool use is not enabled for the last request of a turn."
 SCHEMA = "This response_format type is unavailable now"
 
 _CANDIDATE = re.compile(r'label=\\"([A-Z])\\">\\n(.*?)\\n</answer>')
@@ -33,6 +34,8 @@ class NewestServer:
     """The model does not call tools that it need not call."""
     early: tuple[tuple[str, str], ...] = ()
     """Tool calls (name, arguments) with which the model answers at first, instead of with text."""
+    writes_calls: bool = False
+    """These calls come as text, as from a server that does not read them."""
     url: str = ""
     """With /v1."""
     accepted: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -68,7 +71,8 @@ class NewestServer:
             return Say([f"Here is my vote:\n{json.dumps(ballot)}"])
         if self.early and _tools(body):
             call, self.early = self.early[0], self.early[1:]
-            return Say(calls=[call])
+            written = f'{{"name": "{call[0]}", "arguments": {call[1]}}}'
+            return Say([written]) if self.writes_calls else Say(calls=[call])
         return Say([f"answer {len(self.accepted)}"])
 
 
@@ -91,6 +95,7 @@ def _holds(body: dict[str, Any], refusal: str) -> bool:
     holds = {
         TOOLS_ON_CHAT: tools and chats,
         TOOLS: tools,
+        TOOLS_LAST: tools and "was chosen" in json.dumps(body),
         FORCED_TOOLS: _is_forced(body),
         SCHEMA: bool({"response_format", "output_config", "text"} & body.keys()),
     }

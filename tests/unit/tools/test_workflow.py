@@ -14,6 +14,7 @@ from massmem.tools.workflow import (
     Vote,
     build_vote_schema,
     build_vote_tools,
+    find_written_call,
     read_action,
 )
 
@@ -38,10 +39,39 @@ def test_a_new_answer_by_tool_call():
         '{"reason": "r", "action": "vote", "choice": "C"}',
         'Sure:\n```json\n{"reason": "r", "action": "vote", "choice": "c"}\n```',
         '{"reason": "r", "action": "vote", "choice": "Answer C."}',
+        '{"reason": "r", "choice": "C"}',
+        '{"name": "vote", "arguments": {"reason": "r", "choice": "C"}}',
+        '{{"name": "vote", "arguments": {"reason": "r", "choice": "C"}}}',
     ],
 )
 def test_a_vote_as_json_text(text: str):
     assert read_action(Reply(text=text), LABELS, final=False) == Vote("C", "r")
+
+
+def test_new_answer_as_json_text_needs_no_name():
+    assert read_action(Reply(text='{"content": "x"}'), LABELS, final=False) == NewAnswer("x")
+
+
+WRITTEN = '{"name": "vote", "arguments": {"choice": "C"}}'
+
+
+@pytest.mark.parametrize("text", [WRITTEN, f"<tool_call>\n{WRITTEN}\n</tool_call>", f"```json\n{WRITTEN}\n```"])
+def test_reply_that_is_a_tool_call_written_as_text_is_one(text: str):
+    assert find_written_call(text) == ToolCall("", "vote", '{"choice": "C"}')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rome",
+        '{"city": "Rome"}',
+        '{"choice": "C"}',
+        '{"name": "Ann", "arguments": {"choice": "C"}}',
+        f"To vote in this protocol a program sends the following object: {WRITTEN}",
+    ],
+)
+def test_answer_that_only_looks_like_a_tool_call_is_none(text: str):
+    assert find_written_call(text) is None
 
 
 @pytest.mark.parametrize(
@@ -51,7 +81,7 @@ def test_a_vote_as_json_text(text: str):
         (Reply(text='{"action": "vote", "choice": '), "no JSON object"),
         (Reply(text='{"action": "vote", "choice": }'), "cannot be parsed"),
         (Reply(text='{"action": "vote", "choice": "D"}'), "must be one of A, B, C"),
-        (Reply(text='{"choice": "A"}'), "allowed: vote"),
+        (Reply(text='{"answer": "A"}'), "allowed: vote"),
         (call("sing"), "'sing'"),
         (call("new_answer", content="  "), "needs `content`"),
         (call("new_answer", content=7), "needs `content`"),
