@@ -2,32 +2,19 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 from massmem.providers.weights import DEFAULT, models_folder, read_state
 from tests.support.cli import massmem
+from tests.support.llamacpp_server import run_llamacpp
 from tests.support.loopback import skip_beside_model_servers
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 WINDOW = 1024
-SERVER = f"""
-import sys, time, xllamacpp
-parameters = xllamacpp.CommonParams()
-parameters.model.path = sys.argv[1]
-parameters.n_ctx, parameters.n_parallel, parameters.port, parameters.fit_params = {WINDOW}, 1, 0, False
-parameters.verbosity = -1
-server = xllamacpp.Server(parameters)
-print("listening", server.listening_address, flush=True)
-time.sleep(600)
-"""
-
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
@@ -37,20 +24,11 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     if read_state(path, DEFAULT.sha256) != "verified":
         pytest.skip(f"{path} is not there")
     skip_beside_model_servers()
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVER, str(path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    try:
-        assert process.stdout is not None
-        line = next(line for line in process.stdout if line.startswith("listening"))
-        port = urlsplit(line.split()[1]).port
+    with run_llamacpp(path, WINDOW) as port:
         monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path / "none"))
         monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
         monkeypatch.setenv("LLAMA_ARG_PORT", str(port))
         yield f"http://localhost:{port}/v1"
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_it_is_found_written_down_tried_and_answers(server: str):
