@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 WINDOW = 1024
 
+
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     """The embedded model behind llama.cpp's own HTTP server, at a free port; massmem has no model of its own here."""
