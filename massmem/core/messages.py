@@ -57,6 +57,8 @@ class Candidate:
     """A, B, ..."""
     agent_id: str
     content: str
+    votable: bool = True
+    """Who is shown it may vote for it; false: it is its own."""
 
 
 @dataclass(frozen=True, slots=True)

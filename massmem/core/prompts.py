@@ -89,6 +89,8 @@ def build_vote_prompt(
 ) -> str:
     """Return the question, the current answers and the request to vote or, unless `final`, to give a better answer.
 
+    What the agent may not vote for stands in the last line, so that agents with one order share all text before it.
+
     ask: as in `build_answer_prompt`. check: the tools that a model without tool calls may use first, a line each.
     """
     ways = [_VOTE_CRITERIA, _describe_vote(tools)]
@@ -100,7 +102,8 @@ def build_vote_prompt(
         ways.append(
             f'To check something first, reply {{"action": "<name of the tool>", "arguments": {{...}}}}. Tools:\n{check}'
         )
-    return f"{_show_answers(question, candidates)}\n\n{' '.join(ways)}"
+    own = [f"Answer {c.label} is yours: vote for another one." for c in candidates if not c.votable]
+    return "\n".join([f"{_show_answers(question, candidates)}\n\n{' '.join(ways)}", *own])
 
 
 def build_present_prompt(question: str, candidates: Sequence[Candidate], winner: str) -> str:
@@ -142,6 +145,12 @@ def format_candidates(candidates: Sequence[Candidate]) -> str:
 def parse_candidates(text: str) -> dict[str, str]:
     """Return label -> content from a prompt with answers: the inverse of `format_candidates`."""
     return dict(re.findall(r'<answer label="([A-Z]+)">\n(.*?)\n</answer>', text, re.DOTALL))
+
+
+def parse_votable(text: str) -> dict[str, str]:
+    """Return label -> content of the answers in a prompt that its reader may vote for."""
+    own = re.findall(r"^Answer ([A-Z]+) is yours: vote", text, re.MULTILINE)
+    return {label: content for label, content in parse_candidates(text).items() if label not in own}
 
 
 def _show_answers(question: str, candidates: Sequence[Candidate]) -> str:

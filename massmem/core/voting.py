@@ -4,11 +4,11 @@ One fold serves both a running turn and a turn that resumes after a kill, so the
 """
 
 import random
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from massmem.core.election import Answer, Election, list_distinct
 from massmem.core.events import (
     AgentFailed,
     AnswerSubmitted,
@@ -24,7 +24,6 @@ from massmem.core.events import (
     WinnerDecided,
 )
 from massmem.core.messages import Candidate, Usage
-from massmem.core.short_answers import find_short_answer
 from massmem.core.waiting import Waiting
 
 FIRST_RESTART = 3
@@ -34,37 +33,23 @@ LATE_ROUND_FACTOR = 0.9
 """Share of the confidence that each round beyond the second leaves: somebody was not convinced at first."""
 
 
-def compute_confidence(decision: WinnerDecided, agents: int, rounds: int, supporters: int = 1) -> float | None:
+OWN_VOTES_UNTIL = 2
+"""With more agents that take part, nobody votes for its own answer: each would, and the earliest answer would win."""
+
+
+def compute_confidence(decision: WinnerDecided, agents: int, rounds: int, supporters: int) -> float | None:
     """Return how far the council stands behind the winner's answer, from 0 to 1; None when nobody compared answers.
 
-    (ballots for the winner / agents) * LATE_ROUND_FACTOR ** (rounds - 2), with an exponent of at least 0. An agent that
-    failed or did not vote counts as not convinced. Where there was no choice, those who gave the answer count. For an
-    agent alone, and for answers on which nobody voted, any number would be made up.
+    (supporters / agents) * LATE_ROUND_FACTOR ** (rounds - 2), with an exponent of at least 0. An agent that failed, or
+    did not vote, counts as not convinced. For an agent alone, and for answers on which nobody voted, any number would
+    be made up.
 
-    agents: all of the turn, failed ones too. rounds: how many the turn took. supporters: of its answer.
+    agents: all of the turn, failed ones too. rounds: how many the turn took. supporters: of the winner's answer, see
+    `Election.count_supporters`.
     """
     if agents < 2 or decision.by in ("no_vote", "earliest"):
         return None
-    ballots = decision.votes.get(decision.agent_id, 0) if decision.votes else supporters
-    return round(min(ballots / agents, 1.0) * LATE_ROUND_FACTOR ** max(rounds - 2, 0), 4)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An agent's current answer."""
-
-    agent_id: str
-    number: int
-    """Its place among all answers of the turn, from 1."""
-    content: str
-    truncated: bool = False
-    """Its end is missing."""
-
-    key: str = field(init=False, repr=False, compare=False)
-    """Equal for answers that are the same, see `find_short_answer`. Made once: every agent of a round compares them."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key", find_short_answer(self.content))
+    return round(min(supporters / agents, 1.0) * LATE_ROUND_FACTOR ** max(rounds - 2, 0), 4)
 
 
 @dataclass(slots=True)
@@ -84,6 +69,8 @@ class Tally:
     """Standing ballots: voter to the agent whose answer the ballot is for."""
     acting: tuple[str, ...] = ()
     """Agents of this round."""
+    own_votes: bool = True
+    """In this round agents may vote for their own answers."""
     acted: set[str] = field(default_factory=set[str])
     """Agents that have acted in this round."""
     missed: set[str] = field(default_factory=set[str])
@@ -108,6 +95,7 @@ class Tally:
                 self._resume(agents)
             case RoundStarted(round=number, agents=agents) if number > self.round:
                 self.round, self.acting = number, agents
+                self.own_votes = len(self.live_agents()) <= OWN_VOTES_UNTIL
                 self.visible_answers = dict(self.answers)
                 self.acted, self.missed, self.has_new_answer = set(), set(), False
             case AnswerSubmitted():
@@ -177,34 +165,22 @@ class Tally:
     def is_decided(self) -> bool:
         """Return whether no further round is needed: every live agent's ballot stands, or there is no choice."""
         live = self.live_agents()
-        if len(self.list_distinct(self.answers)) == 1 and (len(self.answers) > 1 or len(live) <= 1):
+        if len(list_distinct(self.answers)) == 1 and (len(self.answers) > 1 or len(live) <= 1):
             return True
         return all(agent in self.ballots for agent in live)
 
     def decide_winner(self) -> WinnerDecided:
-        """Return the winner: most standing ballots, ties go to the earliest answer. There must be an answer.
-
-        Ballots for answers that are the same count together, for the earliest of them.
-        """
-        distinct = {answer.key: answer for answer in self.list_distinct(self.answers)}
-        chosen = (self.answers[choice] for choice in self.ballots.values() if choice in self.answers)
-        votes = Counter(distinct[answer.key].agent_id for answer in chosen)
-        most = max(votes.values(), default=0)
-        tied = [answer for answer in distinct.values() if votes[answer.agent_id] == most]
-        winner = min(tied, key=lambda answer: answer.number)
-        return WinnerDecided(agent_id=winner.agent_id, votes=dict(votes), by=self._decision(most, len(tied)))
+        """Return the winner: most standing ballots, ties go to the earliest answer. There must be an answer."""
+        election = Election(self.answers, self.ballots, own_votes=self.own_votes)
+        leaders = election.list_leaders()
+        votes = election.votes
+        most = votes.get(leaders[0].agent_id, 0)
+        return WinnerDecided(agent_id=leaders[0].agent_id, votes=votes, by=self._decision(most, len(leaders)))
 
     def count_supporters(self, agent_id: str) -> int:
-        """Return how many agents gave this agent's answer, itself included."""
-        return sum(1 for answer in self.answers.values() if answer.key == self.answers[agent_id].key)
-
-    @staticmethod
-    def list_distinct(answers: Mapping[str, Answer]) -> list[Answer]:
-        """Return the answers by agent without repetitions: of those that are the same, the earliest."""
-        distinct: dict[str, Answer] = {}
-        for answer in sorted(answers.values(), key=lambda answer: answer.number):
-            distinct.setdefault(answer.key, answer)
-        return list(distinct.values())
+        """Return how many agents stand behind this agent's answer."""
+        election = Election(self.answers, self.ballots, own_votes=self.own_votes)
+        return election.count_supporters(self.answers[agent_id])
 
     def _decision(self, most_votes: int, tied: int) -> Decision:
         if len(self.answers) == 1:
@@ -217,15 +193,19 @@ class Tally:
             return "tie_earliest"
         return "consensus" if self.is_decided() else "plurality"
 
-    def build_candidates(self, for_agent: str, answers: Sequence[Answer]) -> tuple[Candidate, ...]:
-        """Return `answers` without names, in an order that is the agent's own and fixed for the turn.
+    def build_candidates(self, for_agent: str, answers: Mapping[str, Answer], order: str = "") -> tuple[Candidate, ...]:
+        """Return `answers` without names and repetitions, in an order that is fixed for the turn.
 
-        The order depends on the turn's seed and the agent alone: an unchanged answer stays in its place, which keeps
-        the prompt's prefix for caches, and no answer stands first for everyone.
+        It depends on the turn's seed and on `order` alone, by default the agent's id: an unchanged answer stays in its
+        place, which keeps the prompt's prefix for caches, and no answer stands first for everyone.
         """
-        order = sorted(answers, key=lambda answer: answer.agent_id)
-        random.Random(f"{self.seed}:{for_agent}").shuffle(order)
-        return tuple(Candidate(build_label(i), answer.agent_id, answer.content) for i, answer in enumerate(order))
+        election = Election(answers, {}, own_votes=self.own_votes)
+        candidates = sorted(election.candidates, key=lambda answer: answer.agent_id)
+        random.Random(f"{self.seed}:{order or for_agent}").shuffle(candidates)
+        return tuple(
+            Candidate(build_label(i), answer.agent_id, answer.content, votable=election.may_choose(for_agent, answer))
+            for i, answer in enumerate(candidates)
+        )
 
 
 def build_label(index: int) -> str:

@@ -37,7 +37,7 @@ from massmem.core.messages import (
     ToolCallChunk,
     Usage,
 )
-from massmem.core.prompts import parse_candidates, parse_param_values, parse_tool_results
+from massmem.core.prompts import parse_candidates, parse_param_values, parse_tool_results, parse_votable
 from massmem.providers.base import Abilities, AlwaysReady, ProviderFactory
 from massmem.providers.pricing import price_of
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
@@ -88,9 +88,10 @@ class ScriptedReply(BaseModel):
     reasoning: str = ""
     """Reasoning that is streamed before the text."""
     vote: str | None = None
-    """The label to vote for: A, B, ..., or first, or last."""
+    """The label to vote for: A, B, ..., or first, or last. When it is the agent's own answer, which it may not choose
+    among three or more, the first other one is meant; to break that rule, use `raw`."""
     vote_for: str | None = None
-    """Vote for the candidate whose answer contains this text."""
+    """Vote for the candidate whose answer contains this text; of the agent's own answer, as `vote`."""
     reason: str = "scripted"
     """The reason of the vote or of the new answer."""
     new_answer: str | None = None
@@ -291,18 +292,19 @@ def _action_of(reply: ScriptedReply, request: ChatRequest) -> tuple[str, dict[st
 
 
 def _choose(reply: ScriptedReply, request: ChatRequest) -> str:
-    """Return the label to vote for."""
-    if reply.vote_for is not None:
-        matching = (label for label, text in _candidates(request).items() if reply.vote_for in text)
-        return next(matching, f"no candidate contains {reply.vote_for!r}")
-    labels = _labels(request)
-    match reply.vote:
-        case "first" if labels:
-            return labels[0]
-        case "last" if labels:
-            return labels[-1]
+    """Return the label to vote for; in place of the agent's own, which it may not vote for, the first other one."""
+    candidates, votable = _read_candidates(request)
+    match reply:
+        case ScriptedReply(vote_for=str(wanted)):
+            matching = (label for label, text in candidates.items() if wanted in text)
+            label = next(matching, f"no candidate contains {wanted!r}")
+        case ScriptedReply(vote="first") if votable:
+            label = votable[0]
+        case ScriptedReply(vote="last") if votable:
+            label = votable[-1]
         case _:
-            return reply.vote or ""
+            label = reply.vote or ""
+    return votable[0] if label in candidates and label not in votable else label
 
 
 def _fill_in(text: str, request: ChatRequest) -> str:
@@ -346,22 +348,15 @@ def _may_ask(param: str, request: ChatRequest) -> bool:
     return f"{param} (" in prompt or any(words in prompt for words in _ANY_PARAM_MAY_BE_ASKED)
 
 
-def _candidates(request: ChatRequest) -> dict[str, str]:
-    """Return the answers by their labels, from the newest message that shows answers."""
-    newest_first = (parse_candidates(m.content) for m in reversed(request.messages) if m.role == "user")
-    return next((candidates for candidates in newest_first if candidates), dict[str, str]())
-
-
-def _labels(request: ChatRequest) -> list[str]:
-    """Return the labels that the vote tool, or the schema, allows."""
-    schemas = [t.parameters for t in request.tools] + ([request.schema] if request.schema else [])
-    options = [option for schema in schemas for option in (schema, *schema.get("anyOf", ()))]
-    enums = (o.get("properties", {}).get("choice", {}).get("enum") for o in options)
-    return next((list(enum) for enum in enums if enum), list[str]())
+def _read_candidates(request: ChatRequest) -> tuple[dict[str, str], list[str]]:
+    """Return the answers by their labels, and the labels that may be voted for, from the newest message with answers."""
+    newest_first = (m.content for m in reversed(request.messages) if m.role == "user")
+    text = next(filter(parse_candidates, newest_first), "")
+    return parse_candidates(text), list(parse_votable(text))
 
 
 def _default_presentation(request: ChatRequest) -> ScriptedReply:
-    candidates = _candidates(request)
+    candidates, _ = _read_candidates(request)
     label = next((m[1] for message in reversed(request.messages) if (m := _OWN_ANSWER.search(message.content))), "")
     return ScriptedReply(
         text=candidates.get(label) or next(iter(candidates.values()), f"Answer of {request.agent_id}.")

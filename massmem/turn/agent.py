@@ -102,6 +102,10 @@ class Agent:
         """prompt: what the agent is sent in every step. ask_context None: the user is not asked for anything."""
         self.id = config.id
         self.name = config.display_name
+        backend = config.backend
+        self.order = f"{backend.model}:{config.system_message}" if backend.type == "local" else config.id
+        """Agents with the same value are shown answers in the same order: a model on this machine reads the prompt once
+        for all agents whose prompts begin alike."""
         self._calls_tools = True
         """Actions are tool calls; else they are JSON objects, constrained by a schema where the model takes one."""
         self._prompt = prompt
@@ -338,7 +342,7 @@ class Agent:
 
     def _ask_for_vote(self, prompt: Prompt, tools: ToolLoop, *, final: bool) -> Prompt:
         native, text = self._native, self._add_param_values(prompt.question)
-        labels = [candidate.label for candidate in prompt.candidates]
+        labels = _list_votable(prompt.candidates)
         ask_context = self._ask_context if self._ask_context.may_ask and not final else None
         ask = ask_context and ask_context.descriptions
         check = describe_tools(tools.specs) if tools.specs and not native else ""
@@ -365,7 +369,7 @@ class Agent:
         return NewAnswer(_require_text(submitted))
 
     def _read_vote(self, reply: Reply, candidates: Sequence[Candidate], *, final: bool) -> Action | _Unusable:
-        labels = [candidate.label for candidate in candidates]
+        labels = _list_votable(candidates)
         ask_context = self._ask_context if self._ask_context.may_ask else None
         try:
             action = read_action(reply, labels, final=final, ask_context=ask_context)
@@ -421,6 +425,10 @@ class Agent:
                 return ParamRequested(
                     agent_id=self.id, round=round_, param=param, prompt=prompt, reasoning=reasoning, usage=usage
                 )
+
+
+def _list_votable(candidates: Sequence[Candidate]) -> list[str]:
+    return [candidate.label for candidate in candidates if candidate.votable]
 
 
 def _read_submitted(reply: Reply) -> Reply:

@@ -14,6 +14,7 @@ from typing import Any
 from massmem.config.models import CoordinationConfig
 from massmem.core import params
 from massmem.core.attachments import AttachedFile
+from massmem.core.election import list_distinct
 from massmem.core.errors import (
     InternalError,
     LimitReached,
@@ -221,7 +222,7 @@ class _TurnRun:
         cost = StepCost()
         if number == 1:
             return self._guard(agent, number, "answer", cost, agent.answer(self.turn.question, number, cost))
-        candidates = self.tally.build_candidates(agent.id, self.tally.list_distinct(self.tally.visible_answers))
+        candidates = self.tally.build_candidates(agent.id, self.tally.visible_answers, agent.order)
         step = agent.vote(self.turn.question, number, candidates, cost, final=final)
         return self._guard(agent, number, "vote", cost, step)
 
@@ -337,13 +338,13 @@ class _TurnRun:
     def _needs_presentation(self) -> bool:
         """There are two answers at least to write from, or a form to bring one into, and no limit is reached."""
         synthesize = (
-            self.settings.presentation == "synthesize" and len(self.tally.list_distinct(self.tally.answers)) > 1
+            self.settings.presentation == "synthesize" and len(list_distinct(self.tally.answers)) > 1
         )
         return (synthesize or self.turn.answer_schema is not None) and self.limit is None
 
     async def _present(self, agent: Agent) -> AsyncGenerator[Event | Checkpoint | Presentation, None]:
         number, tally, cost = self.tally.round, self.tally, StepCost()
-        candidates = tally.build_candidates(agent.id, tally.list_distinct(tally.answers))
+        candidates = tally.build_candidates(agent.id, tally.answers, agent.order)
         step = agent.present(self.turn.question, number, candidates, cost, self.turn.answer_schema)
         async with aclosing(self._merge([self._guard(agent, number, "present", cost, step)])) as items:
             async for item in items:

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from massmem.config.models import TeamConfig
 from massmem.core.events import TurnCompleted
-from massmem.core.prompts import parse_candidates
+from massmem.core.prompts import parse_votable
 from massmem.session.session import Session
 from scripts.benches.process import BenchError, workspace
 from scripts.benches.rows import Row, at_least, reported
@@ -77,7 +77,7 @@ class _Server(ThreadingHTTPServer):
         agent.votes += 1
         if name == "ben" and agent.votes == 1:
             return "", {"content": f"Better than all before, in {len(agent.texts)} words. " * 30}
-        label = min(parse_candidates(last).items(), key=lambda candidate: candidate[1])[0]
+        label = min(parse_votable(last).items(), key=lambda candidate: candidate[1])[0]
         return "", {"reason": "It is complete and right.", "choice": label}
 
 

@@ -22,6 +22,7 @@ ANSWER = ("Keep both clocks on the same source, measure how far they drift apart
     :400
 ]
 """400 characters, about 100 tokens: an answer of a few sentences."""
+_OWN_ANSWER_IS_A = b"Answer A is yours: vote"
 _DISTINCT = 64
 """Answers that differ."""
 
@@ -76,7 +77,7 @@ class _Server:
     answers: list[bytes] = field(
         default_factory=lambda: [_stream(_answer_pieces(number), "stop") for number in range(_DISTINCT)]
     )
-    vote: bytes = field(default_factory=lambda: _stream(_vote_pieces(), "tool_calls"))
+    votes: list[bytes] = field(default_factory=lambda: [_stream(_vote_pieces(label), "tool_calls") for label in "AB"])
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, kept open for any number of requests."""
@@ -101,7 +102,9 @@ class _Server:
         self.bodies.append(body)
         number = len(self.bodies) % _DISTINCT  # agents that answer the same are not asked to vote
         await asyncio.sleep(self.latency)
-        return self.vote if b'"tools":' in body else self.answers[number]
+        if b'"tools":' not in body:
+            return self.answers[number]
+        return self.votes[_OWN_ANSWER_IS_A in body]
 
     def _seen(self) -> bytes:
         """What came in since the last time, as a response; the connection that asks for it does not count."""
@@ -129,8 +132,8 @@ def _answer_pieces(number: int) -> list[dict[str, Any]]:
     return [{"content": text[i : i + 40]} for i in range(0, len(text), 40)]
 
 
-def _vote_pieces() -> list[dict[str, Any]]:
-    arguments = json.dumps({"reason": "It is right and complete.", "choice": "A"})
+def _vote_pieces(label: str) -> list[dict[str, Any]]:
+    arguments = json.dumps({"reason": "It is right and complete.", "choice": label})
     function = {"name": "vote", "arguments": arguments}
     return [{"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}]}]
 

@@ -13,7 +13,9 @@ function respond(request) {
   const text = JSON.stringify(request.messages.at(-1).content);
   const candidates = [...text.matchAll(/label=\\"([A-Z])\\">\\n(.*?)\\n<\/answer>/g)];
   if (text.includes("Compare the answers") && candidates.length) {
-    const choice = candidates.toSorted((a, b) => (a[2] < b[2] ? -1 : 1))[0][1];
+    const own = text.match(/Answer ([A-Z]) is yours: vote/)?.[1];
+    const others = candidates.filter((candidate) => candidate[1] !== own);
+    const choice = others.toSorted((a, b) => (a[2] < b[2] ? -1 : 1))[0][1];
     return { toolCalls: [{ name: "vote", arguments: JSON.stringify({ reason: "it is right", choice }) }], usage };
   }
   return { content: `answer ${(answers += 1)}`, usage };

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from massmem.core.prompts import parse_candidates
+from massmem.core.prompts import parse_votable
 from tests.support.json_server import serve_posts
 
 
@@ -88,5 +88,5 @@ def _reply(request: CouncilRequest) -> list[dict[str, Any]]:
 
 def _choose(request: CouncilRequest) -> str:
     """Return the label of the answer of the agent whose name comes first: labels are random."""
-    candidates = next(filter(None, (parse_candidates(m["content"]) for m in reversed(request.messages))))
+    candidates = next(filter(None, (parse_votable(m["content"]) for m in reversed(request.messages))))
     return min(candidates, key=lambda label: candidates[label])

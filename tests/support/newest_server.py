@@ -23,6 +23,7 @@ FORCED_TOOLS = 'tool_choice: type "tool" and "any" are not supported for this mo
 TOOLS_LAST = "Tool use is not enabled for the last request of a turn."
 SCHEMA = "This response_format type is unavailable now"
 
+_OWN = re.compile(r"Answer ([A-Z]) is yours: vote")
 _CANDIDATE = re.compile(r'label=\\"([A-Z])\\">\\n(.*?)\\n</answer>')
 
 
@@ -103,8 +104,10 @@ def _holds(body: dict[str, Any], refusal: str) -> bool:
 
 
 def _choose(body: dict[str, Any]) -> str:
-    """Return the label of the answer that comes first in the alphabet, so that all agents agree."""
-    return min(_CANDIDATE.findall(json.dumps(body)), key=lambda candidate: candidate[1])[0]
+    """Return the label of the answer that comes first in the alphabet, so that agents agree as far as they may."""
+    text = json.dumps(body)
+    own = _OWN.findall(text)[-1:]
+    return min((c for c in _CANDIDATE.findall(text) if c[0] not in own), key=lambda candidate: candidate[1])[0]
 
 
 def _asks_for_vote(body: dict[str, Any]) -> bool:

@@ -35,6 +35,8 @@ from massmem.turn.prompt_builder import Prompt
 from massmem.turn.stream import Checkpoint
 
 Scripts = Mapping[str, dict[str, Any]]
+SEED = 7
+"""Of all turns."""
 
 
 def config_of(name: str, script: dict[str, Any], *, tools: bool = True) -> AgentConfig:
@@ -65,7 +67,7 @@ async def play(scripts: Scripts, past: Sequence[Event] = (), *, tools: bool = Tr
 
 async def run(agents: Mapping[str, Agent], past: Sequence[Event] = (), **settings: Any) -> list[Event]:
     """Run one turn of these agents; return its events, deltas included."""
-    turn = Turn("session_x", 1, "why?", 7, past)
+    turn = Turn("session_x", 1, "why?", SEED, past)
     return [event async for event in confirm_all(run_turn(turn, agents, CoordinationConfig(**settings)))]
 
 

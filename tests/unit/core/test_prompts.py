@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +33,16 @@ def test_the_final_round_does_not_offer_a_new_answer():
     for tools in (True, False):
         assert "new_answer" in prompts.build_vote_prompt("q", TWO, final=False, tools=tools)
         assert "new_answer" not in prompts.build_vote_prompt("q", TWO, final=True, tools=tools)
+
+
+@pytest.mark.parametrize("tools", [True, False])
+def test_what_a_voter_may_not_choose_stands_in_the_last_line(tools: bool):
+    def prompt(own: str) -> str:
+        shown = [replace(candidate, votable=candidate.label != own) for candidate in TWO]
+        return prompts.build_vote_prompt("why?", shown, final=False, tools=tools)
+
+    assert {own: list(prompts.parse_votable(prompt(own))) for own in "AB?"} == {"A": ["B"], "B": ["A"], "?": ["A", "B"]}
+    assert prompt("A").splitlines()[:-1] == prompt("B").splitlines()[:-1] == prompt("?").splitlines()
 
 
 def test_without_tools_the_prompt_speaks_of_no_tool():

@@ -1,9 +1,11 @@
 import json
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from massmem.core.election import Answer
 from massmem.core.events import (
     EVENT,
     AgentFailed,
@@ -18,7 +20,7 @@ from massmem.core.events import (
     WinnerDecided,
 )
 from massmem.core.messages import Usage
-from massmem.core.voting import LATE_ROUND_FACTOR, Answer, Tally, build_label, compute_confidence, read_plan
+from massmem.core.voting import LATE_ROUND_FACTOR, Tally, build_label, compute_confidence, read_plan
 from tests.support.sample_turn import SECRET, answer, begin, event, requested, waiting, waiting_turn, whole_turn
 
 USED = Usage(10, 5, requests=1)
@@ -123,7 +125,7 @@ def test_same_answers_are_one_candidate_whose_ballots_count_together():
         answered("d", 4, content="Oslo"),
     )
     assert not tally.is_decided()
-    assert {candidate.content for candidate in tally.build_candidates("a", tally.list_distinct(tally.answers))} == {
+    assert {candidate.content for candidate in tally.build_candidates("a", tally.answers)} == {
         "Rome", "Paris", "Oslo",
     }  # fmt: skip
     tally.apply_all(
@@ -213,22 +215,33 @@ def test_a_changed_team_keeps_answers_and_drops_ballots_of_who_left():
     assert set(tally.answers) == {"a", "b", "c"}
 
 
+def answers_of(agents: Sequence[str]) -> dict[str, Answer]:
+    return {agent: Answer(agent, i, f"text of {agent}") for i, agent in enumerate(agents, 1)}
+
+
 @given(st.integers(0, 2**32), st.integers(2, 40))
 def test_candidates_are_all_answers_in_an_order_fixed_per_agent_and_turn(seed: int, count: int):
     agents = tuple(f"agent{i}" for i in range(count))
-    tally = Tally(agents=agents, seed=seed)
-    answers = [Answer(a, i + 1, f"text of {a}") for i, a in enumerate(agents)]
+    tally, answers = Tally(agents=agents, seed=seed), answers_of(agents)
     first = tally.build_candidates("agent0", answers)
     assert {c.agent_id for c in first} == set(agents)
     assert len({c.label for c in first}) == count
-    assert tally.build_candidates("agent0", list(reversed(answers))) == first
+    assert tally.build_candidates("agent0", dict(reversed(answers.items()))) == first
 
 
 def test_no_answer_stands_first_for_everyone():
     agents = tuple(f"agent{i}" for i in range(8))
-    answers = [Answer(a, i + 1, a) for i, a in enumerate(agents)]
-    tally = Tally(agents=agents, seed=1)
+    tally, answers = Tally(agents=agents, seed=1), answers_of(agents)
     assert len({tally.build_candidates(a, answers)[0].agent_id for a in agents}) > 2
+
+
+def test_agents_with_one_order_are_shown_the_same_and_only_their_own_answer_differs():
+    agents = tuple(f"agent{i}" for i in range(8))
+    tally, answers = tally_of(started(*agents), RoundStarted(round=2, agents=agents)), answers_of(agents)
+    shown = {agent: tally.build_candidates(agent, answers, "the same model") for agent in agents}
+    assert len({tuple((c.label, c.content) for c in candidates) for candidates in shown.values()}) == 1
+    for agent, candidates in shown.items():
+        assert [c.agent_id for c in candidates if not c.votable] == [agent]
 
 
 ACTIONS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["answer", "vote", "miss", "out"])), max_size=24)
@@ -258,37 +271,38 @@ def test_folding_a_log_in_two_parts_gives_the_same_tally(actions: list[tuple[str
 
 
 @pytest.mark.parametrize(
-    ("votes", "agents", "rounds", "sure"),
+    ("supporters", "agents", "rounds", "sure"),
     [
-        ({"a": 3}, 3, 2, 1.0),
-        ({"a": 2, "b": 1}, 3, 2, 0.6667),
-        ({"a": 2}, 3, 2, 0.6667),  # the third failed, or was too late
-        ({"a": 3}, 3, 3, LATE_ROUND_FACTOR),
-        ({"a": 3}, 3, 4, round(LATE_ROUND_FACTOR**2, 4)),
-        ({"a": 1, "b": 1}, 2, 2, 0.5),
-        ({}, 4, 2, 0.25),  # the only answer
-        ({"b": 1}, 2, 2, 0.0),
-        ({}, 1, 1, None),
-        ({"a": 1}, 1, 2, None),
+        (3, 3, 2, 1.0),
+        (2, 3, 2, 0.6667),
+        (3, 3, 3, LATE_ROUND_FACTOR),
+        (3, 3, 4, round(LATE_ROUND_FACTOR**2, 4)),
+        (1, 4, 2, 0.25),
+        (1, 1, 1, None),
     ],
 )
-def test_confidence(votes: dict[str, int], agents: int, rounds: int, sure: float | None):
-    assert compute_confidence(decided(votes), agents, rounds) == sure
+def test_confidence(supporters: int, agents: int, rounds: int, sure: float | None):
+    assert compute_confidence(decided({"a": 1}), agents, rounds, supporters) == sure
 
 
 @pytest.mark.parametrize("by", ["no_vote", "earliest"])
 def test_answers_on_which_nobody_voted_have_no_confidence(by: Decision):
-    assert compute_confidence(WinnerDecided(agent_id="a", votes={}, by=by), 3, 2) is None
+    assert compute_confidence(WinnerDecided(agent_id="a", votes={}, by=by), 3, 2, 1) is None
 
 
 @given(st.integers(2, 40), st.data())
-def test_confidence_is_a_share_that_grows_with_votes_and_shrinks_with_rounds(agents: int, data: st.DataObject):
-    votes, rounds = data.draw(st.integers(1, agents)), data.draw(st.integers(1, 20))
-    sure = compute_confidence(decided({"a": votes}), agents, rounds)
-    assert sure is not None
+def test_confidence_is_a_share_that_grows_with_supporters_and_shrinks_with_rounds(agents: int, data: st.DataObject):
+    supporters, rounds = data.draw(st.integers(1, agents)), data.draw(st.integers(1, 20))
+
+    def confidence(supporters: int, rounds: int) -> float:
+        sure = compute_confidence(decided({"a": 1}), agents, rounds, supporters)
+        assert sure is not None
+        return sure
+
+    sure = confidence(supporters, rounds)
     assert 0 <= sure <= 1
-    assert sure <= (compute_confidence(decided({"a": min(votes + 1, agents)}), agents, rounds) or 0)
-    assert sure >= (compute_confidence(decided({"a": votes}), agents, rounds + 1) or 0)
+    assert sure <= confidence(min(supporters + 1, agents), rounds)
+    assert sure >= confidence(supporters, rounds + 1)
 
 
 def test_who_has_acted_who_asked_and_what_remains():

@@ -1,6 +1,7 @@
 """Rounds, votes, failures and limits of a turn, and resuming it after any event."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from massmem.config.models import CoordinationConfig
+from massmem.core.election import Answer
 from massmem.core.errors import StoreUnavailable
 from massmem.core.events import (
     AgentDelta,
@@ -26,13 +28,13 @@ from massmem.core.events import (
     WinnerDecided,
 )
 from massmem.core.messages import ChatRequest, Chunk
-from massmem.core.voting import build_label
+from massmem.core.voting import Tally, build_label
 from massmem.providers import Providers
 from massmem.providers.base import Abilities, AlwaysReady
 from massmem.providers.pricing import Price
 from massmem.turn.coordinator import Turn, run_turn
 from massmem.turn.stream import Checkpoint
-from tests.support.turns import agent_of, agents_of, check_order, config_of, confirm_all, only, play, run
+from tests.support.turns import SEED, agent_of, agents_of, check_order, config_of, confirm_all, only, play, run
 
 VOTE_A = {"vote": "A", "reason": "clear"}
 
@@ -67,7 +69,9 @@ async def test_turn_without_improvements_takes_two_requests_per_agent_and_one(si
     end = completed(events)
     assert end.usage.requests == 2 * size + 1
     assert (end.winner, end.answer, end.presented) == ("agent_b", "final", True)
-    assert only(events, WinnerDecided)[0].votes == {"agent_b": size}
+    own = {} if size == 2 else {next(b.choice for b in only(events, BallotCast) if b.agent_id == "agent_b"): 1}
+    assert only(events, WinnerDecided)[0].votes == {"agent_b": size - len(own), **own}
+    assert "agent_b" not in own
     assert only(events, WinnerDecided)[0].by == "consensus"
 
 
@@ -87,6 +91,28 @@ async def test_answer_that_two_agents_gave_stands_once_among_the_candidates():
     winner = only(events, WinnerDecided)[0]
     earliest = next(event.agent_id for event in only(events, AnswerSubmitted) if "42" in event.content)
     assert (winner.agent_id, winner.votes) == (earliest, {earliest: 3})
+
+
+async def test_agent_that_votes_for_itself_is_asked_once_more_and_then_fails():
+    scripts = council(3, vote={"vote_for": "answer 0.", "reason": "r"})
+    answers = {name: Answer(name, number, name) for number, name in enumerate(scripts, 1)}
+    candidates = Tally(seed=SEED, own_votes=False).build_candidates("agent_b", answers)
+    own = next(candidate.label for candidate in candidates if not candidate.votable)
+    ballot = {"raw": json.dumps({"reason": "mine", "action": "vote", "choice": own})}
+    scripts["agent_b"]["vote"] = [ballot, ballot, "first"]
+    events = await play(scripts, tools=False)
+    check_order(events)
+    (failure,) = only(events, AgentFailed)
+    assert (failure.agent_id, failure.out) == ("agent_b", False)
+    assert "agent_b did not act: `choice` must be one of" in failure.message
+    assert [ballot.round for ballot in only(events, BallotCast) if ballot.agent_id == "agent_b"] == [3]
+
+
+async def test_of_two_agents_each_may_vote_for_itself():
+    scripts = {name: {"answer": name, "vote": {"vote_for": name, "reason": "mine"}} for name in ("first", "second")}
+    events = await play(scripts)
+    assert {ballot.agent_id: ballot.choice for ballot in only(events, BallotCast)} == {"first": "first", "second": "second"}
+    assert completed(events).confidence == 0.5
 
 
 async def test_agent_alone_wins_without_vote_and_presentation():
@@ -110,7 +136,7 @@ async def test_better_answer_voids_the_ballots_and_everyone_acts_again():
 
 
 async def test_plurality_wins_after_the_last_round():
-    scripts = council(3, vote={"vote_for": "answer 2.", "reason": "r"}, present="final")
+    scripts = council(4, vote={"vote_for": "answer 2.", "reason": "r"}, present="final")
     scripts["agent_a"]["vote"] = {"raw": "no idea"}
     events = await play(scripts, max_rounds=2)
     check_order(events)
@@ -119,7 +145,7 @@ async def test_plurality_wins_after_the_last_round():
 
 
 async def test_answer_below_the_confidence_bound_is_escalated():
-    scripts = council(3, vote={"vote_for": "answer 2.", "reason": "r"}, present="final")
+    scripts = council(4, vote={"vote_for": "answer 2.", "reason": "r"}, present="final")
     ends = {bound: completed(await play(scripts, escalate_below=bound)) for bound in (None, 0.0, 1.0)}
     assert {bound: (end.confidence, end.escalated) for bound, end in ends.items()} == {
         None: (1.0, False),
@@ -127,9 +153,9 @@ async def test_answer_below_the_confidence_bound_is_escalated():
         1.0: (1.0, False),
     }
     scripts["agent_a"]["vote"] = {"raw": "no idea"}
-    ends = {bound: completed(await play(scripts, max_rounds=2, escalate_below=bound)) for bound in (None, 0.6, 0.7)}
-    assert {end.confidence for end in ends.values()} == {0.6667}
-    assert {bound: end.escalated for bound, end in ends.items()} == {None: False, 0.6: False, 0.7: True}
+    ends = {bound: completed(await play(scripts, max_rounds=2, escalate_below=bound)) for bound in (None, 0.7, 0.8)}
+    assert {end.confidence for end in ends.values()} == {0.75}
+    assert {bound: end.escalated for bound, end in ends.items()} == {None: False, 0.7: False, 0.8: True}
     alone = completed(await play(council(1), escalate_below=1.0))
     assert (alone.confidence, alone.escalated) == (None, False)
 

@@ -1,0 +1,81 @@
+"""A vote on answers: who may choose which of them, and what the ballots come to. Pure functions of answers and ballots."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from massmem.core.short_answers import find_short_answer
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An agent's current answer."""
+
+    agent_id: str
+    number: int
+    """Its place among all answers of the turn, from 1."""
+    content: str
+    truncated: bool = False
+    """Its end is missing."""
+
+    key: str = field(init=False, repr=False, compare=False)
+    """Equal for answers that are the same, see `find_short_answer`. Made once: every agent of a round compares them."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", find_short_answer(self.content))
+
+
+class Election:
+    """A vote on some answers. Answers that are the same are one candidate, and their ballots count together."""
+
+    def __init__(self, answers: Mapping[str, Answer], ballots: Mapping[str, str], *, own_votes: bool) -> None:
+        """answers: by agent. ballots: voter to the author of its choice. own_votes: an agent may choose its own answer.
+
+        A ballot for an author without an answer does not count.
+        """
+        self.candidates = list_distinct(answers)
+        """The earliest of those that are the same, in the order in which they were given."""
+        self._answers = answers
+        self._own_votes = own_votes
+        self._choices = {voter: answers[choice].key for voter, choice in ballots.items() if choice in answers}
+        self._ballots = Counter(self._choices.values())
+        self._authors = Counter(answer.key for answer in answers.values())
+
+    @property
+    def votes(self) -> dict[str, int]:
+        """Ballots by the agent whose answer they are for, of the candidates that have any."""
+        counted = {candidate.agent_id: self._ballots[candidate.key] for candidate in self.candidates}
+        return {agent_id: count for agent_id, count in counted.items() if count}
+
+    def may_choose(self, voter: str, candidate: Answer) -> bool:
+        """Whether the voter may vote for the candidate.
+
+        Where own votes are excluded, it may still do so for an answer that another agent gave as well, because a
+        majority would have to vote against itself, and for the only candidate.
+        """
+        own = self._answers.get(voter)
+        is_own = own is not None and own.key == candidate.key
+        return self._own_votes or not is_own or self._authors[candidate.key] > 1 or len(self.candidates) == 1
+
+    def list_leaders(self) -> list[Answer]:
+        """Return the candidates with most ballots, the earliest first; all, when there are no ballots."""
+        most = max(self._ballots.values(), default=0)
+        return [candidate for candidate in self.candidates if self._ballots[candidate.key] == most]
+
+    def count_supporters(self, candidate: Answer) -> int:
+        """Return how many agents stand behind the candidate.
+
+        Each agent counts once: one that voted for it, and one that gave it, unless it preferred another answer to it.
+        """
+        voters = {voter for voter, key in self._choices.items() if key == candidate.key}
+        authors = {agent for agent, answer in self._answers.items() if answer.key == candidate.key}
+        turned = {agent for agent in authors if agent in self._choices and self.may_choose(agent, candidate)}
+        return len(voters | (authors - turned))
+
+
+def list_distinct(answers: Mapping[str, Answer]) -> list[Answer]:
+    """Return the answers by agent without repetitions, in the order of their numbers: of the same ones the earliest."""
+    distinct: dict[str, Answer] = {}
+    for answer in sorted(answers.values(), key=lambda answer: answer.number):
+        distinct.setdefault(answer.key, answer)
+    return list(distinct.values())
