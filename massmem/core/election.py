@@ -58,9 +58,17 @@ class Election:
         return self._own_votes or not is_own or self._authors[candidate.key] > 1 or len(self.candidates) == 1
 
     def list_leaders(self) -> list[Answer]:
-        """Return the candidates with most ballots, the earliest first; all, when there are no ballots."""
-        most = max(self._ballots.values(), default=0)
-        return [candidate for candidate in self.candidates if self._ballots[candidate.key] == most]
+        """Return the candidates with most ballots, the best first: that which more agents gave, then the earliest."""
+        ranked = sorted(self.candidates, key=self.rank, reverse=True)
+        return [candidate for candidate in ranked if self._ballots[candidate.key] == self._ballots[ranked[0].key]]
+
+    def rank(self, candidate: Answer, more: int = 0) -> tuple[int, int, int]:
+        """Return what decides between candidates: ballots, agents that gave it, earliness. more: ballots that are added."""
+        return self._ballots[candidate.key] + more, self.count_authors(candidate), -candidate.number
+
+    def count_authors(self, candidate: Answer) -> int:
+        """Return how many agents gave the candidate's answer."""
+        return self._authors[candidate.key]
 
     def count_supporters(self, candidate: Answer) -> int:
         """Return how many agents stand behind the candidate.

@@ -42,7 +42,7 @@ CompressionReason = Literal["overflow", "threshold", "background", "asked"]
 ClearReason = Literal["gave_up", "cancel", "reset", "change", "timeout"]
 Limit = Literal["timeout", "cost", "tokens"]
 Decision = Annotated[
-    Literal["only_answer", "consensus", "plurality", "tie_earliest", "no_vote", "earliest", "unanimous"],
+    Literal["only_answer", "consensus", "plurality", "tie_support", "tie_earliest", "no_vote", "earliest", "unanimous"],
     BeforeValidator(lambda by: "no_vote" if by == "no_votes_earliest" else by),  # what earlier versions stored
 ]
 
@@ -240,7 +240,8 @@ class WinnerDecided(EventBase):
     votes: dict[str, int]
     """Standing ballots per agent id."""
     by: Decision
-    """How the winner was decided. unanimous: all answers are the same; no vote was needed. no_vote: everybody who
+    """How the winner was decided. tie_support: of the answers with most votes, more agents gave this one; tie_earliest:
+    it is the earliest of them. unanimous: all answers are the same; no vote was needed. no_vote: everybody who
     was asked to vote failed to; earliest: no vote was held. Both leave the earliest answer, which nobody has confirmed.
     """
 

@@ -170,27 +170,30 @@ class Tally:
         return all(agent in self.ballots for agent in live)
 
     def decide_winner(self) -> WinnerDecided:
-        """Return the winner: most standing ballots, ties go to the earliest answer. There must be an answer."""
+        """Return the winner: most standing ballots, ties go to what more agents gave, then to the earliest answer.
+
+        There must be an answer.
+        """
         election = Election(self.answers, self.ballots, own_votes=self.own_votes)
-        leaders = election.list_leaders()
         votes = election.votes
-        most = votes.get(leaders[0].agent_id, 0)
-        return WinnerDecided(agent_id=leaders[0].agent_id, votes=votes, by=self._decision(most, len(leaders)))
+        return WinnerDecided(agent_id=election.list_leaders()[0].agent_id, votes=votes, by=self._decision(election))
 
     def count_supporters(self, agent_id: str) -> int:
         """Return how many agents stand behind this agent's answer."""
         election = Election(self.answers, self.ballots, own_votes=self.own_votes)
         return election.count_supporters(self.answers[agent_id])
 
-    def _decision(self, most_votes: int, tied: int) -> Decision:
+    def _decision(self, election: Election) -> Decision:
+        leaders = election.list_leaders()
         if len(self.answers) == 1:
             return "only_answer"
-        if tied == 1 and most_votes == 0:
+        if len(election.candidates) == 1 and not election.votes:
             return "unanimous"
-        if most_votes == 0:
+        if not election.votes:
             return "no_vote" if self.round > 1 else "earliest"
-        if tied > 1:
-            return "tie_earliest"
+        if len(leaders) > 1:
+            first, second, *_ = map(election.count_authors, leaders)
+            return "tie_support" if first > second else "tie_earliest"
         return "consensus" if self.is_decided() else "plurality"
 
     def build_candidates(self, for_agent: str, answers: Mapping[str, Answer], order: str = "") -> tuple[Candidate, ...]:

@@ -12,6 +12,7 @@ _DECISIONS = {
     "only_answer": "the only answer",
     "consensus": "consensus",
     "plurality": "most votes",
+    "tie_support": "a tie, more agents gave this answer",
     "tie_earliest": "a tie, the earliest answer wins",
     "unanimous": "all answers are the same",
     "no_vote": "nobody could vote, the earliest answer",

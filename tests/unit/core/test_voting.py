@@ -93,6 +93,25 @@ def test_a_tie_goes_to_the_earliest_answer_not_to_the_first_agent():
     assert (tally.decide_winner().agent_id, tally.decide_winner().by) == ("b", "tie_earliest")
 
 
+def test_a_tie_goes_to_the_answer_that_more_agents_gave():
+    agents = ("a", "b", "c", "d")
+    tally = tally_of(
+        started(*agents),
+        RoundStarted(round=1, agents=agents),
+        answered("a", 1, content="Rome"),
+        answered("b", 2, content="Paris"),
+        answered("c", 3, content="Paris."),
+        answered("d", 4, content="Oslo"),
+        RoundStarted(round=2, agents=agents),
+        voted("a", "b"),
+        voted("b", "a"),
+        failed("c", 2, out=False),
+        failed("d", 2, out=False),
+    )
+    winner = tally.decide_winner()
+    assert (winner.agent_id, winner.votes, winner.by) == ("b", {"a": 1, "b": 1}, "tie_support")
+
+
 def test_no_ballots_at_all_goes_to_the_earliest_answer():
     without_vote = tally_of(*three_answers()).decide_winner()
     assert (without_vote.agent_id, without_vote.votes, without_vote.by) == ("b", {}, "earliest")
