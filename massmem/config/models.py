@@ -311,6 +311,8 @@ class AgentConfig(Section):
 class CoordinationConfig(Section):
     max_rounds: int = Field(default=3, ge=1, le=20)
     """Rounds of a turn: agents answer in the first and can only vote in the last."""
+    early_stop: bool = True
+    """In the last round, do not ask for ballots that cannot change the winner; false: ask everybody, all at once."""
     presentation: Presentation = "synthesize"
     """synthesize: the winner writes the final answer from all answers; as_is: its answer is used unchanged."""
     max_concurrency: int = Field(default=16, ge=1, le=1000)

@@ -1,7 +1,7 @@
-"""A vote on answers: who may choose which of them, and what the ballots come to. Pure functions of answers and ballots."""
+"""A vote on answers: who may choose which of them, and what the ballots come to. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from massmem.core.short_answers import find_short_answer
@@ -57,13 +57,36 @@ class Election:
         is_own = own is not None and own.key == candidate.key
         return self._own_votes or not is_own or self._authors[candidate.key] > 1 or len(self.candidates) == 1
 
+    def count_choices(self, voter: str) -> int:
+        """Return among how many candidates the voter may choose."""
+        return sum(self.may_choose(voter, candidate) for candidate in self.candidates)
+
     def list_leaders(self) -> list[Answer]:
         """Return the candidates with most ballots, the best first: that which more agents gave, then the earliest."""
-        ranked = sorted(self.candidates, key=self.rank, reverse=True)
+        ranked = sorted(self.candidates, key=self._rank, reverse=True)
         return [candidate for candidate in ranked if self._ballots[candidate.key] == self._ballots[ranked[0].key]]
 
-    def rank(self, candidate: Answer, more: int = 0) -> tuple[int, int, int]:
-        """Return what decides between candidates: ballots, agents that gave it, earliness. more: ballots that are added."""
+    def choose_voters(self, voters: Sequence[str]) -> tuple[str, ...]:
+        """Return which of the remaining voters to ask next; none when their ballots cannot change the winner.
+
+        So many of those who may choose the leading answer as would decide the vote if all of them did; all voters, when
+        that is not enough. Exact, whatever each of them chooses, and also when ballots fail to come.
+        """
+        leader = self.list_leaders()[0]
+        rivals = [candidate for candidate in self.candidates if candidate is not leader]
+        eligible = [voter for voter in voters if self.may_choose(voter, leader)]
+        for count in range(len(eligible) + 1):
+            rank, others = self._rank(leader, count), [voter for voter in voters if voter not in eligible[:count]]
+            if not any(self._can_overtake(rank, rival, others) for rival in rivals):
+                return tuple(eligible[:count])
+        return tuple(voters)
+
+    def _can_overtake(self, rank: tuple[int, int, int], rival: Answer, voters: Sequence[str]) -> bool:
+        """Whether the rival comes before this rank when all voters choose it who may."""
+        return self._rank(rival, sum(self.may_choose(voter, rival) for voter in voters)) > rank
+
+    def _rank(self, candidate: Answer, more: int = 0) -> tuple[int, int, int]:
+        """Return what decides between candidates: ballots, authors, earliness. more: ballots that are added."""
         return self._ballots[candidate.key] + more, self.count_authors(candidate), -candidate.number
 
     def count_authors(self, candidate: Answer) -> int:

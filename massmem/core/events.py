@@ -5,7 +5,8 @@ Order within one turn:
 1. `turn_started` comes first, once. A turn that goes on after it was cut off starts with `turn_resumed` instead.
 2. Each round has `round_started`, then for each acting agent `agent_started`, any number of `agent_busy`,
    `agent_delta` and `agent_retrying`, and exactly one of `answer_submitted`, `ballot_cast`, `param_requested` or
-   `agent_failed`.
+   `agent_failed`. In a round with `early_stop` agents are asked a few at a time, and those in
+   `winner_decided.not_asked` not at all.
    Events of different agents interleave, those of one agent do not. `ballots_voided` follows the last of them when
    a new answer came in. When an agent asked the user for a value, `turn_waiting` follows instead and ends the run.
 3. `winner_decided` comes once, unless no agent answered.
@@ -42,7 +43,10 @@ CompressionReason = Literal["overflow", "threshold", "background", "asked"]
 ClearReason = Literal["gave_up", "cancel", "reset", "change", "timeout"]
 Limit = Literal["timeout", "cost", "tokens"]
 Decision = Annotated[
-    Literal["only_answer", "consensus", "plurality", "tie_support", "tie_earliest", "no_vote", "earliest", "unanimous"],
+    Literal[
+        "only_answer", "consensus", "early_stop", "plurality", "tie_support", "tie_earliest", "no_vote", "earliest",
+        "unanimous",
+    ],
     BeforeValidator(lambda by: "no_vote" if by == "no_votes_earliest" else by),  # what earlier versions stored
 ]
 
@@ -115,9 +119,11 @@ class RoundStarted(EventBase):
     type: Literal["round_started"] = "round_started"
     round: int
     agents: tuple[str, ...]
-    """Those that act in this round."""
+    """Those that act in this round; with `early_stop` as far as they are needed, see `winner_decided`."""
     final: bool = False
     """Only votes are taken."""
+    early_stop: bool = False
+    """Agents are asked only while their ballots can change the winner."""
 
 
 class AgentStarted(EventBase):
@@ -240,10 +246,13 @@ class WinnerDecided(EventBase):
     votes: dict[str, int]
     """Standing ballots per agent id."""
     by: Decision
-    """How the winner was decided. tie_support: of the answers with most votes, more agents gave this one; tie_earliest:
-    it is the earliest of them. unanimous: all answers are the same; no vote was needed. no_vote: everybody who
-    was asked to vote failed to; earliest: no vote was held. Both leave the earliest answer, which nobody has confirmed.
+    """How the winner was decided. early_stop: the ballots of `not_asked` could not change it. tie_support: of the
+    answers with most votes, more agents gave this one; tie_earliest: it is the earliest of them. unanimous: all answers
+    are the same; no vote was needed. no_vote: everybody who was asked to vote failed to; earliest: no vote was held.
+    Both leave the earliest answer, which nobody has confirmed.
     """
+    not_asked: tuple[str, ...] = ()
+    """Agents of the last round that were not asked for a ballot."""
 
 
 class TurnCompleted(SourceEvent):

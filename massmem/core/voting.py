@@ -40,8 +40,8 @@ OWN_VOTES_UNTIL = 2
 def compute_confidence(decision: WinnerDecided, agents: int, rounds: int, supporters: int) -> float | None:
     """Return how far the council stands behind the winner's answer, from 0 to 1; None when nobody compared answers.
 
-    (supporters / agents) * LATE_ROUND_FACTOR ** (rounds - 2), with an exponent of at least 0. An agent that failed, or
-    did not vote, counts as not convinced. For an agent alone, and for answers on which nobody voted, any number would
+    (supporters / agents) * LATE_ROUND_FACTOR ** (rounds - 2), with an exponent of at least 0. An agent that failed, did
+    not vote or was not asked counts as not convinced. For an agent alone, and for answers on which nobody voted, any number would
     be made up.
 
     agents: all of the turn, failed ones too. rounds: how many the turn took. supporters: of the winner's answer, see
@@ -71,6 +71,8 @@ class Tally:
     """Agents of this round."""
     own_votes: bool = True
     """In this round agents may vote for their own answers."""
+    early_stop: bool = False
+    """In this round agents are asked only while their ballots can change the winner."""
     acted: set[str] = field(default_factory=set[str])
     """Agents that have acted in this round."""
     missed: set[str] = field(default_factory=set[str])
@@ -94,8 +96,8 @@ class Tally:
             case TurnResumed(agents=agents):
                 self._resume(agents)
             case RoundStarted(round=number, agents=agents) if number > self.round:
-                self.round, self.acting = number, agents
-                self.own_votes = len(self.live_agents()) <= OWN_VOTES_UNTIL
+                self.round, self.acting, self.early_stop = number, agents, event.early_stop
+                self.own_votes = self._allows_own_votes()
                 self.visible_answers = dict(self.answers)
                 self.acted, self.missed, self.has_new_answer = set(), set(), False
             case AnswerSubmitted():
@@ -151,12 +153,35 @@ class Tally:
 
     def remaining_actors(self) -> tuple[str, ...]:
         """Return the agents that can and still have to act in the current round."""
+        remaining = self._without_action()
+        return remaining if self.choose_actors() else ()
+
+    def choose_actors(self) -> tuple[str, ...]:
+        """Return whom of the remaining agents to ask next: all, or with `early_stop` as many as may decide it."""
+        remaining = self._without_action()
+        return self._hold_election().choose_voters(remaining) if self.early_stop and remaining else remaining
+
+    def _without_action(self) -> tuple[str, ...]:
         done = self.acted | self.missed | self.out | self.waiting.agents_on_hold(self.round)
         return tuple(agent for agent in self.acting if agent not in done)
 
-    def next_actors(self) -> tuple[str, ...]:
-        """Return who acts in the next round: every live agent in the first, later those without a standing ballot."""
-        return tuple(agent for agent in self.live_agents() if agent not in self.ballots)
+    def next_actors(self, *, final: bool = False, early_stop: bool = False) -> tuple[str, ...]:
+        """Return who acts in the next round: every live agent in the first, later those without a standing ballot.
+
+        final: only votes are taken; who has no choice, because there is one answer besides its own, has no vote.
+        early_stop: nobody acts when no ballot can change the winner.
+        """
+        actors = tuple(agent for agent in self.live_agents() if agent not in self.ballots)
+        election = Election(self.answers, self.ballots, own_votes=self._allows_own_votes())
+        if final:
+            actors = tuple(agent for agent in actors if election.count_choices(agent) > 1)
+        return actors if not (early_stop and actors) or election.choose_voters(actors) else ()
+
+    def _allows_own_votes(self) -> bool:
+        return len(self.live_agents()) <= OWN_VOTES_UNTIL
+
+    def _hold_election(self) -> Election:
+        return Election(self.answers, self.ballots, own_votes=self.own_votes)
 
     def list_voided_voters(self) -> tuple[str, ...]:
         """Return the voters whose ballots a new answer of this round voids. The first round has no ballots."""
@@ -174,37 +199,45 @@ class Tally:
 
         There must be an answer.
         """
-        election = Election(self.answers, self.ballots, own_votes=self.own_votes)
-        votes = election.votes
-        return WinnerDecided(agent_id=election.list_leaders()[0].agent_id, votes=votes, by=self._decision(election))
+        election = self._hold_election()
+        not_asked = self._without_action() if not self.remaining_actors() else ()
+        return WinnerDecided(
+            agent_id=election.list_leaders()[0].agent_id,
+            votes=election.votes,
+            by="early_stop" if not_asked and election.votes else self._decision(election),
+            not_asked=not_asked,
+        )
 
     def count_supporters(self, agent_id: str) -> int:
         """Return how many agents stand behind this agent's answer."""
-        election = Election(self.answers, self.ballots, own_votes=self.own_votes)
-        return election.count_supporters(self.answers[agent_id])
+        return self._hold_election().count_supporters(self.answers[agent_id])
 
     def _decision(self, election: Election) -> Decision:
         leaders = election.list_leaders()
         if len(self.answers) == 1:
             return "only_answer"
-        if len(election.candidates) == 1 and not election.votes:
-            return "unanimous"
         if not election.votes:
-            return "no_vote" if self.round > 1 else "earliest"
+            return "unanimous" if len(leaders) == 1 else "no_vote" if self.round > 1 else "earliest"
         if len(leaders) > 1:
             first, second, *_ = map(election.count_authors, leaders)
             return "tie_support" if first > second else "tie_earliest"
-        return "consensus" if self.is_decided() else "plurality"
+        has_voted = (agent in self.ballots for agent in self.acting if agent not in self.out)
+        return "consensus" if all(has_voted) else "plurality"
 
     def build_candidates(self, for_agent: str, answers: Mapping[str, Answer], order: str = "") -> tuple[Candidate, ...]:
         """Return `answers` without names and repetitions, in an order that is fixed for the turn.
 
-        It depends on the turn's seed and on `order` alone, by default the agent's id: an unchanged answer stays in its
-        place, which keeps the prompt's prefix for caches, and no answer stands first for everyone.
+        The order depends on the turn's seed and on who reads it: an unchanged answer stays in its place, which keeps
+        the prompt's prefix for caches, and no answer stands first for everyone. What the agent may not vote for comes
+        last: the labels that it may choose, which are part of the prefix too, are the same in all turns.
+
+        order: agents with the same one read the answers in the same order; "": the agent has its own.
         """
         election = Election(answers, {}, own_votes=self.own_votes)
         candidates = sorted(election.candidates, key=lambda answer: answer.agent_id)
         random.Random(f"{self.seed}:{order or for_agent}").shuffle(candidates)
+        if not order:
+            candidates.sort(key=lambda answer: not election.may_choose(for_agent, answer))
         return tuple(
             Candidate(build_label(i), answer.agent_id, answer.content, votable=election.may_choose(for_agent, answer))
             for i, answer in enumerate(candidates)

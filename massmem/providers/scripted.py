@@ -349,7 +349,7 @@ def _may_ask(param: str, request: ChatRequest) -> bool:
 
 
 def _read_candidates(request: ChatRequest) -> tuple[dict[str, str], list[str]]:
-    """Return the answers by their labels, and the labels that may be voted for, from the newest message with answers."""
+    """Return the answers by label, and the labels that may be voted for, from the newest message with answers."""
     newest_first = (m.content for m in reversed(request.messages) if m.role == "user")
     text = next(filter(parse_candidates, newest_first), "")
     return parse_candidates(text), list(parse_votable(text))

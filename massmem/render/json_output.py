@@ -27,9 +27,10 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
     """Return what `--output json` prints.
 
     Times are in seconds. `data` is the answer as a JSON value, when the question came with a schema. `truncated` tells
-    whether the end of the answer is missing. `votes` are the standing ballots per agent id. `confidence` is from 0 to
-    1, null for an agent alone and when nobody voted (see massmem.core.voting); `escalated` tells whether it is below
-    the configured bound. `usage` is the whole turn's, with the presentation, which no event of an agent reports.
+    whether the end of the answer is missing. `votes` are the standing ballots per agent id; the ballots of `not_asked`
+    could not change the winner. `confidence` is from 0 to 1, null for an agent alone and when nobody voted (see
+    massmem.core.voting); `escalated` tells whether it is below the configured bound. `usage` is the whole turn's, with
+    the presentation, which no event of an agent reports.
     """
     outcome = view.outcome
     end = outcome.end.at if outcome.end is not None else view.started_at
@@ -47,6 +48,7 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
         "winner": outcome.winner.agent_id if outcome.winner else None,
         "decided_by": outcome.winner.by if outcome.winner else None,
         "votes": view.votes,
+        "not_asked": list(outcome.winner.not_asked) if outcome.winner else [],
         "confidence": outcome.confidence,
         "escalated": outcome.escalated,
         "rounds": view.round,

@@ -11,6 +11,7 @@ from massmem.render.turn_view import TurnView
 _DECISIONS = {
     "only_answer": "the only answer",
     "consensus": "consensus",
+    "early_stop": "enough",
     "plurality": "most votes",
     "tie_support": "a tie, more agents gave this answer",
     "tie_earliest": "a tie, the earliest answer wins",
@@ -64,10 +65,11 @@ def pluralize(number: int, noun: str) -> str:
 
 
 def describe_winner(event: WinnerDecided, view: TurnView) -> str:
-    """Return `critic wins: 2 of 3 votes, consensus`."""
+    """Return `critic wins: 2 of 3 votes, consensus`, or `2 of 2 votes, enough without a vote of writer`."""
     total = sum(event.votes.values())
     votes = f"{event.votes.get(event.agent_id, 0)} of {pluralize(total, 'vote')}, " if total else ""
-    return f"{view.name(event.agent_id)} wins: {votes}{_DECISIONS[event.by]}"
+    rest = f" without a vote of {', '.join(map(view.name, event.not_asked))}" if event.by == "early_stop" else ""
+    return f"{view.name(event.agent_id)} wins: {votes}{_DECISIONS[event.by]}{rest}"
 
 
 def describe_failure(event: AgentFailed, view: TurnView) -> str:

@@ -30,6 +30,7 @@ from massmem.core.events import (
     TurnResumed,
     TurnStarted,
     TurnWaiting,
+    WinnerDecided,
 )
 from massmem.core.messages import Usage
 from massmem.core.outcome import TurnEnd, TurnOutcome
@@ -167,6 +168,9 @@ class TurnView:
                 self._set_waiting(event.agents)
             case BallotsVoided():
                 self._set_waiting(event.agents)
+            case WinnerDecided(not_asked=not_asked):
+                for agent_id in not_asked:
+                    self._agent(agent_id).phase = "answered"
             case Notice():
                 self.notices.append(event.message)
             case TurnCompleted() | TurnFailed() | TurnInterrupted() | TurnWaiting() | TurnAbandoned():

@@ -103,9 +103,9 @@ class Agent:
         self.id = config.id
         self.name = config.display_name
         backend = config.backend
-        self.order = f"{backend.model}:{config.system_message}" if backend.type == "local" else config.id
-        """Agents with the same value are shown answers in the same order: a model on this machine reads the prompt once
-        for all agents whose prompts begin alike."""
+        self.order = f"{backend.model}:{config.system_message}" if backend.type == "local" else ""
+        """Agents with the same one read answers in the same order: a model on this machine reads the beginning of their
+        prompts once for all. "": the agent has its own."""
         self._calls_tools = True
         """Actions are tool calls; else they are JSON objects, constrained by a schema where the model takes one."""
         self._prompt = prompt

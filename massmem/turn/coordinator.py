@@ -168,9 +168,9 @@ class _TurnRun:
             return
         unfinished = tally.round > 0
         while True:
-            if not unfinished and (tally.round >= self.settings.max_rounds or self._is_decided()):
+            actors = tally.remaining_actors() if unfinished else self._next_actors()
+            if not actors and not unfinished:
                 return
-            actors = tally.remaining_actors() if unfinished else tally.next_actors()
             number = tally.round if unfinished else tally.round + 1
             unfinished = False
             if actors:
@@ -201,6 +201,16 @@ class _TurnRun:
     def _name(self, agent_id: str) -> str:
         return self.names.get(agent_id, agent_id)
 
+    def _next_actors(self) -> tuple[str, ...]:
+        """Return who acts in the next round; nobody when there is none."""
+        if self.tally.round >= self.settings.max_rounds or self._is_decided():
+            return ()
+        final = self._is_final(self.tally.round + 1)
+        return self.tally.next_actors(final=final, early_stop=final and self.settings.early_stop)
+
+    def _is_final(self, number: int) -> bool:
+        return 1 < number == self.settings.max_rounds
+
     def _is_decided(self) -> bool:
         tally = self.tally
         if tally.round == 0:
@@ -208,15 +218,20 @@ class _TurnRun:
         return not tally.answers or not tally.live_agents() or tally.is_decided()
 
     async def _run_round(self, number: int, actors: tuple[str, ...]) -> AsyncGenerator[Event | Checkpoint, None]:
-        final = 1 < number == self.settings.max_rounds
-        yield RoundStarted(round=number, agents=actors, final=final)
-        steps = [self._run_step(self.agents[agent_id], number, final=final) for agent_id in actors]
-        async with aclosing(self._merge(steps)) as items:
-            async for item in items:
-                if isinstance(item, AnswerSubmitted):
-                    yield item.model_copy(update={"number": self.tally.answer_count + 1})
-                elif not isinstance(item, Presentation):
-                    yield item
+        """Run a round, or the rest of it: all agents at the same time, or in early stop a few after the others."""
+        final, tally = self._is_final(number), self.tally
+        early_stop = final and self.settings.early_stop if number > tally.round else tally.early_stop
+        yield RoundStarted(round=number, agents=actors, final=final, early_stop=early_stop)
+        asked: set[str] = set()  # a limit leaves agents without an event
+        while self.limit is None and (wave := [agent for agent in tally.choose_actors() if agent not in asked]):
+            asked.update(wave)
+            steps = [self._run_step(self.agents[agent_id], number, final=final) for agent_id in wave]
+            async with aclosing(self._merge(steps)) as items:
+                async for item in items:
+                    if isinstance(item, AnswerSubmitted):
+                        yield item.model_copy(update={"number": tally.answer_count + 1})
+                    elif not isinstance(item, Presentation):
+                        yield item
 
     def _run_step(self, agent: Agent, number: int, *, final: bool) -> AsyncGenerator[_StepItem, None]:
         cost = StepCost()

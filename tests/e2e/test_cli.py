@@ -153,6 +153,20 @@ def test_json_output_is_one_object(team: str):
     assert result["usage"]["requests"] == sum(a["usage"]["requests"] for a in result["agents"]) == 7
 
 
+def test_last_vote_that_could_change_nothing_is_not_asked_for(tmp_path: Path):
+    two_rounds = {"max_rounds": 2, "presentation": "as_is"}
+    later = (script(text, latency=0.1) for text in ("A tiger.", "A puma."))
+    team = write_team(tmp_path, script("A lion."), *later, coordination=two_rounds)
+    ran = call_massmem("--config", team, "--json", "Why?")
+    result = json.loads(ran.stdout)
+    assert (result["winner"], result["decided_by"], result["not_asked"]) == ("a", "early_stop", ["a"])
+    assert (result["votes"], result["confidence"], result["usage"]["requests"]) == ({"a": 2}, 1.0, 5)
+    plain = call_massmem("--config", team, "--output", "plain", "Why?")
+    assert b"a wins: 2 of 2 votes, enough without a vote of a" in plain.stderr
+    team = write_team(tmp_path, script("A lion."), script("A tiger."), coordination={**two_rounds, "early_stop": False})
+    assert json.loads(call_massmem("--config", team, "--json", "Why?").stdout)["decided_by"] == "consensus"
+
+
 def test_failed_agent_is_reported_and_fails_with_strict(tmp_path: Path):
     team = write_team(tmp_path, script("fine"), script("fine too"), {"answer": [{"error": "auth"}]})
     ran = call_massmem("--config", team, "--quiet", "Why?")

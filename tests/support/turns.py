@@ -113,8 +113,11 @@ def check_order(events: Sequence[Event]) -> None:
             ):
                 busy.remove(agent)
                 expected.discard(agent)
-            case BallotsVoided() | WinnerDecided():
+            case BallotsVoided():
                 assert not busy and not expected
+            case WinnerDecided(not_asked=not_asked):
+                assert not busy and expected == set(not_asked)
+                expected.clear()
             case _:
                 pass
     if isinstance(steps[-1], TurnCompleted):

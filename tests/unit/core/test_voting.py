@@ -1,5 +1,7 @@
 import json
+import random
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
@@ -356,3 +358,78 @@ def test_a_finished_turn_has_nothing_left():
 def test_its_data_are_json_without_values():
     for count in range(1, len(waiting_turn())):
         assert SECRET not in json.dumps(read_plan(waiting_turn()[:count]).to_json())
+
+
+@dataclass
+class Electorate:
+    """A made-up turn: what each agent answers, and what it would choose if it were asked."""
+
+    random: random.Random
+    agents: tuple[str, ...]
+    answers: list[Event]
+    leaning: float
+    """Chance that an agent chooses the best answer; else it chooses any."""
+    ballots: dict[str, Event] = field(default_factory=dict[str, Event])
+    asked: int = 0
+
+    @classmethod
+    def draw(cls, chance: random.Random, *, leaning: bool) -> "Electorate":
+        agents = tuple(f"agent{i}" for i in range(chance.randint(3, 9)))
+        right, others = (chance.uniform(0.3, 0.9), 4) if leaning else (0, len(agents))
+        events: list[Event] = []
+        for number, agent in enumerate(chance.sample(agents, len(agents)), 1):
+            content = "right" if chance.random() < right else f"wrong {chance.randrange(others)}"
+            fails = chance.random() < 0.05
+            events.append(failed(agent, 1, out=number % 2 == 0) if fails else answered(agent, number, 1, content))
+        return cls(chance, agents, events, chance.uniform(0.4, 0.95) if leaning else 0)
+
+    def begin(self) -> Tally:
+        return tally_of(started(*self.agents), RoundStarted(round=1, agents=self.agents), *self.answers)
+
+    def ask(self, agent: str, tally: Tally) -> Event:
+        """Return what the agent does, the same each time."""
+        self.asked += 1
+        if agent not in self.ballots:
+            candidates = [c for c in tally.build_candidates(agent, tally.visible_answers) if c.votable]
+            best = [c for c in candidates if c.content == "right" and self.random.random() < self.leaning]
+            chosen = self.random.choice(best or candidates)
+            fails = self.random.random() < 0.05
+            ballot = failed(agent, 2, out=self.random.random() < 0.5) if fails else voted(agent, chosen.agent_id)
+            self.ballots[agent] = ballot
+        return self.ballots[agent]
+
+    def hold_vote(self, *, early_stop: bool) -> WinnerDecided:
+        """Return the winner of a last round, which a kill may cut off at any point."""
+        tally = self.begin()
+        actors = tally.next_actors(final=True, early_stop=early_stop)
+        tally.apply(RoundStarted(round=2, agents=actors, final=True, early_stop=early_stop))
+        while wave := tally.choose_actors():
+            for agent in self.random.sample(wave, len(wave)):
+                tally.apply(self.ask(agent, tally))
+            if early_stop and self.random.random() < 0.1:
+                tally.apply(TurnResumed(session_id="s", turn=1, question="q", agents=self.agents))
+        return tally.decide_winner()
+
+
+@pytest.mark.parametrize(("leaning", "share"), [(True, 0.3), (False, 0.1)], ids=["models that lean", "random ballots"])
+@pytest.mark.parametrize("most", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_ballots_that_are_not_asked_for_never_change_the_winner(leaning: bool, share: float, most: int):
+    chance = random.Random(16)
+    turns = asked = everybody = changed = 0
+    while turns < most:
+        electorate = Electorate.draw(chance, leaning=leaning)
+        tally = electorate.begin()
+        if tally.is_decided() or not tally.answers:
+            continue
+        turns += 1
+        whole = electorate.hold_vote(early_stop=False)
+        electorate.asked = 0
+        early = electorate.hold_vote(early_stop=True)
+        changed += early.agent_id != whole.agent_id
+        everybody += len(tally.live_agents())
+        asked += electorate.asked
+        assert (early.by == "early_stop") <= bool(early.not_asked)
+    saved = 1 - asked / everybody
+    print(f"{turns:,} turns, {changed} changed winners, {saved:.1%} of the ballots not asked for")
+    assert changed == 0
+    assert saved >= share

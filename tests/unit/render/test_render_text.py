@@ -57,6 +57,12 @@ def test_winner_without_votes():
     assert describe_winner(decision, TurnView()) == "ann wins: the only answer"  # type: ignore[arg-type]
 
 
+def test_winner_of_a_vote_that_was_decided_early_names_who_was_not_asked():
+    decision = event(0, "winner_decided", agent_id="ann", votes={"ann": 2}, by="early_stop", not_asked=("bob", "eve"))
+    text = describe_winner(decision, TurnView())  # type: ignore[arg-type]
+    assert text == "ann wins: 2 of 2 votes, enough without a vote of bob, eve"
+
+
 def test_failure_names_the_fix_and_the_next_chance():
     failure = next(e for e in whole_turn() if e.type == "agent_failed")
     assert describe_failure(failure, TurnView()) == "eve failed: the key was refused (check OPENAI_API_KEY)"

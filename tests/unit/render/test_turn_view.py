@@ -62,6 +62,12 @@ def test_voided_ballots_are_not_counted():
     assert fold(events).votes == {"bob": 1}
 
 
+def test_agent_that_was_not_asked_to_vote_waits_no_longer():
+    events = [begin("ann", "bob"), event(1, "round_started", round=2, agents=("ann", "bob"), final=True)]
+    events.append(event(2, "winner_decided", agent_id="ann", votes={"ann": 1}, by="early_stop", not_asked=("bob",)))
+    assert {agent.id: agent.phase for agent in fold(events).agents.values()} == {"ann": "waiting", "bob": "answered"}
+
+
 def test_new_turn_resets_all_but_notices():
     view = fold([*whole_turn(), begin("zoe", at=9)])
     assert (list(view.agents), view.outcome.status, view.outcome.winner, view.round) == (["zoe"], "running", None, 0)
