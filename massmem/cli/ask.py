@@ -24,6 +24,12 @@ class Output(StrEnum):
     JSON = "json"
 
 
+class Show(StrEnum):
+    ALL = "all"
+    DISSENT = "dissent"
+    ANSWER = "answer"
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """One parsed command line."""
@@ -52,6 +58,8 @@ class RunOptions:
     """Continue the session that was used last."""
     output: Output | None = None
     """None: what suits the terminal."""
+    show: Show = Show.ANSWER
+    """What is shown of the council after the answer."""
     limits: Mapping[str, float] = field(default_factory=dict[str, float])
     """The limits of a turn that were given, by their names in `coordination`."""
     no_store: bool = False
@@ -131,6 +139,14 @@ OutputMode = Annotated[
         "streams every event, json prints one object at the end. [default: live on a terminal, else plain]",
     ),
 ]
+ShowMode = Annotated[
+    Show,
+    typer.Option(
+        metavar="MODE",
+        help="What stderr shows after the answer: answer (one line, where agents disagree), dissent (what the minority "
+        "answered and why) or all (every answer and vote).",
+    ),
+]
 Model = Annotated[
     str | None,
     typer.Option(
@@ -180,6 +196,7 @@ def ask(
     list_sessions: Annotated[bool, typer.Option("--list-sessions", help="List the sessions, newest first.")] = False,
     as_json: AsJson = False,
     output: OutputMode = None,
+    show: ShowMode = Show.ANSWER,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")] = False,
     hides_reasoning: HidesReasoning = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when an agent failed or nobody could vote.")] = False,
@@ -209,6 +226,7 @@ def ask(
         choose_session=choose_session,
         newest=newest,
         output=output or (Output.JSON if as_json and not list_sessions else None),
+        show=show,
         limits=_check_limits(timeout, max_cost, max_tokens),
         no_store=no_store,
         list_sessions=list_sessions,

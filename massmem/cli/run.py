@@ -17,7 +17,15 @@ from massmem.cli.question import HOW_TO_ASK, Question, attach_files, read_questi
 from massmem.cli.setup import load_team, read_environment, replace_agents
 from massmem.cli.signals import EXIT_INTERRUPTED, EXIT_TERMINATED, TurnStopper
 from massmem.cli.streams import notify, show_activity, write_err, write_json, write_out
-from massmem.cli.turn_output import ABANDONED, AnswerWriter, TurnEvents, detect_output, show_turn, write_answer
+from massmem.cli.turn_output import (
+    ABANDONED,
+    AnswerWriter,
+    TurnEvents,
+    detect_output,
+    show_turn,
+    write_answer,
+    write_dissent,
+)
 from massmem.config.home import massmem_home
 from massmem.config.models import TeamConfig
 from massmem.core.display import make_printable
@@ -200,6 +208,8 @@ def _conclude(invocation: Invocation, view: TurnView, *, durable: bool, written:
         write_out(outcome.answer + "\n")  # for a program, also on a terminal
     elif invocation.output is not Output.JSONL and (text := outcome.answer or outcome.prompt) is not None:
         write_answer(text, quiet=invocation.options.quiet, written=written)
+        if not invocation.options.quiet:
+            write_dissent(view, invocation.options.show)
     elif written:
         write_out("\n")
     if durable:

@@ -8,12 +8,13 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import aclosing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from massmem.cli.ask import Output
+from massmem.cli.ask import Output, Show
 from massmem.cli.question import Question
 from massmem.cli.signals import handle_signals
 from massmem.cli.streams import write_err, write_out
 from massmem.cli.terminal import hold_typed_input, lend_terminal
 from massmem.core.display import make_printable, one_line
+from massmem.core.dissent import Position
 from massmem.core.errors import SessionBusyError
 from massmem.core.events import (
     AgentDelta,
@@ -204,6 +205,30 @@ def write_answer(answer: str, *, quiet: bool, written: str = "") -> None:
         write_out(make_printable(answer).rstrip("\n") + "\n")
     if not quiet:
         write_err("")
+
+
+def write_dissent(view: TurnView, show: Show) -> None:
+    """Write to stderr who agrees with the answer and who does not, and why, as far as `show` says."""
+    dissent = view.dissent
+    if dissent is None:
+        return
+    if show is Show.ANSWER:
+        if dissent.minority:
+            write_err(dissent.summarize(view.name))
+        return
+    write_err(dissent.describe_agreement())
+    for position in (*(dissent.agreed if show is Show.ALL else ()), *dissent.minority):
+        _write_position(position, view)
+
+
+def _write_position(position: Position, view: TurnView) -> None:
+    """Write what an agent answered, and its vote."""
+    write_err("", f"{view.name(position.agent_id)}:")
+    write_err(*make_printable(position.answer or "(no answer)").splitlines(), indent="  ")
+    if position.choice:
+        own = position.choice == position.agent_id
+        chosen = "its own answer" if own else f"the answer of {view.name(position.choice)}"
+        write_err(f"voted for {chosen}: {one_line(position.reason, 1_000)}", indent="  ")
 
 
 def _open_renderer(view: TurnView, output: Output, *, quiet: bool) -> "JsonlRenderer | PlainRenderer | LiveRenderer":

@@ -93,15 +93,23 @@ class Election:
         """Return how many agents gave the candidate's answer."""
         return self._authors[candidate.key]
 
-    def count_supporters(self, candidate: Answer) -> int:
-        """Return how many agents stand behind the candidate.
+    def list_supporters(self, candidate: Answer) -> set[str]:
+        """Return the agents that stand behind the candidate.
 
         Each agent counts once: one that voted for it, and one that gave it, unless it preferred another answer to it.
         """
         voters = {voter for voter, key in self._choices.items() if key == candidate.key}
         authors = {agent for agent, answer in self._answers.items() if answer.key == candidate.key}
         turned = {agent for agent in authors if agent in self._choices and self.may_choose(agent, candidate)}
-        return len(voters | (authors - turned))
+        return voters | (authors - turned)
+
+
+def allows_own_votes(agents: int) -> bool:
+    """Whether agents may vote for their own answers. With three or more each would, and the earliest would win.
+
+    agents: how many take part.
+    """
+    return agents <= 2
 
 
 def list_distinct(answers: Mapping[str, Answer]) -> list[Answer]:

@@ -44,7 +44,14 @@ ClearReason = Literal["gave_up", "cancel", "reset", "change", "timeout"]
 Limit = Literal["timeout", "cost", "tokens"]
 Decision = Annotated[
     Literal[
-        "only_answer", "consensus", "early_stop", "plurality", "tie_support", "tie_earliest", "no_vote", "earliest",
+        "only_answer",
+        "consensus",
+        "early_stop",
+        "plurality",
+        "tie_support",
+        "tie_earliest",
+        "no_vote",
+        "earliest",
         "unanimous",
     ],
     BeforeValidator(lambda by: "no_vote" if by == "no_votes_earliest" else by),  # what earlier versions stored

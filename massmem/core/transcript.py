@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from massmem.core.attachments import AttachedFile, Attachment, read_attached_files
+from massmem.core.dissent import Dissent, find_dissent
 from massmem.core.messages import Usage
 from massmem.core.records import MessageRecord, TurnRecord
 
@@ -78,6 +79,14 @@ class TurnTranscript:
     def votes(self) -> dict[str, int]:
         """Standing ballots per agent that got any, most first."""
         return dict(Counter(ballot.choice for ballot in self.ballots if ballot.stands).most_common())
+
+    @property
+    def dissent(self) -> Dissent | None:
+        """Who agrees with the answer, and who does not; None when there was one agent, or no answer."""
+        last = {message.agent_id or "": message for message in self.answers}
+        answers = {m.agent_id or "": m.content for m in self.answers if m is last[m.agent_id or ""]}
+        ballots = {ballot.agent_id: (ballot.choice, ballot.reason) for ballot in self.ballots if ballot.stands}
+        return find_dissent(self.record.winner, answers, ballots) if self.record.winner else None
 
     @property
     def rounds(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from massmem.core.election import Answer, Election, list_distinct
+from massmem.core.election import Answer, Election, allows_own_votes, list_distinct
 from massmem.core.events import (
     AgentFailed,
     AnswerSubmitted,
@@ -33,19 +33,15 @@ LATE_ROUND_FACTOR = 0.9
 """Share of the confidence that each round beyond the second leaves: somebody was not convinced at first."""
 
 
-OWN_VOTES_UNTIL = 2
-"""With more agents that take part, nobody votes for its own answer: each would, and the earliest answer would win."""
-
-
 def compute_confidence(decision: WinnerDecided, agents: int, rounds: int, supporters: int) -> float | None:
     """Return how far the council stands behind the winner's answer, from 0 to 1; None when nobody compared answers.
 
     (supporters / agents) * LATE_ROUND_FACTOR ** (rounds - 2), with an exponent of at least 0. An agent that failed, did
-    not vote or was not asked counts as not convinced. For an agent alone, and for answers on which nobody voted, any number would
-    be made up.
+    not vote or was not asked counts as not convinced. For an agent alone, and for answers on which nobody voted, any
+    number would be made up.
 
     agents: all of the turn, failed ones too. rounds: how many the turn took. supporters: of the winner's answer, see
-    `Election.count_supporters`.
+    `Election.list_supporters`.
     """
     if agents < 2 or decision.by in ("no_vote", "earliest"):
         return None
@@ -97,7 +93,7 @@ class Tally:
                 self._resume(agents)
             case RoundStarted(round=number, agents=agents) if number > self.round:
                 self.round, self.acting, self.early_stop = number, agents, event.early_stop
-                self.own_votes = self._allows_own_votes()
+                self.own_votes = allows_own_votes(len(self.live_agents()))
                 self.visible_answers = dict(self.answers)
                 self.acted, self.missed, self.has_new_answer = set(), set(), False
             case AnswerSubmitted():
@@ -172,13 +168,10 @@ class Tally:
         early_stop: nobody acts when no ballot can change the winner.
         """
         actors = tuple(agent for agent in self.live_agents() if agent not in self.ballots)
-        election = Election(self.answers, self.ballots, own_votes=self._allows_own_votes())
+        election = Election(self.answers, self.ballots, own_votes=allows_own_votes(len(self.live_agents())))
         if final:
             actors = tuple(agent for agent in actors if election.count_choices(agent) > 1)
         return actors if not (early_stop and actors) or election.choose_voters(actors) else ()
-
-    def _allows_own_votes(self) -> bool:
-        return len(self.live_agents()) <= OWN_VOTES_UNTIL
 
     def _hold_election(self) -> Election:
         return Election(self.answers, self.ballots, own_votes=self.own_votes)
@@ -210,7 +203,7 @@ class Tally:
 
     def count_supporters(self, agent_id: str) -> int:
         """Return how many agents stand behind this agent's answer."""
-        return self._hold_election().count_supporters(self.answers[agent_id])
+        return len(self._hold_election().list_supporters(self.answers[agent_id]))
 
     def _decision(self, election: Election) -> Decision:
         leaders = election.list_leaders()

@@ -12,6 +12,7 @@ from massmem.export.as_text import (
     describe_decision,
     describe_session,
     format_moment,
+    list_minority,
     name_speaker,
     title_turn,
 )
@@ -59,7 +60,10 @@ def write_turn(turn: TurnTranscript, first: bool, detailed: bool) -> str:
             (turn.name(b.agent_id), turn.name(b.choice), b.reason) for b in turn.ballots if b.stands and not detailed
         ]
         items = "".join(f"<li>{_write_ballot(*ballot)}</li>\n" for ballot in ballots)
+        agreement, minority = ("", []) if detailed else list_minority(turn)
+        parts += [f'<p class="how">{escape(agreement)}</p>'] if agreement else []
         parts += [f"<ul>\n{items}</ul>"] if items else []
+        parts += [_write_message(f"{name} answered", answer, "step") for name, answer in minority]
     return "\n".join(parts) + "\n"
 
 

@@ -39,6 +39,7 @@ def turn_to_dict(turn: TurnTranscript) -> dict[str, Any]:
         "confidence": None if final is None else final.confidence,
         "escalated": final is not None and final.escalated,
         "votes": turn.votes,
+        "dissent": None if (dissent := turn.dissent) is None else dissent.to_json(),
         "ballots": [
             {"agent": b.agent_id, "round": b.round, "choice": b.choice, "reason": b.reason, "stands": b.stands}
             for b in turn.ballots

@@ -9,6 +9,7 @@ from massmem.export.as_text import (
     describe_decision,
     describe_session,
     format_moment,
+    list_minority,
     name_speaker,
     title_turn,
 )
@@ -37,7 +38,10 @@ def write_turn(turn: TurnTranscript, first: bool, detailed: bool) -> str:
         parts.append(f"**Assistant** ({_escape(final.agent_name)}): {final.content}\n")
         parts.append(f"*{_escape(describe_decision(turn))}*\n")
         if not detailed:
+            agreement, minority = list_minority(turn)
+            parts += [f"*{agreement}*\n"] if agreement else []
             parts += [f"- {_write_ballot(turn, b.agent_id, b.choice, b.reason)}" for b in turn.ballots if b.stands]
+            parts += [f"\n**{_escape(name)}** answered:\n\n{_quote(answer)}" for name, answer in minority]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 

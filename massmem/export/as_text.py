@@ -87,6 +87,18 @@ def describe_decision(turn: TurnTranscript) -> str:
     return ", ".join(parts)
 
 
+def list_minority(turn: TurnTranscript) -> tuple[str, list[tuple[str, str]]]:
+    """Return how many agree with the answer, and the agents with another one, as (name, its answer); both may be empty.
+
+    Their reasons stand among the ballots.
+    """
+    dissent = turn.dissent
+    if dissent is None or not dissent.minority:
+        return "", []
+    answers = [(turn.name(position.agent_id), position.answer) for position in dissent.minority if position.answer]
+    return dissent.describe_agreement(), answers
+
+
 def write_start(session: SessionRecord) -> str:
     title = session.title or session.session_id
     return f"{title}\n{describe_session(session)}\n"
@@ -107,9 +119,12 @@ def write_turn(turn: TurnTranscript, first: bool, detailed: bool) -> str:
         parts.append(f"Assistant ({final.agent_name}): {final.content}")
         parts.append(f"[{describe_decision(turn)}]")
         if not detailed:
+            agreement, minority = list_minority(turn)
+            parts += [f"[{agreement}]"] if agreement else []
             parts += [
                 f"{turn.name(b.agent_id)} voted for {turn.name(b.choice)}: {b.reason}" for b in turn.ballots if b.stands
             ]
+            parts += [f"{name} answered: {answer}" for name, answer in minority]
     return "\n\n".join(parts) + "\n"
 
 

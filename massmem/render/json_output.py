@@ -28,9 +28,11 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
 
     Times are in seconds. `data` is the answer as a JSON value, when the question came with a schema. `truncated` tells
     whether the end of the answer is missing. `votes` are the standing ballots per agent id; the ballots of `not_asked`
-    could not change the winner. `confidence` is from 0 to 1, null for an agent alone and when nobody voted (see
-    massmem.core.voting); `escalated` tells whether it is below the configured bound. `usage` is the whole turn's, with
-    the presentation, which no event of an agent reports.
+    could not change the winner. `dissent` has who `agreed` with the answer and the `minority`, with their own answers,
+    votes and reasons; null for an agent alone, and when this run did not see the turn from its beginning. `confidence`
+    is from 0 to 1, null for an agent alone and when nobody voted (see massmem.core.voting); `escalated` tells whether
+    it is below the configured bound. `usage` is the whole turn's, with the presentation, which no event of an agent
+    reports.
     """
     outcome = view.outcome
     end = outcome.end.at if outcome.end is not None else view.started_at
@@ -49,6 +51,7 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
         "decided_by": outcome.winner.by if outcome.winner else None,
         "votes": view.votes,
         "not_asked": list(outcome.winner.not_asked) if outcome.winner else [],
+        "dissent": None if (dissent := view.dissent) is None else dissent.to_json(),
         "confidence": outcome.confidence,
         "escalated": outcome.escalated,
         "rounds": view.round,

@@ -1,10 +1,12 @@
 """What a renderer shows of a turn: a pure fold over its events, without input, output or clock."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, assert_never
 
 from massmem.core.display import one_line
+from massmem.core.dissent import Dissent, find_dissent
 from massmem.core.events import (
     AgentBusy,
     AgentDelta,
@@ -155,6 +157,8 @@ class TurnView:
     final_round: bool = False
     """Only votes are taken."""
     agents: dict[str, AgentView] = field(default_factory=dict[str, AgentView])
+    ballots: dict[str, BallotCast] = field(default_factory=dict[str, BallotCast])
+    """Those that stand, by voter."""
     notices: list[str] = field(default_factory=list[str])
     """Of all turns."""
 
@@ -167,6 +171,7 @@ class TurnView:
                 self.round, self.final_round = event.round, event.final
                 self._set_waiting(event.agents)
             case BallotsVoided():
+                self.ballots = {voter: b for voter, b in self.ballots.items() if voter not in event.agents}
                 self._set_waiting(event.agents)
             case WinnerDecided(not_asked=not_asked):
                 for agent_id in not_asked:
@@ -199,12 +204,16 @@ class TurnView:
         """Standing ballots per agent id: those that decided the turn, or those so far."""
         if self.outcome.winner is not None:
             return dict(self.outcome.winner.votes)
-        votes: dict[str, int] = {}
-        for agent in self.agents.values():
-            if agent.phase == "voted":
-                choice = agent.ballots[-1].choice
-                votes[choice] = votes.get(choice, 0) + 1
-        return votes
+        return dict(Counter(ballot.choice for ballot in self.ballots.values()))
+
+    @property
+    def dissent(self) -> Dissent | None:
+        """Who agrees with the answer; None when that is not known, as of a turn whose beginning was not seen."""
+        if self.outcome.winner is None or self.resumed:
+            return None
+        last = sorted((agent.answers[-1] for agent in self.agents.values() if agent.answers), key=lambda a: a.number)
+        ballots = {voter: (ballot.choice, ballot.reason) for voter, ballot in self.ballots.items()}
+        return find_dissent(self.outcome.winner.agent_id, {a.agent_id: a.content for a in last}, ballots)
 
     @property
     def usage(self) -> Usage:
@@ -221,6 +230,7 @@ class TurnView:
     def _start(self, event: TurnStarted | TurnResumed) -> None:
         self.started_at, self.resumed = event.at, isinstance(event, TurnResumed)
         self.round, self.final_round = 0, False
+        self.ballots = {}
         self.agents = {agent_id: AgentView(agent_id) for agent_id in event.agents}
 
     def _set_waiting(self, agent_ids: tuple[str, ...]) -> None:
@@ -238,6 +248,8 @@ class TurnView:
             case ToolReturned():
                 self._agent(event.agent_id).running_tools.pop(event.call_id, None)
             case _ if isinstance(event, AgentEvent):
+                if isinstance(event, BallotCast):
+                    self.ballots[event.agent_id] = event
                 self._agent(event.agent_id).feed(event)
             case _:
                 pass

@@ -352,9 +352,7 @@ class _TurnRun:
 
     def _needs_presentation(self) -> bool:
         """There are two answers at least to write from, or a form to bring one into, and no limit is reached."""
-        synthesize = (
-            self.settings.presentation == "synthesize" and len(list_distinct(self.tally.answers)) > 1
-        )
+        synthesize = self.settings.presentation == "synthesize" and len(list_distinct(self.tally.answers)) > 1
         return (synthesize or self.turn.answer_schema is not None) and self.limit is None
 
     async def _present(self, agent: Agent) -> AsyncGenerator[Event | Checkpoint | Presentation, None]:

@@ -167,6 +167,26 @@ def test_last_vote_that_could_change_nothing_is_not_asked_for(tmp_path: Path):
     assert json.loads(call_massmem("--config", team, "--json", "Why?").stdout)["decided_by"] == "consensus"
 
 
+def test_reader_sees_who_agrees_and_what_the_minority_says(tmp_path: Path):
+    for_first = {"vote": {"vote_for": "lion", "reason": "It roars."}}
+    for_third = {"vote": {"vote_for": "puma", "reason": "It is quieter."}}
+    later = {"A tiger.": for_first, "A puma.": for_first, "A lynx.": for_third}
+    scripts = [script("A lion.", **for_third), *(script(text, latency=0.1, **vote) for text, vote in later.items())]
+    team = write_team(tmp_path, *scripts, coordination={"presentation": "as_is"})
+    by_mode = {mode: call_massmem("--config", team, "--show", mode, "Why?") for mode in ("answer", "dissent", "all")}
+    errors = {mode: ran.stderr.decode() for mode, ran in by_mode.items()}
+    assert all(ran.stdout == b"A lion.\n" for ran in by_mode.values()), "the answer alone is on stdout"
+    summary = "3 of 4 agents gave or chose this answer"
+    assert f"{summary}; d prefers the answer of c: It is quieter." in errors["answer"]
+    minority = "d:\n  A lynx.\n  voted for the answer of c: It is quieter."
+    assert summary in errors["dissent"] and minority in errors["dissent"] and "\nb:\n" not in errors["dissent"]
+    assert minority in errors["all"] and "\nb:\n  A tiger.\n  voted for the answer of a: It roars." in errors["all"]
+    quiet = call_massmem("--config", team, "--show", "all", "--quiet", "Why?")
+    assert b"gave or chose" not in quiet.stderr
+    dissent = json.loads(call_massmem("--config", team, "--json", "Why?").stdout)["dissent"]
+    assert [position["agent"] for position in dissent["minority"]] == ["d"]
+
+
 def test_failed_agent_is_reported_and_fails_with_strict(tmp_path: Path):
     team = write_team(tmp_path, script("fine"), script("fine too"), {"answer": [{"error": "auth"}]})
     ran = call_massmem("--config", team, "--quiet", "Why?")

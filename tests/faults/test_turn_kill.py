@@ -51,7 +51,9 @@ def kill_in_mid_turn(config: Path, lines: int) -> list[bytes]:
     return shown + child.kill()
 
 
-def one_kill(folder: Path, council: CouncilServer, lines: int, rounds: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+def one_kill(
+    folder: Path, council: CouncilServer, lines: int, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> Counter[str]:
     home = folder / f"home{lines}_{time.monotonic_ns()}"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))

@@ -16,7 +16,7 @@ from massmem.cli.run import Invocation
 from massmem.cli.signals import EXIT_HANG_UP, EXIT_INTERRUPTED, ChatInterrupts
 from massmem.cli.streams import notify, write_err
 from massmem.cli.terminal import PlainLineReader, hold_typed_input
-from massmem.cli.turn_output import ABANDONED, TurnEvents, detect_output, show_turn, write_answer
+from massmem.cli.turn_output import ABANDONED, TurnEvents, detect_output, show_turn, write_answer, write_dissent
 from massmem.core.display import make_printable, one_line
 from massmem.core.errors import MassmemError
 from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
@@ -189,6 +189,8 @@ class _Conversation:
         await self._interrupts.run(shown, stop, stop_for_quit)
         self.state.last_turn = view
         _report_end(view, quiet=invocation.options.quiet)
+        if not invocation.options.quiet:
+            write_dissent(view, invocation.options.show)
 
     def _clear_line(self) -> bool:
         self._reader.clear()

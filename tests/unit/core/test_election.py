@@ -14,7 +14,7 @@ def choices(vote: Election, voter: str) -> list[str]:
 
 
 def supporters(vote: Election, agent_id: str) -> int:
-    return vote.count_supporters(next(c for c in vote.candidates if c.agent_id == agent_id))
+    return len(vote.list_supporters(next(c for c in vote.candidates if c.agent_id == agent_id)))
 
 
 def test_same_answers_are_one_candidate_the_earliest():

@@ -118,6 +118,33 @@ def test_any_text_can_be_export(form: str, text: str):
     assert export(form, said(text, text), detailed=True).encode("utf-8", errors="replace")
 
 
+def split_vote() -> TurnTranscript:
+    """ann, who wins, votes for bob, bob for ann, eve for bob."""
+    turn = said()
+    votes = {"ann": "bob", "bob": "ann", "eve": "bob"}
+    eve = message(4, "assistant", "Third <b>.", "eve", 1)
+    ballots = [
+        message(seq, "tool_call", json.dumps({"vote": {"reason": f"{voter} says so", "choice": choice}}), voter, 3)
+        for seq, (voter, choice) in enumerate(votes.items(), 7)
+    ]
+    return build_transcript(turn.record, [*turn.messages[:4], eve, *ballots, turn.messages[-1]])
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_minority_stands_with_its_answer_and_its_reason(form: str):
+    page = export(form, split_vote(), detailed=False)
+    shown = Page(page).text if form == "html" else page
+    assert "2 of 3 agents gave or chose this answer" in shown
+    assert "eve voted for bob: eve says so" in shown
+    assert "Third <b>." in shown
+    assert "gave or chose" not in export(form, said(), detailed=False), "nobody disagrees"
+
+
+def test_json_has_the_dissent():
+    (turn,) = json.loads(export("json", split_vote(), detailed=True))["turns"]
+    assert [position["agent"] for position in turn["dissent"]["minority"]] == ["eve"]
+
+
 def test_markdown_escapes_names():
     turn = said()
     odd = [m.model_copy(update={"agent_id": "a_b*c*"}) if m.final else m for m in turn.messages]

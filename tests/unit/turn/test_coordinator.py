@@ -111,7 +111,7 @@ async def test_agent_that_votes_for_itself_is_asked_once_more_and_then_fails():
 async def test_of_two_agents_each_may_vote_for_itself():
     scripts = {name: {"answer": name, "vote": {"vote_for": name, "reason": "mine"}} for name in ("first", "second")}
     events = await play(scripts)
-    assert {ballot.agent_id: ballot.choice for ballot in only(events, BallotCast)} == {"first": "first", "second": "second"}
+    assert all(ballot.agent_id == ballot.choice for ballot in only(events, BallotCast))
     assert completed(events).confidence == 0.5
 
 
