@@ -36,7 +36,7 @@ def test_the_final_round_does_not_offer_a_new_answer():
 
 
 @pytest.mark.parametrize("tools", [True, False])
-def test_what_a_voter_may_not_choose_stands_in_the_last_line(tools: bool):
+def test_own_answer_of_a_voter_stands_in_the_last_line(tools: bool):
     def prompt(own: str) -> str:
         shown = [replace(candidate, votable=candidate.label != own) for candidate in TWO]
         return prompts.build_vote_prompt("why?", shown, final=False, tools=tools)

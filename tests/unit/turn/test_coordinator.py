@@ -190,10 +190,10 @@ async def test_early_stop_that_was_cut_off_after_any_event_asks_nobody_more_and_
     scripts = council(5, vote=FIRST_WINS)
     whole: list[Event] = [e for e in await play(scripts, max_rounds=2) if not isinstance(e, AgentDelta)]
     for cut in range(1, len(whole)):
-        past = whole[:cut]
-        events = await play(scripts, past, max_rounds=2)
-        (winner,) = only([*past, *events], WinnerDecided)
-        ballots = only([*past, *events], BallotCast)
+        logged = whole[:cut]
+        events = await play(scripts, logged, max_rounds=2)
+        (winner,) = only([*logged, *events], WinnerDecided)
+        ballots = only([*logged, *events], BallotCast)
         assert winner.agent_id == "agent_a", f"cut after {cut} events"
         assert len({ballot.agent_id for ballot in ballots}) == len(ballots) == 3, f"cut after {cut} events"
 
