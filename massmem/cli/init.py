@@ -275,6 +275,10 @@ _ROLES = (
     ("skeptic", "You look for what is wrong, missing or out of date, and you correct it."),
     ("editor", "You answer exactly what was asked, shortly, with one example where it helps."),
 )
+_THINK = """>-
+      Think step by step and carry out each step. Do not use LaTeX. End with a line "Answer: " and the result."""
+_LOCAL_ROLES = tuple((name, _THINK) for name in ("red", "green", "blue"))
+"""As in configs/local.yaml: a model so small needs its words for thinking, and not for a role."""
 
 _HEAD = """\
 # Written by `massmem init` on {day}. Change what you like, then:
@@ -286,7 +290,7 @@ _REST = """\
 
 coordination:
   max_rounds: {rounds}               # 1: first answers; last: votes only; rounds between improve answers, and cost more
-  presentation: synthesize    # the winner writes the final answer from all; as_is: its answer unchanged, cheaper
+  presentation: {presentation:<13} # synthesize: the winner writes the final answer from all; as_is: its answer unchanged
   timeout: {timeout}                # seconds for a whole turn
 
 memory:
@@ -321,7 +325,9 @@ def format_config(backends: Sequence[Draft], file: str = "", schema: str = "", e
         file=f" {file}" if file else "",
         config=f" --config {file}" if file else "",
     )
-    rest = _REST.format(rounds=2 if slow else 3, timeout=900 if slow else 600)
+    rest = _REST.format(
+        rounds=2 if slow else 3, timeout=900 if slow else 600, presentation="as_is" if slow else "synthesize"
+    )
     if extractor is not None:
         model = PRESETS[extractor.type].memory_model
         rest += _EXTRACTION.format(provider=extractor.type, model=model, key=f"${{{extractor.key}}}")
@@ -332,7 +338,8 @@ def format_config(backends: Sequence[Draft], file: str = "", schema: str = "", e
 def _format_agents(backends: Sequence[Draft]) -> Iterator[str]:
     """Yield the agents; a backend is written once, and later agents refer to its YAML anchor."""
     anchors: dict[Draft, str] = {}
-    for i, (id_, message) in enumerate(_ROLES):
+    roles = _LOCAL_ROLES if all(draft.type == "local" for draft in backends) else _ROLES
+    for i, (id_, message) in enumerate(roles):
         draft = backends[i % len(backends)]
         yield f"  - id: {id_}\n"
         if draft in anchors:
@@ -341,7 +348,7 @@ def _format_agents(backends: Sequence[Draft]) -> Iterator[str]:
             anchors[draft] = f"model_{len(anchors) + 1}"
             yield f"    backend: &{anchors[draft]}\n"
             yield "".join(f"      {line}\n" for line in _format_backend(draft))
-        yield f"    system_message: {message}\n\n" if i + 1 < len(_ROLES) else f"    system_message: {message}\n"
+        yield f"    system_message: {message}\n\n" if i + 1 < len(roles) else f"    system_message: {message}\n"
 
 
 def _format_backend(draft: Draft) -> Iterator[str]:
@@ -356,8 +363,8 @@ def _format_backend(draft: Draft) -> Iterator[str]:
     match draft.type:
         case "local":
             yield "# model: /path/to/any.gguf   # default: the embedded model"
-            yield "temperature: 0.6             # makes the answers differ enough to choose from"
-            yield "max_tokens: 300              # limits the time of a reply"
+            yield "temperature: 0.7             # makes the answers differ enough to choose from"
+            yield "max_tokens: 350              # limits the time of a reply"
             yield "timeout: 300                 # seconds without progress"
         case "ollama" | "lmstudio" | "vllm" | "llamacpp":
             current = f"; now {draft.window:,}" if draft.window else ""

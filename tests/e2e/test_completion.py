@@ -66,7 +66,7 @@ def test_commands_options_and_sessions():
     assert offered("massmem", "memory", "list", "--config", "@examples/scripted", "--agent", "") == [
         "critic", "engineer", "teacher", "user"
     ]  # fmt: skip
-    assert offered("massmem", "memory", "search", "x", "--agent", "an") == ["analyst"]
+    assert offered("massmem", "memory", "search", "x", "--agent", "gr") == ["green"]
     assert offered("massmem", "memory", "list", "--config", "nowhere.yaml", "--agent", "") == []
     assert offered("massmem", "completion", "") == ["bash", "fish", "zsh"]
 

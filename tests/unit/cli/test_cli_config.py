@@ -60,7 +60,7 @@ def test_warning_does_not_make_it_invalid(tmp_path: Path, capsys: pytest.Capture
 
 def test_default_is_the_configuration_of_a_question(home: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["config", "validate"]) == 0
-    assert "local.yaml: valid; agents: analyst (local)" in capsys.readouterr().out
+    assert "local.yaml: valid; agents: red (local)" in capsys.readouterr().out
     (home / ".massmem").mkdir()
     (home / ".massmem" / "config.yaml").write_text("agent: {id: me, backend: {type: scripted}}")
     assert main(["config", "validate"]) == 0

@@ -271,7 +271,9 @@ def test_written_configuration_is_valid(backends: tuple[Draft, ...], extracting:
     environ = {draft.key: "k" for draft in backends if draft.key}
     team, warnings = load_config(path, environ)
     assert warnings == []
-    assert [agent.id for agent in team.agents] == ["researcher", "skeptic", "editor"]
+    assert [agent.id for agent in team.agents] == (
+        ["red", "green", "blue"] if backends[0].type == "local" else ["researcher", "skeptic", "editor"]
+    )
     used = [(agent.backend.type, agent.backend.model, agent.backend.base_url or "") for agent in team.agents]
     assert used == [(d.type, d.model, d.base_url) for d in (backends * 3)[:3]]
     assert team.memory.persistent_memory.all_sessions
