@@ -290,7 +290,7 @@ _REST = """\
 
 coordination:
   max_rounds: {rounds}               # 1: first answers; last: votes only; rounds between improve answers, and cost more
-  presentation: {presentation:<13} # synthesize: the winner writes the final answer from all; as_is: its answer unchanged
+  presentation: {presentation:<10}    # synthesize: the winner writes the answer from all; as_is: its own, unchanged
   timeout: {timeout}                # seconds for a whole turn
 
 memory:
