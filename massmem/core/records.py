@@ -37,6 +37,8 @@ class SessionRecord(_Record):
     description: str = ""
     memory_group: str = ""
     """The configured session_name, under which other sessions recall this one; empty: none."""
+    history_hash: str = ""
+    """Of the conversation as a client of the HTTP service resends it (massmem.server.resent); empty: none does."""
     created_at: datetime
     updated_at: datetime
 
@@ -76,6 +78,8 @@ class SessionFilter(_Record):
     """Sessions of this owner; None: of everybody."""
     has_messages: bool = False
     """Leave out sessions without a message: their first question could not be stored."""
+    history_hash: str = ""
+    """The session's hash of its history."""
     cut_off: bool = False
     """The last turn may have been cut off: the session has an owner and its status is active or interrupted."""
 

@@ -15,12 +15,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from massmem.core.errors import MassmemError
 from massmem.server.errors import add_error_handlers
 from massmem.server.limits import BodyLimit
-from massmem.server.routes import ai_memory, chat, conversations, operations
+from massmem.server.routes import ai_memory, chat, conversations, openai, operations
 from massmem.server.service import Service, Settings, keep_service_open
 from massmem.server.service_log import AccessLog
 
 _NO_SPANS: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 """FastAPI's own spans name the path of a request, and with it the session; ours are those of massmem.telemetry."""
+
+
+_BROWSER_HEADERS = [
+    *("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"),
+    *("X-Session-Id", "X-Massmem-Solo"),
+]
+"""What pages of other origins may send."""
 
 
 def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], None]) -> FastAPI:
@@ -56,7 +63,7 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
         redoc_url=None,
         telemetry=_NO_SPANS,
     )
-    for routes in (chat, conversations, ai_memory, operations):
+    for routes in (chat, conversations, ai_memory, openai, operations):
         app.include_router(routes.router)
     app.add_middleware(BodyLimit, limits=settings.config.server.limits)
     app.add_middleware(HeadRequests)
@@ -65,8 +72,8 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
             CORSMiddleware,
             allow_origins=origins,
             allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"],
-            expose_headers=["Retry-After"],
+            allow_headers=_BROWSER_HEADERS,
+            expose_headers=["Retry-After", "X-Session-Id"],
         )
     app.add_middleware(AccessLog)
     add_error_handlers(app)

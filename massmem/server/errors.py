@@ -9,10 +9,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
-from starlette.status import HTTP_405_METHOD_NOT_ALLOWED
+from starlette.status import HTTP_405_METHOD_NOT_ALLOWED, HTTP_502_BAD_GATEWAY
 
 from massmem.core import errors
-from massmem.server.schemas import Problem
+from massmem.server.schemas import OpenAIError, OpenAIProblem, Problem
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,33 @@ TURN_PROBLEMS: dict[int | str, dict[str, Any]] = {
 """What routes that run a turn may answer as well."""
 
 
+OPENAI_PATH = "/v1/"
+"""Below it, errors have the form of OpenAI's API."""
+
+OPENAI_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": OpenAIProblem, "description": text}
+    for status, text in (
+        (400, "The request is not valid; `param` names the field"),
+        (401, "No valid key or token"),
+        (404, "No such model"),
+        (408, "The body did not arrive in time"),
+        (409, "Another question to this session is under way"),
+        (413, "The body is too large"),
+        (429, "Too many requests or questions; Retry-After says when to try again"),
+        (502, "No agent could answer"),
+        (503, "The service cannot answer now; Retry-After says when to try again"),
+        ("default", "Any other error"),  # else FastAPI describes an error 422 that there is not
+    )
+}
+"""What routes of OpenAI's API may answer, for the OpenAPI description."""
+
+_OPENAI_TYPES = {
+    401: ("authentication_error", "invalid_api_key"),
+    403: ("permission_error", None),
+    409: ("conflict_error", "session_busy"),
+    429: ("rate_limit_error", "rate_limit_exceeded"),
+}
+
 _METHODS = ("DELETE", "GET", "POST")
 """Methods of our routes; HEAD is answered wherever GET is."""
 
@@ -65,6 +92,18 @@ class Forbidden(Exception):
         self.scope = scope
 
 
+class InvalidField(Exception):
+    """A field of a request in the form of OpenAI's API is not valid."""
+
+    def __init__(self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None) -> None:
+        """param: the field. code: for programs."""
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.status = status
+        self.code = code
+
+
 class RetryLater(Exception):
     """The request is refused for now; the client may send it again."""
 
@@ -80,6 +119,7 @@ def add_error_handlers(app: FastAPI) -> None:
     """Make every error a response with a `Problem` as its body."""
     app.add_exception_handler(Unauthorized, _handle_unauthorized)
     app.add_exception_handler(Forbidden, _handle_forbidden)
+    app.add_exception_handler(InvalidField, _handle_invalid_field)
     app.add_exception_handler(RetryLater, _handle_retry_later)
     app.add_exception_handler(RequestValidationError, _handle_invalid_request)
     app.add_exception_handler(HTTPException, _handle_http_exception)
@@ -87,39 +127,61 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _handle_bug)
 
 
-def _respond(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    return JSONResponse(Problem(error=message).model_dump(), status, headers)
+def make_openai_problem(status: int, message: str, param: str | None = None, code: str | None = None) -> OpenAIProblem:
+    """Return an error as OpenAI's API has it. code: None for that of the status."""
+    kind, usual = _OPENAI_TYPES.get(status, ("server_error" if status >= 500 else "invalid_request_error", None))
+    return OpenAIProblem(error=OpenAIError(message=message, type=kind, param=param, code=code or usual))
 
 
-async def _handle_unauthorized(_: Request, error: Exception) -> JSONResponse:
+def _respond(
+    request: Request, status: int, message: str, headers: Mapping[str, str] | None = None, param: str | None = None
+) -> JSONResponse:
+    if not request.url.path.startswith(OPENAI_PATH):
+        return JSONResponse(Problem(error=message).model_dump(), status, headers)
+    # The official clients send a request again after 502: the council would be paid for once more.
+    headers = {**(headers or {}), **({"x-should-retry": "false"} if status == HTTP_502_BAD_GATEWAY else {})}
+    return JSONResponse(make_openai_problem(status, message, param).model_dump(), status, headers)
+
+
+async def _handle_unauthorized(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, Unauthorized)
     details = f' error="{error.error}", error_description="{error}"' if error.error else ""
-    return _respond(401, str(error), {"WWW-Authenticate": f"Bearer{details}"})
+    return _respond(request, 401, str(error), {"WWW-Authenticate": f"Bearer{details}"})
 
 
-async def _handle_forbidden(_: Request, error: Exception) -> JSONResponse:
+async def _handle_forbidden(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, Forbidden)
     challenge = f'Bearer error="insufficient_scope", error_description="{error}", scope="{error.scope}"'
-    return _respond(403, str(error), {"WWW-Authenticate": challenge})
+    return _respond(request, 403, str(error), {"WWW-Authenticate": challenge})
 
 
-async def _handle_retry_later(_: Request, error: Exception) -> JSONResponse:
+async def _handle_invalid_field(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, InvalidField)
+    problem = make_openai_problem(error.status, error.message, error.param, error.code)
+    return JSONResponse(problem.model_dump(), error.status)
+
+
+async def _handle_retry_later(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RetryLater)
-    return _respond(error.status, error.message, {"Retry-After": str(error.retry_after)})
+    return _respond(request, error.status, error.message, {"Retry-After": str(error.retry_after)})
 
 
-async def _handle_invalid_request(_: Request, error: Exception) -> JSONResponse:
+async def _handle_invalid_request(request: Request, error: Exception) -> JSONResponse:
     """Name what is wrong but not what was sent: proxies may log the response."""
     assert isinstance(error, RequestValidationError)
     problems = [f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}" for problem in error.errors()[:5]]
-    return _respond(422, "; ".join(problems)[:1000])
+    text = "; ".join(problems)[:1000]
+    if not request.url.path.startswith(OPENAI_PATH):
+        return _respond(request, 422, text)
+    param = ".".join(str(part) for part in error.errors()[0]["loc"][1:])
+    return _respond(request, 400, text, param=param[:200] or None)
 
 
 async def _handle_http_exception(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     if error.status_code == HTTP_405_METHOD_NOT_ALLOWED:
-        return _respond(405, "this path has no such method", {"Allow": ", ".join(_list_methods(request))})
-    return _respond(error.status_code, error.detail, error.headers)
+        return _respond(request, 405, "this path has no such method", {"Allow": ", ".join(_list_methods(request))})
+    return _respond(request, error.status_code, error.detail, error.headers)
 
 
 def _list_methods(request: Request) -> list[str]:
@@ -137,19 +199,22 @@ async def _handle_massmem_error(request: Request, error: Exception) -> JSONRespo
     """Use messages of our own: those of the errors name hosts, files and the ids of the store."""
     match error:
         case errors.UnknownSessionError():
-            return _respond(404, "Session not found")
+            return _respond(request, 404, "Session not found")
         case errors.SessionBusyError():
-            return _respond(409, "another question to this session is under way", {"Retry-After": str(RETRY_SOON)})
+            return _respond(
+                request, 409, "another question to this session is under way", {"Retry-After": str(RETRY_SOON)}
+            )
         case errors.InputError() if type(error) is errors.InputError:
-            return _respond(422, error.message)
+            is_openai = request.url.path.startswith(OPENAI_PATH)
+            return _respond(request, 400 if is_openai else 422, error.message)
         case errors.StoreError() | errors.MemoryUnavailable() | errors.ProviderError() | errors.ToolServerError():
             log.error("%s: %s", type(error).__name__, error.message)
-            return _respond(503, "the service cannot answer now", {"Retry-After": str(RETRY_LATER)})
+            return _respond(request, 503, "the service cannot answer now", {"Retry-After": str(RETRY_LATER)})
         case _:
             return await _handle_bug(request, error)
 
 
-async def _handle_bug(_: Request, error: Exception) -> JSONResponse:
+async def _handle_bug(request: Request, error: Exception) -> JSONResponse:
     """Log where the bug is, and tell the client nothing of it."""
     log.error("a request failed", exc_info=error)
-    return _respond(500, "internal error")
+    return _respond(request, 500, "internal error")

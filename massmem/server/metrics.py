@@ -65,10 +65,10 @@ class Metrics:
         match event:
             case TurnCompleted(usage=usage):
                 self._turn_seconds.observe(seconds)
-                self._count_usage(usage)
+                self.count_usage(usage)
                 self._turns.labels("completed").inc()
             case TurnFailed(usage=usage) | TurnWaiting(usage=usage) | TurnAbandoned(usage=usage):
-                self._count_usage(usage)
+                self.count_usage(usage)
                 self._turns.labels(event.type.removeprefix("turn_")).inc()
             case TurnInterrupted():
                 self._turns.labels("interrupted").inc()
@@ -88,7 +88,8 @@ class Metrics:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
-    def _count_usage(self, usage: Usage) -> None:
+    def count_usage(self, usage: Usage) -> None:
+        """Count what requests to models have used."""
         self._tokens.labels("in").inc(usage.prompt)
         self._tokens.labels("out").inc(usage.completion)
         self._model_requests.inc(usage.requests)

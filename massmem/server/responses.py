@@ -6,7 +6,7 @@ Events are named, numbered, and without what is internal.
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 from fastapi import HTTPException
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -44,6 +44,8 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
 }
 """The OpenAPI description of answers: which operations read the session, and what can go wrong."""
 
+T = TypeVar("T")
+
 _MEDIA_TYPE = "text/event-stream"
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
@@ -79,6 +81,12 @@ async def wait_for_outcome(events: AsyncGenerator[NumberedEvent, None]) -> TurnO
     async with aclosing(events):
         async for _, event in events:
             outcome.feed(event)
+    require_answer(outcome)
+    return outcome
+
+
+def require_answer(outcome: TurnOutcome) -> None:
+    """Raise, as `wait_for_outcome`, when the turn has ended without anything to say to the user."""
     match outcome.end:
         case None | TurnInterrupted():
             raise RetryLater(503, "the service is restarting: ask again under the same Idempotency-Key", RETRY_SOON)
@@ -87,13 +95,13 @@ async def wait_for_outcome(events: AsyncGenerator[NumberedEvent, None]) -> TurnO
         case TurnFailed():
             raise HTTPException(502, "no agent could answer")
         case _:
-            return outcome
+            pass
 
 
 def make_chat_answer(session_id: str, outcome: TurnOutcome, warning: str | None) -> ChatAnswer:
     """session_id: as the store knows it."""
     common = _common_fields(session_id, outcome)
-    return ChatAnswer(**common, response=_text(outcome), turn=outcome.turn, warning=warning)
+    return ChatAnswer(**common, response=get_text(outcome), turn=outcome.turn, warning=warning)
 
 
 def make_query_answer(session_id: str, query: str, outcome: TurnOutcome, warning: str | None) -> QueryAnswer:
@@ -103,7 +111,7 @@ def make_query_answer(session_id: str, query: str, outcome: TurnOutcome, warning
     return QueryAnswer(
         **common,
         query=query,
-        content=_text(outcome),
+        content=get_text(outcome),
         agent_name=common["agent"],
         agents_used=[outcome.name(agent_id) for agent_id in agents],
         warning=warning,
@@ -137,7 +145,7 @@ def _common_fields(session_id: str, outcome: TurnOutcome) -> _CommonFields:
     }
 
 
-def _text(outcome: TurnOutcome) -> str:
+def get_text(outcome: TurnOutcome) -> str:
     """Return the answer, or what the user is asked for."""
     return outcome.answer or outcome.prompt or "Cancelled."
 
@@ -173,11 +181,11 @@ async def encode_events(events: AsyncGenerator[NumberedEvent, None]) -> AsyncGen
             yield _encode_problem("the turn could not be followed any further")
 
 
-async def wait_for_first(events: AsyncGenerator[NumberedEvent, None]) -> AsyncGenerator[NumberedEvent, None]:
+async def wait_for_first(events: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
     """Return the same events once the first one is there, so that an error before it can be a response of its own."""
     first = await anext(events, None)
 
-    async def replay() -> AsyncGenerator[NumberedEvent, None]:
+    async def replay() -> AsyncGenerator[T, None]:
         async with aclosing(events):
             if first is not None:
                 yield first

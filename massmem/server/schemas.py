@@ -52,6 +52,26 @@ class Problem(Body):
     """What went wrong, for people."""
 
 
+class OpenAIError(Body):
+    """What went wrong, in the form of OpenAI's API."""
+
+    message: Annotated[str, Field(examples=["there is no model massmem/sales"])]
+    """What went wrong, for people."""
+    type: Annotated[str, Field(examples=["invalid_request_error"])]
+    """The kind of error."""
+    param: Annotated[str | None, Field(examples=["model"])] = None
+    """The field that is not valid."""
+    code: Annotated[str | None, Field(examples=["model_not_found"])] = None
+    """For programs."""
+
+
+class OpenAIProblem(Body):
+    """The body of every response below /v1 that is not a success."""
+
+    error: OpenAIError
+    """What went wrong."""
+
+
 class TextPart(Body):
     """A text."""
 

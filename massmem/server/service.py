@@ -51,6 +51,8 @@ class Service:
 
     settings: Settings
     team: Team
+    teams: Mapping[str, Team]
+    """All teams by name, also `team`, as DEFAULT_TEAM."""
     tokens: Tokens
     limits: Limits
     metrics: Metrics
@@ -94,7 +96,7 @@ async def open_service(settings: Settings, stopping: asyncio.Event) -> AsyncGene
         conversations = Conversations(team, turns)
         async with _run_in_background(_take_over_work(turns, conversations)):
             async with _run_in_background(_stop_turns(turns, stopping, config.server.grace)):
-                yield Service(settings, team, tokens, limits, metrics, turns, conversations)
+                yield Service(settings, team, teams, tokens, limits, metrics, turns, conversations)
             await turns.stop(0)
 
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any, Literal
 
 from massmem.core.attachments import AttachedFile, Attachment, remove_description
 from massmem.core.errors import DuplicateRequestError, InputError, MassmemError, SessionBusyError
@@ -34,6 +35,7 @@ from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.session.session import Session
 from massmem.session.team import Team
+from massmem.session.turn_runner import StopReason
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +87,12 @@ class Question:
     """None: the team that the session has had so far."""
     attachments: tuple[Attachment, ...] = ()
     """What it came with; `text` names it."""
+    instructions: str = ""
+    """For all agents, in this turn."""
+    history: tuple[tuple[Literal["user", "agent"], str], ...] = ()
+    """What was said before it elsewhere: the beginning of the session, if that is new."""
+    answer_schema: Mapping[str, Any] | None = None
+    """A JSON Schema that the answer has to fit."""
 
     @property
     def content(self) -> tuple[str, tuple[AttachedFile, ...]]:
@@ -121,18 +129,22 @@ class RunningTurn:
         if question is None:
             source = session.finish_turn()
         else:
-            source = session.ask(question.text, question.request_id, attachments=question.attachments)
+            if question.history and not session.resumed:
+                await session.add_messages(question.history)
+            source = session.ask(
+                question.text, question.request_id, question.answer_schema, attachments=question.attachments
+            )
         async with aclosing(source) as events:
             async for event in events:
                 self._events.append((session.seq, event))
                 self._wake_followers()
                 yield event
 
-    def stop(self) -> None:
-        """Interrupt the turn; another process resumes it."""
+    def stop(self, by: StopReason = "signal") -> None:
+        """Interrupt the turn. signal: another process resumes it; user: nobody does."""
         self._stopped = True
         if self._session is not None:
-            self._session.stop("signal")
+            self._session.stop(by)
 
     def end(self, error: Exception | None = None) -> None:
         """Tell those who follow that no event comes any more; they raise `error` after the last event."""
@@ -219,6 +231,12 @@ class Turns:
             if clock() > deadline:
                 raise RetryLater(503, "the turn does not go on", _RETRY_AFTER_TIMEOUT)
             await asyncio.sleep(_POLL_SECONDS)
+
+    def stop_question(self, question: Question) -> None:
+        """Stop the turn of this question for good, if this process runs it: nobody waits for its answer any more."""
+        turn = self._running.get(question.session_id)
+        if turn is not None and turn.question is question:
+            turn.stop("user")
 
     def resume(self, session_id: str, owner: str) -> None:
         """Resume the session's interrupted turn in the background, unless this process runs a turn of it."""
@@ -326,7 +344,8 @@ class Turns:
         if name is not None and name not in self._teams:
             raise InputError("there is no such team", "name one of server.teams")
         team = await self._find_team(turn.session_id) if name is None else self._teams[name]
-        return await Session.of(team, turn.session_id, turn.owner)
+        instructions = "" if turn.question is None else turn.question.instructions
+        return await Session.of(team, turn.session_id, turn.owner, instructions)
 
     async def _find_team(self, session_id: str) -> Team:
         """Return the team that the session has had so far."""

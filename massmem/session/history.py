@@ -191,8 +191,6 @@ class History:
         self, session_id: str, turn: int, question: str, sighted: Collection[str]
     ) -> list[HistoryView]:
         """Read the log backwards, no further than the largest view needs. sighted: ids of agents that see pictures."""
-        if turn == 1:
-            return [HistoryView() for _ in self._agents]
         cleared = await self._store.get_latest_summary(session_id, "")
         start = 0 if cleared is None else _last_covered(cleared)
         summaries = [await self._load_summary(session_id, agent, start) for agent in self._agents]

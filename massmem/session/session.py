@@ -10,10 +10,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from massmem.config.home import massmem_home
-from massmem.config.models import TeamConfig
+from massmem.config.models import AgentConfig, TeamConfig
 from massmem.core.attachments import Attachment, name_attachments, remove_description
 from massmem.core.errors import (
     HomeError,
@@ -29,6 +29,7 @@ from massmem.core.events import (
     ContextMeasured,
     Event,
     HistoryCleared,
+    MessageAdded,
     NoteAdded,
     ToolReturned,
     TurnStarted,
@@ -60,11 +61,18 @@ class Session:
     """
 
     def __init__(
-        self, team: Team, record: SessionRecord | None, *, session_id: str = "", owner: str | None = None
+        self,
+        team: Team,
+        record: SessionRecord | None,
+        *,
+        session_id: str = "",
+        owner: str | None = None,
+        instructions: str = "",
     ) -> None:
         """record None: the session is stored with its first question.
 
         session_id: of a new session; "": it gets one from the clock. owner None: the user of this machine.
+        instructions: for all agents, after their own system messages.
         """
         self.resumed = record is not None
         self.unfinished: TurnRecord | None = None
@@ -78,7 +86,7 @@ class Session:
         self._record = record
         self._new_id = session_id
         self._owner = owner
-        self._agents = restrict_to_owner(team.agents, owner)
+        self._agents = _instruct(restrict_to_owner(team.agents, owner), instructions)
         self._memory = team.memory
         self._history = History(
             team.store, team.memory, self._agents, team.windows, owner=owner, max_attached=team.config.files.max_size
@@ -139,9 +147,10 @@ class Session:
         return session
 
     @classmethod
-    async def of(cls, team: Team, session_id: str, owner: str) -> "Session":
+    async def of(cls, team: Team, session_id: str, owner: str, instructions: str = "") -> "Session":
         """Return the session with exactly this id on a started team; its first question creates it for `owner`.
 
+        instructions: for all agents, after their own system messages, as long as this object is used.
         `unfinished` is not read: `ask` and `finish_turn` do that themselves.
 
         Raises:
@@ -150,7 +159,7 @@ class Session:
             StoreError: the store cannot be read.
         """
         record = await _find_owned(team.store, session_id, owner)
-        return cls(team, record, session_id=session_id, owner=owner)
+        return cls(team, record, session_id=session_id, owner=owner, instructions=instructions)
 
     @property
     def id(self) -> str:
@@ -296,6 +305,16 @@ class Session:
         async with self._create_if_new():
             await self._store.append(self.id, 0, [NoteAdded(text=text, session_only=session_only)])
         self._memory.wake()
+
+    async def add_messages(self, messages: Sequence[tuple[Literal["user", "agent"], str]]) -> None:
+        """Add messages that were exchanged elsewhere to the end of the conversation; agents see them from then on.
+
+        messages: who spoke, and the text. Raises StoreError: the log cannot be written.
+        """
+        events = [MessageAdded(role=role, text=clean_text(text)) for role, text in messages]
+        async with self._create_if_new():
+            last = await self._last_turn()
+            await self._store.append(self.id, 0 if last is None else last.turn, events)
 
     async def add_tool_result(self, agent_id: str, name: str, text: str) -> None:
         """Store the result of a tool that ran outside a turn (in an editor, a pipeline); the agent recalls it later.
@@ -454,6 +473,16 @@ class Session:
         except RegistryDamaged as e:
             log.warning("%s; it is made again from the store. %s", e.message, e.hint)
             await asyncio.to_thread(registry.rebuild, await build_entries(self._store, url))
+
+
+def _instruct(agents: Sequence[AgentConfig], instructions: str) -> tuple[AgentConfig, ...]:
+    """Return the agents with these instructions after their own system messages."""
+    if not instructions:
+        return tuple(agents)
+    return tuple(
+        agent.model_copy(update={"system_message": f"{agent.system_message}\n\n{instructions}".lstrip()})
+        for agent in agents
+    )
 
 
 async def _find_owned(store: SessionStore, session_id: str, owner: str) -> SessionRecord | None:

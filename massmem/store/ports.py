@@ -284,6 +284,10 @@ class SessionCatalogue(Protocol):
         """Raises StoreError for an unknown session, and for one that is being deleted."""
         ...
 
+    async def set_history_hash(self, session_id: str, history_hash: str) -> None:
+        """Store the hash of the history; nothing happens when the session is unknown."""
+        ...
+
     async def delete_session(self, session_id: str, limit: int) -> int | None:
         """Delete the oldest part of a session, `limit` events at most, and mark the rest as being deleted.
 

@@ -18,7 +18,7 @@ from massmem.core.messages import clean_text
 from massmem.core.records import Owner
 from massmem.store.log_format import clean_json
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 """Every revision ever released, oldest first. The last one is what this program reads and writes."""
 
 # Conditions of partial indexes. They are literal SQL because SQLite uses a partial index only when the query repeats
@@ -28,6 +28,7 @@ IS_NO_DELTA = "type <> 'agent_delta'"
 IS_PENDING = "status = 'pending'"
 IS_SUMMARY = "kind = 'injection'"
 HAS_OWNER = "user_id IS NOT NULL"
+HAS_HISTORY = "history_hash <> ''"
 MAY_BE_CUT_OFF = "status IN ('active', 'interrupted')"
 
 
@@ -119,10 +120,12 @@ chat_sessions = sa.Table(
     sa.Column("config_path", CleanText, nullable=False),
     sa.Column("description", CleanText, nullable=False),
     sa.Column("memory_group", CleanText, nullable=False, server_default=""),
+    sa.Column("history_hash", sa.Text, nullable=False, server_default=""),
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Column("updated_at", UtcDateTime, nullable=False),
     sa.Index("ix_chat_sessions_created", "created_at", "session_id"),
     _partial_index("ix_chat_sessions_owner", "user_id", "updated_at", where=HAS_OWNER),
+    _partial_index("ix_chat_sessions_history", "user_id", "history_hash", where=f"{HAS_OWNER} AND {HAS_HISTORY}"),
     _partial_index("ix_chat_sessions_cut_off", "updated_at", where=f"{HAS_OWNER} AND {MAY_BE_CUT_OFF}"),
 )
 

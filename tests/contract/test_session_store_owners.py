@@ -100,3 +100,16 @@ async def test_request_is_found_by_its_name(store: SessionStore) -> None:
         pass
     await owned(store, "a", "alice")
     assert await store.find_request("a", "r1") is None
+
+
+async def test_session_is_found_by_the_history_that_its_client_resends(store: SessionStore) -> None:
+    for at, (name, owner) in enumerate([("a", "alice"), ("b", "alice"), ("c", "bob"), ("d", "alice")]):
+        await owned(store, name, owner, at)
+    for name, history_hash in (("a", "1" * 64), ("b", "2" * 64), ("c", "1" * 64)):
+        await store.set_history_hash(name, history_hash)
+    assert await ids(store, owner=Owner("alice"), history_hash="1" * 64) == ["a"]
+    assert await ids(store, owner=Owner("alice"), history_hash="3" * 64) == []
+    await store.set_history_hash("a", "2" * 64)
+    assert await ids(store, owner=Owner("alice"), history_hash="1" * 64) == []
+    assert await ids(store, owner=Owner("alice"), history_hash="2" * 64) == ["b", "a"]
+    await store.set_history_hash("nobody", "1" * 64)

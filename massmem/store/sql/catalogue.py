@@ -20,6 +20,7 @@ from massmem.core.records import (
 from massmem.store.log_format import build_log_page
 from massmem.store.ports import FilePages, unknown_session_error
 from massmem.store.schema import (
+    HAS_HISTORY,
     HAS_OWNER,
     IS_CONVERSATION,
     MAY_BE_CUT_OFF,
@@ -128,6 +129,9 @@ class SqlSessionCatalogue:
         rename = _UPDATE.where(_s.status != "deleting").values(title=title)
         if not await self._database.execute(rename, {"of_session": session_id}):
             raise unknown_session_error(session_id)
+
+    async def set_history_hash(self, session_id: str, history_hash: str) -> None:
+        await self._database.execute(_UPDATE.values(history_hash=history_hash), {"of_session": session_id})
 
     async def delete_session(self, session_id: str, limit: int) -> int | None:
         return await self._database.write(lambda connection: self._delete_part(connection, session_id, limit))
@@ -249,10 +253,17 @@ def _conditions(criteria: SessionFilter) -> list[sa.ColumnElement[bool] | sa.Tex
         where.append(_s.updated_at >= criteria.since)
     if criteria.before is not None:
         where.append(_s.updated_at < criteria.before)
-    if criteria.owner is not None:
-        where.append(is_owned_by(criteria.owner))
     if criteria.has_messages:
         where.append(_s.message_count > 0)
     if criteria.cut_off:
         where.extend((sa.text(HAS_OWNER), sa.text(MAY_BE_CUT_OFF)))
+    return [*where, *_client_conditions(criteria)]
+
+
+def _client_conditions(criteria: SessionFilter) -> list[sa.ColumnElement[bool] | sa.TextClause]:
+    where: list[sa.ColumnElement[bool] | sa.TextClause] = []
+    if criteria.owner is not None:
+        where.append(is_owned_by(criteria.owner))
+    if criteria.history_hash:
+        where.extend((sa.text(HAS_HISTORY), _s.history_hash == criteria.history_hash))
     return where

@@ -1,0 +1,243 @@
+"""Requests in the form of OpenAI's API, and what the council makes of them. Unknown fields are ignored."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from massmem.core.errors import InputError
+from massmem.server.errors import InvalidField
+from massmem.server.openai_api.resent import Exchanged
+from massmem.server.schemas import (
+    MAX_MESSAGE_LENGTH,
+    Body,
+    ContentPart,
+    FileData,
+    FilePart,
+    ImagePart,
+    ImageUrl,
+    TextPart,
+)
+from massmem.tools.answer_schema import check_schema
+
+MAX_MESSAGES = 10_000
+MAX_STOPS = 16
+MAX_STOP_LENGTH = 1_000
+
+_String = Annotated[str, Field(max_length=MAX_MESSAGE_LENGTH)]
+_Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
+_Count = Annotated[int, Field(ge=1, le=2**31)]
+
+
+class InputMessage(Body):
+    """A message of the conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    """Who speaks. What tools returned is left out: the council cannot call the client's tools."""
+    content: _String | Annotated[list[ContentPart], Field(max_length=MAX_MESSAGES)] | None = None
+    """The text, or its parts."""
+
+
+class StreamOptions(Body):
+    """What a stream has besides text."""
+
+    include_usage: bool = False
+    """The last chunk has the usage."""
+
+
+class ChatCompletionRequest(Body):
+    """A conversation to go on with."""
+
+    model: Annotated[str, Field(max_length=300, examples=["massmem"])]
+    """`massmem/TEAM`, or `massmem/TEAM/AGENT` for one agent's model alone; see `/v1/models`."""
+    messages: Annotated[list[InputMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+    """The conversation; the last message is the user's."""
+    stream: bool | None = None
+    """Send the answer in chunks, as server-sent events."""
+    stream_options: StreamOptions | None = None
+    """What the stream has besides text."""
+    temperature: Annotated[float | None, Field(ge=0, le=2)] = None
+    """For one agent alone; those of a council have their own."""
+    max_tokens: _Count | None = None
+    """Length of the answer, at most."""
+    max_completion_tokens: _Count | None = None
+    """The same."""
+    stop: _Stop | Annotated[list[_Stop], Field(max_length=MAX_STOPS)] | None = None
+    """The answer ends before any of these texts."""
+    n: int | None = None
+    """How many answers; 1 alone is possible."""
+    response_format: dict[str, Any] | None = None
+    """`json_schema` or `json_object`: the answer is a JSON value."""
+    tool_choice: Any = None
+    """The council calls no tools of the client: it cannot be forced to."""
+    metadata: dict[str, Any] | None = None
+    """`session_id`: the conversation to go on with."""
+
+
+class InputItem(Body):
+    """A message; items of other types are left out."""
+
+    type: str | None = None
+    """`message`, or left out."""
+    role: str | None = None
+    """Who speaks."""
+    content: _String | Annotated[list[dict[str, Any]], Field(max_length=MAX_MESSAGES)] | None = None
+    """The text, or its parts."""
+
+
+class TextSettings(Body):
+    """The form of the answer."""
+
+    format: dict[str, Any] | None = None
+    """`json_schema` or `json_object`: the answer is a JSON value."""
+
+
+class ResponseRequest(Body):
+    """A conversation to go on with."""
+
+    model: Annotated[str, Field(max_length=300, examples=["massmem"])]
+    """`massmem/TEAM`, or `massmem/TEAM/AGENT` for one agent's model alone; see `/v1/models`."""
+    input: _String | Annotated[list[InputItem], Field(min_length=1, max_length=MAX_MESSAGES)]
+    """The question, or the conversation with it at its end."""
+    instructions: _String | None = None
+    """For all agents, in this turn."""
+    previous_response_id: Annotated[str | None, Field(max_length=300)] = None
+    """Go on with the conversation of this response."""
+    stream: bool | None = None
+    """Send the answer as server-sent events."""
+    temperature: Annotated[float | None, Field(ge=0, le=2)] = None
+    """For one agent alone; those of a council have their own."""
+    max_output_tokens: _Count | None = None
+    """Length of the answer, at most."""
+    text: TextSettings | None = None
+    """The form of the answer."""
+    tool_choice: Any = None
+    """The council calls no tools of the client: it cannot be forced to."""
+    metadata: dict[str, Any] | None = None
+    """`session_id`: the conversation to go on with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What a client sends, without its form."""
+
+    instructions: str
+    """Its system messages."""
+    history: tuple[Exchanged, ...]
+    """What was said before the question."""
+    question: Exchanged
+    """As text, as clients resend it later."""
+    content: str | Sequence[ContentPart]
+    """The question with its pictures and files."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """What the client wants of the answer."""
+
+    schema: Mapping[str, Any] | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    stops: tuple[str, ...] = ()
+
+
+def read_chat(body: ChatCompletionRequest) -> tuple[Conversation, AnswerForm]:
+    """Return the conversation of a request, and the form of the answer. Raise InvalidField."""
+    if body.n not in (None, 1):
+        raise InvalidField("a council gives one answer: n can only be 1", "n")
+    _check_tool_choice(body.tool_choice)
+    stops = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+    limits = [limit for limit in (body.max_tokens, body.max_completion_tokens) if limit is not None]
+    schema = _read_format(body.response_format, "response_format", nested=True)
+    form = AnswerForm(schema, body.temperature, min(limits, default=None), stops)
+    return _read_messages([(m.role, m.content or "") for m in body.messages], "messages"), form
+
+
+def read_response_request(body: ResponseRequest) -> tuple[Conversation, AnswerForm]:
+    """Return the conversation of a request, and the form of the answer. Raise InvalidField."""
+    _check_tool_choice(body.tool_choice)
+    messages: list[tuple[str, str | Sequence[ContentPart]]] = [("system", body.instructions or "")]
+    if isinstance(body.input, str):
+        messages.append(("user", body.input))
+    else:
+        for number, item in enumerate(body.input):
+            if item.type in (None, "message"):
+                messages.append((item.role or "user", _read_parts(item.content, f"input.{number}.content")))
+    schema = _read_format(None if body.text is None else body.text.format, "text.format", nested=False)
+    return _read_messages(messages, "input"), AnswerForm(schema, body.temperature, body.max_output_tokens)
+
+
+def _read_messages(messages: Sequence[tuple[str, str | Sequence[ContentPart]]], param: str) -> Conversation:
+    instructions: list[str] = []
+    exchanged: list[Exchanged] = []
+    content: str | Sequence[ContentPart] = ""
+    for role, parts in messages:
+        text = _to_text(parts)
+        if role in ("system", "developer"):
+            instructions.append(text)
+        elif text.strip() and role in ("user", "assistant"):
+            exchanged.append(("user" if role == "user" else "agent", text))
+            content = parts
+    if not exchanged or exchanged[-1][0] != "user":
+        raise InvalidField("the last message must be the user's, with a text", param)
+    joined = "\n\n".join(text for text in instructions if text.strip())
+    return Conversation(joined, tuple(exchanged[:-1]), exchanged[-1], content)
+
+
+def _to_text(content: str | Sequence[ContentPart]) -> str:
+    """Return a message as text, with a line for each picture and file."""
+    if isinstance(content, str):
+        return content
+    lines: list[str] = []
+    for part in content:
+        match part:
+            case TextPart(text=text):
+                lines.append(text)
+            case ImagePart():
+                lines.append("[picture]")
+            case FilePart(file=file):
+                lines.append(f"[file: {file.filename}]")
+    return "\n\n".join(lines)
+
+
+def _read_parts(content: str | Sequence[Mapping[str, Any]] | None, param: str) -> str | list[ContentPart]:
+    if content is None or isinstance(content, str):
+        return content or ""
+    parts: list[ContentPart] = []
+    for number, part in enumerate(content):
+        match part:
+            case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
+                parts.append(TextPart(type="text", text=text))
+            case {"type": "input_image", "image_url": str(url)}:
+                parts.append(ImagePart(type="image_url", image_url=ImageUrl(url=url)))
+            case {"type": "input_file", "filename": str(name), "file_data": str(data)}:
+                parts.append(FilePart(type="file", file=FileData(filename=name or "file", file_data=data)))
+            case _:
+                raise InvalidField("this part is neither input_text nor input_image or input_file with its data",
+                                   f"{param}.{number}")  # fmt: skip
+    return parts
+
+
+def _read_format(form: Mapping[str, Any] | None, param: str, *, nested: bool) -> Mapping[str, Any] | None:
+    """Return the schema of the answer. nested: it stands below `json_schema`."""
+    match form:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return {"type": "object"}
+        case {"type": "json_schema", "json_schema": {"schema": schema}} if nested:
+            pass
+        case {"type": "json_schema", "schema": schema} if not nested:
+            pass
+        case _:
+            raise InvalidField("the form is text, json_object, or json_schema with a schema", param)
+    try:
+        return check_schema(schema)
+    except InputError as e:
+        raise InvalidField(e.message, param) from e
+
+
+def _check_tool_choice(choice: Any) -> None:
+    if choice not in (None, "auto", "none"):
+        raise InvalidField("the council cannot call tools of the client; its agents have their own", "tool_choice")

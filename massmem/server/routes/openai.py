@@ -1,0 +1,296 @@
+"""`/v1/models`, `/v1/chat/completions`, `/v1/responses`: the council for clients of OpenAI's API."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, TypeVar
+from uuid import uuid4
+
+from fastapi import APIRouter, Header, Path, Request, Response
+from fastapi.responses import JSONResponse
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from massmem.core.errors import UnknownSessionError
+from massmem.server.conversations import public_session_id
+from massmem.server.dependencies import Authorized, Caller
+from massmem.server.errors import OPENAI_PROBLEMS, InvalidField
+from massmem.server.openai_api import encode, replies
+from massmem.server.openai_api.models import CouncilModel, find_model, list_models
+from massmem.server.openai_api.pieces import Finish, Pieces, Words, limit_words, read_turn
+from massmem.server.openai_api.requests import (
+    AnswerForm,
+    ChatCompletionRequest,
+    Conversation,
+    ResponseRequest,
+    read_chat,
+    read_response_request,
+)
+from massmem.server.openai_api.resent import Exchanged, find_session, hash_history
+from massmem.server.openai_api.solo import ask_model, is_side_task
+from massmem.server.responses import stream_response, wait_for_first
+from massmem.server.schemas import is_session_id
+from massmem.server.turns import Question
+from massmem.turn.budget import Budget
+
+T = TypeVar("T")
+
+router = APIRouter(prefix="/v1", tags=["openai"], responses=OPENAI_PROBLEMS)
+
+_NOBODY_READS = Response(status_code=499)
+"""The response to a client that has gone, as logs of nginx name it."""
+
+_RESPONSE_PREFIX = "resp_"
+_RESPONSE_ID = re.compile(r"resp_(\d{1,9})\.(.+)")
+
+_ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "description": "The answer",
+        "links": {
+            name: {"operationId": name, "parameters": {"session_id": "$response.header.X-Session-Id"}}
+            for name in ("history", "follow", "conversation", "memory", "clear")
+        },
+    }
+}
+
+SoloHeader = Annotated[
+    str | None,
+    Header(alias="X-Massmem-Solo", description="1: one agent's model answers alone, and nothing is remembered."),
+]
+SessionHeader = Annotated[
+    str | None, Header(alias="X-Session-Id", description="The conversation to go on with; an unknown one is created.")
+]
+ChatHeader = Annotated[
+    str | None, Header(alias="X-OpenWebUI-Chat-Id", description="The chat of Open WebUI: each is a conversation.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Who is to answer, and in which session."""
+
+    model: str
+    solo: str | None
+    session_id: str | None
+    chat: str | None
+    metadata: dict[str, Any] | None
+    is_live: bool
+    """The answer is sent while it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A request, its pieces, and what is to be said of the session."""
+
+    pieces: Pieces
+    answer: encode.Answer
+
+
+@router.get("/models")
+async def models(caller: Authorized) -> replies.ModelList:
+    """The teams and their agents, as models."""
+    return replies.ModelList(data=[replies.ModelEntry(id=name) for name in list_models(caller.service.teams)])
+
+
+@router.get("/models/{model:path}")
+async def model(
+    model: Annotated[str, Path(examples=["massmem"], description="Its name.")], caller: Authorized
+) -> replies.ModelEntry:
+    """One model."""
+    find_model(caller.service.teams, model)
+    return replies.ModelEntry(id=model)
+
+
+@router.post("/chat/completions", responses=_ANSWER, response_model=replies.ChatCompletion)
+async def chat_completions(
+    body: ChatCompletionRequest,
+    request: Request,
+    caller: Authorized,
+    solo: SoloHeader = None,
+    session_id: SessionHeader = None,
+    chat: ChatHeader = None,
+) -> Response:
+    """Go on with a conversation. A client that closes the connection stops the council."""
+    conversation, form = read_chat(body)
+    target = _Target(body.model, solo, session_id, chat, body.metadata, bool(body.stream))
+    call = await _begin(caller, target, conversation, form, "chatcmpl-")
+    if body.stream:
+        usage = body.stream_options is not None and body.stream_options.include_usage
+        return await _stream(caller, call, lambda p: encode.stream_completion(call.answer, p, usage=usage))
+    answer = await _await_connected(request, encode.collect(call.answer, call.pieces))
+    return _NOBODY_READS if answer is None else _reply(encode.make_completion(answer), answer)
+
+
+@router.post("/responses", responses=_ANSWER, response_model=replies.Response)
+async def responses(
+    body: ResponseRequest,
+    request: Request,
+    caller: Authorized,
+    solo: SoloHeader = None,
+    session_id: SessionHeader = None,
+    chat: ChatHeader = None,
+) -> Response:
+    """Go on with a conversation. A client that closes the connection stops the council."""
+    conversation, form = read_response_request(body)
+    if body.previous_response_id is not None:
+        session_id = await _find_previous(caller, body.previous_response_id)
+    target = _Target(body.model, solo, session_id, chat, body.metadata, bool(body.stream))
+    call = await _begin(caller, target, conversation, form, _RESPONSE_PREFIX)
+    call.answer.previous = body.previous_response_id
+    if body.stream:
+        return await _stream(caller, call, lambda p: encode.stream_response_events(call.answer, p))
+    answer = await _await_connected(request, encode.collect(call.answer, call.pieces))
+    return _NOBODY_READS if answer is None else _reply(encode.make_response(answer), answer)
+
+
+async def _begin(caller: Caller, target: _Target, conversation: Conversation, form: AnswerForm, prefix: str) -> _Call:
+    """Return the pieces of the answer, which begin with the first one that is asked for. prefix: of the answer's id."""
+    model, metadata = find_model(caller.service.teams, target.model), target.metadata
+    if model.agent_id is not None or target.solo not in (None, "", "0") or is_side_task(conversation, metadata):
+        pieces = limit_words(_ask_alone(caller, model, conversation, form), form.stops, None)
+        return _Call(pieces, encode.Answer(f"{prefix}{uuid4().hex}", target.model))
+    service, named = caller.service, _read_session_id(target)
+    chat = target.chat if target.chat and is_session_id(target.chat) else None  # "local:..." is not kept
+    found = await find_session(service.team.store, caller.sub, conversation.history, named=named, chat=chat)
+    public_id = public_session_id(found.id)
+    question = replace(
+        await caller.make_question(conversation.content, public_id, model.team_name, None),
+        instructions=conversation.instructions,
+        history=conversation.history,
+        answer_schema=form.schema,
+    )
+    pieces = limit_words(_ask_council(caller, model, question, target), form.stops, form.max_tokens)
+    if found.is_resent:
+        pieces = _store_history(caller, question, conversation, pieces)
+    answer_id = f"{prefix}{uuid4().hex}" if prefix != _RESPONSE_PREFIX else await _make_response_id(caller, question)
+    return _Call(pieces, encode.Answer(answer_id, target.model, public_id))
+
+
+async def _ask_council(caller: Caller, model: CouncilModel, question: Question, target: _Target) -> Pieces:
+    """Yield the answer of the team. When nobody takes it to its end, the turn is stopped for good."""
+    agents = model.team.agents
+    # Before a tool call, or a question to the user, a model may write words that are not its answer.
+    alone = len(agents) == 1 and not agents[0].mcp_servers and not model.team.config.param_specs
+    live = target.is_live and question.answer_schema is None
+    events = caller.service.turns.ask(question)
+    ended = False
+    try:
+        async with aclosing(read_turn(events, live=live, alone=alone)) as pieces:
+            async for piece in pieces:
+                ended = isinstance(piece, Finish)
+                yield piece
+    finally:
+        if not ended:
+            caller.service.turns.stop_question(question)
+
+
+async def _ask_alone(caller: Caller, model: CouncilModel, conversation: Conversation, form: AnswerForm) -> Pieces:
+    """Yield the reply of one agent's model: the one that is named, or the first of the team."""
+    team, service = model.team, caller.service
+    agent = next(agent for agent in team.agents if model.agent_id in (None, agent.id))
+    provider = Budget(team.config.coordination).limit(agent, team.chat[agent.id])
+    with service.limits.hold_turn(caller.sub):
+        question = await caller.make_question(conversation.content, None, None, None)
+        reply = ask_model(agent, provider, conversation, form, question.text, question.attachments)
+        async with aclosing(reply) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Finish):
+                    service.metrics.count_usage(piece.usage)
+                yield piece
+
+
+async def _store_history(caller: Caller, question: Question, conversation: Conversation, pieces: Pieces) -> Pieces:
+    """Yield the pieces; before the end is told, store by what the client's next request finds the session."""
+    words: list[str] = []
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if isinstance(piece, Words):
+                words.append(piece.text)
+            if isinstance(piece, Finish):
+                answer: Exchanged = ("agent", "".join(words))
+                exchanged = [*conversation.history, conversation.question, answer]
+                await caller.service.team.store.set_history_hash(question.session_id, hash_history(exchanged))
+            yield piece
+
+
+async def _stream(caller: Caller, call: _Call, encode_pieces: Callable[[Pieces], encode.Events]) -> EventSourceResponse:
+    service = caller.service
+    service.limits.check_streams(caller.sub)
+    events = encode_pieces(await wait_for_first(call.pieces))
+
+    async def count() -> AsyncGenerator[ServerSentEvent, None]:
+        with service.metrics.streams.track_inprogress(), service.limits.hold_stream(caller.sub):
+            async with aclosing(events):
+                async for event in events:
+                    yield event
+
+    response = stream_response(count(), service.settings.shutdown_seconds)
+    _name_session(response, call.answer)
+    return response
+
+
+def _reply(body: replies.ChatCompletion | replies.Response, answer: encode.Answer) -> JSONResponse:
+    response = JSONResponse(body.model_dump())
+    _name_session(response, answer)
+    return response
+
+
+def _name_session(response: Response, answer: encode.Answer) -> None:
+    if answer.session_id:
+        response.headers["X-Session-Id"] = answer.session_id
+
+
+async def _await_connected(request: Request, work: Coroutine[None, None, T]) -> T | None:
+    """Return the result of `work`; None: the client closed the connection, and it was cancelled. Raises as `work`."""
+
+    async def wait_for_disconnect() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    task, watch = asyncio.create_task(work), asyncio.create_task(wait_for_disconnect())
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        for pending in (task, watch):
+            pending.cancel()
+        await asyncio.gather(task, watch, return_exceptions=True)
+
+
+def _read_session_id(target: _Target) -> str | None:
+    """Return the session that the client names. Raise InvalidField."""
+    for param, name in (
+        ("metadata.session_id", (target.metadata or {}).get("session_id")),
+        ("X-Session-Id", target.session_id),
+    ):
+        if name:
+            if not isinstance(name, str) or not is_session_id(name):
+                raise InvalidField("a session id has letters, digits, '_', '-' and single dots", param)
+            return name
+    return None
+
+
+async def _find_previous(caller: Caller, response_id: str) -> str:
+    """Return the session of a response. Raise InvalidField: there is none, or the conversation has gone on since."""
+    match = _RESPONSE_ID.fullmatch(response_id)
+    try:
+        session = await caller.service.conversations.find(caller.sub, match[2] if match else "")
+    except UnknownSessionError as e:
+        raise InvalidField(
+            "there is no such response", "previous_response_id", status=404, code="previous_response_not_found"
+        ) from e
+    assert match is not None  # else there is no such session
+    turn = int(match[1])
+    turns = await caller.service.team.store.list_turns(session.session_id, turn - 1)
+    later = [record for record in turns if record.turn > turn]
+    if later and (len(later) > 1 or turns[0].status != "abandoned"):
+        raise InvalidField("the conversation has gone on since: send it as input instead", "previous_response_id")
+    return match[2]
+
+
+async def _make_response_id(caller: Caller, question: Question) -> str:
+    last = await caller.service.team.store.get_last_turn(question.session_id)
+    turn = 1 if last is None else last.turn if last.is_unfinished else last.turn + 1
+    return f"resp_{turn}.{public_session_id(question.session_id)}"
