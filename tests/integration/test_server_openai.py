@@ -36,9 +36,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, council: CouncilServer) ->
         "form": make_config(make_agent("fay", '{"color": "blue"}')),
         "broken": make_config(make_agent("eve", "x", answer=[{"error": "auth"}])),
         "orders": make_config(
-            make_agent(
-                "ann", "Sent.", answer=[{"ask": "order_id", "ask_prompt": "Which?", "text": "Sent."}]
-            ),
+            make_agent("ann", "Sent.", answer=[{"ask": "order_id", "ask_prompt": "Which?", "text": "Sent."}]),
             params={"order_id": {"pattern": r"O-\d{5}"}},
         ),
         "sighted": make_config(make_agent("pia", "A dot.")),
