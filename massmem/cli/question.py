@@ -12,11 +12,11 @@ from typing import Any
 from massmem.cli.files import read_file
 from massmem.cli.streams import notify
 from massmem.config.models import FilesConfig
-from massmem.core.attachments import Attachment
+from massmem.core.attachments import Attachment, add_text
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.tools.answer_schema import check_schema
-from massmem.tools.documents import add_text, read_document, read_picture
+from massmem.tools.documents import read_document, read_picture
 
 MAX_CHARACTERS = 1_000_000
 """Of a question, with the texts that are added to it."""

@@ -1,5 +1,6 @@
 """What a question comes with and a model has to see: pictures, and documents as they look. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -18,6 +19,9 @@ _BEGINNINGS = {
     b"%PDF-": PDF,
 }
 """How files begin that models can see: the formats that all providers take."""
+
+_NAME_LINE = re.compile(r"^--- (.+) ---$", re.MULTILINE)
+"""Stands above the text of a file."""
 
 TOKENS_PER_PAGE = 1_600
 """Of a picture, or of a page of a document.
@@ -69,6 +73,29 @@ def detect_media_type(data: bytes) -> str | None:
     return next((media_type for beginning, media_type in _BEGINNINGS.items() if data.startswith(beginning)), None)
 
 
+def has_end(media_type: str, data: bytes) -> bool:
+    """Whether a picture has its end: providers refuse one without, after it was sent. More may follow, as in phones'
+    moving pictures."""
+    match media_type:
+        case "image/png":
+            return b"IEND" in data
+        case "image/jpeg":
+            return data.find(b"\xff\xd9", _find_scan(data)) >= 0
+        case "image/webp":
+            return int.from_bytes(data[4:8], "little") + 8 <= len(data)
+        case _:
+            return True
+
+
+def _find_scan(data: bytes) -> int:
+    """Return where the pixels of a JPEG begin: behind its header, which may hold a small picture with an end."""
+    position = 2
+    while data[position : position + 1] == b"\xff" and data[position + 1 : position + 2] != b"\xda":
+        is_filler = data[position + 1 : position + 2] == b"\xff"
+        position += 1 if is_filler else 2 + int.from_bytes(data[position + 2 : position + 4], "big")
+    return position
+
+
 def count_attached_tokens(files: Sequence[AttachedFile]) -> int:
     """Return about how many tokens a model reads of these files."""
     return sum(TOKENS_PER_PAGE * file.pages for file in files)
@@ -89,6 +116,18 @@ def name_attachments(question: str, files: Sequence[AttachedFile]) -> str:
     """Return the question with a line for each file that it came with; they are added once."""
     names = "\n".join(f"[attached: {file.name}]" for file in files)
     return question if question.endswith(names) else f"{question}\n\n{names}"
+
+
+def add_text(question: str, name: str, text: str) -> str:
+    """Return the question with the text of a file below it."""
+    text = text.strip("\n")
+    return f"{question}\n\n--- {name} ---\n{text}" if text.strip() else f"{question}\n\n--- {name} (empty) ---"
+
+
+def split_texts(question: str) -> list[tuple[str, str]]:
+    """Return the question itself, with the name "", and the texts that `add_text` put below it, with their names."""
+    parts = _NAME_LINE.split(question)
+    return [*zip(["", *parts[1::2]], parts[::2], strict=True)]
 
 
 def add_description(question: str, description: str) -> str:

@@ -6,6 +6,7 @@ from datetime import datetime
 from threading import Lock
 from typing import Any
 
+from massmem.core.attachments import split_texts
 from massmem.core.errors import MemoryUnavailable
 from massmem.memory.access import only_author_sees, reader_keys
 from massmem.memory.extraction.facts import normalize_fact
@@ -72,7 +73,7 @@ class SessionPassages:
         plan = WritePlan()
         next_id = self.base + self.next_position
         for episode in episodes:
-            texts = split_passages(episode.text)
+            texts = _split_message(episode.text)
             number = message_number(episode.message_id)
             stored_ids = self.messages.get(number, [])
             if number in plan.messages or len(stored_ids) >= len(texts):
@@ -145,6 +146,15 @@ class PassageIds:
     def _is_taken(self, plan: WritePlan) -> bool:
         """Return whether another session has one of the ids, or another process has written meanwhile."""
         return bool(self._index.read_payloads([*plan.passages]))
+
+
+def _split_message(text: str) -> list[str]:
+    """Return the passages of a message; those of a file's text begin with its name."""
+    return [
+        f"[{name}] {passage}" if name else passage
+        for name, part in split_texts(text)
+        for passage in split_passages(part)
+    ]
 
 
 class IndexWriter:

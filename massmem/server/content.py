@@ -5,11 +5,11 @@ from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Sequence
 
-from massmem.core.attachments import Attachment
+from massmem.core.attachments import Attachment, add_text
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.server.schemas import MAX_MESSAGE_LENGTH, ContentPart, FilePart, ImagePart, TextPart
-from massmem.tools.documents import add_text, read_document, read_picture
+from massmem.tools.documents import read_document, read_picture
 
 _DATA_URL = re.compile(r"data:[^,]{0,200}?;base64,", re.IGNORECASE)
 

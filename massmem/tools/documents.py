@@ -2,7 +2,7 @@
 
 from io import BytesIO
 
-from massmem.core.attachments import PDF, Attachment, detect_media_type, make_attachment
+from massmem.core.attachments import PDF, Attachment, detect_media_type, has_end, make_attachment
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 
@@ -16,7 +16,7 @@ def read_document(name: str, data: bytes) -> str | Attachment:
     """Return the text of a text file or a PDF; a picture, and a PDF without text, as an attachment.
 
     Raises:
-        InputError: it is neither text, PDF nor picture, or the PDF is encrypted or damaged.
+        InputError: it is neither text, PDF nor picture, the PDF is encrypted or damaged, or the picture cut off.
     """
     match detect_media_type(data):
         case None:
@@ -25,14 +25,14 @@ def read_document(name: str, data: bytes) -> str | Attachment:
             text, pages = _read_pdf(name, data)
             return text if text.strip() else make_attachment(name, PDF, data, pages)
         case media_type:
-            return make_attachment(name, media_type, data)
+            return _make_picture(name, media_type, data)
 
 
 def read_picture(name: str, data: bytes) -> Attachment:
     """Return a picture, or a PDF as it looks.
 
     Raises:
-        InputError: it is neither, or the PDF is encrypted or damaged.
+        InputError: it is neither, the PDF is encrypted or damaged, or the picture cut off.
     """
     match detect_media_type(data):
         case None:
@@ -42,13 +42,13 @@ def read_picture(name: str, data: bytes) -> Attachment:
         case "application/pdf":
             return make_attachment(name, PDF, data, _read_pdf(name, data)[1])
         case media_type:
-            return make_attachment(name, media_type, data)
+            return _make_picture(name, media_type, data)
 
 
-def add_text(question: str, name: str, text: str) -> str:
-    """Return the question with the text of a file below it."""
-    text = text.strip("\n")
-    return f"{question}\n\n--- {name} ---\n{text}" if text.strip() else f"{question}\n\n--- {name} (empty) ---"
+def _make_picture(name: str, media_type: str, data: bytes) -> Attachment:
+    if not has_end(media_type, data):
+        raise InputError(f"{name} is cut off: the end of the picture is missing", "copy or download it again")
+    return make_attachment(name, media_type, data)
 
 
 def _decode(name: str, data: bytes) -> str:

@@ -14,12 +14,19 @@ from pathlib import Path
 
 import pytest
 
+from massmem.config.models import TeamConfig
+from massmem.core.attachments import make_attachment
 from massmem.core.errors import InputError, StoreDamagedError
+from massmem.core.events import TurnCompleted
+from massmem.session.session import Session
 from massmem.store import open_store
 from massmem.store.recover import recover
 from tests.contract.test_session_store import done, session
 from tests.support.cli import massmem
+from tests.support.pictures import PNG
 from tests.support.sample_turn import answer, begin
+from tests.support.sessions import collect
+from tests.support.turns import only
 from tests.support.verdict import check
 
 SESSIONS, TURNS = 12, 20
@@ -199,3 +206,22 @@ async def test_mistakes(database: Path, tmp_path: Path) -> None:
     overwrite(database, [1])
     with pytest.raises(StoreDamagedError):
         await recover(database, tmp_path / "saved")
+
+
+async def test_pictures_are_recovered_with_the_questions_that_show_them(tmp_path: Path, home: Path) -> None:
+    backend = {"type": "scripted", "script": {"answer": "{seen}"}, "vision": True}
+    memory = {"persistent_memory": {"enabled": False}}
+    team = TeamConfig.model_validate({"agents": [{"id": "ann", "backend": backend}], "memory": memory})
+    picture = make_attachment("plan.png", "image/png", PNG)
+    folder = home / ".massmem"
+    async with await Session.open(team, home=folder) as opened:
+        await collect(opened.ask("What is it?", attachments=[picture]))
+        name = opened.id
+    database = folder / "massmem.db"
+    overwrite(database, [root(database, "chat_messages")])
+    result = await recover(database, tmp_path / "saved")
+    shutil.copyfile(result.store, database)
+    async with await Session.open(team, home=folder, session_id=name) as opened:
+        assert await opened.load_question(1) == ("What is it?\n\n[attached: plan.png]", (picture,))
+        end = only(await collect(opened.ask("And now?")), TurnCompleted)[0]
+    assert picture.file.hash[:8] in end.answer

@@ -42,7 +42,7 @@ def test_it_is_found_written_down_tried_and_answers(server: str):
     (models,) = (row for row in doctor["checks"] if row["check"] == "models")
     assert (models["status"], models["details"]) == (
         "ok",
-        [f"{server}, no key is needed, window 1,024 tokens (server)"],
+        [f"{server}, no key needed, window 1,024 tokens (server)"],
     )
     rows = json.loads(massmem("models", "list", "--json").stdout)
     assert [(r["source"], r["context_window"], r["used"]) for r in rows if r["source"] != "embedded"] == [

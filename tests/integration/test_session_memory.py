@@ -1,5 +1,6 @@
 """What agents are shown of earlier turns, read from the prompts that a model server received."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from filelock import FileLock
 
 from massmem.config.load import load_config
 from massmem.config.models import TeamConfig
+from massmem.core.attachments import add_text, make_attachment
 from massmem.core.events import Event, Notice, TurnCompleted
 from massmem.core.records import RecordingCounts
 from massmem.session.session import Session
@@ -15,6 +17,7 @@ from massmem.store import open_store
 from tests.support.cli import massmem, script, write_team
 from tests.support.council_server import CouncilServer, council_server
 from tests.support.extraction_stub import extraction_server
+from tests.support.pictures import PNG
 from tests.support.sessions import ask, collect
 from tests.support.turns import only
 
@@ -85,6 +88,37 @@ async def test_a_new_session_sees_nothing_of_others_unless_it_is_told_to(tmp_pat
         everywhere = "memory: {persistent_memory: {session_name: null}}\n"
         await ask(load_team(tmp_path, council, everywhere), folder, "Which answer about zebras and stripes?")
         assert all(f"You: answer of {a}" in text and FIRST in text for a, text in memories(council).items())
+
+
+async def test_passage_from_the_middle_of_a_file_is_recalled_with_its_name(tmp_path: Path, folder: Path):
+    everywhere = "memory: {persistent_memory: {session_name: null}}\n"
+    filler = [f"Line {i} of the manual says nothing of interest to anybody who reads it." for i in range(40)]
+    manual = "\n".join([*filler, "The zebra pump is serviced every 250 hours.", *filler])
+    with council_server() as council:
+        await ask(load_team(tmp_path, council, everywhere), folder, add_text("Sum it up.", "manual.txt", manual))
+        council.requests.clear()
+        await ask(load_team(tmp_path, council, everywhere), folder, "How often is the zebra pump serviced?")
+        shown = memories(council)
+    for text in shown.values():
+        (line,) = (line for line in text.splitlines() if "every 250 hours" in line)
+        assert "[manual.txt]" in line
+
+
+async def test_picture_is_recalled_by_its_name_and_description(folder: Path):
+    describes = {
+        "type": "scripted",
+        "vision": True,
+        "script": {"describe": "A plan of the pump house, with two doors."},
+    }
+    agents = [{"id": "ann", "backend": describes}, {"id": "bob", "backend": {"type": "scripted", "vision": False}}]
+    config = TeamConfig.model_validate({"agents": agents, "files": {"describe": True}})
+    async with await Session.open(config, home=folder) as session:
+        await collect(session.ask("What is it?", attachments=[make_attachment("plan.png", "image/png", PNG)]))
+    found = massmem("memory", "search", "pump house doors", "--json", text=True)
+    assert found.returncode == 0, found.stderr
+    texts = [memory["text"] for memory in json.loads(found.stdout)["memories"]]
+    assert any("two doors" in text for text in texts)
+    assert any("plan.png" in text for text in texts)
 
 
 async def test_runs_that_name_a_session_share_its_memories(tmp_path: Path, folder: Path):

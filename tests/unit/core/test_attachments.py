@@ -5,12 +5,16 @@ import pytest
 from massmem.core.attachments import (
     TOKENS_PER_PAGE,
     add_description,
+    add_text,
     clean_name,
     detect_media_type,
+    has_end,
     make_attachment,
     name_attachments,
     remove_description,
+    split_texts,
 )
+from tests.support.pictures import PNG
 
 
 @pytest.mark.parametrize(
@@ -73,3 +77,36 @@ def test_attachments_are_the_same_when_their_files_are():
     assert picture == make_attachment("a.png", "image/png", b"a")
     assert picture != make_attachment("a.png", "image/png", b"b")
     assert "b'a'" not in repr(picture)
+
+
+HEAD = b"\xff\xd8\xff\xe1\x00\x08\xff\xda\xff\xd9ab"
+"""How a JPEG begins: its header holds a small picture with a beginning and an end of its own."""
+PIXELS = b"\xff\xda\x00\x02pixels"
+WEBP = b"RIFF\x0c\x00\x00\x00WEBPVP8 1234"
+
+
+@pytest.mark.parametrize(
+    ("media_type", "data", "whole"),
+    [
+        ("image/png", PNG, True),
+        ("image/png", PNG + b"more", True),
+        ("image/png", PNG[:-12], False),
+        ("image/jpeg", HEAD + PIXELS + b"\xff\xd9", True),
+        ("image/jpeg", HEAD + b"\xff" + PIXELS + b"\xff\xd9 a film \xff\xda", True),
+        ("image/jpeg", HEAD + PIXELS, False),
+        ("image/jpeg", HEAD[:8], False),
+        ("image/webp", WEBP, True),
+        ("image/webp", WEBP[:-1], False),
+        ("image/gif", b"GIF89a", True),
+    ],
+)
+def test_picture_that_is_cut_off_has_no_end(media_type: str, data: bytes, whole: bool):
+    assert has_end(media_type, data) == whole
+
+
+def test_texts_below_a_question_are_split_off_with_their_names():
+    question = add_text(add_text("Why?", "a.txt", "one\n--\ntwo"), "b.txt", "\n")
+    assert question == "Why?\n\n--- a.txt ---\none\n--\ntwo\n\n--- b.txt (empty) ---"
+    names = [(name, text.strip()) for name, text in split_texts(question)]
+    assert names == [("", "Why?"), ("a.txt", "one\n--\ntwo"), ("b.txt (empty)", "")]
+    assert split_texts("Why?") == [("", "Why?")]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from massmem.core.attachments import add_text
 from massmem.core.errors import EmbeddingError, MemoryUnavailable
 from massmem.memory.embedders import Embedder
 from massmem.memory.index import Point
@@ -52,6 +53,14 @@ def test_passages_follow_each_other(index: EdgeIndex):
     here.note("s", plan)
     assert [*here.plan("s", [said("Next.", 2)]).passages] == [base + 3]
     assert [*PassageIds(index).plan("s", [said("Next.", 2)]).passages] == [base + 3], "as the index has it"
+
+
+def test_each_passage_of_a_file_names_it(index: EdgeIndex):
+    plan = PassageIds(index).plan("s", [said(add_text("What is this?", "notes.txt", TWO), 0)])
+    question, *passages = [passage.text for passage in plan.passages.values()]
+    assert question == "What is this?"
+    assert len(passages) == 2
+    assert all(passage.startswith("[notes.txt] The quick") for passage in passages)
 
 
 def test_stored_point_is_not_planned_again(index: EdgeIndex):

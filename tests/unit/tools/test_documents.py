@@ -1,10 +1,12 @@
 """What an agent gets of a file: its text, or the file itself."""
 
+from collections.abc import Callable
+
 import pytest
 
 from massmem.core.attachments import Attachment
 from massmem.core.errors import InputError
-from massmem.tools.documents import add_text, read_document, read_picture
+from massmem.tools.documents import read_document, read_picture
 from tests.support.pictures import PNG, encrypt_pdf, make_pdf
 
 REPORT = make_pdf("Sales rose by 12 percent.", "Costs fell.")
@@ -69,5 +71,7 @@ def test_encrypted_pdf_is_no_picture():
         read_picture("report.pdf", encrypt_pdf(REPORT, "secret"))
 
 
-def test_empty_file_is_named():
-    assert add_text("Why?", "a.txt", "\n") == "Why?\n\n--- a.txt (empty) ---"
+@pytest.mark.parametrize("read", [read_document, read_picture])
+def test_picture_that_is_cut_off_is_refused(read: Callable[[str, bytes], object]):
+    with pytest.raises(InputError, match=r"plan\.png is cut off"):
+        read("plan.png", PNG[:-16])
