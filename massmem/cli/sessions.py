@@ -43,6 +43,7 @@ from massmem.export import FORMATS, Format, redact_session, redact_turn
 from massmem.export.as_json import turn_to_dict
 from massmem.render.text import pluralize
 from massmem.session.delete import DeletionResult, SessionDeleter, list_begun_deletions
+from massmem.session.fork import fork_session
 from massmem.session.lease import mark_interrupted
 from massmem.session.registry import Registry, RegistryDamaged, build_entries, build_entry, without_password
 from massmem.store.lookup import find_session, get_newest_session, read_transcript, read_turn_transcript
@@ -204,6 +205,28 @@ def rename_command(
     """
     session = asyncio.run(rename_session(load_setup(config, owner), name, title))
     notify(f'{session.session_id} is now called "{session.title}"')
+
+
+@app.command("fork")
+def fork_command(
+    name: Name,
+    turn: Annotated[
+        int | None, typer.Option("--turn", min=1, metavar="N", help="Its last turn.", show_default="the last")
+    ] = None,
+    owner: OwnerName = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Begin a new session with a copy of another one.
+
+    The new session has its own id, which is printed. The other one stays as it is.
+    """
+    session = asyncio.run(fork_named_session(load_setup(config, owner), name, turn))
+    if as_json:
+        write_json(_session_to_dict(session))
+        return
+    write_out(f"{session.session_id}\n")
+    notify(f'go on with it: massmem --session-id {session.session_id} "your question"')
 
 
 @app.command("delete")
@@ -521,13 +544,31 @@ async def rename_session(setup: Setup, name: str, title: str) -> SessionRecord:
                 )
         await store.rename_session(session.session_id, title)
         session = session.model_copy(update={"title": title})
-        if session.user_id is None:
-            try:
-                await asyncio.to_thread(Registry(setup.home).upsert, build_entry(session, setup.config.store.url))
-            except RegistryDamaged:
-                entries = await build_entries(store, setup.config.store.url)
-                await asyncio.to_thread(Registry(setup.home).rebuild, entries)
+        await _register(setup, store, session)
         return session
+
+
+async def fork_named_session(setup: Setup, name: str, turn: int | None = None) -> SessionRecord:
+    """Fork the session that a user means, and enter the new one in the registry.
+
+    Raises: as `fork_session`.
+    """
+    async with setup.open_store() as store:
+        source = await find_session(store, check_session_name(name), setup.owner)
+        session = await fork_session(store, source.session_id, turn)
+        await _register(setup, store, session)
+        return session
+
+
+async def _register(setup: Setup, store: SessionStore, session: SessionRecord) -> None:
+    """Enter the session in the registry, which holds those of the command line's user."""
+    if session.user_id is not None:
+        return
+    try:
+        await asyncio.to_thread(Registry(setup.home).upsert, build_entry(session, setup.config.store.url))
+    except RegistryDamaged:
+        entries = await build_entries(store, setup.config.store.url)
+        await asyncio.to_thread(Registry(setup.home).rebuild, entries)
 
 
 async def export_session(

@@ -110,13 +110,13 @@ async def _copy_session(source: SessionStore, target: SessionStore, copy: Sessio
 
     async def pages() -> AsyncGenerator[Sequence[LogEntry]]:
         nonlocal count
-        async for page in _read_pages(source, session_id):
+        async for page in read_log_pages(source, session_id):
             for entry in page:
                 sent_hash.update(_encode(entry))
             count += len(page)
             yield page
 
-    await target.import_session(copy, pages(), _read_files(source, copy))
+    await target.import_session(copy, pages(), read_files(source, copy))
     target_hash, messages = await _hash_session(target, session_id), await _count_messages(target, session_id)
     if target_hash != sent_hash.hexdigest() or messages != copy.session.message_count:
         if await source.get_session(session_id) == copy.session:
@@ -130,14 +130,15 @@ async def _copy_session(source: SessionStore, target: SessionStore, copy: Sessio
     return MoveResult(session_id, outcome if unchanged else "changed", count, messages)
 
 
-async def _read_pages(store: SessionStore, session_id: str) -> AsyncGenerator[list[LogEntry]]:
+async def read_log_pages(store: SessionStore, session_id: str) -> AsyncGenerator[list[LogEntry]]:
+    """Yield the log of a session, a page at a time."""
     after = 0
     while page := await store.export_log(session_id, after, PAGE):
         yield page
         after = page[-1].seq
 
 
-async def _read_files(store: SessionStore, copy: SessionCopy) -> AsyncGenerator[dict[str, bytes]]:
+async def read_files(store: SessionStore, copy: SessionCopy) -> AsyncGenerator[dict[str, bytes]]:
     """Yield the files of a session one by one. Raises StoreError: one is damaged."""
     for name in copy.files:
         files = await store.load_files(copy.session.session_id, [name])
@@ -153,7 +154,7 @@ async def _hash_log(store: SessionStore, session_id: str, first: int = 0) -> _Lo
     """first: the result's `start` covers so many entries."""
     digest, count = sha256(), 0
     start = digest.hexdigest() if first == 0 else ""
-    async for page in _read_pages(store, session_id):
+    async for page in read_log_pages(store, session_id):
         for entry in page:
             digest.update(f"{entry.seq} {entry.turn} {entry.payload}\n".encode())
             count += 1
@@ -168,7 +169,7 @@ async def _hash_session(store: SessionStore, session_id: str) -> str:
     if copy is None:
         return ""
     digest = sha256(_encode(copy))
-    async for page in _read_pages(store, session_id):
+    async for page in read_log_pages(store, session_id):
         for entry in page:
             digest.update(_encode(entry))
     return digest.hexdigest()

@@ -542,6 +542,20 @@ def test_every_way_to_go_on_takes_the_configuration_that_the_session_began_with(
     assert f"using {team}, with which the session began" in ran.stderr.decode()
 
 
+def test_fork_goes_on_by_itself(asked: str):
+    forked = call_massmem("sessions", "fork", asked, "--turn", "1")
+    fork = forked.stdout.decode().strip()
+    assert fork != asked, forked.stderr
+    assert f'massmem --session-id {fork} "your question"' in forked.stderr.decode()
+    assert json.loads(call_massmem("--session-id", fork, "--json", "Next?").stdout)["turn"] == 2
+    listed = json.loads(call_massmem("sessions", "list", "--json").stdout)["sessions"]
+    assert {row["session_id"]: row["turns"] for row in listed} == {fork: 2, asked: 1}
+    assert fork in call_massmem("--list-sessions").stdout.decode()
+    refused = call_massmem("sessions", "fork", asked, "--turn", "7")
+    assert (refused.returncode, refused.stdout) == (2, b"")
+    assert f"{asked} has no turn 7" in refused.stderr.decode()
+
+
 def test_configuration_is_found_from_another_folder(tmp_path: Path):
     write_team(tmp_path, script("Lisbon."))
     session = json.loads(call_massmem("--config", "team.yaml", "--json", "Where?", cwd=tmp_path).stdout)["session_id"]

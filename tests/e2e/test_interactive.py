@@ -97,6 +97,8 @@ def test_a_conversation_with_every_command(team: str, home: Path, tmp_path: Path
     say(child, "/resume Blue things", "Blue things", "Turn 2, undone", READY)
     say(child, "/udo", "there is no command /udo", "did you mean /undo", READY)
     say(child, " /etc/hosts is what?", "scattered most\\.", READY)
+    say(child, "/fork two", "is not the number of a turn", READY)
+    say(child, "/fork 1", r"Blue things \(fork\)", "Why is the sky blue", "You are in the copy", READY)
     text = leave(child)
     assert re.search(r"continue with: massmem --session-id session_\d+_\d+ --config", text)
     assert "Why is the sky blue?" in (tmp_path / "talk.md").read_text()

@@ -27,7 +27,7 @@ from massmem.cli.memory import (
     search_memories,
 )
 from massmem.cli.question import Question, attach_mentioned_files
-from massmem.cli.sessions import export_session, list_sessions, rename_session
+from massmem.cli.sessions import export_session, fork_named_session, list_sessions, rename_session
 from massmem.cli.setup import replace_model
 from massmem.cli.streams import write_err, write_out
 from massmem.cli.terminal import copy_to_clipboard, edit_text
@@ -315,6 +315,17 @@ async def _resume(state: ChatState, rest: str) -> None:
         write_err("Its last turn is not finished: /continue finishes it.")
 
 
+async def _fork(state: ChatState, rest: str) -> None:
+    _require_session(state)
+    if rest and not rest.isdecimal():
+        raise InputError(f"{rest[:40]!r} is not the number of a turn", "/fork copies all turns, /fork 2 the first two")
+    source = state.session.id
+    fork = await fork_named_session(state.setup, source, int(rest) if rest else None)
+    await state.resume(fork.session_id)
+    await show_last_turn(state)
+    write_err(f"You are in the copy; the first conversation is still there: /resume {source}")
+
+
 async def show_last_turn(state: ChatState) -> None:
     """Write the heading and the last turn of the session."""
     store, session_id = state.team.store, state.session.id
@@ -408,6 +419,7 @@ COMMANDS: dict[str, Command] = {
         Command("forget", "Delete memories for good.", _forget, "ID... | turn N"),
         Command("sessions", "List the sessions, the last used first.", _list_sessions, "[TEXT]"),
         Command("resume", "Continue another session.", _resume, "ID | NAME", _complete_session),
+        Command("fork", "Go on in a copy of this session, or of its first N turns.", _fork, "[N]"),
         Command("rename", "Name this session.", _rename, "NAME"),
         Command(
             "export", "Write this session to a file, without secrets.", _export, "[FILE | FORMAT]", _complete_format

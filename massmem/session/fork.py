@@ -1,0 +1,165 @@
+"""Forks sessions: a new one begins with a copy of another one's log, up to the end of a turn."""
+
+import json
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
+from itertools import takewhile
+
+from massmem.core.display import one_line
+from massmem.core.errors import InputError, UnknownSessionError
+from massmem.core.events import ParamProvided, now
+from massmem.core.ids import MAX_NAME_LENGTH
+from massmem.core.records import (
+    LogEntry,
+    MessageRecord,
+    RecordingJob,
+    SessionCopy,
+    SessionRecord,
+    SessionState,
+    TurnRecord,
+)
+from massmem.store.move import PAGE, read_files, read_log_pages
+from massmem.store.ports import SessionStore
+from massmem.store.projection import LAST_MESSAGE_LENGTH, make_message_id
+
+FACTS_STAY = "facts of this turn belong to the session that this one was forked from"
+_SUFFIX = " (fork)"
+
+
+async def fork_session(store: SessionStore, session_id: str, turn: int | None = None) -> SessionRecord:
+    """Copy a session up to the end of a turn; return the new session.
+
+    The copy has the messages, votes, winners, summaries and files as they were then, and the values that the user had
+    given. Its messages become memories of its own. Facts are not extracted from them again, which would be paid twice.
+
+    turn: the last one that is copied; None: the last one that has ended.
+
+    Raises:
+        UnknownSessionError
+        InputError: there is no such turn, it has not ended, or it was undone.
+        StoreError: the store cannot be used; there is no new session then.
+    """
+    copy = await store.export_session(session_id)
+    if copy is None or copy.session.status == "deleting":
+        raise UnknownSessionError(f"there is no session {session_id}", "see the sessions with: massmem --list-sessions")
+    last = await (_find_last_ended(store, session_id) if turn is None else _find_turn(store, session_id, turn))
+    fork_id = await _choose_id(store)
+    fork = SessionCopy(
+        session=await _describe(store, copy.session, last, fork_id),
+        state=await _restore_state(store, copy.state, last),
+        abandoned=tuple(number for number in copy.abandoned if number <= last.turn),
+        files=copy.files,
+    )
+    await store.import_session(fork, _copy_log(store, last, fork_id), read_files(store, copy))
+    return fork.session
+
+
+async def _find_last_ended(store: SessionStore, session_id: str) -> TurnRecord:
+    last = await store.get_last_turn(session_id)
+    if last is not None and last.is_unfinished:
+        before = await store.list_turns(session_id, last.turn - 2, 1)
+        last = before[0] if before and before[0].turn < last.turn else None
+    if last is None:
+        raise InputError(f"no turn of {session_id} has ended yet", "ask a question, or finish the one that was cut off")
+    return last
+
+
+async def _find_turn(store: SessionStore, session_id: str, number: int) -> TurnRecord:
+    turns = await store.list_turns(session_id, number - 1, 1)
+    if not turns or turns[0].turn != number:
+        raise InputError(f"{session_id} has no turn {number}", f"see them with: massmem sessions show {session_id}")
+    turn = turns[0]
+    if turn.is_unfinished:
+        raise InputError(f"turn {number} has not ended", f"finish it with: massmem --session-id {session_id}")
+    if turn.status == "undone":
+        raise InputError(f"turn {number} was undone", f"fork before it: --turn {number - 1}")
+    return turn
+
+
+async def _choose_id(store: SessionStore) -> str:
+    base = f"session_{datetime.now().astimezone():%Y%m%d_%H%M%S}"
+    fork_id = base
+    while await store.get_session(fork_id) is not None:
+        fork_id = f"{base}_{secrets.token_hex(2)}"
+    return fork_id
+
+
+async def _describe(store: SessionStore, source: SessionRecord, last: TurnRecord, fork_id: str) -> SessionRecord:
+    """Return the record of the fork."""
+    messages = [message async for message in _read_messages(store, last)]
+    conversation = (message.content for message in reversed(messages) if message.kind == "user" or message.final)
+    created_at = now()
+    changes = {
+        "session_id": fork_id,
+        "title": source.title[: MAX_NAME_LENGTH - len(_SUFFIX)] + _SUFFIX,
+        "last_message": one_line(next(conversation, ""), LAST_MESSAGE_LENGTH),
+        "message_count": len(messages),
+        "active": True,
+        "status": "completed" if last.status == "completed" else "active",
+        "created_at": created_at,
+        "updated_at": created_at,
+    }
+    return SessionRecord.model_validate(source.model_dump() | changes)
+
+
+async def _read_messages(store: SessionStore, last: TurnRecord) -> AsyncGenerator[MessageRecord]:
+    """Yield the messages before the turn after `last`."""
+    after = 0
+    while page := await store.read_messages(last.session_id, after, PAGE):
+        after = page[-1].seq
+        for message in page:
+            if message.turn > last.turn:
+                return
+            yield message
+
+
+async def _restore_state(store: SessionStore, state: SessionState, last: TurnRecord) -> SessionState:
+    """Return the state without what the user gave after the turn, waiting for nothing."""
+    params, result = dict(state.params), state.last_result
+    after = last.turn
+    while turns := await store.list_turns(last.session_id, after):
+        after = turns[-1].turn
+        for turn in turns:
+            for event in await store.read_turn_events(last.session_id, turn.turn):
+                if isinstance(event, ParamProvided):
+                    params.pop(event.param, None)
+    if result is not None and result.get("turn", 0) > last.turn:
+        result = None
+    changes = {"params": params, "waiting_for_param": None, "plan_execution": None, "last_result": result}
+    return state.model_copy(update=changes)
+
+
+async def _copy_log(store: SessionStore, last: TurnRecord, fork_id: str) -> AsyncGenerator[Sequence[LogEntry]]:
+    """Yield the log before the turn after `last`, as the log of the fork.
+
+    What belongs to no turn has the number 0, so that the place of an entry decides, and not its turn alone.
+    """
+    async for page in read_log_pages(store, last.session_id):
+        entries = list(takewhile(lambda entry: entry.turn <= last.turn, page))
+        if entries:
+            yield [_rename_entry(entry, last.session_id, fork_id) for entry in entries]
+        if len(entries) < len(page):
+            return
+
+
+def _rename_entry(entry: LogEntry, source_id: str, fork_id: str) -> LogEntry:
+    payload = json.loads(entry.payload)
+    if payload.get("session_id") == source_id:
+        payload["session_id"] = fork_id
+    return LogEntry(
+        seq=entry.seq,
+        turn=entry.turn,
+        payload=json.dumps(payload, ensure_ascii=False, separators=(",", ":")),
+        recordings=tuple(_requeue(job, fork_id) for job in entry.recordings),
+    )
+
+
+def _requeue(job: RecordingJob, fork_id: str) -> RecordingJob:
+    """Return the job as a new one of the fork. What was forgotten stays forgotten."""
+    changes: dict[str, object] = {"session_id": fork_id, "message_id": make_message_id(fork_id, job.seq)}
+    if job.kind == "extract" and job.status != "forgotten":
+        changes |= {"status": "done", "reason": FACTS_STAY}
+    elif job.status != "forgotten":
+        changes |= {"status": "pending", "attempts": 0, "reason": None, "next_attempt_at": None}
+    return job.model_copy(update=changes)

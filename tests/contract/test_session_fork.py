@@ -1,0 +1,100 @@
+"""Forks of sessions, in every store."""
+
+import hashlib
+
+import pytest
+
+from massmem.core.errors import InputError, UnknownSessionError
+from massmem.core.events import HistoryCleared, ParamProvided, TurnUndone
+from massmem.core.records import SessionState
+from massmem.session.fork import FACTS_STAY, fork_session
+from massmem.store.ports import SessionStore
+from tests.contract.test_session_store import done, opener, queue, session, store
+from tests.support.sample_turn import answer, begin
+
+__all__ = ["opener", "store"]
+
+ID = "session_a"
+PICTURE_HASH = hashlib.sha256(b"picture").hexdigest()
+
+
+@pytest.fixture
+async def three(store: SessionStore) -> SessionStore:
+    """A session of three turns; the user gave a value in the first and in the last, and files came with it."""
+    await store.create_session(session(ID))
+    for turn, word in ((1, "lighthouse"), (2, "windmill"), (3, "harbour")):
+        events = [begin("ann", question=f"Where is the {word}?"), answer(1, "ann", f"The {word} is here.")]
+        given = [ParamProvided(param=word)] if turn != 2 else []
+        await store.append(ID, turn, [*events, *given, done(5, f"The {word} is there.")])
+    await store.save_state(ID, SessionState(params={"lighthouse": 1, "harbour": 3}, last_result={"turn": 3}))
+    await store.save_files(ID, {PICTURE_HASH: b"picture"})
+    return store
+
+
+async def list_conversation(store: SessionStore, session_id: str) -> list[str]:
+    return [message.content for message in reversed(await store.read_conversation(session_id, None, 50))]
+
+
+async def test_fork_has_everything_and_goes_on_by_itself(three: SessionStore):
+    fork = await fork_session(three, ID)
+    assert await list_conversation(three, fork.session_id) == await list_conversation(three, ID)
+    assert await three.get_session(fork.session_id) == fork
+    original = await three.get_session(ID)
+    assert original is not None
+    assert (fork.message_count, fork.last_message) == (original.message_count, "The harbour is there.")
+    assert fork.title.endswith("(fork)")
+    assert (await three.load_state(fork.session_id)).params == {"lighthouse": 1, "harbour": 3}
+    assert await three.load_files(fork.session_id, [PICTURE_HASH]) == {PICTURE_HASH: b"picture"}
+    await three.append(fork.session_id, 4, [begin("ann", question="And now?"), done(5, "Now here.")])
+    assert len(await list_conversation(three, ID)) == 6
+    assert (await list_conversation(three, fork.session_id))[-1] == "Now here."
+
+
+async def test_fork_ends_with_the_turn_that_was_named(three: SessionStore):
+    await three.append(ID, 0, [HistoryCleared()])
+    fork = await fork_session(three, ID, 2)
+    words = await list_conversation(three, fork.session_id)
+    assert words[-1] == fork.last_message == "The windmill is there."
+    assert len(words) == 4
+    assert fork.message_count == len(await three.read_messages(fork.session_id))
+    assert await three.get_latest_summary(fork.session_id, "") is None, "the history was cleared later"
+    state = await three.load_state(fork.session_id)
+    assert (state.params, state.last_result) == ({"lighthouse": 1}, None)
+    last = await three.get_last_turn(fork.session_id)
+    assert last is not None
+    assert (last.turn, last.winner, last.session_id) == (2, "ann", fork.session_id)
+    assert await three.search_messages("harbour", [fork.session_id]) == []
+    assert {m.turn for m in await three.search_messages("windmill", [fork.session_id])} == {2}
+
+
+async def test_messages_of_the_fork_become_its_memories_and_facts_are_not_paid_again(three: SessionStore):
+    before = {(job.seq, job.kind) for job in await queue(three)}
+    fork = await fork_session(three, ID)
+    jobs = [job for job in await queue(three) if job.session_id == fork.session_id]
+    assert {(job.seq, job.kind) for job in jobs} == {(seq, kind) for seq, kind in before if kind != "extract"}
+    messages = await three.get_messages([job.message_id for job in jobs])
+    assert {message.session_id for message in messages} == {fork.session_id}
+    exported = await three.export_log(fork.session_id)
+    extractions = [job for entry in exported for job in entry.recordings if job.kind == "extract"]
+    assert {(job.status, job.reason) for job in extractions} == {("done", FACTS_STAY)}
+
+
+async def test_a_turn_that_has_not_ended_is_left_out(three: SessionStore):
+    await three.append(ID, 4, [begin("ann", question="Who comes?")])
+    fork = await fork_session(three, ID)
+    assert (await list_conversation(three, fork.session_id))[-1] == "The harbour is there."
+    with pytest.raises(InputError, match="turn 4 has not ended"):
+        await fork_session(three, ID, 4)
+
+
+async def test_turns_that_cannot_be_the_last(three: SessionStore):
+    with pytest.raises(InputError, match="no turn 9"):
+        await fork_session(three, ID, 9)
+    await three.append(ID, 3, [TurnUndone(session_id=ID, turn=3)])
+    with pytest.raises(InputError, match="turn 3 was undone"):
+        await fork_session(three, ID, 3)
+    with pytest.raises(UnknownSessionError):
+        await fork_session(three, "session_b")
+    await three.create_session(session("session_c"))
+    with pytest.raises(InputError, match="no turn of session_c has ended"):
+        await fork_session(three, "session_c")
