@@ -24,8 +24,8 @@ async def three(store: SessionStore) -> SessionStore:
     await store.create_session(session(ID))
     for turn, word in ((1, "lighthouse"), (2, "windmill"), (3, "harbour")):
         events = [begin("ann", question=f"Where is the {word}?"), answer(1, "ann", f"The {word} is here.")]
-        given = [ParamProvided(param=word)] if turn != 2 else []
-        await store.append(ID, turn, [*events, *given, done(5, f"The {word} is there.")])
+        values = [ParamProvided(param=word)] if turn != 2 else []
+        await store.append(ID, turn, [*events, *values, done(5, f"The {word} is there.")])
     await store.save_state(ID, SessionState(params={"lighthouse": 1, "harbour": 3}, last_result={"turn": 3}))
     await store.save_files(ID, {PICTURE_HASH: b"picture"})
     return store
