@@ -250,7 +250,8 @@ async def read_session(store: SessionStore, name: str) -> dict[str, Any]:
     turns, log = await store.list_turns(name), await store.export_log(name)
     numbers = [0, *(turn.turn for turn in turns)]
     return {
-        "session": dump(session),
+        # What a later release added has its default.
+        "session": {name: value for name, value in dump(session).items() if name != "history_hash"},
         "messages": [dump(message) for message in await store.read_messages(name)],
         "conversation": [message.seq for message in await store.read_conversation(name, None, 100)],
         "turns": [dump(turn) for turn in turns],
