@@ -232,7 +232,7 @@ a lease of a process that is gone, and messages that the search index did not ho
 
 ADDED_LATER: dict[str, Any] = {
     **dict.fromkeys(("remember", "truncated", "answer_schema", "data", "session_only", "attachments"), True),
-    **dict.fromkeys(("names", "agent_name", "winner_name"), True),
+    **dict.fromkeys(("names", "agent_name", "winner_name", "history_hash"), True),
     "usage": {"reasoning", "cache_written", "saved"},
 }
 """Fields of events that the stored expectations do not know."""
@@ -250,8 +250,7 @@ async def read_session(store: SessionStore, name: str) -> dict[str, Any]:
     turns, log = await store.list_turns(name), await store.export_log(name)
     numbers = [0, *(turn.turn for turn in turns)]
     return {
-        # What a later release added has its default.
-        "session": {name: value for name, value in dump(session).items() if name != "history_hash"},
+        "session": dump(session),
         "messages": [dump(message) for message in await store.read_messages(name)],
         "conversation": [message.seq for message in await store.read_conversation(name, None, 100)],
         "turns": [dump(turn) for turn in turns],
