@@ -96,6 +96,7 @@ async def _describe(store: SessionStore, source: SessionRecord, last: TurnRecord
         "last_message": one_line(next(conversation, ""), LAST_MESSAGE_LENGTH),
         "message_count": len(messages),
         "active": True,
+        "history_hash": "",
         "status": "completed" if last.status == "completed" else "active",
         "created_at": created_at,
         "updated_at": created_at,

@@ -6,7 +6,7 @@ import pytest
 
 from massmem.core.errors import InputError, UnknownSessionError
 from massmem.core.events import HistoryCleared, ParamProvided, TurnUndone
-from massmem.core.records import SessionState
+from massmem.core.records import SessionFilter, SessionState
 from massmem.session.fork import FACTS_STAY, fork_session
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, opener, queue, session, store
@@ -77,6 +77,14 @@ async def test_messages_of_the_fork_become_its_memories_and_facts_are_not_paid_a
     exported = await three.export_log(fork.session_id)
     extractions = [job for entry in exported for job in entry.recordings if job.kind == "extract"]
     assert {(job.status, job.reason) for job in extractions} == {("done", FACTS_STAY)}
+
+
+async def test_a_client_that_resends_its_history_goes_on_with_the_first_session(three: SessionStore):
+    await three.set_history_hash(ID, "1" * 64)
+    fork = await fork_session(three, ID)
+    listed = await three.find_sessions(SessionFilter(history_hash="1" * 64))
+    assert fork.history_hash == ""
+    assert [one.session.session_id for one in listed] == [ID]
 
 
 async def test_a_turn_that_has_not_ended_is_left_out(three: SessionStore):
