@@ -1,11 +1,16 @@
 """Limits per user and per process."""
 
+import asyncio
+from functools import partial
+
 import pytest
+from fastapi import HTTPException
+from starlette.types import Message, Receive, Scope, Send
 
 from massmem.config.models import LimitsConfig
-from massmem.core.errors import InputError
+from massmem.core.errors import InputError, StoreUnavailable
 from massmem.server.errors import RetryLater
-from massmem.server.limits import Limits
+from massmem.server.limits import BodyLimit, Limits
 
 
 def make_limits(**config: object) -> Limits:
@@ -16,11 +21,19 @@ async def test_requests_beyond_the_limit_of_a_minute_are_refused() -> None:
     limits = make_limits(requests=3)
     for _ in range(3):
         await limits.count_request("alice")
-    with pytest.raises(RetryLater) as refusal:
+    with pytest.raises(RetryLater, match="too many requests") as refusal:
         await limits.count_request("alice")
     assert refusal.value.status == 429
     assert 1 <= refusal.value.retry_after <= 61
     await limits.count_request("bob")
+
+
+async def test_requests_that_redis_cannot_count_are_refused_without_its_address() -> None:
+    limits = make_limits(counted_in="redis://127.0.0.1:9")
+    with pytest.raises(StoreUnavailable, match="requests cannot be counted: ConnectionError") as refusal:
+        await limits.count_request("alice")
+    assert refusal.value.hint == "see server.limits.counted_in"
+    assert "127.0.0.1" not in str(refusal.value)
 
 
 def test_questions_at_the_same_time_are_limited_per_user_and_in_total() -> None:
@@ -30,7 +43,8 @@ def test_questions_at_the_same_time_are_limited_per_user_and_in_total() -> None:
             pass
         with limits.hold_turn("bob"), pytest.raises(RetryLater) as of_all, limits.hold_turn("carol"):
             pass
-    assert (of_user.value.status, of_all.value.status) == (429, 503)
+    assert (of_user.value.status, of_user.value.message) == (429, "too many questions at the same time")
+    assert (of_all.value.status, of_all.value.message) == (503, "the service is busy")
     with limits.hold_turn("alice"), limits.hold_turn("alice"):
         pass
 
@@ -56,12 +70,84 @@ def test_open_streams_are_limited_per_user() -> None:
     limits.check_streams("alice")
     with limits.hold_stream("alice"):
         limits.check_streams("bob")
-        with pytest.raises(RetryLater):
+        with pytest.raises(RetryLater, match="too many open streams") as refusal:
             limits.check_streams("alice")
+        assert refusal.value.status == 429
     limits.check_streams("alice")
 
 
 @pytest.mark.parametrize("address", ["nonsense://x", "redis", ""])
 def test_wrong_address_of_redis_is_rejected(address: str) -> None:
-    with pytest.raises(InputError, match="counted_in"):
+    with pytest.raises(InputError, match=r"server\.limits\.counted_in is not an address of Redis") as error:
         make_limits(counted_in=address)
+    assert error.value.hint == "use redis://HOST:PORT"
+
+
+class Client:
+    """Sends a body piece by piece, then disconnects; keeps what the application received."""
+
+    def __init__(self, *pieces: bytes, declared: str | None = None, wait: float = 0.0) -> None:
+        self.pieces, self.declared, self.wait = [*pieces], declared, wait
+        self.received: list[Message] = []
+
+    async def ask(self, type_: str = "http", reads: int = 1, **config: object) -> None:
+        """Send the request to an application that reads so many messages, behind limits of these sizes."""
+        headers = [] if self.declared is None else [(b"content-length", self.declared.encode())]
+        app = BodyLimit(partial(self._read, reads), LimitsConfig.model_validate({"body": 1_000, **config}))
+        await app({"type": type_, "headers": headers}, self._receive, self._send)
+
+    async def _read(self, reads: int, scope: Scope, receive: Receive, send: Send) -> None:
+        self.received = [await receive() for _ in range(reads)]
+
+    async def _receive(self) -> Message:
+        await asyncio.sleep(self.wait)
+        if not self.pieces:
+            return {"type": "http.disconnect"}
+        piece = self.pieces.pop(0)
+        return {"type": "http.request", "body": piece, "more_body": bool(self.pieces)}
+
+    async def _send(self, message: Message) -> None:
+        raise AssertionError("nothing is sent here")
+
+
+async def test_body_as_large_as_the_limit_arrives_and_then_the_disconnect() -> None:
+    client = Client(b"x" * 600, b"y" * 400, declared="1000")
+    await client.ask(reads=3)
+    assert [message.get("body") for message in client.received] == [b"x" * 600, b"y" * 400, None]
+    assert client.received[2] == {"type": "http.disconnect"}
+
+
+@pytest.mark.parametrize(
+    "client",
+    [Client(b"x", declared="1001"), Client(b"x", declared="9" * 5_000), Client(b"x" * 600, b"y" * 401)],
+    ids=["declared", "declared beyond all bounds", "sent"],
+)
+async def test_body_beyond_the_limit_is_refused(client: Client) -> None:
+    with pytest.raises(HTTPException) as refusal:
+        await client.ask(reads=2)
+    assert (refusal.value.status_code, refusal.value.detail) == (413, "the body is too large")
+
+
+async def test_length_that_is_no_number_is_left_to_what_arrives() -> None:
+    client = Client(b"x", declared="many")
+    await client.ask()
+    assert len(client.received) == 1
+
+
+async def test_body_that_does_not_arrive_in_time_is_refused_however_slowly_it_comes() -> None:
+    client = Client(*[b"x"] * 50, wait=0.02)
+    with pytest.raises(HTTPException) as refusal:
+        await client.ask(reads=50, body_timeout=0.1)
+    assert (refusal.value.status_code, refusal.value.detail) == (408, "the body did not arrive in time")
+
+
+async def test_client_may_stay_after_its_body_has_arrived() -> None:
+    client = Client(b"x", wait=0.4)
+    await client.ask(reads=3, body_timeout=1.0)
+    assert client.received[-1] == {"type": "http.disconnect"}
+
+
+async def test_what_is_no_request_has_no_limit() -> None:
+    client = Client(b"x" * 2_000)
+    await client.ask(type_="lifespan")
+    assert len(client.received[0]["body"]) == 2_000
