@@ -102,9 +102,10 @@ def count_attached_tokens(files: Sequence[AttachedFile]) -> int:
 
 
 def clean_name(name: str) -> str:
-    """Return the name of a file without its folder, as one short line that names nothing else."""
+    """Return the name of a file without its folder, as one short line of printable text that names nothing else."""
     last = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
-    return " ".join(last.replace("[", "(").replace("]", ")").split())[:_MOST_NAMED] or "file"
+    line = " ".join(last.replace("[", "(").replace("]", ")").split())
+    return "".join(filter(str.isprintable, line))[:_MOST_NAMED] or "file"
 
 
 def read_attached_files(metadata: Mapping[str, Any]) -> tuple[AttachedFile, ...]:

@@ -5,7 +5,7 @@ from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Sequence
 
-from massmem.core.attachments import Attachment, add_text
+from massmem.core.attachments import Attachment, add_text, clean_name
 from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.server.schemas import MAX_MESSAGE_LENGTH, ContentPart, FilePart, ImagePart, TextPart
@@ -24,16 +24,18 @@ def read_content(parts: Sequence[ContentPart], most: int) -> tuple[str, tuple[At
     """
     text = "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
     attachments: list[Attachment] = []
-    for number, part in enumerate(parts, start=1):
+    pictures = 0
+    for part in parts:
         match part:
             case TextPart():
                 continue
             case ImagePart(image_url=image):
-                name = f"picture {number}"
+                pictures += 1
+                name = f"picture {pictures}"
                 document = read_picture(name, _decode(name, image.url, most))
             case FilePart(file=file):
-                document = read_document(file.filename, _decode(file.filename, file.file_data, most))
-                name = file.filename
+                name = clean_name(file.filename)
+                document = read_document(name, _decode(name, file.file_data, most))
         if isinstance(document, str):
             text = add_text(text, name, document)
         else:

@@ -525,12 +525,12 @@ def test_question_in_parts_has_texts_pictures_and_files(service: Service) -> Non
     parts = [
         {"type": "text", "text": "What is it?"},
         {"type": "image_url", "image_url": {"url": make_data_url("image/png", PNG)}},
-        {"type": "file", "file": {"filename": "report.pdf", "file_data": report}},
+        {"type": "file", "file": {"filename": "private/report\x00.pdf", "file_data": report}},
     ]
     body = {"message": parts, "session_id": "in-parts"}
     first = ann.post("/api/v1/chat", body, "key-1")
     assert first.status_code == 200, first.text
-    question = "What is it?\n\n--- report.pdf ---\nUp.\n\n[attached: picture 2]"
+    question = "What is it?\n\n--- report.pdf ---\nUp.\n\n[attached: picture 1]"
     assert ann.read_history("in-parts")[0] == ("user", question)
     again = ann.post("/api/v1/chat", body, "key-1")
     assert again.json()["turn"] == first.json()["turn"] == 1

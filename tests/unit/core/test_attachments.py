@@ -42,6 +42,7 @@ def test_file_is_known_by_how_it_begins(beginning: bytes, media_type: str | None
         ("C:\\ann\\plan.png", "plan.png"),
         ("a]\n[attached: b.png", "a) (attached: b.png"),
         ("folder/", "folder"),
+        ("pl\x00an\x1b\u202e\udc80.png", "plan.png"),
         ("", "file"),
         ("x" * 500, "x" * 200),
     ],

@@ -1,15 +1,29 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from massmem.config.models import CoordinationConfig, PriceConfig
+from massmem.config.models import BackendConfig, CoordinationConfig, PriceConfig
+from massmem.core.attachments import make_attachment
 from massmem.core.errors import LimitReached
 from massmem.core.events import AgentFailed, AgentStarted, AnswerSubmitted, Notice, TurnCompleted, TurnFailed
-from massmem.core.messages import ReasoningChunk, RetryChunk, TextChunk, ToolCall, ToolCallChunk, Usage
+from massmem.core.messages import (
+    ChatMessage,
+    ChatRequest,
+    ReasoningChunk,
+    RetryChunk,
+    TextChunk,
+    ToolCall,
+    ToolCallChunk,
+    ToolSpec,
+    Usage,
+)
 from massmem.providers import Providers
-from massmem.providers.pricing import Price
+from massmem.providers.pricing import Price, price_of
 from massmem.turn.budget import Budget
 from massmem.turn.coordinator import Turn, run_turn
+from tests.support.pictures import PNG
+from tests.support.replies import collect
 from tests.support.turns import agent_of, config_of, confirm_all, only
 
 DOLLAR_A_TOKEN = PriceConfig(input=1_000_000, output=1_000_000)
@@ -170,3 +184,125 @@ def test_first_refused_request_ends_the_turn_also_for_smaller_ones():
         with pytest.raises(LimitReached):
             budget.open_request(Price(), prompt, 0)
     assert (budget.reached, budget.exhausted) == ("tokens", False)
+
+
+def open_priced_budget(max_cost: float) -> Budget:
+    """A turn that has sent a request before, so that replies are expected."""
+    budget = Budget(CoordinationConfig(max_cost=max_cost))
+    budget.begin(Usage(requests=1, cost=0.0))
+    return budget
+
+
+PRICE = price_of(BackendConfig(type="scripted", price=PriceConfig(input=1_000_000, output=2_000_000)), {})
+"""A dollar for a token of the prompt, two for one of the reply."""
+
+
+def test_turn_without_settings_has_no_limit():
+    budget = Budget()
+    request = budget.open_request(Price(), 10**9, None)
+    budget.check(request)
+    assert budget.reached is None
+
+
+def test_first_request_needs_room_for_its_prompt_only():
+    request = open_budget(1_000).open_request(Price(), 1_000, 500)
+    assert request.expected_tokens == 0
+    budget = open_budget(1_000)
+    budget.check(budget.open_request(Price(), 1_000, 500))
+    with pytest.raises(LimitReached) as refused:
+        open_budget(1_000).open_request(Price(), 1_001, 500)
+    assert refused.value.partial == ""
+
+
+def test_room_for_a_reply_is_the_mean_of_those_before():
+    def open_with(prompt: int) -> None:
+        budget = open_budget(10_000)
+        for completion in (100, 300, 500):
+            budget.close_request(budget.open_request(Price(), 10, None), Usage(1_000, completion, requests=1))
+        budget.open_request(Price(), prompt, None)
+
+    open_with(10_000 - 3_900 - 300)
+    with pytest.raises(LimitReached):
+        open_with(10_000 - 3_900 - 300 + 1)
+
+
+def test_prompts_and_replies_are_paid_at_their_own_prices():
+    open_priced_budget(120).open_request(PRICE, 100, 10)
+    with pytest.raises(LimitReached, match=r"the limit of \$119\.99 for a turn") as refused:
+        open_priced_budget(119.99).open_request(PRICE, 100, 10)
+    assert refused.value.hint == "raise --max-cost or coordination.max_cost"
+
+
+def test_what_has_no_price_costs_nothing():
+    budget = open_priced_budget(0.01)
+    budget.check(budget.open_request(Price(), 10_000, 500))
+
+
+def test_repeated_prompt_is_paid_again_while_its_reply_streams():
+    for budget, price in ((open_budget(550), Price()), (open_priced_budget(550), PRICE)):
+        request = budget.open_request(price, 300, 0)
+        budget.check(request)
+        request.add(RetryChunk("busy", 0.0, 1))
+        with pytest.raises(LimitReached):
+            budget.check(request)
+
+
+def test_pieces_of_a_reply_add_up_and_are_kept_when_it_is_cut_off():
+    budget = open_budget(330)
+    request = budget.open_request(Price(), 300, 10)
+    for chunk in (ReasoningChunk("x" * 40), ReasoningChunk("y" * 40), TextChunk("a" * 20), TextChunk("b" * 20)):
+        request.add(chunk)
+    budget.check(request)
+    request.add(TextChunk("c"))
+    with pytest.raises(LimitReached) as cut:
+        budget.check(request)
+    assert cut.value.partial == "a" * 20 + "b" * 20 + "c"
+    assert budget.explain_limit() == (
+        "the limit of 330 tokens for a turn is reached",
+        "raise --max-tokens or coordination.max_tokens",
+    )
+
+
+def test_usage_before_adds_up():
+    budget = open_budget(1_000)
+    budget.begin(Usage(400))
+    budget.begin(Usage(400))
+    with pytest.raises(LimitReached):
+        budget.open_request(Price(), 201, 0)
+
+
+async def ask_limited(request: ChatRequest, tokens: int, times: int = 1, max_tokens: int | None = None) -> None:
+    """Send a request so often, in a turn that may use so many tokens. max_tokens: of the backend."""
+    config = config_of("ann", {"answer": "yes"})
+    config = config.model_copy(update={"backend": config.backend.model_copy(update={"max_tokens": max_tokens})})
+    budget = open_budget(tokens)
+    budget.begin(Usage(requests=1))
+    provider = budget.limit(config, await Providers().open(config.backend))
+    for _ in range(times):
+        await collect(provider, request)
+
+
+ASK = ChatRequest((ChatMessage("user", "why?"),), "answer", "ann")
+
+
+async def test_reply_is_expected_to_have_the_tokens_that_it_may_have_at_most():
+    await ask_limited(ASK, 200, max_tokens=10)
+    await ask_limited(replace(ASK, max_tokens=10), 200)
+    for request, max_tokens in ((ASK, None), (replace(ASK, max_tokens=300), 10)):
+        with pytest.raises(LimitReached):
+            await ask_limited(request, 200, max_tokens=max_tokens)
+
+
+async def test_after_a_short_reply_a_short_one_is_expected():
+    await ask_limited(ASK, 520, times=3)
+
+
+async def test_tools_and_pictures_are_part_of_the_prompt():
+    tool = ToolSpec("find", "Finds things. " * 40, {"type": "object", "properties": {"text": {"type": "string"}}})
+    picture = make_attachment("plan.png", "image/png", PNG)
+    shown = replace(ASK, messages=(ChatMessage("user", "why?", attachments=(picture,)),))
+    await ask_limited(ASK, 100, max_tokens=1)
+    for request in (replace(ASK, tools=(tool,), tool_choice="auto"), shown):
+        await ask_limited(request, 2_000, max_tokens=1)
+        with pytest.raises(LimitReached):
+            await ask_limited(request, 100, max_tokens=1)
