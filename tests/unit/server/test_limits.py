@@ -147,7 +147,7 @@ async def test_client_may_stay_after_its_body_has_arrived() -> None:
     assert client.received[-1] == {"type": "http.disconnect"}
 
 
-async def test_what_is_no_request_has_no_limit() -> None:
+async def test_only_requests_have_a_limit() -> None:
     client = Client(b"x" * 2_000)
     await client.ask(type_="lifespan")
     assert len(client.received[0]["body"]) == 2_000

@@ -64,7 +64,7 @@ async def test_turn_within_its_limits_ends_as_usual():
 
 
 @pytest.mark.parametrize("unit", ["tokens", "cost"])
-async def test_fifty_agents_do_not_overrun_a_limit(unit):
+async def test_fifty_agents_do_not_overrun_a_limit(unit: str):
     """Each prompt has 12 tokens and each reply 2,000, of which 500 are expected: 42 are begun, and cut in the end."""
     limits = {"max_tokens": 22_000} if unit == "tokens" else {"max_cost": 22_000.0}
     slow = council(50, "word " * 1_600, latency=0.01)
@@ -233,7 +233,7 @@ def test_prompts_and_replies_are_paid_at_their_own_prices():
     assert refused.value.hint == "raise --max-cost or coordination.max_cost"
 
 
-def test_what_has_no_price_costs_nothing():
+def test_request_without_a_price_costs_nothing():
     budget = open_priced_budget(0.01)
     budget.check(budget.open_request(Price(), 10_000, 500))
 
