@@ -29,6 +29,7 @@ COMMANDS: dict[str, Command] = {
     ASK: Command("massmem.cli.ask", "Answer a question (the default); also one that is a command's name."),
     "memory": Command("massmem.cli.memory", "Search, show, forget and rebuild memories."),
     "sessions": Command("massmem.cli.sessions", "Find, read, rename, export and delete conversations."),
+    "import": Command("massmem.cli.import_", "Make sessions of the conversations that other programs export."),
     "init": Command("massmem.cli.init", "Find keys and models, and write a configuration."),
     "keys": Command("massmem.cli.keys", "Store your keys for model providers (OpenAI, Anthropic, ...)."),
     "doctor": Command("massmem.cli.doctor", "Check everything that a question needs, and say what to fix."),

@@ -544,7 +544,7 @@ async def rename_session(setup: Setup, name: str, title: str) -> SessionRecord:
                 )
         await store.rename_session(session.session_id, title)
         session = session.model_copy(update={"title": title})
-        await _register(setup, store, session)
+        await register_session(setup, store, session)
         return session
 
 
@@ -556,11 +556,11 @@ async def fork_named_session(setup: Setup, name: str, turn: int | None = None) -
     async with setup.open_store() as store:
         source = await find_session(store, check_session_name(name), setup.owner)
         session = await fork_session(store, source.session_id, turn)
-        await _register(setup, store, session)
+        await register_session(setup, store, session)
         return session
 
 
-async def _register(setup: Setup, store: SessionStore, session: SessionRecord) -> None:
+async def register_session(setup: Setup, store: SessionStore, session: SessionRecord) -> None:
     """Enter the session in the registry, which holds those of the command line's user."""
     if session.user_id is not None:
         return

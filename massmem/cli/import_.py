@@ -1,0 +1,59 @@
+"""`massmem import`: conversations of other programs become sessions."""
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from massmem.cli.options import AsJson, Config
+from massmem.cli.sessions import register_session
+from massmem.cli.setup import Setup, load_setup
+from massmem.cli.streams import Progress, notify, show_progress, write_json
+from massmem.render.text import pluralize
+from massmem.session.imports import ImportedConversation, ImportResult, import_conversation, read_conversations
+
+app = typer.Typer()
+
+
+@app.command("import")
+def import_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="conversations.json, or another export.")],
+    facts: Annotated[
+        bool, typer.Option("--facts", help="Let the team's extractor read every turn, which costs a request each.")
+    ] = False,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make sessions of the conversations that another program exports.
+
+    ChatGPT and Claude (conversations.json), massmem (sessions export --format json), and lists of messages in JSON or
+    JSON lines. They are recalled like your own. Run it again with a newer export: only what is new is added.
+    """
+    conversations = read_conversations(file.expanduser())
+    setup = load_setup(config)
+    with show_progress("conversations") as progress:
+        results = asyncio.run(_import(setup, conversations, progress, facts=facts))
+    if as_json:
+        write_json([asdict(result) for result in results])
+    new = sum(result.added for result in results)
+    notify(f"{pluralize(len(results), 'conversation')} read, {pluralize(new, 'turn')} added")
+    for result in results:
+        if result.conflict:
+            notify(f"{result.session_id} ({result.title}) has gone on in another way here, and was left as it is")
+
+
+async def _import(
+    setup: Setup, conversations: list[ImportedConversation], progress: Progress, *, facts: bool
+) -> list[ImportResult]:
+    results: list[ImportResult] = []
+    async with setup.open_store() as store:
+        for conversation in conversations:
+            result = await import_conversation(store, conversation, facts=facts)
+            session = await store.get_session(result.session_id)
+            if result.added and session is not None:
+                await register_session(setup, store, session)
+            results.append(result)
+            progress(len(results), len(conversations))
+    return results

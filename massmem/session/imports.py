@@ -1,0 +1,305 @@
+"""Makes sessions of the conversations that other programs export.
+
+Formats, as their programs write them in 2026:
+- ChatGPT: `conversations.json`, a list of conversations; `mapping` is a tree of messages, `current_node` its open end.
+- Claude: `conversations.json`, a list of conversations with `chat_messages`.
+- massmem: `sessions export --format json`, with `turns`.
+- messages: a list of `{"role": ..., "content": ...}`, as the APIs take them, in JSON or one a line (JSONL).
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+from massmem.core.errors import InputError
+from massmem.core.events import (
+    AnswerSubmitted,
+    Event,
+    RoundStarted,
+    TurnCompleted,
+    TurnStarted,
+    WinnerDecided,
+    now,
+)
+from massmem.core.ids import MAX_NAME_LENGTH, SESSION_ID
+from massmem.core.messages import Usage
+from massmem.core.records import SessionRecord
+from massmem.store.ports import SessionStore
+
+Source = Literal["chatgpt", "claude", "massmem", "assistant"]
+"""Who answered, where the export does not say: the agent's id in the session."""
+
+WITHOUT_FACTS = "imported without facts"
+_MAX_BYTES = 2 << 30
+_NO_COST = Usage(requests=0)
+_KNOWN = "known are exports of ChatGPT and Claude (conversations.json), of massmem, and lists of messages"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedTurn:
+    question: str
+    answer: str
+    agent: str
+    """Who answered."""
+    time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedConversation:
+    session_id: str
+    """The same in every export of the conversation."""
+    title: str
+    turns: tuple[ImportedTurn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    session_id: str
+    title: str
+    added: int
+    """Turns that were not there yet."""
+    turns: int
+    """Of the export."""
+    conflict: bool = False
+    """The session has gone on in another way here, and was left as it is."""
+
+
+def read_conversations(path: Path) -> list[ImportedConversation]:
+    """Return the conversations of an export that have a question and an answer.
+
+    Raises InputError: the file cannot be read, or is none of the known exports.
+    """
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise InputError(f"{path} is larger than 2 GB", "split it, or import the conversations one by one")
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as e:
+        raise InputError(f"{path} cannot be read: {e.strerror or e}", "name the file of an export") from e
+    except UnicodeDecodeError as e:
+        raise InputError(f"{path} is no text", "unpack an archive first: conversations.json is inside") from e
+    conversations = [one for one in _list_conversations(_parse(text, path), path.stem) if one.turns]
+    if not conversations:
+        raise InputError(f"{path} has no conversation with a question and an answer", _KNOWN)
+    return conversations
+
+
+async def import_conversation(
+    store: SessionStore, conversation: ImportedConversation, *, facts: bool = False
+) -> ImportResult:
+    """Store a conversation as a session, or what was added to it since the last import.
+
+    It can be killed at any time and repeated: what is there is not stored again.
+
+    facts: a model extracts facts of every turn later, where one is configured; else it is remembered word for word.
+
+    Raises StoreError.
+    """
+    session_id = conversation.session_id
+    if await store.get_session(session_id) is None:
+        await store.create_session(_make_record(conversation))
+        await store.rename_session(session_id, conversation.title)
+    total = len(conversation.turns)
+    stored = await store.list_turns(session_id, 0, total)
+    if any(record.question != turn.question for record, turn in zip(stored, conversation.turns, strict=False)):
+        return ImportResult(session_id, conversation.title, 0, total, conflict=True)
+    missing = conversation.turns[len(stored) :]
+    for number, turn in enumerate(missing, len(stored) + 1):
+        await store.append(session_id, number, _build_events(session_id, number, turn))
+    if not facts:
+        extractions = await store.list_due_recordings("extract", total, session_id)
+        await store.finish_recordings([job for job in extractions if job.turn <= total], WITHOUT_FACTS)
+    return ImportResult(session_id, conversation.title, len(missing), total)
+
+
+def _build_events(session_id: str, number: int, turn: ImportedTurn) -> list[Event]:
+    """Return the events of a turn in which one agent was asked."""
+    at, agent = turn.time or now(), turn.agent
+    return [
+        TurnStarted(at=at, session_id=session_id, turn=number, question=turn.question, agents=(agent,), seed=0),
+        RoundStarted(at=at, round=1, agents=(agent,)),
+        AnswerSubmitted(at=at, agent_id=agent, round=1, number=1, content=turn.answer, usage=_NO_COST),
+        WinnerDecided(at=at, agent_id=agent, votes={}, by="only_answer"),
+        TurnCompleted(at=at, winner=agent, answer=turn.answer, presented=False, usage=_NO_COST),
+    ]
+
+
+def _make_record(conversation: ImportedConversation) -> SessionRecord:
+    times = [turn.time for turn in conversation.turns if turn.time is not None]
+    return SessionRecord(
+        session_id=conversation.session_id,
+        title=conversation.title,
+        model=conversation.turns[0].agent,
+        description=conversation.title,
+        created_at=min(times, default=now()),
+        updated_at=max(times, default=now()),
+    )
+
+
+def _parse(text: str, path: Path) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        pass
+    except RecursionError as e:
+        raise InputError(f"{path} is nested too deeply", _KNOWN) from e
+    try:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (json.JSONDecodeError, RecursionError) as e:
+        raise InputError(f"{path} is neither JSON nor JSON lines", _KNOWN) from e
+
+
+def _list_conversations(data: Any, name: str) -> Iterator[ImportedConversation]:
+    """Yield the conversations in the JSON of an export. name: of the file."""
+    match data:
+        case {"conversations": [*conversations]}:
+            yield from _list_conversations(conversations, name)
+        case [{"role": _}, *_]:
+            yield _read_messages({"messages": data}, name)
+        case [*conversations]:
+            for conversation in conversations:
+                yield from _read_conversation(_as_object(conversation), name)
+        case _:
+            yield from _read_conversation(_as_object(data), name)
+
+
+def _read_conversation(conversation: Mapping[str, Any], name: str) -> Iterator[ImportedConversation]:
+    """Yield the conversation, or nothing when its form is not known."""
+    if "mapping" in conversation:
+        yield _read_chatgpt(conversation)
+    elif "chat_messages" in conversation:
+        yield _read_claude(conversation)
+    elif "turns" in conversation:
+        yield _read_massmem(conversation)
+    elif "messages" in conversation:
+        yield _read_messages(conversation, name)
+
+
+def _read_chatgpt(conversation: Mapping[str, Any]) -> ImportedConversation:
+    """Follow the branch that is open in the program; messages of other branches were replaced there."""
+    mapping = _as_object(conversation["mapping"])
+    branch: list[tuple[str, str, datetime | None]] = []
+    node_id, visited = conversation.get("current_node"), set[str]()
+    while isinstance(node_id, str) and node_id not in visited:
+        visited.add(node_id)
+        node = _as_object(mapping.get(node_id))
+        message = _as_object(node.get("message"))
+        content = _as_object(message.get("content"))
+        texts = [part for part in _as_list(content.get("parts")) if isinstance(part, str)]
+        if content.get("content_type") in ("text", "multimodal_text"):
+            role = str(_as_object(message.get("author")).get("role"))
+            branch.append((role, "\n".join(texts), _read_time(message.get("create_time"))))
+        node_id = node.get("parent")
+    key = conversation.get("conversation_id") or conversation.get("id") or json.dumps(mapping, sort_keys=True)
+    return _build(f"chatgpt:{key}", conversation.get("title"), reversed(branch), "chatgpt")
+
+
+def _read_claude(conversation: Mapping[str, Any]) -> ImportedConversation:
+    messages = _as_list(conversation["chat_messages"])
+    exchanged: list[tuple[str, str, datetime | None]] = []
+    for message in map(_as_object, messages):
+        role = "user" if message.get("sender") == "human" else str(message.get("sender"))
+        exchanged.append((role, _read_content(message), _read_time(message.get("created_at"))))
+    key = conversation.get("uuid") or json.dumps(messages, sort_keys=True)
+    return _build(f"claude:{key}", conversation.get("name"), exchanged, "claude")
+
+
+def _read_massmem(export: Mapping[str, Any]) -> ImportedConversation:
+    """Read an export of massmem. The session keeps its id."""
+    session = _as_object(export.get("session"))
+    turns = tuple(filter(None, map(_read_turn, map(_as_object, _as_list(export["turns"])))))
+    session_id = session.get("session_id")
+    if isinstance(session_id, str) and SESSION_ID.fullmatch(session_id):
+        return ImportedConversation(session_id, _make_title(session.get("title"), turns), turns)
+    return ImportedConversation(_make_id(json.dumps(export["turns"])), _make_title(None, turns), turns)
+
+
+def _read_turn(turn: Mapping[str, Any]) -> ImportedTurn | None:
+    match turn:
+        case {"question": str(question), "answer": str(answer)} if question.strip() and answer.strip():
+            return ImportedTurn(
+                question, answer, str(turn.get("winner") or "massmem"), _read_time(turn.get("started_at"))
+            )
+        case _:
+            return None
+
+
+def _read_messages(conversation: Mapping[str, Any], name: str) -> ImportedConversation:
+    messages = list(map(_as_object, _as_list(conversation["messages"])))
+    first = json.dumps(messages[:1], sort_keys=True)  # files are renamed and copied: the beginning tells them apart
+    key = conversation.get("id") or conversation.get("session_id") or name
+    exchanged = [
+        (str(message.get("role")), _read_content(message), _read_time(message.get("timestamp"))) for message in messages
+    ]
+    return _build(f"messages:{key}:{first}", conversation.get("title"), exchanged, "assistant")
+
+
+def _build(
+    key: str, title: Any, messages: Iterable[tuple[str, str, datetime | None]], agent: Source
+) -> ImportedConversation:
+    """Pair what the user wrote with the answers below it. Tools' and system messages are left out."""
+    turns: list[ImportedTurn] = []
+    questions: list[str] = []
+    answers: list[str] = []
+    asked_at: datetime | None = None
+
+    def end_turn() -> None:
+        if questions and answers:
+            turns.append(ImportedTurn("\n\n".join(questions), "\n\n".join(answers), agent, asked_at))
+            questions.clear()
+        answers.clear()
+
+    for role, text, time in messages:
+        if role == "user" and text.strip():
+            end_turn()
+            asked_at = asked_at if questions else time
+            questions.append(text.strip())
+        elif role in ("assistant", "agent", "model") and text.strip():
+            answers.append(text.strip())
+    end_turn()
+    return ImportedConversation(_make_id(key), _make_title(title, turns), tuple(turns))
+
+
+def _make_id(key: str) -> str:
+    """Return the id of a session. key: what the program calls the conversation."""
+    return f"import_{sha256(key.encode()).hexdigest()[:16]}"
+
+
+def _make_title(title: Any, turns: Sequence[ImportedTurn]) -> str:
+    text = title if isinstance(title, str) and title.strip() else turns[0].question if turns else ""
+    return " ".join(text.split())[:MAX_NAME_LENGTH]
+
+
+def _read_content(message: Mapping[str, Any]) -> str:
+    """Return the text of a message: a string, or the texts among its parts."""
+    for value in (message.get("text"), message.get("content")):
+        if isinstance(value, str) and value.strip():
+            return value
+        texts = [part.get("text") for part in map(_as_object, _as_list(value))]
+        if joined := "\n".join(text for text in texts if isinstance(text, str)):
+            return joined
+    return ""
+
+
+def _read_time(value: Any) -> datetime | None:
+    """Return a time that is given in seconds since 1970 or in ISO 8601; None for anything else."""
+    try:
+        if isinstance(value, int | float):
+            return datetime.fromtimestamp(value, UTC)
+        if isinstance(value, str):
+            time = datetime.fromisoformat(value)
+            return time if time.tzinfo else time.replace(tzinfo=UTC)
+    except (ValueError, OverflowError, OSError):
+        pass
+    return None
+
+
+def _as_object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]

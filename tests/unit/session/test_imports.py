@@ -1,0 +1,176 @@
+"""Conversations of other programs as sessions."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from massmem.core.errors import InputError
+from massmem.core.events import TurnStarted
+from massmem.session.imports import ImportedConversation, import_conversation, read_conversations
+from massmem.store import open_store
+from massmem.store.ports import SessionStore
+
+
+def node(node_id: str, parent: str | None, role: str, text: str, kind: str = "text") -> dict[str, Any]:
+    content = {"content_type": kind, "parts": [text]}
+    message = {"author": {"role": role}, "content": content, "create_time": 1_700_000_000.5}
+    return {"id": node_id, "parent": parent, "message": message}
+
+
+NODES = [
+    {"id": "root", "parent": None, "message": None},
+    node("s", "root", "system", "You are helpful."),
+    node("q1", "s", "user", "Where is the pump?"),
+    node("old", "q1", "assistant", "In the attic."),
+    node("think", "q1", "assistant", "Let me see.", "thoughts"),
+    node("a1", "think", "assistant", "In the cellar."),
+    node("q2", "a1", "user", "And the valve?"),
+    node("a2", "q2", "assistant", "Beside it."),
+    node("q3", "a2", "user", "Thanks"),
+]
+CHATGPT = [
+    {"title": "Pump", "conversation_id": "c1", "current_node": "q3", "mapping": {n["id"]: n for n in NODES}},
+    {"title": "Empty", "conversation_id": "c2", "current_node": None, "mapping": {}},
+]
+CLAUDE = [
+    {
+        "uuid": "u1",
+        "name": "",
+        "chat_messages": [
+            {"sender": "human", "text": "Where is the pump?", "created_at": "2026-01-02T03:04:05Z"},
+            {"sender": "assistant", "content": [{"type": "text", "text": "In the cellar."}, {"type": "tool_use"}]},
+            {"sender": "human", "content": [{"type": "text", "text": "And the valve?"}], "text": ""},
+            {"sender": "assistant", "text": "Beside it."},
+        ],
+    }
+]
+MESSAGES = [
+    {"role": "system", "content": "Be short."},
+    {"role": "user", "content": "Where is the pump?"},
+    {"role": "assistant", "content": "In the cellar."},
+    {"role": "tool", "content": "42"},
+    {"role": "user", "content": [{"type": "text", "text": "And the valve?"}]},
+    {"role": "assistant", "content": "Beside it."},
+]
+MASSMEM = {
+    "session": {"session_id": "session_20260102_030405", "title": "Pump"},
+    "turns": [
+        {"question": "Where is the pump?", "answer": "In the cellar.", "winner": "ann", "started_at": "2026-01-02"},
+        {"question": "Broken off", "answer": None, "winner": None, "started_at": "2026-01-02"},
+        {"question": "And the valve?", "answer": "Beside it.", "winner": "ann", "started_at": "2026-01-02"},
+    ],
+}
+EXPORTS = {
+    "chatgpt": json.dumps(CHATGPT),
+    "claude": json.dumps(CLAUDE),
+    "claude, wrapped": json.dumps({"conversations": CLAUDE}),
+    "messages": json.dumps(MESSAGES),
+    "message lines": "\n".join(map(json.dumps, MESSAGES)),
+    "massmem": json.dumps(MASSMEM),
+    "with a byte order mark": "\ufeff" + json.dumps({"messages": MESSAGES}),
+}
+SAID = [("Where is the pump?", "In the cellar."), ("And the valve?", "Beside it.")]
+
+
+def read(tmp_path: Path, text: str) -> list[ImportedConversation]:
+    path = tmp_path / "export.json"
+    path.write_text(text)
+    return read_conversations(path)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SessionStore]:
+    opened = await open_store(f"sqlite:///{tmp_path / 'massmem.db'}", tmp_path)
+    yield opened
+    await opened.close()
+
+
+@pytest.mark.parametrize("text", EXPORTS.values(), ids=EXPORTS)
+def test_every_known_export_is_read(text: str, tmp_path: Path):
+    (conversation,) = read(tmp_path, text)
+    assert [(turn.question, turn.answer) for turn in conversation.turns] == SAID
+    assert conversation.title in ("Pump", "Where is the pump?")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Hello", "neither JSON nor JSON lines"),
+        ("[" * 100_000, "nested too deeply"),
+        ("[]", "no conversation"),
+        ('{"a": 1}', "no conversation"),
+        ('[{"mapping": 5, "current_node": {}}, {"chat_messages": null}, 7]', "no conversation"),
+        ('{"turns": [1, {"question": 2}], "session": []}', "no conversation"),
+    ],
+)
+def test_file_that_is_no_export(text: str, message: str, tmp_path: Path):
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, text)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path):
+    with pytest.raises(InputError, match="cannot be read"):
+        read_conversations(tmp_path)
+    (tmp_path / "export.zip").write_bytes(b"PK\x03\x04\xff\xfe")
+    with pytest.raises(InputError, match="is no text") as e:
+        read_conversations(tmp_path / "export.zip")
+    assert "unpack" in e.value.hint
+
+
+def test_branch_that_loops_has_an_end(tmp_path: Path):
+    nodes = {n["id"]: n for n in (node("q", "a", "user", "Where?"), node("a", "q", "assistant", "Here."))}
+    (conversation,) = read(tmp_path, json.dumps([{"mapping": nodes, "current_node": "a"}]))
+    assert [(turn.question, turn.answer) for turn in conversation.turns] == [("Where?", "Here.")]
+
+
+async def test_imported_conversation_is_a_session(store: SessionStore, tmp_path: Path):
+    (conversation,) = read(tmp_path, EXPORTS["chatgpt"])
+    result = await import_conversation(store, conversation)
+    assert (result.added, result.turns, result.conflict) == (2, 2, False)
+    turns = await store.list_turns(result.session_id)
+    assert [(turn.question, turn.answer, turn.winner, turn.status) for turn in turns] == [
+        (question, answer, "chatgpt", "completed") for question, answer in SAID
+    ]
+    session = await store.get_session(result.session_id)
+    assert session is not None
+    assert (session.title, session.status, session.created_at.year) == ("Pump", "completed", 2023)
+    assert turns[0].started_at == datetime.fromtimestamp(1_700_000_000.5, UTC)
+
+
+@pytest.mark.parametrize("facts", [False, True])
+async def test_messages_become_memories_and_facts_only_on_request(store: SessionStore, tmp_path: Path, facts: bool):
+    (conversation,) = read(tmp_path, EXPORTS["claude"])
+    await import_conversation(store, conversation, facts=facts)
+    assert len(await store.list_due_recordings("episode", 99)) == 4
+    assert len(await store.list_due_recordings("extract", 99)) == (2 if facts else 0)
+
+
+async def test_another_import_adds_what_is_new_and_nothing_twice(store: SessionStore, tmp_path: Path):
+    (whole,) = read(tmp_path, EXPORTS["messages"])
+    first = ImportedConversation(whole.session_id, whole.title, whole.turns[:1])
+    assert (await import_conversation(store, first)).added == 1
+    assert (await import_conversation(store, whole)).added == 1
+    assert (await import_conversation(store, whole)).added == 0
+    assert len(await store.list_turns(whole.session_id)) == 2
+
+
+async def test_session_that_went_on_here_is_left_alone(store: SessionStore, tmp_path: Path):
+    (whole,) = read(tmp_path, EXPORTS["messages"])
+    first = ImportedConversation(whole.session_id, whole.title, whole.turns[:1])
+    await import_conversation(store, first)
+    started = TurnStarted(session_id=whole.session_id, turn=2, question="Is it new?", agents=("ann",), seed=0)
+    await store.append(whole.session_id, 2, [started])
+    result = await import_conversation(store, whole)
+    assert (result.added, result.conflict) == (0, True)
+    assert len(await store.list_turns(whole.session_id)) == 2
+
+
+async def test_export_of_a_session_comes_back_under_its_id(store: SessionStore, tmp_path: Path):
+    (conversation,) = read(tmp_path, EXPORTS["massmem"])
+    result = await import_conversation(store, conversation)
+    assert result.session_id == "session_20260102_030405"
+    assert [turn.winner for turn in await store.list_turns(result.session_id)] == ["ann", "ann"]
