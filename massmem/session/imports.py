@@ -117,13 +117,13 @@ async def import_conversation(
 
 def _build_events(session_id: str, number: int, turn: ImportedTurn) -> list[Event]:
     """Return the events of a turn in which one agent was asked."""
-    at, agent = turn.time or now(), turn.agent
+    time, agent = turn.time or now(), turn.agent
     return [
-        TurnStarted(at=at, session_id=session_id, turn=number, question=turn.question, agents=(agent,), seed=0),
-        RoundStarted(at=at, round=1, agents=(agent,)),
-        AnswerSubmitted(at=at, agent_id=agent, round=1, number=1, content=turn.answer, usage=_NO_COST),
-        WinnerDecided(at=at, agent_id=agent, votes={}, by="only_answer"),
-        TurnCompleted(at=at, winner=agent, answer=turn.answer, presented=False, usage=_NO_COST),
+        TurnStarted(at=time, session_id=session_id, turn=number, question=turn.question, agents=(agent,), seed=0),
+        RoundStarted(at=time, round=1, agents=(agent,)),
+        AnswerSubmitted(at=time, agent_id=agent, round=1, number=1, content=turn.answer, usage=_NO_COST),
+        WinnerDecided(at=time, agent_id=agent, votes={}, by="only_answer"),
+        TurnCompleted(at=time, winner=agent, answer=turn.answer, presented=False, usage=_NO_COST),
     ]
 
 
