@@ -166,7 +166,7 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
             stopper.on_first(lambda signum: session.stop("user" if signum == signal.SIGINT else "signal"))
             events = TurnEvents(session, invocation.question, wait=options.wait, schema=invocation.answer_schema)
             writer = AnswerWriter() if _can_stream(invocation) else None
-            await show_turn(events.stream(), view, invocation.output, quiet=options.quiet, writer=writer)
+            await show_turn(events, view, invocation.output, quiet=options.quiet, writer=writer)
             # The answer is shown before the session is closed, which records memories for up to some seconds.
             written = writer.written if writer else ""
             return _conclude(invocation, view, durable=session.is_durable, written=written)

@@ -14,19 +14,22 @@ from tempfile import TemporaryDirectory
 
 from massmem.core.errors import InputError
 
-_INPUT_FLAGS, _LOCAL_FLAGS = 0, 3
+_INPUT_FLAGS, _LOCAL_FLAGS, _KEYS = 0, 3, 6
 """Indexes in the list of termios."""
 _PROMPT = "> "
 _CHUNK = 65_536
 
 
 @contextmanager
-def hold_typed_input() -> Generator[None]:
+def hold_typed_input(*, sigquit_key: bytes = b"") -> Generator[None]:
     """Do not echo or interpret keys until the end of the block: they wait for the next line that is edited.
 
     Without this, keys typed during a turn would be shown in the middle of the live view.
+
+    sigquit_key: sends SIGQUIT to this process instead of Ctrl-\\; empty: the usual one does. A key that is a signal is
+    noticed without reading what else is typed.
     """
-    with _change_terminal(interpret=False):
+    with _change_terminal(interpret=False, sigquit_key=sigquit_key):
         yield
 
 
@@ -38,7 +41,7 @@ def lend_terminal() -> Generator[None]:
 
 
 @contextmanager
-def _change_terminal(*, interpret: bool) -> Generator[None]:
+def _change_terminal(*, interpret: bool, sigquit_key: bytes = b"") -> Generator[None]:
     """Echo and interpret keys, or not, until the end of the block. Do nothing where there is no terminal."""
     try:
         descriptor = sys.stdin.fileno()
@@ -49,6 +52,9 @@ def _change_terminal(*, interpret: bool) -> Generator[None]:
     changed = [*previous]
     for index, flags in ((_LOCAL_FLAGS, termios.ECHO | termios.ICANON), (_INPUT_FLAGS, termios.ICRNL)):
         changed[index] = changed[index] | flags if interpret else changed[index] & ~flags
+    if sigquit_key:
+        changed[_KEYS] = [*previous[_KEYS]]
+        changed[_KEYS][termios.VQUIT] = sigquit_key
     when = termios.TCSADRAIN if interpret else termios.TCSANOW
     with suppress(termios.error):
         termios.tcsetattr(descriptor, when, changed)

@@ -47,6 +47,10 @@ ABANDONED = {
 """What the user is told when a waiting turn ends without an answer."""
 
 
+ANSWER_NOW_KEY = b"\x0e"
+"""Ctrl-N; SIGQUIT does the same where there is no live view."""
+
+
 class TurnEvents:
     """The events of one turn: of a question, or of the unfinished turn when `question` is None."""
 
@@ -58,7 +62,9 @@ class TurnEvents:
         wait: bool,
         wait_hint: str = "",
         schema: Mapping[str, Any] | None = None,
+        now: bool = False,
     ) -> None:
+        """now: finish the unfinished turn with the answers that it has."""
         self.started = False
         """The first event has arrived."""
         self._session = session
@@ -66,6 +72,11 @@ class TurnEvents:
         self._wait = wait
         self._wait_hint = wait_hint
         self._schema = schema
+        self._now = now
+
+    def answer_now(self) -> None:
+        """Let the turn end with the answers that it has."""
+        self._session.answer_now()
 
     async def stream(self) -> AsyncGenerator[Event, None]:
         """Yield the events. With `wait`, a turn that another process runs in the session comes first.
@@ -94,7 +105,7 @@ class TurnEvents:
 
     def _run(self) -> AsyncGenerator[Event, None]:
         if self._question is None:
-            return self._session.finish_turn()
+            return self._session.finish_turn(now=self._now)
         question = self._question
         return self._session.ask(question.text, answer_schema=self._schema, attachments=question.attachments)
 
@@ -135,22 +146,25 @@ class AnswerWriter(Renderer):
 
 
 async def show_turn(
-    source: AsyncGenerator[Event, None],
+    turn: TurnEvents,
     view: TurnView,
     output: Output,
     *,
     quiet: bool,
     writer: AnswerWriter | None = None,
 ) -> None:
-    """Render the events and fold them into `view`.
+    """Render the events and fold them into `view`; SIGQUIT, or Ctrl-N in the live view, asks for the answer now.
 
     A turn that was cut off may come before the one that was asked for; its answer goes to stderr.
     """
     shown = _open_renderer(view, output, quiet=quiet)
     renderers = [shown, LogRenderer(view), *([writer] if writer else [])]
-    with nullcontext() if isinstance(shown, PlainRenderer | JsonlRenderer) else _control_terminal(shown):
+    with (
+        handle_signals([signal.SIGQUIT], lambda _: turn.answer_now()),
+        nullcontext() if isinstance(shown, PlainRenderer | JsonlRenderer) else _control_terminal(shown),
+    ):
         try:
-            async with aclosing(source) as events:
+            async with aclosing(turn.stream()) as events:
                 async for event in events:
                     if isinstance(event, TurnStarted | TurnResumed) and view.outcome.end is not None:
                         _report_earlier_turn(view)
@@ -173,7 +187,7 @@ def _control_terminal(renderer: "LiveRenderer") -> Generator[None]:
         renderer.resume()
 
     signums = [] if signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN else [signal.SIGTSTP]
-    with hold_typed_input(), handle_signals(signums, suspend):
+    with hold_typed_input(sigquit_key=ANSWER_NOW_KEY), handle_signals(signums, suspend):
         yield
 
 
@@ -212,12 +226,17 @@ def write_dissent(view: TurnView, show: Show) -> None:
     dissent = view.dissent
     if dissent is None:
         return
-    if show is Show.ANSWER:
-        if dissent.minority:
-            write_err(dissent.summarize(view.name))
-        return
+    match show:
+        case Show.ANSWER:
+            if dissent.minority:
+                write_err(dissent.summarize(view.name))
+            return
+        case Show.DISSENT:
+            positions = dissent.minority
+        case Show.ALL:
+            positions = (*dissent.agreed, *dissent.minority)
     write_err(dissent.describe_agreement())
-    for position in (*(dissent.agreed if show is Show.ALL else ()), *dissent.minority):
+    for position in positions:
         _write_position(position, view)
 
 

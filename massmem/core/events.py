@@ -21,9 +21,12 @@ shown.
 A reply that calls tools is followed by one `tool_called` per call, then by one `tool_returned` per call in the order
 in which they end, then by the next reply. A call that is in the log is never run again.
 
-`notice`, `context_measured` and a `tool_returned` from outside a turn may stand anywhere. So may `context_compressed`,
-also after the end of the turn, when the next one is prepared. `message_added`, `note_added` and `history_cleared` stand
-outside of turns; `turn_undone` follows the end of its turn. Events are on disk before they are yielded to a caller.
+Agents that a limit or `answer_now_requested` cuts off have no result in their round.
+
+`notice`, `answer_now_requested`, `context_measured` and a `tool_returned` from outside a turn may stand anywhere. So
+may `context_compressed`, also after the end of the turn, when the next one is prepared. `message_added`, `note_added`
+and `history_cleared` stand outside of turns; `turn_undone` follows the end of its turn. Events are on disk before they
+are yielded to a caller.
 """
 
 from datetime import UTC, datetime
@@ -47,6 +50,7 @@ Decision = Annotated[
         "only_answer",
         "consensus",
         "early_stop",
+        "answer_now",
         "plurality",
         "tie_support",
         "tie_earliest",
@@ -206,6 +210,12 @@ class BallotCast(SourceEvent):
     """As in `answer_submitted`."""
 
 
+class AnswerNowRequested(EventBase):
+    """The user wants the answer now: the turn ends with what it has, once it has an answer, without a presentation."""
+
+    type: Literal["answer_now_requested"] = "answer_now_requested"
+
+
 class ParamRequested(SourceEvent):
     """The agent cannot go on without a value that only the user knows."""
 
@@ -253,10 +263,11 @@ class WinnerDecided(EventBase):
     votes: dict[str, int]
     """Standing ballots per agent id."""
     by: Decision
-    """How the winner was decided. early_stop: the ballots of `not_asked` could not change it. tie_support: of the
-    answers with most votes, more agents gave this one; tie_earliest: it is the earliest of them. unanimous: all answers
-    are the same; no vote was needed. no_vote: everybody who was asked to vote failed to; earliest: no vote was held.
-    Both leave the earliest answer, which nobody has confirmed.
+    """How the winner was decided. early_stop: the ballots of `not_asked` could not change it. answer_now: the user did
+    not wait for more answers and ballots. tie_support: of the answers with most votes, more agents gave this one;
+    tie_earliest: it is the earliest of them. unanimous: all answers are the same; no vote was needed. no_vote:
+    everybody who was asked to vote failed to; earliest: no vote was held. Both leave the earliest answer, which nobody
+    has confirmed.
     """
     not_asked: tuple[str, ...] = ()
     """Agents of the last round that were not asked for a ballot."""
@@ -501,6 +512,7 @@ Event = Annotated[
     | BallotsVoided
     | AgentFailed
     | WinnerDecided
+    | AnswerNowRequested
     | TurnCompleted
     | TurnFailed
     | TurnInterrupted

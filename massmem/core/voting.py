@@ -11,6 +11,7 @@ from typing import Any
 from massmem.core.election import Answer, Election, allows_own_votes, list_distinct
 from massmem.core.events import (
     AgentFailed,
+    AnswerNowRequested,
     AnswerSubmitted,
     BallotCast,
     BallotsVoided,
@@ -43,7 +44,8 @@ def compute_confidence(decision: WinnerDecided, agents: int, rounds: int, suppor
     agents: all of the turn, failed ones too. rounds: how many the turn took. supporters: of the winner's answer, see
     `Election.list_supporters`.
     """
-    if agents < 2 or decision.by in ("no_vote", "earliest"):
+    unconfirmed = decision.by in ("no_vote", "earliest") or (decision.by == "answer_now" and not decision.votes)
+    if agents < 2 or unconfirmed:
         return None
     return round(min(supporters / agents, 1.0) * LATE_ROUND_FACTOR ** max(rounds - 2, 0), 4)
 
@@ -78,6 +80,8 @@ class Tally:
     has_new_answer: bool = False
     """An answer came in during this round."""
     winner: WinnerDecided | None = None
+    answer_now: bool = False
+    """The user wants the answer now."""
     answer_count: int = 0
     usage: Usage = field(default_factory=Usage)
     waiting: Waiting = field(default_factory=Waiting)
@@ -85,6 +89,7 @@ class Tally:
 
     def apply(self, event: Event) -> None:
         """Take one event in. Events that decide nothing are ignored."""
+        self.answer_now |= isinstance(event, AnswerNowRequested)
         match event:
             case TurnStarted(agents=agents, seed=seed, usage=usage):
                 self.agents, self.seed = agents, seed
@@ -207,6 +212,8 @@ class Tally:
 
     def _decision(self, election: Election) -> Decision:
         leaders = election.list_leaders()
+        if self.answer_now and not self.is_decided():
+            return "answer_now"
         if len(self.answers) == 1:
             return "only_answer"
         if not election.votes:

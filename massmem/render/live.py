@@ -53,6 +53,8 @@ _STYLES = {
 _WORK = {"answer": "answering", "vote": "voting", "present": "writing", None: "working"}
 _NAME_WIDTH = 20
 _WIDE = 60
+_VERY_WIDE = 100
+_ANSWER_NOW = "Ctrl-N: answer now · "
 _PREVIEW_LINES = 6
 _MIN_AGENT_LINES = 5
 _MIN_TEXT_WIDTH = 30
@@ -139,7 +141,8 @@ def _headline(view: TurnView, now: datetime, width: int) -> Text:
         title = view.round_title
     else:
         title = "starting"
-    right = f"{_format_effort(view) if width >= _WIDE else ''}{format_duration(view.seconds(now))}"
+    hint = _ANSWER_NOW if width >= _VERY_WIDE and len(view.agents) > 1 and view.outcome.answered else ""
+    right = f"{hint}{_format_effort(view) if width >= _WIDE else ''}{format_duration(view.seconds(now))}"
     left = f"turn {view.outcome.turn} · {title} · {one_line(view.outcome.question, width)}"
     return Text(_fit(left, width - len(right) - 2) + "  " + right, style="bold")
 

@@ -9,6 +9,7 @@ from massmem.core.events import (
     AgentFailed,
     AgentRetrying,
     AgentStarted,
+    AnswerNowRequested,
     AnswerSubmitted,
     BallotCast,
     BallotsVoided,
@@ -91,6 +92,8 @@ def _describe_turn(event: Event, view: TurnView) -> str | None:
             line = f"{view.round_title}: {', '.join(map(view.name, event.agents))}"
         case BallotsVoided():
             line = f"a new answer arrived; voting again: {', '.join(map(view.name, event.agents))}"
+        case AnswerNowRequested():
+            line = "answering now" + ("" if view.outcome.answered else ", with the first answer that comes")
         case WinnerDecided():
             line = describe_winner(event, view)
         case TurnCompleted():

@@ -12,6 +12,7 @@ _DECISIONS = {
     "only_answer": "the only answer",
     "consensus": "consensus",
     "early_stop": "enough",
+    "answer_now": "the answer so far",
     "plurality": "most votes",
     "tie_support": "a tie, more agents gave this answer",
     "tie_earliest": "a tie, the earliest answer wins",

@@ -114,6 +114,7 @@ class RunningTurn:
         self._changed = asyncio.Event()
         self._session: Session | None = None
         self._stopped = False
+        self._answers_now = False
 
     def is_turn_of(self, question: Question) -> bool:
         """Whether it runs this very question; questions without a request id are never the same."""
@@ -125,6 +126,8 @@ class RunningTurn:
         self._session = session
         if self._stopped:
             raise RetryLater(503, _ENDING)
+        if self._answers_now:
+            session.answer_now()
         question = self.question
         if question is None:
             source = session.finish_turn()
@@ -139,6 +142,12 @@ class RunningTurn:
                 self._events.append((session.seq, event))
                 self._wake_followers()
                 yield event
+
+    def answer_now(self) -> None:
+        """Let the turn end with the answers that it has."""
+        self._answers_now = True
+        if self._session is not None:
+            self._session.answer_now()
 
     def stop(self, by: StopReason = "signal") -> None:
         """Interrupt the turn. signal: another process resumes it; user: nobody does."""
@@ -189,6 +198,22 @@ class Turns:
 
     def is_running(self, session_id: str) -> bool:
         return session_id in self._running
+
+    async def answer_now(self, session_id: str) -> None:
+        """Let the session's turn end with the answers that it has.
+
+        Raises:
+            InputError: No turn is under way.
+            RetryLater: Another process runs the turn; the next try may reach it.
+            StoreError: The store cannot be read.
+        """
+        if (turn := self._running.get(session_id)) is not None:
+            turn.answer_now()
+            return
+        last = await self._store.get_last_turn(session_id)
+        if last is None or last.status not in _UNDER_WAY:
+            raise InputError("no turn of this session is under way", "ask a question first")
+        raise RetryLater(503, "another process runs this turn")
 
     async def ask(self, question: Question) -> AsyncGenerator[NumberedEvent, None]:
         """Ask, unless the request id was used before, and yield the events of the turn.

@@ -225,14 +225,18 @@ class Session:
             async for event in events:
                 yield event
 
-    async def finish_turn(self) -> AsyncGenerator[Event, None]:
+    async def finish_turn(self, *, now: bool = False) -> AsyncGenerator[Event, None]:
         """Resume the unfinished turn and yield its further events.
+
+        now: as `answer_now`.
 
         Raises:
             InputError: no turn is unfinished.
             SessionBusyError, StoreError: as `ask`.
         """
         async with self._hold_lease() as lease, aclosing(self._create_runner(lease).finish()) as events:
+            if now:
+                self.answer_now()
             async for event in events:
                 yield event
 
@@ -346,6 +350,14 @@ class Session:
         """Stop the running turn: its last event is turn_interrupted, and it can be resumed later."""
         self._stop.by = by
         self._stop.requested.set()
+
+    def answer_now(self) -> None:
+        """Let the running turn end with the answers so far, or with the first one; no round or vote follows.
+
+        The winner's answer is shown as it is, unless the question came with a schema. Where no turn runs yet, it holds
+        for the next one.
+        """
+        self._stop.answer_now.set()
 
     def take_notices(self) -> list[str]:
         """Return what the user should know of the memory since the last turn; after `close` also of its last work."""

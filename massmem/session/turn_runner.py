@@ -47,6 +47,8 @@ class Stop:
 
     requested: asyncio.Event = field(default_factory=asyncio.Event)
     by: StopReason = "user"
+    answer_now: asyncio.Event = field(default_factory=asyncio.Event)
+    """Let the turn end with the answers that it has."""
 
 
 @dataclass(slots=True)
@@ -235,7 +237,7 @@ class TurnRunner:
         self._notices += self._team.take_warnings()
         received = await self._memory_payload()
         started, ended = False, False
-        source = run_turn(turn, agents, self._config.coordination, budget)
+        source = run_turn(turn, agents, self._config.coordination, budget, self._stop.answer_now)
         try:
             async with aclosing(batch_events(source, self._stop.requested)) as batches:
                 async for batch in batches:
@@ -259,6 +261,7 @@ class TurnRunner:
                 async for event in self._store_and_yield(turn.number, [TurnInterrupted(by=self._stop.by)]):
                     yield event
         finally:
+            self._stop.answer_now.clear()  # it is for this turn alone
             if started and not ended:
                 with suppress(StoreError):  # a store that has just failed has raised its error already
                     await self._append(turn.number, [TurnInterrupted(by=self._stop.by)])

@@ -100,6 +100,7 @@ _SilentEvent = (
     | ev.ContextMeasured
     | ev.ParamProvided
     | ev.ParamCleared
+    | ev.AnswerNowRequested
     | ev.Notice
 )
 

@@ -27,6 +27,7 @@ from massmem.core.errors import (
 from massmem.core.events import (
     AgentFailed,
     AgentStarted,
+    AnswerNowRequested,
     AnswerSubmitted,
     BallotsVoided,
     Event,
@@ -54,7 +55,7 @@ from massmem.turn.stream import Checkpoint, merge
 
 log = logging.getLogger(__name__)
 
-_StepItem = AgentStarted | Work | Result | Presentation | AgentFailed
+_StepItem = AgentStarted | Work | Result | Presentation | AgentFailed | AnswerNowRequested
 
 _REPORT = "this is a bug in massmem: please report it, with the traceback from its log (there is none with --no-store)"
 
@@ -88,7 +89,11 @@ class Turn:
 
 
 async def run_turn(
-    turn: Turn, agents: Mapping[str, Agent], settings: CoordinationConfig, budget: Budget | None = None
+    turn: Turn,
+    agents: Mapping[str, Agent],
+    settings: CoordinationConfig,
+    budget: Budget | None = None,
+    answer_now: asyncio.Event | None = None,
 ) -> AsyncGenerator[Event | Checkpoint, None]:
     """Run a turn, or the rest of it, and yield its events in the order that massmem.core.events states.
 
@@ -96,10 +101,10 @@ async def run_turn(
     confirmed. Closing the generator cancels all requests.
 
     agents: by id, in configuration order. settings.timeout counts from this call. budget: ends the turn when its
-    requests come to a limit.
+    requests come to a limit. answer_now: once it is set, the turn ends with its answers so far, or with the first one.
     """
     deadline = asyncio.get_running_loop().time() + settings.timeout
-    run = _TurnRun(turn, agents, settings, deadline, budget or Budget())
+    run = _TurnRun(turn, agents, settings, deadline, budget or Budget(), answer_now or asyncio.Event())
     run.tally.apply_all(turn.events)
     run.names = TurnOutcome.of(turn.events).names | {
         agent.id: agent.name for agent in agents.values() if agent.name != agent.id
@@ -124,6 +129,8 @@ class _TurnRun:
     settings: CoordinationConfig
     deadline: float
     budget: Budget
+    answer_now: asyncio.Event
+    """The user wants the answer now."""
     tally: Tally = field(default_factory=Tally)
     failures: dict[str, MassmemError] = field(default_factory=dict[str, MassmemError])
     timed_out: bool = False
@@ -167,7 +174,7 @@ class _TurnRun:
         if tally.winner is not None:
             return
         unfinished = tally.round > 0
-        while True:
+        while not self._ends_now:
             actors = tally.remaining_actors() if unfinished else self._next_actors()
             if not actors and not unfinished:
                 return
@@ -201,6 +208,15 @@ class _TurnRun:
     def _name(self, agent_id: str) -> str:
         return self.names.get(agent_id, agent_id)
 
+    @property
+    def _ends_now(self) -> bool:
+        """Whether the user wants the answer now and there is one."""
+        return (self.tally.answer_now or self.answer_now.is_set()) and bool(self.tally.answers)
+
+    async def _wait_for_answer_now(self) -> AnswerNowRequested:
+        await self.answer_now.wait()
+        return AnswerNowRequested()
+
     def _next_actors(self) -> tuple[str, ...]:
         """Return who acts in the next round; nobody when there is none."""
         if self.tally.round >= self.settings.max_rounds or self._is_decided():
@@ -223,7 +239,9 @@ class _TurnRun:
         early_stop = final and self.settings.early_stop if number > tally.round else tally.early_stop
         yield RoundStarted(round=number, agents=actors, final=final, early_stop=early_stop)
         asked: set[str] = set()  # a limit leaves agents without an event
-        while self.limit is None and (wave := [agent for agent in tally.choose_actors() if agent not in asked]):
+        while wave := [agent for agent in tally.choose_actors() if agent not in asked]:
+            if self.limit is not None or self._ends_now:
+                return
             asked.update(wave)
             steps = [self._run_step(self.agents[agent_id], number, final=final) for agent_id in wave]
             async with aclosing(self._merge(steps)) as items:
@@ -294,8 +312,16 @@ class _TurnRun:
             self.lost += cost.usage
 
     async def _merge(self, steps: Sequence[AsyncGenerator[_StepItem, None]]) -> AsyncGenerator[_StepItem, None]:
-        """Merge the items of all steps until the time is up, or a limit is passed."""
-        merged = merge(steps, self.settings.max_concurrency, self.deadline, lambda: self.budget.exhausted)
+        """Merge the items of all steps until the time is up, a limit is passed or the user wants the answer now."""
+        # An answer that has to fit a schema is none before it is presented.
+        presents_form = self.tally.winner is not None and self.turn.answer_schema is not None
+        merged = merge(
+            steps,
+            self.settings.max_concurrency,
+            self.deadline,
+            lambda: self.budget.exhausted or (self._ends_now and not presents_form),
+            [] if self.tally.answer_now else [self._wait_for_answer_now],
+        )
         try:
             async with aclosing(merged) as items:
                 async for item in items:
@@ -311,6 +337,8 @@ class _TurnRun:
             return
         for event in self._use_cut_answer():
             yield event
+        if self.answer_now.is_set() and not tally.answer_now:
+            yield AnswerNowRequested()  # it came between two steps
         if not tally.answers:
             yield self._build_failed()
             return
@@ -336,7 +364,7 @@ class _TurnRun:
         if presentation is None and self.turn.answer_schema is not None:
             yield self._build_without_form(winner.agent_id)
             return
-        if presentation is None and presenter is not None:
+        if presentation is None and presenter is not None and not self._ends_now:
             yield Notice(
                 message=f"{self._name(presenter.id)} could not write the final answer; its answer is shown as it is"
             )
@@ -351,9 +379,10 @@ class _TurnRun:
         return [*flaws, _CUT_ANSWER] if completed.truncated and self.limit is None else flaws
 
     def _needs_presentation(self) -> bool:
-        """There are two answers at least to write from, or a form to bring one into, and no limit is reached."""
+        """There are two answers to write from and the user waits, or there is a form; and no limit is reached."""
         synthesize = self.settings.presentation == "synthesize" and len(list_distinct(self.tally.answers)) > 1
-        return (synthesize or self.turn.answer_schema is not None) and self.limit is None
+        wanted = (synthesize and not self._ends_now) or self.turn.answer_schema is not None
+        return wanted and self.limit is None
 
     async def _present(self, agent: Agent) -> AsyncGenerator[Event | Checkpoint | Presentation, None]:
         number, tally, cost = self.tally.round, self.tally, StepCost()

@@ -1,9 +1,9 @@
 """The stream of a turn: several agents' events as one, and the points at which it waits for the log."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -31,11 +31,13 @@ async def merge(
     max_concurrency: int,
     deadline: float,
     is_over: Callable[[], bool],
+    interruptions: Sequence[Callable[[], Coroutine[Any, Any, T]]] = (),
 ) -> AsyncGenerator[T, None]:
     """Yield the items of all steps as they come; `max_concurrency` steps run at a time.
 
     deadline: by the clock of the event loop. is_over: asked after each item; once it is true, the steps are cut off.
     What they had yielded until then is still yielded. What a step raises harms no other step, and is lost.
+    interruptions: each waits for something; its result is one more item, when it comes before the steps end.
 
     Raises:
         TimeoutError: the deadline passed before all steps ended.
@@ -45,6 +47,7 @@ async def merge(
     tasks = [asyncio.create_task(_run(step, gate, queue)) for step in steps]
     clock = asyncio.get_running_loop().time
     running, late = len(tasks), False
+    tasks += [asyncio.create_task(_interrupt(wait, queue)) for wait in interruptions]
     try:
         while running and not is_over():
             if clock() > deadline:  # items that are there already are got without a look at the clock
@@ -66,6 +69,10 @@ async def merge(
             yield item
     if late:
         raise TimeoutError
+
+
+async def _interrupt(wait: Callable[[], Coroutine[Any, Any, T]], queue: asyncio.Queue[T | None]) -> None:
+    queue.put_nowait(await wait())
 
 
 async def _run(step: AsyncGenerator[T, None], gate: asyncio.Semaphore, queue: asyncio.Queue[T | None]) -> None:

@@ -483,6 +483,33 @@ def run_and_signal(team: str, signum: signal.Signals, *arguments: str) -> "subpr
     return subprocess.CompletedProcess([], process.returncode, output + out, err)
 
 
+def test_sigquit_asks_for_the_answer_now(tmp_path: Path):
+    team = write_team(tmp_path, script("quick"), script("slow", latency=30), script("slower", latency=30))
+    ran = run_and_signal(team, signal.SIGQUIT)
+    assert (ran.returncode, ran.stderr.decode().count("Traceback")) == (0, 0)
+    events = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert "answer_now_requested" in [event["type"] for event in events]
+    winner = next(event for event in events if event["type"] == "winner_decided")
+    assert (winner["agent_id"], winner["by"], events[-1]["answer"]) == ("a", "answer_now", "quick")
+
+
+def test_turn_that_is_killed_once_it_is_to_answer_now_keeps_to_that(tmp_path: Path):
+    team = write_team(tmp_path, script("late", latency=30), script("slow", latency=30))
+    process = start("--config", team, "--output", "jsonl", "Why?")
+    assert process.stdout is not None
+    for line in process.stdout:
+        if b'"agent_started"' in line:
+            process.send_signal(signal.SIGQUIT)
+        if b'"answer_now_requested"' in line:
+            break
+    process.kill()
+    process.communicate()
+    faster = write_team(tmp_path, script("late", latency=30), script("soon"))
+    again = massmem("--continue", "--config", faster, "--json")
+    result = json.loads(again.stdout)
+    assert (result["answer"], result["decided_by"], result["rounds"]) == ("soon", "answer_now", 1)
+
+
 @pytest.mark.parametrize(("signum", "code", "by"), [(signal.SIGINT, 130, "user"), (signal.SIGTERM, 143, "signal")])
 def test_signal_stops_the_turn_and_the_next_run_finishes_it(signum: signal.Signals, code: int, by: str, tmp_path: Path):
     team = write_team(tmp_path, script("quick"), script("slow", latency=30))

@@ -9,6 +9,30 @@ from tests.e2e.test_terminal import terminal
 from tests.support.cli import script, write_team
 
 
+def test_ctrl_n_during_a_turn_answers_now(tmp_path: Path):
+    team = write_team(tmp_path, script("a quick answer"), script("slow", latency=60), script("slow", latency=60))
+    child = talk("--config", team)
+    child.send("Why?\r")
+    child.expect("answered")
+    child.send("\x0e")
+    child.expect("a wins: the answer so far")
+    child.expect("a quick answer.*" + READY)
+    leave(child)
+
+
+def test_stopped_turn_is_finished_with_the_answers_so_far(tmp_path: Path):
+    team = write_team(tmp_path, script("a quick answer"), script("slow", latency=60), script("slow", latency=60))
+    child = talk("--config", team)
+    say(child, "/now", "this conversation is empty", READY)
+    child.send("Why?\r")
+    child.expect("answered")
+    child.send("\x03")
+    child.expect("/now with what there is.*" + READY)
+    say(child, "/now", "a wins: the answer so far", "a quick answer", READY)
+    say(child, "/now", "no turn of this session is unfinished", READY)
+    leave(child)
+
+
 @pytest.mark.parametrize("moment", ["before the start", "during a turn"])
 def test_two_questions_typed_ahead_are_two(tmp_path: Path, moment: str):
     team = write_team(tmp_path, script("an answer", latency=1.0))

@@ -31,6 +31,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, council: CouncilServer) ->
     folder = tmp_path_factory.mktemp("service")
     teams = {
         "slow": make_config(make_agent("sam", "Slowly.", latency=1.5)),
+        "patient": make_config(make_agent("ann", "It is blue."), make_agent("sam", "Slowly.", latency=60)),
         "orders": make_config(
             make_agent(
                 "ann", "On its way.", answer=[{"ask": "order_id", "ask_prompt": "Which?", "text": "On its way."}]
@@ -133,6 +134,7 @@ SESSION_ROUTES = (
     ("GET", "/api/v1/chat/history/{}"),
     ("GET", "/api/v1/chat/stream/{}"),
     ("DELETE", "/api/ai-memory/conversations/{}"),
+    ("POST", "/api/v1/chat/{}/now"),
 )
 ODD_IDS = ("nothing", "..", "%2e%2e%2fetc", "a%00b", "*", "%25", "'--", "x" * 300, "-x", ".x", "ä", "a b", "a%2Fb")
 
@@ -175,7 +177,13 @@ def _describe(response: requests.Response) -> tuple[int, bytes, dict[str, str]]:
 
 
 def _send(client: Client, method: str, path: str) -> requests.Response:
-    return client.get(path) if method == "GET" else client.delete(path)
+    match method:
+        case "GET":
+            return client.get(path)
+        case "DELETE":
+            return client.delete(path)
+        case _:
+            return client.post(path, {})
 
 
 def _resume_stream(client: Client, session_id: str) -> requests.Response:
@@ -246,6 +254,16 @@ def test_second_question_to_a_busy_session_is_refused(service: Service, council:
         assert running.result().json()["response"] == "answer of hal"
         assert other.result().status_code == 200
     assert len(bea.read_history("s")) == 2
+
+
+def test_user_who_does_not_want_to_wait_is_given_the_answers_so_far(service: Service) -> None:
+    zoe = service.client("zoe")
+    with ThreadPoolExecutor(1) as pool:
+        body = {"message": "Why?", "session_id": "s", "team": "patient"}
+        running = pool.submit(service.client("zoe").post, "/api/v1/chat", body)
+        wait_until(lambda: zoe.post("/api/v1/chat/s/now", {}).status_code == 204)
+        assert running.result().json()["response"] == "It is blue."
+    assert zoe.post("/api/v1/chat/s/now", {}).status_code == 422, "no turn is under way"
 
 
 def test_only_configured_teams_can_be_asked(service: Service) -> None:

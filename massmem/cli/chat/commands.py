@@ -50,8 +50,9 @@ _ROLE_WIDTH = 60
 _KEYS = """
 Enter sends; Alt-Enter or Ctrl-J starts a new line. Up and Down recall earlier
 lines, Ctrl-R searches them. Ctrl-C stops a turn and saves it, twice quits;
-Ctrl-D quits. To ask something that begins with /, put a space before it.
-@FILE in a question adds the text of this file.
+Ctrl-N during a turn answers now, with what there is; Ctrl-D quits. To ask
+something that begins with /, put a space before it. @FILE in a question adds
+the text of this file.
 """
 
 _EVERYDAY_WORDS = {"exit": "/quit", "quit": "/quit", "bye": "/quit", ":q": "/quit", "help": "/help", "?": "/help"}
@@ -152,7 +153,13 @@ def _name_model(agent: AgentConfig) -> str:
 
 
 async def _finish_turn(state: ChatState, _rest: str) -> None:
+    _require_session(state)
     state.finish_next = True
+
+
+async def _answer_now(state: ChatState, _rest: str) -> None:
+    _require_session(state)
+    state.finish_next = state.answer_now = True
 
 
 async def _show_context(state: ChatState, _rest: str) -> None:
@@ -406,6 +413,7 @@ COMMANDS: dict[str, Command] = {
             _complete_model,
         ),
         Command("continue", "Finish the turn that was stopped or failed.", _finish_turn),
+        Command("now", "The same, at once: with the answers so far, or the first one.", _answer_now),
         Command("retry", "Undo the last turn and ask again, with another model if named.", _retry, "[[TYPE/]MODEL]"),
         Command("edit", "Write the next question in your editor.", _edit, "[TEXT]"),
         Command("copy", "Copy the last answer to the clipboard.", _copy),

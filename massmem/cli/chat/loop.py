@@ -170,7 +170,8 @@ class _Conversation:
             MassmemError: the turn ended early; the conversation can go on.
         """
         session, invocation, view = self.state.session, self.state.invocation, self.state.invocation.create_view()
-        events = TurnEvents(session, question, wait=True, wait_hint=" (Ctrl-C: do not wait)")
+        now, self.state.answer_now = self.state.answer_now, False
+        events = TurnEvents(session, question, wait=True, wait_hint=" (Ctrl-C: do not wait)", now=now)
         is_stopping = False
 
         def stop() -> bool:
@@ -185,7 +186,7 @@ class _Conversation:
             session.stop("signal")
             return events.started
 
-        shown = show_turn(events.stream(), view, invocation.output, quiet=invocation.options.quiet)
+        shown = show_turn(events, view, invocation.output, quiet=invocation.options.quiet)
         await self._interrupts.run(shown, stop, stop_for_quit)
         self.state.last_turn = view
         _report_end(view, quiet=invocation.options.quiet)
@@ -221,7 +222,7 @@ def _report_end(view: TurnView, *, quiet: bool) -> None:
             write_err("The question was not asked.")
         case TurnInterrupted() | None:
             write_err("Stopped; the work of the agents so far is saved.")
-            write_err("/continue finishes this turn; another question ends it", indent="  ")
+            write_err("/continue finishes this turn, /now with what there is; another question ends it", indent="  ")
         case TurnAbandoned() as end:
             write_err(ABANDONED[end.why])
         case TurnCompleted() | TurnWaiting():

@@ -32,7 +32,9 @@ class ChatState:
         self.is_over = False
         """The user leaves."""
         self.finish_next = False
-        """The unfinished turn is to be finished now."""
+        """The unfinished turn is to be finished."""
+        self.answer_now = False
+        """With the answers that it has."""
         self.next_question: Question | None = None
         """A command has written it; it is asked now."""
         self.debug_log: Path | None = None

@@ -50,6 +50,13 @@ async def follow(session_id: SessionPath, caller: Authorized, last: LastEventId 
     return await _stream(caller, caller.service.turns.follow(session.session_id, last or 0))
 
 
+@router.post("/{session_id}/now", status_code=204)
+async def answer_now(session_id: SessionPath, caller: Authorized) -> None:
+    """Let the turn under way end with the answers that it has, or with the first one: no further round or vote."""
+    session = await caller.service.conversations.find(caller.sub, session_id)
+    await caller.service.turns.answer_now(session.session_id)
+
+
 @router.get("/history/{session_id}", response_model_exclude_none=True)
 async def history(
     session_id: SessionPath,

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -17,6 +17,7 @@ from massmem.core.events import (
     AgentDelta,
     AgentFailed,
     AgentStarted,
+    AnswerNowRequested,
     AnswerSubmitted,
     BallotCast,
     BallotsVoided,
@@ -196,6 +197,80 @@ async def test_early_stop_that_was_cut_off_after_any_event_asks_nobody_more_and_
         ballots = only([*logged, *events], BallotCast)
         assert winner.agent_id == "agent_a", f"cut after {cut} events"
         assert len({ballot.agent_id for ballot in ballots}) == len(ballots) == 3, f"cut after {cut} events"
+
+
+async def play_until(
+    scripts: Mapping[str, dict[str, Any]], moment: type[Event] | None, logged: Sequence[Event] = (), **more: Any
+) -> list[Event]:
+    """Run a turn whose user wants the answer now once an event of this type comes; None: from the beginning."""
+    answer_now, events = asyncio.Event(), list[Event]()
+    if moment is None:
+        answer_now.set()
+    schema, settings = more.pop("answer_schema", None), CoordinationConfig(**more)
+    turn = Turn("session_x", 1, "why?", SEED, logged, answer_schema=schema)
+    async for event in confirm_all(run_turn(turn, await agents_of(scripts), settings, answer_now=answer_now)):
+        events.append(event)
+        if moment is not None and isinstance(event, moment):
+            answer_now.set()
+    return events
+
+
+def slow_council(**script: Any) -> dict[str, dict[str, Any]]:
+    """The first agent answers at once, the others too late for any test."""
+    scripts = council(3, vote=FIRST_WINS, **script)
+    for name in ("agent_b", "agent_c"):
+        scripts[name]["answer"] = {"text": f"answer of {name}", "delay": 30}
+    return scripts
+
+
+@pytest.mark.parametrize("moment", [None, AgentStarted, AnswerSubmitted])
+async def test_user_who_wants_the_answer_now_is_given_the_first_one(moment: type[Event] | None):
+    events = await play_until(slow_council(), moment)
+    assert len(only(events, AnswerNowRequested)) == 1
+    (winner,) = only(events, WinnerDecided)
+    assert (winner.agent_id, winner.by, winner.votes) == ("agent_a", "answer_now", {})
+    end = completed(events)
+    assert (end.answer, end.presented, end.confidence, end.limit) == ("answer 0.", False, None, None)
+    assert only(events, AgentFailed) == []
+
+
+async def test_ballots_so_far_decide_when_the_user_wants_the_answer_now():
+    scripts = council(4, vote={"vote_for": "answer 3.", "reason": "r"}, present="final")
+    scripts["agent_b"]["vote"] = scripts["agent_d"]["vote"] = {"vote": "first", "delay": 30}
+    events = await play_until(scripts, BallotCast)
+    (winner,) = only(events, WinnerDecided)
+    assert (winner.agent_id, winner.by) == ("agent_d", "answer_now")
+    assert completed(events).answer == "answer 3.", "no presentation"
+    assert completed(events).confidence is not None
+
+
+async def test_presentation_is_left_out_when_the_user_wants_the_answer_now():
+    scripts = council(2, vote=VOTE_A, present={"text": "final", "delay": 30})
+    events = await play_until(scripts, WinnerDecided)
+    assert completed(events).answer in ("answer 0.", "answer 1.")
+    assert only(events, Notice) == []
+    assert only(events, WinnerDecided)[0].by in ("consensus", "tie_earliest"), "it was decided before"
+
+
+async def test_answer_that_has_to_fit_a_schema_is_presented_also_now():
+    schema = {"type": "object", "properties": {"port": {"type": "integer"}}, "required": ["port"]}
+    events = await play_until(slow_council(present='{"port": 8080}'), None, answer_schema=schema)
+    assert completed(events).data == {"port": 8080}
+
+
+async def test_agents_that_agree_are_unanimous_also_now():
+    events = await play_until({"a": {"answer": "42"}, "b": {"answer": "42"}}, None)
+    assert only(events, WinnerDecided)[0].by == "unanimous" or len(only(events, AnswerSubmitted)) == 1
+
+
+async def test_resumed_turn_still_ends_with_the_first_answer():
+    scripts = slow_council()
+    whole: list[Event] = [e for e in await play_until(scripts, AgentStarted) if not isinstance(e, AgentDelta)]
+    asked = next(i for i, event in enumerate(whole) if isinstance(event, AnswerNowRequested))
+    for cut in range(asked + 1, len(whole)):
+        events = await play(scripts, whole[:cut])
+        assert completed(events).answer == "answer 0.", f"cut after {cut} events"
+        assert only([*whole[:cut], *events], WinnerDecided)[0].by == "answer_now"
 
 
 async def test_answer_below_the_confidence_bound_is_escalated():
