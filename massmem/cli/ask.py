@@ -45,6 +45,8 @@ class RunOptions:
     config: str | None = None
     model: str | None = None
     """[TYPE/]MODEL of a single agent."""
+    solo: str | None = None
+    """Id of the only agent of the team that is asked; "": the first; None: all."""
     system: str | None = None
     """Instructions for all agents."""
     session_config: str | None = None
@@ -156,6 +158,13 @@ Model = Annotated[
         help="One agent with this model instead of the team: such as gpt-5 or ollama/qwen3:8b",
     ),
 ]
+Solo = Annotated[
+    bool,
+    typer.Option(
+        "--solo", help="Ask the first agent of the team alone; with its id, another one: --solo ID or --solo=ID"
+    ),
+]
+SoloId = Annotated[str | None, typer.Option("--solo-id", hidden=True, help="What --solo=ID becomes.")]
 System = Annotated[
     str | None, typer.Option("--system", "-s", metavar="TEXT", help="Instructions for all agents, before their own.")
 ]
@@ -188,6 +197,8 @@ def ask(
     schema: Schema = None,
     config: Config = None,
     model: Model = None,
+    solo: Solo = False,
+    solo_id: SoloId = None,
     system: System = None,
     session_id: SessionId = None,
     choose_session: ChooseSession = False,
@@ -211,7 +222,11 @@ def ask(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> RunOptions:
     """Return what the command line asks for. Raises InputError."""
-    _do_first([question or "", *context.args], version=version, new_home=new_home)
+    words = [question or "", *context.args]
+    if solo and len(words) == 2:
+        solo_id, question = words
+        words = [question]
+    _do_first(words, version=version, new_home=new_home)
     options = RunOptions(
         question=question,
         files=tuple(files or ()),
@@ -220,6 +235,7 @@ def ask(
         schema=schema,
         config=config,
         model=model,
+        solo=solo_id or ("" if solo else None),
         system=system,
         session_id=session_id,
         owner=owner,

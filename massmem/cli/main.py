@@ -1,6 +1,7 @@
 """The entry point of the command line: chooses the command, runs it, and turns every error into text and exit code."""
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -66,7 +67,8 @@ def _run(arguments: list[str]) -> int:
 def _ask(arguments: list[str]) -> int:
     from massmem.cli.ask import RunOptions, app
 
-    options = _invoke(app, arguments)
+    # As GNU programs have it: an optional value stands behind "=". Typer knows none.
+    options = _invoke(app, [re.sub("^--solo=", "--solo-id=", argument) for argument in arguments])
     if not isinstance(options, RunOptions):
         return 0
     if options.list_sessions:

@@ -14,7 +14,7 @@ from typing import Any
 from massmem.cli.ask import Output, RunOptions
 from massmem.cli.logs import disable_logging, log_to_file, log_to_usual_file, new_debug_log
 from massmem.cli.question import HOW_TO_ASK, Question, attach_files, read_question, read_schema
-from massmem.cli.setup import load_team, read_environment, replace_agents
+from massmem.cli.setup import load_team, read_environment, replace_agents, select_agent
 from massmem.cli.signals import EXIT_INTERRUPTED, EXIT_TERMINATED, TurnStopper
 from massmem.cli.streams import notify, show_activity, write_err, write_json, write_out
 from massmem.cli.turn_output import (
@@ -88,8 +88,9 @@ class Invocation:
         """Return the command line that continues this session."""
         config = f" --config {shlex.quote(self.options.config)}" if self.options.config else ""
         model = f" --model {shlex.quote(self.options.model)}" if self.options.model else ""
+        solo = "" if self.options.solo is None else f" --solo={shlex.quote(self.config.agents[0].id)}"
         owner = f" --owner {shlex.quote(self.options.owner)}" if self.options.owner else ""
-        return f"massmem --session-id {session_id}{owner}{config}{model}"
+        return f"massmem --session-id {session_id}{owner}{config}{model}{solo}"
 
 
 def prepare_run(options: RunOptions) -> Invocation:
@@ -123,7 +124,8 @@ def load_team_of(options: RunOptions, home: Path) -> TeamConfig:
     config = load_team(options.config or options.session_config, home, options.limits, store=not options.no_store)
     if options.describe:
         config = config.model_copy(update={"files": config.files.model_copy(update={"describe": True})})
-    return replace_agents(config, options.model, options.system)
+    config = replace_agents(config, options.model, options.system)
+    return config if options.solo is None else select_agent(config, options.solo)
 
 
 def run(invocation: Invocation) -> int:

@@ -153,6 +153,28 @@ def test_json_output_is_one_object(team: str):
     assert result["usage"]["requests"] == sum(a["usage"]["requests"] for a in result["agents"]) == 7
 
 
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [(["--solo"], "A lion."), (["--solo=b"], "A tiger."), (["--solo", "c"], "A puma.")],
+    ids=["the first", "with =", "before the question"],
+)
+def test_one_agent_of_the_team_is_asked_alone(arguments: list[str], answer: str, tmp_path: Path):
+    team = write_team(tmp_path, script("A lion."), script("A tiger."), script("A puma."))
+    ran = call_massmem("--config", team, *arguments, "Why?")
+    assert (ran.returncode, ran.stdout.decode()) == (0, f"{answer}\n")
+    assert b"1 agent" in ran.stderr
+    id_ = {"A lion.": "a", "A tiger.": "b", "A puma.": "c"}[answer]
+    assert f"--solo={id_}".encode() in ran.stderr, "the next question goes to it as well"
+
+
+def test_agent_that_the_team_does_not_have_cannot_be_asked_alone(tmp_path: Path):
+    team = write_team(tmp_path, script("A lion."), script("A tiger."))
+    ran = call_massmem("--config", team, "--solo=z", "Why?")
+    assert (ran.returncode, ran.stderr.decode().splitlines()) == (
+        2, ["massmem: there is no agent 'z'", "  agents: a, b"]
+    )  # fmt: skip
+
+
 def test_last_vote_that_could_change_nothing_is_not_asked_for(tmp_path: Path):
     two_rounds = {"max_rounds": 2, "presentation": "as_is"}
     later = (script(text, latency=0.1) for text in ("A tiger.", "A puma."))

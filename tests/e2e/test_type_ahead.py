@@ -20,6 +20,16 @@ def test_ctrl_n_during_a_turn_answers_now(tmp_path: Path):
     leave(child)
 
 
+def test_one_agent_is_asked_alone_and_then_the_team_again(tmp_path: Path):
+    team = write_team(tmp_path, script("the first one"), script("the second one"))
+    child = talk("--config", team)
+    say(child, "/solo", "the question is missing", READY)
+    say(child, "/solo Why?", "1 agent ", "the first one", READY)
+    say(child, "/solo b Why not?", "1 agent ", "the second one", READY)
+    say(child, "Why?", "turn 3", "2 agents", "the first one", READY)
+    leave(child)
+
+
 def test_stopped_turn_is_finished_with_the_answers_so_far(tmp_path: Path):
     team = write_team(tmp_path, script("a quick answer"), script("slow", latency=60), script("slow", latency=60))
     child = talk("--config", team)

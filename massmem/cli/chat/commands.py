@@ -136,6 +136,20 @@ async def _change_model(state: ChatState, rest: str) -> None:
     write_err(f"{agent.display_name} uses {_name_model(state.find_agent(agent.id))} until you quit")
 
 
+async def _ask_alone(state: ChatState, rest: str) -> None:
+    first, _, text = rest.partition(" ")
+    is_named = any(agent.id == first for agent in state.team.agents)
+    text = (text if is_named else rest).strip()
+    if not text:
+        raise InputError("the question is missing", "write it like this: /solo Why is the sky blue?")
+    state.next_question = await asyncio.to_thread(attach_mentioned_files, text, state.team.config.files)
+    state.next_agent = first if is_named else state.team.agents[0].id
+
+
+async def _complete_agent(state: ChatState, words: Sequence[str]) -> Sequence[str]:
+    return () if words else [agent.id for agent in state.team.agents]
+
+
 async def _complete_model(state: ChatState, words: Sequence[str]) -> Sequence[str]:
     if not words:
         return [agent.id for agent in state.team.agents]
@@ -412,6 +426,7 @@ COMMANDS: dict[str, Command] = {
             "[AGENT [[TYPE/]MODEL]]",
             _complete_model,
         ),
+        Command("solo", "Ask one agent alone, by default the first.", _ask_alone, "[AGENT] QUESTION", _complete_agent),
         Command("continue", "Finish the turn that was stopped or failed.", _finish_turn),
         Command("now", "The same, at once: with the answers so far, or the first one.", _answer_now),
         Command("retry", "Undo the last turn and ask again, with another model if named.", _retry, "[[TYPE/]MODEL]"),

@@ -1,14 +1,15 @@
 """What is open during a conversation: the team, the session, and the changes that the user made to both."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from massmem.cli.logs import disable_logging, log_to_file, log_to_usual_file, new_debug_log
 from massmem.cli.question import Question
 from massmem.cli.run import Invocation, load_team_of
-from massmem.cli.setup import Setup, use_session_config
+from massmem.cli.setup import Setup, select_agent, use_session_config
 from massmem.config.models import AgentConfig, BackendConfig, TeamConfig
 from massmem.core.errors import InputError
 from massmem.core.records import Owner, TurnRecord
@@ -37,6 +38,8 @@ class ChatState:
         """With the answers that it has."""
         self.next_question: Question | None = None
         """A command has written it; it is asked now."""
+        self.next_agent: str | None = None
+        """Id of the only agent that is asked it; None: all."""
         self.debug_log: Path | None = None
         self._config = invocation.config
         self._base_team = team
@@ -87,6 +90,18 @@ class ChatState:
             for agent in self._config.agents
         ]
         await self._switch_team(self._config.model_copy(update={"agents": tuple(agents)}), self.session.id)
+
+    @asynccontextmanager
+    async def ask_alone(self, agent_id: str) -> AsyncGenerator[None, None]:
+        """Reduce the team to this agent within the block. Raises as `Team.start`."""
+        config = self._config
+        await self._switch_team(select_agent(config, agent_id), self.session.id)
+        try:
+            yield
+        finally:
+            last_turn = self.last_turn
+            await self._switch_team(config, self.session.id)
+            self.last_turn = last_turn
 
     async def toggle_debug(self, *, on: bool) -> None:
         """Start or stop the debug log and the debug files. The team is reopened for that."""

@@ -118,6 +118,15 @@ def test_recalled_column_appears_once_memories_are_recalled_and_there_is_room():
     assert not any("mem" in line for line in frame(view, width=60))
 
 
+def test_wide_headline_names_the_key_for_the_answer_now_once_there_is_one():
+    view = fold(begin("ann", "bob"))
+    assert "Ctrl-N" not in frame(view, width=120)[0]
+    view.feed(answer(1, "ann", "Blue."))
+    assert "Ctrl-N: answer now" in frame(view, width=120)[0]
+    assert "Ctrl-N" not in frame(view, width=80)[0]
+    assert "Ctrl-N" not in frame(fold(begin("ann"), answer(1, "ann", "Blue.")), width=120)[0]
+
+
 @pytest.mark.parametrize("agents", [1, 2, 5, 20, 50])
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (40, 10), (20, 3), (200, 60), (8, 2)])
 def test_frame_fits_the_terminal(agents: int, width: int, height: int):
