@@ -106,6 +106,7 @@ def other_ends() -> list[Event]:
         event(0, "turn_resumed", session_id="session_a", turn=1, question="Why?", agents=("ann",)),
         event(1, "turn_failed", message="no agent could answer", hint="try later", exit_code=3, usage=Usage()),
         event(1, "turn_interrupted", by="user"),
+        event(1, "answer_now_requested"),
     ]
 
 

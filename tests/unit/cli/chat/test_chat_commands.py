@@ -5,7 +5,7 @@ from massmem.core.errors import InputError
 
 NAMES = (
     "help agents model memory remember forget context cost sessions resume rename export compact clear undo debug quit "
-    "continue retry edit copy fork"
+    "continue now solo retry edit copy fork"
 )
 
 
