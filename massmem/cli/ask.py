@@ -159,12 +159,9 @@ Model = Annotated[
     ),
 ]
 Solo = Annotated[
-    bool,
-    typer.Option(
-        "--solo", help="Ask the first agent of the team alone; with its id, another one: --solo ID or --solo=ID"
-    ),
+    str | None,
+    typer.Option(metavar="[ID]", help="Ask one agent of the team alone: the first, or the one with this id."),
 ]
-SoloId = Annotated[str | None, typer.Option("--solo-id", hidden=True, help="What --solo=ID becomes.")]
 System = Annotated[
     str | None, typer.Option("--system", "-s", metavar="TEXT", help="Instructions for all agents, before their own.")
 ]
@@ -197,8 +194,7 @@ def ask(
     schema: Schema = None,
     config: Config = None,
     model: Model = None,
-    solo: Solo = False,
-    solo_id: SoloId = None,
+    solo: Solo = None,
     system: System = None,
     session_id: SessionId = None,
     choose_session: ChooseSession = False,
@@ -222,52 +218,37 @@ def ask(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> RunOptions:
     """Return what the command line asks for. Raises InputError."""
-    words = [question or "", *context.args]
-    if solo and len(words) == 2:
-        solo_id, question = words
-        words = [question]
-    _do_first(words, version=version, new_home=new_home)
+    question, solo = _read_words(question, context.args, solo)
+    _do_first(version=version, new_home=new_home)
     options = RunOptions(
-        question=question,
-        files=tuple(files or ()),
-        pictures=tuple(pictures or ()),
-        describe=describe,
-        schema=schema,
-        config=config,
-        model=model,
-        solo=solo_id or ("" if solo else None),
-        system=system,
-        session_id=session_id,
-        owner=owner,
-        choose_session=choose_session,
-        newest=newest,
-        output=output or (Output.JSON if as_json and not list_sessions else None),
-        show=show,
-        limits=_check_limits(timeout, max_cost, max_tokens),
-        no_store=no_store,
-        list_sessions=list_sessions,
-        is_single=is_single,
-        as_json=as_json,
-        debug=debug,
-        quiet=quiet,
-        hides_reasoning=hides_reasoning,
-        strict=strict,
-        wait=wait,
-    )
+        question=question, files=tuple(files or ()), pictures=tuple(pictures or ()), describe=describe, schema=schema,
+        config=config, model=model, solo=solo, system=system, session_id=session_id, owner=owner,
+        choose_session=choose_session, newest=newest, show=show, limits=_check_limits(timeout, max_cost, max_tokens),
+        output=output or (Output.JSON if as_json and not list_sessions else None), no_store=no_store,
+        list_sessions=list_sessions, is_single=is_single, as_json=as_json, debug=debug, quiet=quiet,
+        hides_reasoning=hides_reasoning, strict=strict, wait=wait,
+    )  # fmt: skip
     return _refuse_contradictions(options)
 
 
-def _do_first(words: list[str], *, version: bool, new_home: bool) -> None:
-    """Do what does not wait for a question. Ends the program after the version.
-
-    Raises InputError: the question is not one word of the command line.
-    """
+def _do_first(*, version: bool, new_home: bool) -> None:
+    """Do what does not wait for a question. Ends the program after the version."""
     if version:
         _show_version()
     if new_home:
         Registry(massmem_home()).set_aside()
-    if len(words) > 1:
-        raise _explain_quotes(words)
+
+
+def _read_words(question: str | None, more: list[str], solo: str | None) -> tuple[str | None, str | None]:
+    """Return the question and the agent that is asked alone: of two words after --solo, the first is its id.
+
+    Raises InputError: the question is not one word of the command line.
+    """
+    if solo == "" and question is not None and len(more) == 1:
+        return more[0], question
+    if more:
+        raise _explain_quotes([question or "", *more])
+    return question, solo
 
 
 def _refuse_contradictions(options: RunOptions) -> RunOptions:

@@ -1,7 +1,6 @@
 """The entry point of the command line: chooses the command, runs it, and turns every error into text and exit code."""
 
 import os
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -67,8 +66,8 @@ def _run(arguments: list[str]) -> int:
 def _ask(arguments: list[str]) -> int:
     from massmem.cli.ask import RunOptions, app
 
-    # As GNU programs have it: an optional value stands behind "=". Typer knows none.
-    options = _invoke(app, [re.sub("^--solo=", "--solo-id=", argument) for argument in arguments])
+    # Typer has no options with an optional value: as in GNU programs, it stands behind "=".
+    options = _invoke(app, ["--solo=" if argument == "--solo" else argument for argument in arguments])
     if not isinstance(options, RunOptions):
         return 0
     if options.list_sessions:

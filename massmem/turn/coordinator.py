@@ -381,8 +381,8 @@ class _TurnRun:
     def _needs_presentation(self) -> bool:
         """There are two answers to write from and the user waits, or there is a form; and no limit is reached."""
         synthesize = self.settings.presentation == "synthesize" and len(list_distinct(self.tally.answers)) > 1
-        wanted = (synthesize and not self._ends_now) or self.turn.answer_schema is not None
-        return wanted and self.limit is None
+        is_useful = (synthesize and not self._ends_now) or self.turn.answer_schema is not None
+        return is_useful and self.limit is None
 
     async def _present(self, agent: Agent) -> AsyncGenerator[Event | Checkpoint | Presentation, None]:
         number, tally, cost = self.tally.round, self.tally, StepCost()
