@@ -39,6 +39,7 @@ COMMANDS: dict[str, Command] = {
     "eval": Command("massmem.cli.eval", "Measure how well teams answer questions whose answers are known."),
     "store": Command("massmem.cli.store", "Move sessions to another database, or recover them from a damaged one."),
     "serve": Command("massmem.cli.serve", "Serve the team over HTTP."),
+    "mcp": Command("massmem.cli.mcp", "Let other agents ask the team: an MCP server on stdin and stdout."),
     "key": Command("massmem.cli.key", "Create and revoke keys with which users call `massmem serve`."),
     "token": Command("massmem.cli.token", "Create tokens that expire soon, for users of `massmem serve`."),
     "completion": Command("massmem.cli.completion", "Print the script for shell completion."),

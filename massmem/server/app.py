@@ -4,12 +4,14 @@ import asyncio
 import signal
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from massmem.core.errors import MassmemError
@@ -19,11 +21,15 @@ from massmem.server.routes import ai_memory, chat, conversations, openai, operat
 from massmem.server.service import Service, Settings, keep_service_open
 from massmem.server.service_log import AccessLog
 
+if TYPE_CHECKING:
+    from massmem.server.mcp.http import McpRoute
+
 _NO_SPANS: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 """FastAPI's own spans name the path of a request, and with it the session; ours are those of massmem.telemetry."""
 
 
 _BROWSER_HEADERS = [
+    *("MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"),
     *("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"),
     *("X-Session-Id", "X-Massmem-Solo"),
 ]
@@ -38,6 +44,8 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
     on_startup_error: called with what keeps the service from starting; uvicorn only says that something does.
     """
 
+    mcp = _open_mcp(settings)
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         def set_service(service: Service) -> None:
@@ -45,7 +53,10 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
 
         with _catch_exit_signals() as stopping:
             try:
-                async with keep_service_open(settings, stopping, set_service):
+                async with AsyncExitStack() as stack:
+                    await stack.enter_async_context(keep_service_open(settings, stopping, set_service))
+                    if mcp is not None:
+                        await stack.enter_async_context(mcp.run())
                     yield
             except MassmemError as e:
                 on_startup_error(e)
@@ -65,6 +76,8 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
     )
     for routes in (chat, conversations, ai_memory, openai, operations):
         app.include_router(routes.router)
+    if mcp is not None:
+        app.router.routes.append(Route(mcp.path, mcp, methods=["GET", "POST", "DELETE"], include_in_schema=False))
     app.add_middleware(BodyLimit, limits=settings.config.server.limits)
     app.add_middleware(HeadRequests)
     if origins := settings.config.server.cors.origins:
@@ -78,6 +91,17 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
     app.add_middleware(AccessLog)
     add_error_handlers(app)
     return app
+
+
+def _open_mcp(settings: Settings) -> "McpRoute | None":
+    """Return what answers at /mcp; None without the package for it."""
+    try:
+        from massmem.server.mcp.http import McpRoute
+    except ModuleNotFoundError as e:
+        if e.name is None or e.name.partition(".")[0] not in ("mcp", "mcp_types"):
+            raise
+        return None
+    return McpRoute(settings.config.server.limits.body)
 
 
 class HeadRequests:

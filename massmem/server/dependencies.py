@@ -72,14 +72,19 @@ class _BearerToken(SecurityBase):
     model = HTTPBearer(bearerFormat="JWT", description="An API key, or a JSON Web Token; its subject is the user.")
 
 
+async def authorize(request: Request) -> Caller:
+    """Return the caller. Raise Unauthorized, or RetryLater when it sends too many requests."""
+    service = get_service(request)
+    user = await service.authenticate(request.headers.getlist("authorization"))
+    request.state.user = user.sub  # for the access log
+    await service.limits.count_request(user.sub)
+    return Caller(user, service)
+
+
 class _AuthorizeCaller(_BearerToken):
     async def __call__(self, request: Request) -> Caller:
-        """Return the caller. Raise Unauthorized, or RetryLater when it sends too many requests."""
-        service = get_service(request)
-        user = await service.authenticate(request.headers.getlist("authorization"))
-        request.state.user = user.sub  # for the access log
-        await service.limits.count_request(user.sub)
-        return Caller(user, service)
+        """Raises as `authorize`."""
+        return await authorize(request)
 
 
 class _AuthorizeScraper(_BearerToken):

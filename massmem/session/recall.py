@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
@@ -128,6 +129,12 @@ class SessionMemory:
         """Wait a moment for the memory to open, so that `take_notices` says when it cannot be used."""
         if self._opening is not None and not self._opening.done():
             await asyncio.wait({self._opening}, timeout=_MOST_OPENING_SECONDS)
+
+    async def catch_up(self, session_id: str) -> None:
+        """Make what the session holds searchable, in some seconds at most, when the memory is open."""
+        await self.wait_until_open()
+        if self._recorder is not None:
+            await self._recorder.catch_up(session_id, sys.maxsize, CATCH_UP_SECONDS)
 
     async def wait_until_open(self) -> "IndexedMemory | None":
         """Return the open memory; None when it is off, or could not be opened."""

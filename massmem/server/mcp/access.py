@@ -1,0 +1,141 @@
+"""What the tools work with: the sessions of one user, and a way to ask the council."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Protocol
+
+from massmem.core.errors import MassmemError, MemoryUnavailable, UnknownSessionError
+from massmem.core.events import Event
+from massmem.core.records import COMMAND_LINE_USER, ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord
+from massmem.memory.persistent import USER, RecallOptions, RecallResult, Scope
+from massmem.session.recall import recall_by_words
+from massmem.session.session import Session
+from massmem.session.team import Team
+
+NOTES = "notes"
+"""The session of notes that belong to no other session."""
+
+_MOST_SESSIONS = 1_000
+"""Sessions of a user of the service that a search looks into, the last used."""
+
+
+class Access(Protocol):
+    """The council, as one user has it."""
+
+    team: Team
+    owner: Owner
+
+    def to_stored_id(self, session_id: str) -> str:
+        """Return the id under which the store knows a session of the user. Raise InputError: it cannot be an id."""
+        ...
+
+    def to_public_id(self, stored_id: str) -> str: ...
+
+    def ask(self, question: str, session_id: str | None) -> AsyncGenerator[Event, None]:
+        """Ask, and yield the events of the turn, with the id of the session as its user knows it.
+
+        When nobody takes them to the end, the turn is stopped for good.
+
+        session_id: as its user knows it; None: a new session. Raises as `Session.ask`.
+        """
+        ...
+
+
+async def find_session(access: Access, session_id: str) -> SessionRecord:
+    """Return a session of the user. Raise UnknownSessionError, with the same message for those of others."""
+    session = await access.team.store.get_session(access.to_stored_id(session_id))
+    if session is None or session.user_id != access.owner.user_id or session.status == "deleting":
+        raise UnknownSessionError("there is no such session", "see the sessions with list_sessions")
+    return session
+
+
+async def list_sessions(access: Access, limit: int) -> list[ListedSession]:
+    """Return the user's sessions, the last used first. Raise StoreError."""
+    of_owner = SessionFilter(owner=access.owner, has_messages=True)
+    listed = await access.team.store.find_sessions(of_owner, limit)
+    return [entry for entry in listed if entry.session.status != "deleting"]
+
+
+async def read_messages(access: Access, session_id: str, limit: int) -> list[MessageRecord]:
+    """Return the newest questions and final answers of a session, oldest first. Raise UnknownSessionError."""
+    session = await find_session(access, session_id)
+    return (await access.team.store.read_conversation(session.session_id, None, limit))[::-1]
+
+
+async def search_memories(access: Access, query: str, limit: int) -> RecallResult:
+    """Return what every agent may recall of the user's sessions. Raise StoreError."""
+    team, everywhere = access.team, access.owner == COMMAND_LINE_USER
+    listed = [] if everywhere else await list_sessions(access, _MOST_SESSIONS)
+    others = tuple(entry.session.session_id for entry in listed)
+    scope = Scope("", USER, 1, all_sessions=everywhere, others=others)
+    options = RecallOptions(team.config.memory.retrieval.max_tokens, limit)
+    try:
+        async with team.open_durable_memory() as memory:
+            return await memory.recall(query, scope, options)
+    except MemoryUnavailable:
+        return await recall_by_words(team.store, query, scope, options)
+
+
+async def remember(access: Access, text: str, session_id: str | None) -> str:
+    """Store a note in a session of the user, by default in that of notes; return the session. Raise as `remember`."""
+    name = session_id or NOTES
+    stored_id = access.to_stored_id(name)
+    record = await access.team.store.get_session(stored_id)
+    if session_id is not None or record is not None:
+        record = await find_session(access, name)
+    session = Session(access.team, record, session_id=stored_id, owner=access.owner.user_id)
+    try:
+        await session.remember(text)
+    finally:
+        await session.close()
+    await access.team.memory.catch_up(stored_id)  # who notes something expects to find it
+    return name
+
+
+class LocalAccess:
+    """The council of the command line's user."""
+
+    owner = COMMAND_LINE_USER
+
+    def __init__(self, team: Team) -> None:
+        self.team = team
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def to_stored_id(self, session_id: str) -> str:
+        return session_id
+
+    def to_public_id(self, stored_id: str) -> str:
+        return stored_id
+
+    async def ask(self, question: str, session_id: str | None) -> AsyncGenerator[Event, None]:
+        record = None if session_id is None else await find_session(self, session_id)
+        session = Session(self.team, record)
+        queue = asyncio.Queue[Event | MassmemError | None]()
+
+        async def run() -> None:
+            try:
+                async with aclosing(session.ask(question)) as events:
+                    async for event in events:
+                        queue.put_nowait(event)
+                queue.put_nowait(None)
+            except MassmemError as e:
+                queue.put_nowait(e)
+            finally:
+                await session.close()
+
+        # Apart from the request: what cancels that must not keep the turn from storing that it was stopped.
+        task = asyncio.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            while (item := await queue.get()) is not None:
+                if isinstance(item, MassmemError):
+                    raise item
+                yield item
+        finally:
+            session.stop("user")
+
+    async def close(self) -> None:
+        """Wait until the turns that were stopped have stored that."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)

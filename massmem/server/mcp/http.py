@@ -1,0 +1,92 @@
+"""`/mcp` of the service: MCP over streamable HTTP, with the keys and owners of all other routes.
+
+No session of the protocol is kept, so any process answers any request. A client that closes the stream of a request
+cancels it.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from massmem.core.errors import InputError
+from massmem.core.events import Event
+from massmem.core.records import Owner
+from massmem.server.conversations import public_session_id, to_stored_id
+from massmem.server.dependencies import Caller, authorize
+from massmem.server.errors import RetryLater
+from massmem.server.mcp.access import find_session
+from massmem.server.mcp.tools import create_mcp_server
+from massmem.server.responses import hide_internals
+from massmem.server.schemas import is_session_id
+
+_CALLER = "massmem_caller"
+
+
+class UserAccess:
+    """The council, as a user of the service has it."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.team = caller.service.team
+        self.owner = Owner(caller.sub)
+        self._caller = caller
+
+    def to_stored_id(self, session_id: str) -> str:
+        if not is_session_id(session_id):
+            raise InputError("a session id has letters, digits, '_', '-' and single dots")
+        return to_stored_id(self._caller.sub, session_id)
+
+    def to_public_id(self, stored_id: str) -> str:
+        return public_session_id(stored_id)
+
+    async def ask(self, question: str, session_id: str | None) -> AsyncGenerator[Event, None]:
+        if not question.strip():
+            raise InputError("the question is empty")
+        if session_id is not None:
+            await find_session(self, session_id)
+        asked = await self._caller.make_question(question, session_id, None, None)
+        turns = self._caller.service.turns
+        try:
+            async for _, event in turns.ask(asked):
+                public = hide_internals(event)
+                if public is not None:
+                    yield public
+        except RetryLater as e:
+            raise InputError(e.message, f"ask again in {e.retry_after} s") from e
+        finally:
+            turns.stop_question(asked)
+
+
+class McpRoute:
+    """The ASGI application at `/mcp`. To be used within `run`."""
+
+    path = "/mcp"
+    """As the access log names it."""
+
+    def __init__(self, max_body: int) -> None:
+        """max_body: bytes of a request."""
+        server = create_mcp_server(_get_access)
+        server.streamable_http_app(
+            stateless_http=True,
+            max_request_body_size=max_body,
+            # It guards servers without authentication against pages in a browser.
+            transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+        )
+        self._manager = server.session_manager
+
+    @asynccontextmanager
+    async def run(self) -> AsyncGenerator[None]:
+        async with self._manager.run():
+            yield
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raise Unauthorized, RetryLater."""
+        scope["route"] = self
+        scope["state"][_CALLER] = await authorize(Request(scope))
+        await self._manager.handle_request(scope, receive, send)
+
+
+def _get_access(request: Request) -> UserAccess:
+    return UserAccess(getattr(request.state, _CALLER))

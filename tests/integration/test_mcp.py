@@ -1,0 +1,233 @@
+"""massmem as an MCP server, over stdio and HTTP, used by the official client."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import yaml
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.support.council_server import CouncilServer, council_server
+from tests.support.service import Service, StartService, make_agent, make_config, make_token, wait_until
+
+TOOLS = ["ask_council", "search_memory", "remember", "list_sessions", "read_session"]
+
+
+def make_team() -> dict[str, Any]:
+    return make_config(
+        make_agent("ann", "It is blue."),
+        make_agent("bob", "It is green.", vote=[{"vote_for": "It is blue.", "reason": "because"}]),
+        memory={"persistent_memory": {"session_name": None, "embedding": {"provider": "none"}}},
+    )
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    service = Service(tmp_path_factory.mktemp("mcp"), make_team()).start()
+    yield service
+    service.stop()
+
+
+@asynccontextmanager
+async def open_http(service: Service, user: str) -> AsyncGenerator[Client]:
+    headers = {"Authorization": f"Bearer {make_token(user)}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=60) as http,
+        Client(streamable_http_client(f"{service.url}/mcp", http_client=http)) as client,
+    ):
+        yield client
+
+
+def write_team(folder: Path, team: dict[str, Any]) -> list[str]:
+    """Return the command of a server on stdio."""
+    (folder / "team.yaml").write_text(yaml.safe_dump(team))
+    return [sys.executable, "-m", "massmem", "mcp", "--config", str(folder / "team.yaml")]
+
+
+@asynccontextmanager
+async def open_stdio(folder: Path, team: dict[str, Any] | None = None) -> AsyncGenerator[Client]:
+    command, *arguments = write_team(folder, team or make_team())
+    environment = dict(os.environ) | {"HOME": str(folder)}
+    with (folder / "stderr").open("w") as errors:
+        parameters = StdioServerParameters(command=command, args=arguments, env=environment)
+        async with Client(stdio_client(parameters, errlog=errors)) as client:
+            yield client
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> Any:
+    """Return the structured result of a tool that works."""
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    return result.structured_content
+
+
+async def fail(client: Client, tool: str, **arguments: Any) -> str:
+    """Return the message of a tool that fails."""
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error, result.structured_content
+    return str(getattr(result.content[0], "text", ""))
+
+
+async def use_every_tool(client: Client) -> None:
+    assert [tool.name for tool in (await client.list_tools()).tools] == TOOLS
+    lines: list[str] = []
+
+    async def note_progress(progress: float, total: float | None, message: str | None) -> None:
+        assert progress == len(lines) + 1
+        assert total is None
+        lines.append(message or "")
+
+    asked = await client.call_tool("ask_council", {"question": "Why is the sky blue?"}, progress_callback=note_progress)
+    answer: Any = asked.structured_content
+    assert (answer["answer"], answer["status"], answer["agent"]) == ("It is blue.", "completed", "ann")
+    assert any("bob votes for ann" in line for line in lines)
+    session_id = answer["session_id"]
+    again = await call(client, "ask_council", question="And at night?", session_id=session_id)
+    assert (again["session_id"], again["turn"]) == (session_id, 2)
+    messages = (await call(client, "read_session", session_id=session_id))["messages"]
+    assert [message["text"] for message in messages] == [
+        "Why is the sky blue?", "It is blue.", "And at night?", "It is blue.",
+    ]  # fmt: skip
+    assert (await call(client, "remember", text="I prefer metric units."))["session_id"] == "notes"
+    assert (await call(client, "remember", text="The launch is on Friday.", session_id=session_id)) is not None
+    memories = (await call(client, "search_memory", query="metric units"))["memories"]
+    assert "metric" in memories[0]["text"]
+    sessions = (await call(client, "list_sessions"))["sessions"]
+    assert {entry["session_id"] for entry in sessions} == {session_id, "notes"}
+    assert {str(resource.uri) for resource in (await client.list_resources()).resources} == {
+        f"massmem://sessions/{session_id}", "massmem://sessions/notes",
+    }  # fmt: skip
+    (content,) = (await client.read_resource(f"massmem://sessions/{session_id}")).contents
+    assert len(json.loads(getattr(content, "text", ""))["messages"]) >= 4
+
+
+async def test_every_tool_works_over_stdio(tmp_path: Path) -> None:
+    async with open_stdio(tmp_path) as client:
+        await use_every_tool(client)
+
+
+async def test_every_tool_works_over_http(service: Service) -> None:
+    async with open_http(service, "alice") as client:
+        await use_every_tool(client)
+
+
+async def test_bad_arguments_are_errors_of_the_tool(service: Service) -> None:
+    async with open_http(service, "bad") as client:
+        for tool, arguments in (
+            ("ask_council", {"question": ""}),
+            ("ask_council", {"question": "  "}),
+            ("ask_council", {"question": "Why?", "session_id": "nobody"}),
+            ("ask_council", {"question": "Why?", "session_id": "../x"}),
+            ("ask_council", {}),
+            ("read_session", {"session_id": "nobody"}),
+            ("read_session", {"session_id": "x" * 1_000}),
+            ("search_memory", {"query": "x", "limit": 0}),
+            ("remember", {"text": "x", "session_id": "nobody"}),
+            ("nothing", {}),
+        ):
+            message = await fail(client, tool, **arguments)
+            assert "Traceback" not in message
+            assert str(service.home) not in message
+        with pytest.raises(MCPError, match="no such session"):
+            await client.read_resource("massmem://sessions/nobody")
+        assert (await call(client, "list_sessions"))["sessions"] == []
+
+
+async def test_sessions_and_memories_of_others_do_not_exist(service: Service) -> None:
+    async with open_http(service, "carol") as carol, open_http(service, "dave") as dave:
+        answer = await call(carol, "ask_council", question="What is an axolotl?")
+        await call(carol, "remember", text="Carol's axolotl is called Xochi.")
+        assert (await call(dave, "list_sessions"))["sessions"] == []
+        assert "no such session" in await fail(dave, "read_session", session_id=answer["session_id"])
+        assert "no such session" in await fail(dave, "ask_council", question="?", session_id=answer["session_id"])
+        assert (await call(dave, "search_memory", query="axolotl Xochi"))["memories"] == []
+        assert (await dave.list_resources()).resources == []
+        assert (await call(carol, "search_memory", query="axolotl Xochi"))["memories"] != []
+
+
+def test_request_without_a_valid_key_is_refused(service: Service) -> None:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    for key in ("nonsense", f"sk-massmem-{'0' * 64}"):
+        headers = {"Authorization": f"Bearer {key}"}
+        response = httpx2.post(f"{service.url}/mcp", json=body, headers=headers)
+        assert response.status_code == 401
+        assert response.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+@pytest.fixture
+def council() -> Iterator[CouncilServer]:
+    with council_server() as server:
+        yield server
+
+
+def make_held_team(council: CouncilServer) -> dict[str, Any]:
+    backend = {"type": "openai", "model": "stub", "base_url": council.url, "api_key": "test"}
+    return make_config({"id": "hal", "system_message": "hal", "backend": backend}, memory={"enabled": False})
+
+
+async def cancel_while_it_works(client: Client, council: CouncilServer) -> None:
+    """Ask, and give up while the model works."""
+    council.gate.clear()
+    task = asyncio.create_task(client.call_tool("ask_council", {"question": "Why?"}))
+    await asyncio.to_thread(wait_until, lambda: bool(council.requests))
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def wait_for_status(client: Client, status: str) -> None:
+    async with asyncio.timeout(30):
+        while [entry["status"] for entry in (await call(client, "list_sessions"))["sessions"]] != [status]:
+            await asyncio.sleep(0.05)
+
+
+async def test_cancelled_question_stops_the_council_over_http(
+    start_service: StartService, council: CouncilServer
+) -> None:
+    service = start_service(make_held_team(council))
+    async with open_http(service, "eve") as client:
+        await cancel_while_it_works(client, council)
+        await wait_for_status(client, "interrupted")
+        council.gate.set()
+
+
+async def test_cancelled_question_stops_the_council_over_stdio(tmp_path: Path, council: CouncilServer) -> None:
+    async with open_stdio(tmp_path, make_held_team(council)) as client:
+        await cancel_while_it_works(client, council)
+        await wait_for_status(client, "interrupted")
+        council.gate.set()
+        session = (await call(client, "list_sessions"))["sessions"][0]["session_id"]
+        assert (await call(client, "ask_council", question="Why?", session_id=session))["answer"]
+
+
+def test_stdout_holds_the_protocol_alone_and_the_server_ends_with_its_client(tmp_path: Path) -> None:
+    request = {
+        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+    }  # fmt: skip
+    lines = f"{json.dumps(request)}\nnonsense\n" + '{"jsonrpc": "2.0", "method": "notifications/initialized"}\n'
+    run = subprocess.run(
+        write_team(tmp_path, make_team()), input=lines, capture_output=True, text=True, timeout=60, check=False,
+        env=os.environ | {"HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert run.returncode == 0
+    replies = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [reply["result"]["serverInfo"]["name"] for reply in replies if reply.get("id") == 1] == ["massmem"]
+    assert "Traceback" not in run.stderr
+
+
+def test_configuration_that_is_missing_is_said_on_stderr(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "massmem", "mcp", "--config", str(tmp_path / "none.yaml")],
+        capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "none.yaml" in run.stderr
