@@ -86,7 +86,7 @@ class SessionMessage(BaseModel):
     text: str
     agent: str = ""
     """Of an answer: whose answer won."""
-    at: datetime
+    created_at: datetime
 
 
 class SessionMessages(BaseModel):
@@ -131,7 +131,7 @@ def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
         """Find what was said, answered and noted in earlier conversations with the council, by meaning and words."""
         with _explain_errors():
             access = get_access(ctx.request_context.request)
-            found = await sessions.search_memories(access, query, limit)
+            recalled = await sessions.search_memories(access, query, limit)
             return SearchResult(
                 memories=[
                     FoundMemory(
@@ -141,7 +141,7 @@ def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
                         agent=memory.agent_id,
                         created_at=memory.created_at,
                     )
-                    for memory in found.memories
+                    for memory in recalled.memories
                 ]
             )
 
@@ -182,7 +182,7 @@ def _list_resources_for(get_access: GetAccess) -> ServerMiddleware[Any]:
     async def list_resources(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.method != "resources/list":
             return await call_next(ctx)
-        found = await _list_sessions(get_access(ctx.request), _MOST_RESOURCES)
+        listed = await _list_sessions(get_access(ctx.request), _MOST_RESOURCES)
         resources = [
             Resource(
                 name=entry.session_id,
@@ -190,7 +190,7 @@ def _list_resources_for(get_access: GetAccess) -> ServerMiddleware[Any]:
                 uri=f"massmem://sessions/{entry.session_id}",
                 mime_type="application/json",
             )
-            for entry in found.sessions
+            for entry in listed.sessions
         ]
         return ListResourcesResult(resources=resources)
 
@@ -217,7 +217,7 @@ async def _read_session(access: Access, session_id: str, limit: int) -> SessionM
             role="user" if message.kind == "user" else "assistant",
             text=message.content,
             agent=message.agent_name or message.agent_id or "",
-            at=message.created_at,
+            created_at=message.created_at,
         )
         for message in await sessions.read_messages(access, session_id, limit)
     ]

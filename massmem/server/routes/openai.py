@@ -153,8 +153,8 @@ async def _begin(caller: Caller, target: _Target, conversation: Conversation, fo
         return _Call(pieces, encode.Answer(f"{prefix}{uuid4().hex}", target.model))
     service, named = caller.service, _read_session_id(target)
     chat = target.chat if target.chat and is_session_id(target.chat) else None  # "local:..." is not kept
-    found = await find_session(service.team.store, caller.sub, conversation.history, named=named, chat=chat)
-    public_id = public_session_id(found.id)
+    target_session = await find_session(service.team.store, caller.sub, conversation.history, named=named, chat=chat)
+    public_id = public_session_id(target_session.id)
     question = replace(
         await caller.make_question(conversation.content, public_id, model.team_name, None),
         instructions=conversation.instructions,
@@ -162,7 +162,7 @@ async def _begin(caller: Caller, target: _Target, conversation: Conversation, fo
         answer_schema=form.schema,
     )
     pieces = limit_words(_ask_council(caller, model, question, target), form.stops, form.max_tokens)
-    if found.is_resent:
+    if target_session.is_resent:
         pieces = _store_history(caller, question, conversation, pieces)
     answer_id = f"{prefix}{uuid4().hex}" if prefix != _RESPONSE_PREFIX else await _make_response_id(caller, question)
     return _Call(pieces, encode.Answer(answer_id, target.model, public_id))
