@@ -81,7 +81,7 @@ BROAD_EXCEPT_IN = {"cli/main.py", "turn/coordinator.py", "server/app.py"}
 
 PORTS = {
     "ChatProvider", "PersistentMemory", "Index", "Renderer",
-    "SessionStore", "SessionLog", "LeaseTable", "RecordingQueue", "SessionCatalogue", "KeyTable", "Dialect",
+    "SessionStore", "SessionLog", "LeaseTable", "RecordingQueue", "SessionCatalogue", "KeyTable", "Dialect", "Access",
 }  # fmt: skip
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
