@@ -6,6 +6,7 @@ import hmac
 import json
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+from jwt.warnings import InsecureKeyLengthWarning
 
 from massmem.config.models import JwtConfig
+from massmem.core.api_keys import make_api_key
 from massmem.core.errors import InputError
-from massmem.server.auth import ReloadingFile, Tokens
+from massmem.server.auth import ReloadingFile, Tokens, User, authenticate
 from massmem.server.errors import Unauthorized
+from massmem.store import open_store
 
 SECRET = "0123456789-abcdefghijklmnopqrstuvwxyz"
 OTHER = "zyxwvutsrqponmlkjihgfedcba-9876543210"
@@ -137,6 +141,28 @@ def test_invalid_token_is_refused(headers: list[str]) -> None:
     with pytest.raises(Unauthorized) as error:
         make_tokens().authenticate(headers)
     assert all(header.removeprefix("Bearer ") not in str(error.value) for header in headers if len(header) > 10)
+
+
+REASONS = {
+    "no header": ("a bearer token is needed", ""),
+    "two headers": ("one Authorization header is needed", "invalid_request"),
+    "another scheme": ("a bearer token is needed", ""),
+    "exp in the past": ("the token has expired", "invalid_token"),
+    "iat is a number in quotes": ("the token is not valid", "invalid_token"),
+    "exp in a hundred years": ("the token lives too long", "invalid_token"),
+    "another secret": ("the token is not valid", "invalid_token"),
+    "sub is blank": ("the token's subject is not valid", "invalid_token"),
+    "a kid that is not known": ("the token's key is not known", "invalid_token"),
+    "kid is an object": ("the token is not valid", "invalid_token"),
+    "a token of 100 KB": ("the token is too long", "invalid_token"),
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_refusal_names_its_reason(name: str) -> None:
+    with pytest.raises(Unauthorized) as error:
+        make_tokens().authenticate(REFUSED[name])
+    assert (str(error.value), error.value.error) == REASONS[name]
 
 
 def test_valid_token_is_accepted() -> None:
@@ -265,10 +291,45 @@ def test_secret_that_can_be_guessed_is_rejected(secret: str) -> None:
 
 
 def test_missing_key_is_an_error() -> None:
-    with pytest.raises(InputError, match="no secret"):
+    with pytest.raises(
+        InputError, match=r"^there is no secret to check tokens with: server\.jwt\.secret is not set$"
+    ) as error:
         make_tokens(secret=None)
-    with pytest.raises(InputError, match="public keys"):
+    assert error.value.hint == "make one with: openssl rand -hex 32; and export it as MASSMEM_JWT_SECRET"
+    with pytest.raises(InputError, match=r"^RS256 needs public keys$") as error:
         make_tokens(algorithm="RS256")
+    assert error.value.hint == "name a file with them: server.jwt.jwks_file"
+    with pytest.raises(InputError, match=r"^server\.jwt\.secret is too short"):
+        make_tokens(secret="x")
+    with pytest.raises(InputError, match=r"^server\.jwt\.keys\.k is too short"):
+        make_tokens(keys={"k": "x"})
+
+
+def test_shortest_secrets_are_accepted() -> None:
+    make_tokens(secret="abcdefghi" + "a" * 23)
+    make_tokens(secret="abcdefgh" + "a" * 24)
+
+
+def test_public_key_that_is_too_short_is_of_no_use(tmp_path: Path) -> None:
+    key = rsa.generate_private_key(65537, 1024)
+    path = tmp_path / "keys.json"
+    path.write_text(json.dumps({"keys": [json.loads(RSAAlgorithm.to_jwk(key.public_key()))]}))
+    with pytest.raises(Unauthorized), pytest.warns(InsecureKeyLengthWarning):
+        make_tokens(algorithm="RS256", jwks_file=str(path)).authenticate(bearer(sign(make_claims(), key, "RS256")))
+
+
+def test_only_public_key_of_a_file_needs_no_name(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text(json.dumps({"keys": [json.loads(RSAAlgorithm.to_jwk(RSA_KEY.public_key()))]}))
+    tokens = make_tokens(algorithm="RS256", jwks_file=str(path))
+    assert tokens.authenticate(bearer(sign(make_claims(), RSA_KEY, "RS256"))).sub == "alice"
+
+
+def test_list_of_revoked_tokens_must_be_readable(tmp_path: Path) -> None:
+    path = tmp_path / "none"
+    with pytest.raises(InputError, match=f"^{path} cannot be read") as error:
+        make_tokens(revoked_file=str(path))
+    assert error.value.hint == "see server.jwt.revoked_file"
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"keys": []}', '{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}', "\xff"])
@@ -276,8 +337,9 @@ def test_file_without_public_keys_is_an_error(tmp_path: Path, content: str) -> N
     path = tmp_path / "keys.json"
     path.write_text(content, encoding="latin-1")
     for file in (path, tmp_path / "none.json"):
-        with pytest.raises(InputError, match=r"cannot be read|no public key"):
+        with pytest.raises(InputError, match=r"cannot be read|no public key") as error:
             make_tokens(algorithm="ES256", jwks_file=str(file))
+        assert error.value.hint.startswith("it must be a JSON Web Key Set")
 
 
 def test_created_token_is_accepted() -> None:
@@ -285,6 +347,45 @@ def test_created_token_is_accepted() -> None:
     user = tokens.authenticate(bearer(tokens.create("alice", 60, "admin")))
     assert (user.sub, user.is_admin) == ("alice", True)
     assert tokens.create("alice", 60) != tokens.create("alice", 60)
-    for sub, seconds in (("", 60), ("a\nb", 60), ("alice", 0), ("alice", 10**9)):
-        with pytest.raises(InputError):
+    most = JwtConfig().max_lifetime
+    for seconds in (1, most):
+        assert tokens.authenticate(bearer(tokens.create("alice", seconds))).scopes == frozenset()
+    subject = ("a subject has 1 to 255 printable characters", "give a user's name or id")
+    lifetime = (f"a token may live for {most} seconds at most", "see server.jwt.max_lifetime")
+    for sub, seconds, reason in (
+        ("", 60, subject),
+        ("a\nb", 60, subject),
+        ("alice", 0, lifetime),
+        ("alice", most + 1, lifetime),
+    ):
+        with pytest.raises(InputError) as error:
             tokens.create(sub, seconds)
+        assert (error.value.message, error.value.hint) == reason
+
+
+def test_created_token_has_an_id_and_no_claims_that_nobody_configured() -> None:
+    claims = jwt.decode(make_tokens().create("alice", 60), SECRET, ["HS256"])
+    assert set(claims) == {"sub", "iat", "exp", "jti"}
+    assert len(claims["jti"]) == 32
+
+
+async def ask_with_key(folder: Path, **changes: Any) -> User:
+    """Authenticate by a key that the store has; changes: to what is stored of it."""
+    key, stored = make_api_key("alice", datetime.now(UTC), scope="metrics")
+    store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
+    try:
+        await store.add_key(stored.model_copy(update=changes))
+        return await authenticate(bearer(key), make_tokens(), store)
+    finally:
+        await store.close()
+
+
+async def test_api_key_stands_for_its_user(tmp_path: Path) -> None:
+    assert await ask_with_key(tmp_path) == User("alice", frozenset({"metrics"}))
+
+
+async def test_api_key_that_is_unknown_or_expired_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Unauthorized, match=r"^the key is not known, or was revoked$"):
+        await ask_with_key(tmp_path, key_hash="f" * 64)
+    with pytest.raises(Unauthorized, match=r"^the key has expired$"):
+        await ask_with_key(tmp_path, id="other", expires_at=datetime(2020, 1, 1, tzinfo=UTC))
