@@ -97,7 +97,7 @@ class Client:
         await app({"type": type_, "headers": self.headers}, self._receive, self._send)
 
     async def _read(self, reads: int, scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["headers"] is self.headers
+        assert list(scope["headers"]) == self.headers
         assert send == self._send
         self.received = [await receive() for _ in range(reads)]
 
