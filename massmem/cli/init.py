@@ -276,7 +276,7 @@ _ROLES = (
     ("editor", "You answer exactly what was asked, shortly, with one example where it helps."),
 )
 _THINK = """>-
-      Think step by step and carry out each step. Do not use LaTeX. End with a line "Answer: " and the result."""
+      Think step by step in short sentences, with every calculation. No LaTeX. Last line: "Answer: " and the result."""
 _LOCAL_ROLES = tuple((name, _THINK) for name in ("red", "green", "blue"))
 """As in configs/local.yaml: a model so small needs its words for thinking, and not for a role."""
 

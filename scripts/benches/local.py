@@ -44,7 +44,8 @@ MOST_OF_PERSONAS = 0.45
 MOST_TO_FIRST_TEXT = 4.0
 MOST_OF_BARE = 1.1
 PAIRS = 3
-REPLY_TOKENS = 96
+REPLY_TOKENS = 350
+"""More than the replies have: massmem would continue one that is cut."""
 
 
 @dataclass(frozen=True, slots=True)
