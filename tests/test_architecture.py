@@ -34,8 +34,8 @@ TOP_LEVEL = {
     "LICENSE", "docs", "CONTRIBUTING.md", "CHANGELOG.md",
 }  # fmt: skip
 
-MAX_MODULES = 275
-MAX_LINES = 50_000
+MAX_MODULES = 262
+MAX_LINES = 47_000
 """Ceilings that only go down, to 180 modules and 32,000 lines."""
 
 PARTICIPLES = {
