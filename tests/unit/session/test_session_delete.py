@@ -1,18 +1,168 @@
-"""Deletion of sessions: what is left of them on the disk."""
+"""Deletion of sessions: what is left of them on the disk, and what of others stays."""
 
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from massmem.config.models import TeamConfig
-from massmem.session.delete import SessionDeleter
+from massmem.core.records import SessionRecord
+from massmem.session.delete import DeletionResult, SessionDeleter, list_begun_deletions
+from massmem.session.registry import Registry, build_entry
 from massmem.store import open_store
+from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, session
 from tests.support.sample_turn import answer, begin
 
 TURNS = 60
 
 
+@dataclass
+class Place:
+    """A home with the sessions session_mine and session_b, and a working folder. Sample events name session_a."""
+
+    home: Path
+    folder: Path
+    store: SessionStore
+    config: TeamConfig
+
+    async def delete(self, *names: str) -> DeletionResult:
+        return await self.deleter.delete([await self.get(name) for name in names], lambda *_: None)
+
+    @property
+    def deleter(self) -> SessionDeleter:
+        return SessionDeleter(self.config, self.home, self.store, self.folder, {})
+
+    async def get(self, name: str) -> SessionRecord:
+        record = await self.store.get_session(name)
+        assert record is not None
+        return record
+
+    async def list_ids(self) -> list[str]:
+        return sorted(record.session_id for record in await self.store.list_sessions())
+
+    def write(self, path: Path, text: str) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+
+@pytest.fixture
+async def place(home: Path, tmp_path: Path) -> AsyncIterator[Place]:
+    folder = home / ".massmem"
+    url = f"sqlite:///{folder}/massmem.db"
+    config = TeamConfig.model_validate(
+        {
+            "agents": [{"id": "ann", "backend": {"type": "scripted", "script": {"answer": "hi"}}}],
+            "store": {"url": url},
+            "memory": {"persistent_memory": {"enabled": False}},
+        }
+    )
+    store = await open_store(url, folder)
+    for name in ("session_mine", "session_b"):
+        await store.create_session(session(name))
+        await store.append(name, 1, [begin("ann"), answer(1, "ann", "Here."), done()])
+        Registry(folder).upsert(build_entry(session(name), url))
+    yield Place(folder, tmp_path / "work", store, config)
+    await store.close()
+
+
 def read_files(home: Path) -> bytes:
     return b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
+
+
+async def test_deleted_session_is_gone_and_others_stay(place: Place):
+    count = (await place.get("session_mine")).message_count
+    result = await place.delete("session_mine")
+    assert (result.sessions, result.busy, result.messages, result.memories) == (("session_mine",), (), count, 0)
+    assert await place.list_ids() == ["session_b"]
+    assert [entry.session_id for entry in Registry(place.home).read_entries()] == ["session_b"]
+    assert list_begun_deletions(place.home) == []
+    assert b"session_mine" not in read_files(place.home)
+
+
+async def test_progress_counts_the_messages_of_all_sessions(place: Place):
+    records = [await place.get("session_mine"), await place.get("session_b")]
+    shown: list[tuple[int, int]] = []
+    await place.deleter.delete(records, lambda deleted, total: shown.append((deleted, total)))
+    count = records[0].message_count
+    assert shown == [(count, 2 * count), (2 * count, 2 * count)]
+
+
+@pytest.mark.parametrize("below", ["work", "home"])
+async def test_debug_files_of_the_session_minere_deleted_and_those_of_others_stay(place: Place, below: str):
+    logs = (place.folder if below == "work" else place.home.parent) / ".massmem" / "massmem_logs"
+    named = place.write(logs / "log_1" / "attempt_1" / "turn.json", '{"session": "session_mine"}')
+    other = place.write(logs / "log_2" / "attempt_1" / "turn.json", '{"session": "session_b"}')
+    await place.delete("session_mine")
+    assert not named.parents[1].exists()
+    assert other.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["sessions.json.damaged-1", "logs/crash-1.txt", "massmem.db.bak-0008"], ids=["registry", "crash", "backup"]
+)
+async def test_copies_that_name_the_session_minere_deleted_and_others_stay(place: Place, name: str):
+    named = place.write(place.home / name, "of session_mine")
+    other = place.write(place.home / f"{name}-other", "of session_b")
+    await place.delete("session_mine")
+    assert (named.exists(), other.exists()) == (False, True)
+
+
+async def test_lines_of_the_log_that_name_the_session_minere_deleted(place: Place):
+    log = place.write(place.home / "logs" / "massmem.log", "1 session_mine asks\n2 session_b asks\n3 done\n")
+    untouched = place.write(place.home / "logs" / "other.log", "4 session_b\n")
+    before = untouched.stat().st_mtime_ns
+    await place.delete("session_mine")
+    assert log.read_text() == "2 session_b asks\n3 done\n"
+    assert untouched.stat().st_mtime_ns == before
+
+
+async def test_session_in_use_is_left_alone(place: Place):
+    assert await place.store.acquire_lease("session_mine", "somebody", 60)
+    result = await place.delete("session_mine", "session_b")
+    assert (result.sessions, result.busy) == (("session_b",), ("session_mine",))
+    assert await place.list_ids() == ["session_mine"]
+    assert [entry.session_id for entry in Registry(place.home).read_entries()] == ["session_mine"]
+    assert list_begun_deletions(place.home) == []
+
+
+async def test_deletion_that_was_cut_off_is_finished_by_the_next_one(place: Place):
+    await place.store.delete_session("session_mine", 0)
+    place.write(place.home / "deleting" / "session_mine", "")
+    assert list_begun_deletions(place.home) == ["session_mine"]
+    result = await place.delete("session_b")
+    assert sorted(result.sessions) == ["session_b", "session_mine"]
+    assert await place.list_ids() == []
+    assert list_begun_deletions(place.home) == []
+
+
+async def test_files_of_a_session_that_is_gone_from_the_store_already_are_deleted(place: Place):
+    place.write(place.home / "deleting" / "session_gone", "")
+    trace = place.write(place.home / "logs" / "crash-1.txt", "of session_gone")
+    Registry(place.home).upsert(build_entry(session("session_gone"), place.config.store.url))
+    result = await place.delete()
+    assert result.sessions == ("session_gone",)
+    assert not trace.exists()
+    assert {entry.session_id for entry in Registry(place.home).read_entries()} == {"session_mine", "session_b"}
+    assert list_begun_deletions(place.home) == []
+
+
+async def test_damaged_registry_is_made_again_without_the_session(place: Place):
+    place.write(place.home / "sessions.json", "session_mine {")
+    await place.delete("session_mine")
+    assert [entry.session_id for entry in Registry(place.home).read_entries()] == ["session_b"]
+    assert b"session_mine" not in read_files(place.home)
+
+
+async def test_many_events_are_deleted_in_parts(place: Place, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("massmem.session.delete._EVENTS_AT_ONCE", 2)
+    record, shown = await place.get("session_mine"), list[int]()
+    await place.deleter.delete([record], lambda deleted, _: shown.append(deleted))
+    assert shown == sorted(set(shown))
+    assert len(shown) > 1
+    assert shown[-1] == record.message_count
 
 
 async def test_deletion_leaves_no_words_of_a_long_conversation_in_the_files(home: Path, tmp_path: Path) -> None:
