@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from massmem.core.errors import SessionBusyError
+from massmem.core.errors import SessionBusyError, StoreError
 from massmem.core.events import NoteAdded, now
 from massmem.core.records import SessionRecord
-from massmem.session.lease import Lease, ProcessLock, hold_lease
+from massmem.session.lease import Lease, ProcessLock, hold_lease, is_owner_gone, mark_interrupted
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 
@@ -150,6 +150,80 @@ async def test_owner_that_lost_its_lease_is_told_and_cannot_write(store: Session
         await store.append(ID, 0, [NoteAdded(text="late")], owner=lease.owner)
     await lease.release()
     assert await store.get_lease_owner(ID) == "somebody else"
+
+
+async def test_lease_that_the_store_has_released_is_not_taken_from_its_next_owner(
+    store: SessionStore, process: ProcessLock
+):
+    lost = asyncio.Event()
+    lease = Lease(store, process, ID, lost.set, seconds=0.15)
+    await lease.acquire()
+    await store.append(ID, 0, [NoteAdded(text="last")], owner=lease.owner, release_lease=True)
+    lease.mark_released()
+    assert await store.acquire_lease(ID, "next", 60)
+    await asyncio.sleep(0.3)
+    assert not lost.is_set(), "it is not renewed any more"
+    await lease.release()
+    assert await store.get_lease_owner(ID) == "next"
+    assert process.is_gone(lease.owner)
+
+
+async def test_lease_that_was_never_acquired_leaves_the_owner_alone(
+    store: SessionStore, process: ProcessLock, neighbour: ProcessLock
+):
+    async with hold_lease(store, neighbour, ID) as held:
+        lease = Lease(store, process, ID)
+        await lease.release()
+        assert await store.get_lease_owner(ID) == held.owner
+
+
+async def test_unknown_session_has_no_lease(store: SessionStore, process: ProcessLock):
+    lease = Lease(store, process, "session_b")
+    with pytest.raises(StoreError):
+        await lease.acquire()
+    await lease.release()
+    assert process.is_gone(lease.owner)
+
+
+async def test_session_of_a_dead_process_is_interrupted(
+    store: SessionStore, tmp_path: Path, process: ProcessLock, stranger: ProcessLock
+):
+    async def read_status() -> str:
+        record = await store.get_session(ID)
+        assert record is not None
+        return (await mark_interrupted(store, tmp_path, record)).status
+
+    assert await read_status() == "interrupted", "nobody runs it"
+    alive = process.add_owner()
+    assert await store.acquire_lease(ID, alive, 60)
+    assert await read_status() == "active"
+    process.close()
+    assert await read_status() == "interrupted"
+    await store.release_lease(ID, alive)
+    assert await store.acquire_lease(ID, stranger.add_owner(), 60)
+    stranger.close()
+    assert await read_status() == "active", "nobody here can tell"
+    record = await store.get_session(ID)
+    assert record is not None
+    waiting = record.model_copy(update={"status": "waiting"})
+    assert await mark_interrupted(store, tmp_path, waiting) == waiting
+
+
+def test_whether_an_owner_is_gone_is_known_in_its_home_only(
+    tmp_path: Path, process: ProcessLock, stranger: ProcessLock
+):
+    assert not is_owner_gone(tmp_path, "home:process:1"), "no process has ever run here"
+    assert not (tmp_path / "locks").exists()
+    near, far = process.add_owner(), stranger.add_owner()
+    assert not is_owner_gone(tmp_path, near)
+    assert not is_owner_gone(tmp_path, far)
+    home = near.partition(":")[0]
+    assert not is_owner_gone(tmp_path, f"{home}:../process:1")
+    assert is_owner_gone(tmp_path, f"{home}:dead:1")
+    process.close()
+    stranger.close()
+    assert is_owner_gone(tmp_path, near)
+    assert not is_owner_gone(tmp_path, far)
 
 
 def lock_files(home: Path) -> list[str]:
