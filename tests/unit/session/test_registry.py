@@ -5,9 +5,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from massmem.core.errors import StoreError
-from massmem.session.registry import Entry, Registry, RegistryDamaged, read_sessions, without_password
+from massmem.session.registry import (
+    Entry,
+    Registry,
+    RegistryDamaged,
+    build_entries,
+    build_entry,
+    read_lease_owner,
+    read_sessions,
+    require_database,
+    without_password,
+)
 from massmem.store import open_store
 from tests.contract.test_session_store import session
 from tests.support.sample_turn import begin, whole_turn
@@ -162,6 +173,92 @@ async def test_sessions_are_read_from_the_store(home: Path) -> None:
     registry = Registry(home / ".massmem")
     registry.rebuild(read_sessions(database))
     assert [e.session_id for e in registry.read_entries()] == ["b", "a"]
+
+
+async def test_sessions_of_other_users_are_not_listed_and_secrets_are_hidden(home: Path):
+    database = home / ".massmem" / "massmem.db"
+    url = f"sqlite:///{database}"
+    store = await open_store(url, home / ".massmem")
+    await store.create_session(session("a", 1).model_copy(update={"description": "my password is hunter2hunter2"}))
+    await store.create_session(session("b", 2).model_copy(update={"user_id": "alice"}))
+    entries = await build_entries(store, f"{url}?password=x")
+    assert [one.session_id for one in entries] == ["a"]
+    assert "hunter2" not in entries[0].description
+    assert entries[0].store == url
+    assert entries == read_sessions(database)
+    running = build_entry(session("a", 1), url)
+    ended = build_entry(session("a", 1).model_copy(update={"status": "failed"}), url)
+    assert (running.end_time, ended.end_time) == (None, "2025-10-28T14:30:01+00:00")
+    titled = build_entry(session("a").model_copy(update={"description": "", "title": "Pump"}), url)
+    assert titled.description == "Pump"
+    await store.close()
+
+
+async def test_holder_of_a_lease_is_read_without_the_store(home: Path):
+    database = home / ".massmem" / "massmem.db"
+    assert read_lease_owner(database, "a") is None
+    assert not database.exists()
+    store = await open_store(f"sqlite:///{database}", home / ".massmem")
+    await store.create_session(session("a"))
+    assert read_lease_owner(database, "a") is None
+    await store.acquire_lease("a", "somebody", 60)
+    assert read_lease_owner(database, "a") == "somebody"
+    await store.close()
+
+
+@pytest.mark.parametrize("empty", [True, False], ids=["empty", "missing"])
+def test_database_that_the_registry_knows_must_be_there(registry: Registry, empty: bool):
+    database = registry.path.parent / "massmem.db"
+    url = f"sqlite:///{database}"
+    require_database(registry.path.parent, url)
+    registry.upsert(replace(entry(1), store="sqlite:////elsewhere.db"))
+    registry.upsert(replace(entry(2), store="postgresql://localhost/x"))
+    require_database(registry.path.parent, url)
+    registry.upsert(replace(entry(3), store=url))
+    registry.upsert(replace(entry(4), store=url))
+    require_database(registry.path.parent, "postgresql://localhost/x")
+    if empty:
+        database.touch()
+    word = "empty" if empty else "missing"
+    with pytest.raises(StoreError, match=f"massmem.db is {word}, but .*sessions.json lists 2 of its sessions") as e:
+        require_database(registry.path.parent, url)
+    assert "massmem --new-home" in e.value.hint
+    database.write_text("anything")
+    require_database(registry.path.parent, url)
+    database.unlink()
+    registry.path.write_text("damaged")
+    require_database(registry.path.parent, url)
+
+
+def test_registry_that_is_set_aside_is_kept(registry: Registry):
+    registry.set_aside()
+    registry.upsert(entry(1))
+    content = registry.path.read_bytes()
+    registry.set_aside()
+    assert not registry.path.exists()
+    (copy,) = registry.path.parent.glob("sessions.json.before-*")
+    assert copy.read_bytes() == content
+    assert registry.read_entries() == []
+
+
+def test_registry_that_another_process_writes_for_long_is_left_alone(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+):
+    registry.upsert(entry(1))
+    monkeypatch.setattr("massmem.session.registry.LOCK_SECONDS", 0.05)
+    with FileLock(f"{registry.path}.lock"), pytest.raises(StoreError, match="is locked: another process"):
+        registry.upsert(entry(2))
+    assert registry.read_entries() == [entry(1)]
+
+
+def test_same_damage_is_copied_once(registry: Registry):
+    registry.upsert(entry(1))
+    for damage in ("first", "first", "second"):
+        registry.path.write_text(damage)
+        with pytest.raises(RegistryDamaged):
+            registry.read_entries()
+    copies = registry.path.parent.glob("sessions.json.damaged-*")
+    assert sorted(copy.read_text() for copy in copies) == ["first", "second"]
 
 
 def test_a_store_that_cannot_be_read(tmp_path: Path) -> None:
