@@ -8,6 +8,8 @@ from massmem.core.display import one_line
 from massmem.core.election import Answer, Election, allows_own_votes
 
 _EXCERPT = 160
+_MAX_SUMMARIZED = 2
+"""Agents of the minority that one line names: the answer has to stay on the screen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,11 @@ class Dissent:
 
         name: returns what people are shown for an agent.
         """
-        return "; ".join(
-            [self.describe_agreement(), *(describe_position(position, name) for position in self.minority)]
-        )
+        shown = self.minority[:_MAX_SUMMARIZED]
+        parts = [self.describe_agreement(), *(describe_position(position, name) for position in shown)]
+        if more := len(self.minority) - len(shown):
+            parts.append(f"{more} more do not")
+        return "; ".join(parts)
 
 
 def describe_position(position: Position, name: Callable[[str], str]) -> str:

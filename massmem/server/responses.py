@@ -88,6 +88,8 @@ async def wait_for_outcome(events: AsyncGenerator[NumberedEvent, None]) -> TurnO
 def require_answer(outcome: TurnOutcome) -> None:
     """Raise, as `wait_for_outcome`, when the turn has ended without anything to say to the user."""
     match outcome.end:
+        case TurnInterrupted(by="user"):
+            raise HTTPException(409, "the turn was stopped")
         case None | TurnInterrupted():
             raise RetryLater(503, "the service is restarting: ask again under the same Idempotency-Key", RETRY_SOON)
         case TurnFailed(exit_code=code) if code == ProviderUnavailable.exit_code:

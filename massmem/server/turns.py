@@ -200,20 +200,27 @@ class Turns:
         return session_id in self._running
 
     async def answer_now(self, session_id: str) -> None:
-        """Let the session's turn end with the answers that it has.
+        """Let the session's turn end with the answers that it has. Raises as `stop_turn`."""
+        (await self._find_running(session_id)).answer_now()
+
+    async def stop_turn(self, session_id: str) -> None:
+        """Stop the session's turn for good: nobody resumes it but its user.
 
         Raises:
             InputError: No turn is under way.
             RetryLater: Another process runs the turn; the next try may reach it.
             StoreError: The store cannot be read.
         """
+        (await self._find_running(session_id)).stop("user")
+
+    async def _find_running(self, session_id: str) -> RunningTurn:
         if (turn := self._running.get(session_id)) is not None:
-            turn.answer_now()
-            return
+            return turn
         last = await self._store.get_last_turn(session_id)
-        if last is None or last.status not in _UNDER_WAY:
-            raise InputError("no turn of this session is under way", "ask a question first")
-        raise RetryLater(503, "another process runs this turn")
+        is_running = last is not None and last.status == "running"
+        if is_running or await self._was_cut_off(session_id):
+            raise RetryLater(503, "another process runs this turn")
+        raise InputError("no turn of this session is under way", "ask a question first")
 
     async def ask(self, question: Question) -> AsyncGenerator[NumberedEvent, None]:
         """Ask, unless the request id was used before, and yield the events of the turn.

@@ -135,6 +135,7 @@ SESSION_ROUTES = (
     ("GET", "/api/v1/chat/stream/{}"),
     ("DELETE", "/api/ai-memory/conversations/{}"),
     ("POST", "/api/v1/chat/{}/now"),
+    ("POST", "/api/v1/chat/{}/stop"),
 )
 ODD_IDS = ("nothing", "..", "%2e%2e%2fetc", "a%00b", "*", "%25", "'--", "x" * 300, "-x", ".x", "ä", "a b", "a%2Fb")
 
@@ -265,6 +266,18 @@ def test_user_who_does_not_want_to_wait_is_given_the_answers_so_far(service: Ser
         wait_until(lambda: zoe.post("/api/v1/chat/s/now", {}).status_code == 204)
         assert running.result().json()["response"] == "It is blue."
     assert zoe.post("/api/v1/chat/s/now", {}).status_code == 422, "no turn is under way"
+
+
+def test_turn_that_its_user_stops_has_no_answer_and_the_next_question_goes_on(service: Service) -> None:
+    tom = service.client("tom")
+    with ThreadPoolExecutor(1) as pool:
+        body = {"message": "Why?", "session_id": "s", "team": "patient"}
+        running = pool.submit(service.client("tom").post, "/api/v1/chat", body)
+        wait_until(lambda: tom.post("/api/v1/chat/s/stop", {}).status_code == 204)
+        stopped = running.result()
+    assert (stopped.status_code, stopped.json()["error"]) == (409, "the turn was stopped")
+    assert tom.post("/api/v1/chat/s/stop", {}).status_code == 422, "no turn is under way"
+    assert tom.post("/api/v1/chat", {"message": "And now?", "session_id": "s", "team": "slow"}).status_code == 200
 
 
 def test_only_configured_teams_can_be_asked(service: Service) -> None:

@@ -57,6 +57,13 @@ async def answer_now(session_id: SessionPath, caller: Authorized) -> None:
     await caller.service.turns.answer_now(session.session_id)
 
 
+@router.post("/{session_id}/stop", status_code=204)
+async def stop(session_id: SessionPath, caller: Authorized) -> None:
+    """Stop the turn under way, without an answer; the next question goes on. Whoever waits for the answer gets 409."""
+    session = await caller.service.conversations.find(caller.sub, session_id)
+    await caller.service.turns.stop_turn(session.session_id)
+
+
 @router.get("/history/{session_id}", response_model_exclude_none=True)
 async def history(
     session_id: SessionPath,

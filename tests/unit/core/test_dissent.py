@@ -36,6 +36,13 @@ def test_one_line_says_how_many_agree_and_what_the_others_prefer():
     )
 
 
+def test_of_a_large_minority_the_line_names_two():
+    line = dissent_of({}, ida="Nice.", jan="Lille.", kim="Metz.").summarize(str)
+    assert line == (
+        "1 of 6 agents gave or chose this answer; bob answered: Lyon.; eve answered: Marseille.; 3 more do not"
+    )
+
+
 def test_json_has_every_agent_once():
     data = dissent_of({"bob": "eve", "eve": "ann"}).to_json()
     assert [entry["agent"] for entry in (*data["agreed"], *data["minority"])] == ["ann", "eve", "bob"]
