@@ -260,6 +260,8 @@ class Turns:
                     deadline = clock() + _FOLLOW_TIMEOUT
             if last is None or last.status not in _UNDER_WAY:
                 return
+            if last.status == "interrupted" and not await self._was_cut_off(session_id):
+                return  # by its user: nobody resumes it
             if clock() > deadline:
                 raise RetryLater(503, "the turn does not go on", _RETRY_AFTER_TIMEOUT)
             await asyncio.sleep(_POLL_SECONDS)

@@ -277,6 +277,9 @@ def test_turn_that_its_user_stops_has_no_answer_and_the_next_question_goes_on(se
         stopped = running.result()
     assert (stopped.status_code, stopped.json()["error"]) == (409, "the turn was stopped")
     assert tom.post("/api/v1/chat/s/stop", {}).status_code == 422, "no turn is under way"
+    started = time.monotonic()
+    assert tom.get("/api/v1/chat/stream/s").status_code == 200
+    assert time.monotonic() < started + 20, "nobody waits for a turn that its user stopped"
     assert tom.post("/api/v1/chat", {"message": "And now?", "session_id": "s", "team": "slow"}).status_code == 200
 
 
