@@ -17,9 +17,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from massmem.core.errors import MassmemError
 from massmem.server.errors import add_error_handlers
 from massmem.server.limits import BodyLimit
-from massmem.server.routes import ai_memory, chat, conversations, openai, operations
+from massmem.server.routes import (
+    ai_memory,
+    chat,
+    context,
+    conversations,
+    figures,
+    memories,
+    openai,
+    operations,
+    page,
+    sessions,
+)
 from massmem.server.service import Service, Settings, keep_service_open
 from massmem.server.service_log import AccessLog
+from massmem.server.visitors import Visitors
 
 if TYPE_CHECKING:
     from massmem.server.mcp.http import McpRoute
@@ -74,8 +86,10 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
         redoc_url=None,
         telemetry=_NO_SPANS,
     )
-    for routes in (chat, conversations, ai_memory, openai, operations):
+    for routes in (chat, sessions, context, memories, figures, conversations, ai_memory, openai, operations, page):
         app.include_router(routes.router)
+    app.mount(page.PATH, page.PageFiles())
+    app.state.visitors = Visitors(settings.page_token)
     if mcp is not None:
         app.router.routes.append(Route(mcp.path, mcp, methods=["GET", "POST", "DELETE"], include_in_schema=False))
     app.add_middleware(BodyLimit, limits=settings.config.server.limits)

@@ -47,8 +47,8 @@ _SECRET_HINT = "make one with: openssl rand -hex 32"
 class User:
     """The sender of a request."""
 
-    sub: str
-    """The token's subject; it owns the sessions that it creates."""
+    sub: str | None
+    """The token's subject, which owns the sessions that it creates; None: the user of this machine (`massmem ui`)."""
     scopes: frozenset[str] = frozenset()
     """What else the token allows: `admin`, `metrics`."""
 

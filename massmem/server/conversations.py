@@ -1,21 +1,29 @@
 """The conversations of one user: to find, read, list, count and delete. Those of others do not exist.
 
 Users name their sessions. The stored id begins with a hash of the owner: two users may give the same name, and no
-response tells whether somebody else has given it.
+response tells whether somebody else has given it. Sessions of this machine's user (owner None) have no such beginning.
 """
 
 import logging
+import os
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from massmem.core.errors import MassmemError, SessionBusyError, UnknownSessionError
-from massmem.core.records import ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord
+from massmem.core.records import ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord, TurnRecord
 from massmem.server.schemas import is_session_id
 from massmem.server.turns import Turns
-from massmem.session.delete import delete_contents
-from massmem.session.lease import hold_lease
+from massmem.session.delete import SessionDeleter, delete_contents
+from massmem.session.fork import fork_session
+from massmem.session.lease import hold_lease, mark_interrupted
 from massmem.session.owners import owner_hash
+from massmem.session.registry import register_sessions
+from massmem.session.rename import rename_session
 from massmem.session.team import Team
+from massmem.store.lookup import require_own_session
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +31,9 @@ MAX_MESSAGES = 10_000
 """Messages of a conversation that is read whole."""
 
 _PAGE = 1_000
+
+_OWNER = re.compile(r"[0-9a-f]{24}\.")
+"""What the stored id of a session begins with, unless it is one of this machine's user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,20 @@ class ConversationPage:
     """The names of the agents that answered in each, by the session's id."""
     total: int
     """The length of the whole list."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationPart:
+    """Messages of a conversation that follow one another, and their turns."""
+
+    messages: list[MessageRecord]
+    """Questions, notes and final answers, oldest first."""
+    turns: list[TurnRecord]
+    """The turns that these messages belong to, and the last turn."""
+    has_older: bool
+    """There are messages before them."""
+    follow_after: int | None
+    """A turn is under way: its events have higher numbers than this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +79,12 @@ class Conversations:
         self._must_erase = False
         """The files of the store may still hold bytes of deleted sessions."""
 
-    async def find(self, owner: str, session_id: str) -> SessionRecord:
+    async def find(self, owner: str | None, session_id: str) -> SessionRecord:
         """Return the user's session. Raise UnknownSessionError, always with the same message; StoreError."""
         if is_session_id(session_id):
-            session = await self._store.get_session(to_stored_id(owner, session_id))
-            if session is not None and session.user_id == owner and session.status != "deleting":
-                return session
-        raise UnknownSessionError("Session not found")
+            with suppress(UnknownSessionError):
+                return await require_own_session(self._store, to_stored_id(owner, session_id), owner)
+        raise UnknownSessionError("Session not found")  # a documented response
 
     async def read(self, session: SessionRecord, limit: int = MAX_MESSAGES) -> list[MessageRecord]:
         """Return the newest questions and final answers of the session, oldest first. Raise StoreError."""
@@ -75,7 +99,58 @@ class Conversations:
             before = page[-1].seq
         return messages[::-1]
 
-    async def list_page(self, owner: str, limit: int, offset: int) -> ConversationPage:
+    async def read_part(self, session: SessionRecord, before: int | None, limit: int) -> ConversationPart:
+        """Return messages with a number < `before`, the newest for None, and their turns. Raise StoreError."""
+        store, session_id = self._store, session.session_id
+        last = await store.get_last_turn(session_id)
+        messages = (await store.read_conversation(session_id, before, limit + 1))[::-1]
+        has_older = len(messages) > limit
+        messages = messages[-limit:]
+        numbers = {message.turn for message in messages if message.turn}
+        turns: list[TurnRecord] = []
+        if numbers:
+            count = max(numbers) - min(numbers) + 1
+            turns = [t for t in await store.list_turns(session_id, min(numbers) - 1, count) if t.turn in numbers]
+        if last is not None and last.turn not in numbers and before is None:
+            turns.append(last)
+        return ConversationPart(messages, turns, has_older, await self._find_start(session, last))
+
+    async def _find_start(self, session: SessionRecord, last: TurnRecord | None) -> int | None:
+        """Return the number of the event before the turn that is under way; None when none is."""
+        if last is None or last.status != "running" or session.status == "interrupted":
+            return None
+        messages = await self._store.read_turn_messages(session.session_id, last.turn)
+        return messages[0].seq - 1 if messages else 0
+
+    async def mark_interrupted(self, session: SessionRecord) -> SessionRecord:
+        """Return this machine's user's session with its real status; a killed process leaves it active in the store.
+
+        Those of other users are resumed by the service itself. Raise StoreError.
+        """
+        if session.user_id is not None or self._turns.is_running(session.session_id):
+            return session
+        return await mark_interrupted(self._store, self._team.home, session)
+
+    async def rename(self, session: SessionRecord, title: str) -> SessionRecord:
+        """Give the session a title. Raise InputError: it cannot be a name, or another session has it; StoreError."""
+        renamed = await rename_session(self._store, session, title)
+        await self._register(renamed)
+        return renamed
+
+    async def fork(self, session: SessionRecord, turn: int | None) -> SessionRecord:
+        """Begin a new session with a copy of this one, up to a turn. Raises as `fork_session`."""
+        prefix = "" if session.user_id is None else f"{owner_hash(session.user_id)}."
+        fork = await fork_session(self._store, session.session_id, turn, prefix)
+        await self._register(fork)
+        self._team.memory.wake()
+        return fork
+
+    async def _register(self, session: SessionRecord) -> None:
+        """Enter the session in the list of this machine's user, if it is one of theirs."""
+        if session.user_id is None:
+            await register_sessions(self._team.home, self._store, self._team.config.store.url, [session])
+
+    async def list_page(self, owner: str | None, limit: int, offset: int) -> ConversationPage:
         """Return the user's conversations from number `offset` on, the last used first. Raise StoreError."""
         of_owner = SessionFilter(owner=Owner(owner), has_messages=True)
         sessions = await self._store.find_sessions(of_owner, limit, offset)
@@ -89,16 +164,16 @@ class Conversations:
             (await self._store.count_sessions(of_owner)).sessions,
         )
 
-    async def list_ids(self, owner: str) -> list[str]:
+    async def list_ids(self, owner: str | None) -> list[str]:
         """Return the ids of all sessions of the user, the last used first. Raise StoreError."""
         sessions = await self._store.find_sessions(SessionFilter(owner=Owner(owner), has_messages=True))
         return [
             public_session_id(listed.session.session_id) for listed in sessions if listed.session.status != "deleting"
         ]
 
-    async def count(self, owner: str | None) -> Totals:
+    async def count(self, owner: Owner | None) -> Totals:
         """Count what one user has, or with None all users. Raise StoreError."""
-        of_owner = SessionFilter(owner=None if owner is None else Owner(owner), has_messages=True)
+        of_owner = SessionFilter(owner=owner, has_messages=True)
         sessions = (await self._store.count_sessions(of_owner)).sessions
         return Totals(sessions, await self._store.count_messages(of_owner))
 
@@ -134,19 +209,30 @@ class Conversations:
                 await self._team.memory.forget(session_id)
             return 0  # nobody asks how many there were
 
-        async with hold_lease(self._store, self._team.process, session.session_id):
+        team = self._team
+        async with hold_lease(self._store, team.process, session.session_id):
             await delete_contents(self._store, [session], erase_memories)
         self._must_erase = True
+        if session.user_id is None:
+            deleter = SessionDeleter(team.config, team.home, self._store, Path.cwd(), dict(os.environ))
+            await deleter.delete_traces([session.session_id])
 
 
-def to_stored_id(owner: str, session_id: str) -> str:
+def to_stored_id(owner: str | None, session_id: str) -> str:
     """Return the id under which the store knows a session of the user."""
-    return f"{owner_hash(owner)}.{session_id}"
+    return session_id if owner is None else f"{owner_hash(owner)}.{session_id}"
 
 
 def public_session_id(stored_id: str) -> str:
     """Return the id under which its user knows a stored session."""
-    return stored_id.partition(".")[2]
+    match = _OWNER.match(stored_id)
+    return stored_id if match is None else stored_id[match.end() :]
+
+
+def get_public_text(message: MessageRecord) -> str:
+    """Return the text of a message, without a value that the user was asked for."""
+    param = message.metadata.get("param")
+    return f"[{param}]" if isinstance(param, str) else message.content
 
 
 def list_agents(messages: Sequence[MessageRecord]) -> list[str]:

@@ -20,6 +20,7 @@ from massmem.server.errors import RETRY_LATER, Forbidden, RetryLater
 from massmem.server.schemas import ContentPart
 from massmem.server.service import Service
 from massmem.server.turns import Question
+from massmem.server.visitors import Visitors, read_cookie
 
 MAX_KEY_LENGTH = 255
 
@@ -32,8 +33,13 @@ class Caller:
     service: Service
 
     @property
-    def sub(self) -> str:
+    def sub(self) -> str | None:
         return self.user.sub
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is the user of this machine, who may see what the configuration and its errors say."""
+        return self.user.sub is None
 
     async def make_question(
         self, content: str | Sequence[ContentPart], session_id: str | None, team: str | None, key: str | None
@@ -75,10 +81,19 @@ class _BearerToken(SecurityBase):
 async def authorize(request: Request) -> Caller:
     """Return the caller. Raise Unauthorized, or RetryLater when it sends too many requests."""
     service = get_service(request)
-    user = await service.authenticate(request.headers.getlist("authorization"))
+    user = await _authenticate(request, service)
     request.state.user = user.sub  # for the access log
     await service.limits.count_request(user.sub)
     return Caller(user, service)
+
+
+async def _authenticate(request: Request, service: Service) -> User:
+    """Return the user that the request names by its Authorization header, or the page by its cookie."""
+    headers, cookie = request.headers.getlist("authorization"), read_cookie(request)
+    if headers or cookie is None:
+        return await service.authenticate(headers)
+    visitors: Visitors = request.app.state.visitors
+    return User(None) if visitors.admits(cookie) else await service.authenticate([f"Bearer {cookie}"])
 
 
 class _AuthorizeCaller(_BearerToken):

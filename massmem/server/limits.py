@@ -37,17 +37,17 @@ class Limits:
         self._config = config
         self._rate = RateLimitItemPerMinute(config.requests)
         self._limiter = SlidingWindowCounterRateLimiter(_open_storage(config.counted_in))
-        self._turns: Counter[str] = Counter()
-        self._streams: Counter[str] = Counter()
+        self._turns: Counter[str | None] = Counter()
+        self._streams: Counter[str | None] = Counter()
 
-    async def count_request(self, user: str) -> None:
+    async def count_request(self, user: str | None) -> None:
         """Count a request of the user.
 
         Raises:
             RetryLater: The user has sent too many requests in the last minute.
             StoreUnavailable: Requests are counted in Redis, and Redis cannot be reached.
         """
-        name = owner_hash(user)
+        name = owner_hash(user or "")
         try:
             if await self._limiter.hit(self._rate, name):
                 return
@@ -59,7 +59,7 @@ class Limits:
         raise RetryLater(429, "too many requests", _whole_seconds_after(window.reset_time - time.time()))
 
     @contextmanager
-    def hold_turn(self, user: str) -> Generator[None]:
+    def hold_turn(self, user: str | None) -> Generator[None]:
         """Count a question of the user while the block runs. Raise RetryLater when there are too many."""
         if self._turns[user] >= self._config.turns_per_user:
             raise RetryLater(429, "too many questions at the same time")
@@ -68,13 +68,13 @@ class Limits:
         with _count(self._turns, user):
             yield
 
-    def check_streams(self, user: str) -> None:
+    def check_streams(self, user: str | None) -> None:
         """Raise RetryLater when the user may not open another event stream."""
         if self._streams[user] >= self._config.streams_per_user:
             raise RetryLater(429, "too many open streams")
 
     @contextmanager
-    def hold_stream(self, user: str) -> Generator[None]:
+    def hold_stream(self, user: str | None) -> Generator[None]:
         """Count an open event stream of the user while the block runs."""
         with _count(self._streams, user):
             yield
@@ -120,7 +120,7 @@ class BodyLimit:
 
 
 @contextmanager
-def _count(counter: Counter[str], name: str) -> Generator[None]:
+def _count(counter: Counter[str | None], name: str | None) -> Generator[None]:
     counter[name] += 1
     try:
         yield

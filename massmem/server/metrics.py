@@ -15,6 +15,7 @@ from massmem.core.events import (
     TurnFailed,
     TurnInterrupted,
     TurnWaiting,
+    now,
 )
 from massmem.core.messages import Usage
 from massmem.core.records import RecordingCounts
@@ -53,7 +54,17 @@ class Metrics:
         self._compressions = Counter("massmem_compressions", "Contexts compressed.", ["why", "by"], registry=own)
         self._compressed = Counter("massmem_compressed_tokens", "Tokens that compression saved.", registry=own)
         self._recordings = Gauge(
-            "massmem_recordings", "Recordings in the queue.", ["status"], registry=own, multiprocess_mode="mostrecent"
+            "massmem_recordings",
+            "Recordings in the queue: pending, retrying (of the pending ones), failed (given up).",
+            ["status"],
+            registry=own,
+            multiprocess_mode="mostrecent",
+        )
+        self._oldest = Gauge(
+            "massmem_recordings_oldest_seconds",
+            "Age of the oldest pending recording.",
+            registry=own,
+            multiprocess_mode="mostrecent",
         )
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -81,8 +92,9 @@ class Metrics:
                 pass
 
     def set_recordings(self, counts: RecordingCounts) -> None:
-        for status, count in (("pending", counts.pending), ("failed", counts.failed)):
-            self._recordings.labels(status).set(count)
+        for status in ("pending", "retrying", "failed"):
+            self._recordings.labels(status).set(getattr(counts, status))
+        self._oldest.set(0.0 if counts.oldest is None else max(0.0, (now() - counts.oldest).total_seconds()))
 
     def export(self) -> bytes:
         """Return all metrics in Prometheus' text format."""

@@ -168,19 +168,25 @@ def stream_response(events: AsyncGenerator[ServerSentEvent, None], drain_seconds
     )
 
 
-async def encode_events(events: AsyncGenerator[NumberedEvent, None]) -> AsyncGenerator[ServerSentEvent, None]:
-    """Yield the events as their followers may see them. An error becomes an event named `error`."""
+async def encode_events(
+    events: AsyncGenerator[NumberedEvent, None], *, is_local: bool = False
+) -> AsyncGenerator[ServerSentEvent, None]:
+    """Yield the events as their followers may see them. An error becomes an event named `error`.
+
+    is_local: they are for this machine's user, who may see everything but values of params.
+    """
     yield ServerSentEvent(retry=_RECONNECT_MILLISECONDS, sep="\n")
     async with aclosing(events):
         try:
             async for number, event in events:
-                public = hide_internals(event)
+                public = hide_reply_text(event) if is_local else hide_internals(event)
                 if public is not None:
                     yield ServerSentEvent(public.model_dump_json(), event=public.type, id=str(number), sep="\n")
         except RetryLater as e:
             yield _encode_problem(e.message)
-        except MassmemError:
-            yield _encode_problem("the turn could not be followed any further")
+        except MassmemError as e:
+            problem = f"{e.message}: {e.hint}" if is_local else "the turn could not be followed any further"
+            yield _encode_problem(problem)
 
 
 async def wait_for_first(events: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:

@@ -24,6 +24,7 @@ from massmem.server.limits import Limits
 from massmem.server.metrics import SHARED_FOLDER
 from massmem.server.service import Settings
 from massmem.server.service_log import log_to_stderr
+from massmem.session.background import check_workers
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ def serve(settings: Settings, notices: Sequence[str] = ()) -> None:
     server = settings.config.server
     Tokens(server.jwt)  # raises here what every worker would raise
     Limits(server.limits)
+    check_workers(settings.config)
     log_to_stderr()
     for notice in notices:
         log.info("%s", notice)
@@ -50,6 +52,19 @@ def serve(settings: Settings, notices: Sequence[str] = ()) -> None:
             _serve_alone(settings, listening)
         else:
             _serve_with_workers(settings, listening)
+
+
+def serve_page(settings: Settings, announce: Callable[[int], None]) -> None:
+    """Serve one user on this machine until this process is told to end. Warnings go to stderr, and nothing else.
+
+    announce: called with the port as soon as a browser can connect to it. Raises as `serve`.
+    """
+    Tokens(settings.config.server.jwt)
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    with _bind(settings.config.server.host, settings.config.server.port) as listening:
+        listening.listen(_BACKLOG)  # who connects while the service opens waits for it
+        announce(listening.getsockname()[1])
+        _serve_alone(settings, listening)
 
 
 def _serve_alone(settings: Settings, listening: socket.socket) -> None:

@@ -14,8 +14,8 @@ from massmem.server.auth import Tokens, User, authenticate
 from massmem.server.conversations import Conversations
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
-from massmem.server.turns import DEFAULT_TEAM, Turns
-from massmem.session.team import Team
+from massmem.server.turns import Turns
+from massmem.session.team import DEFAULT_TEAM, Team
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,9 @@ class Settings:
     home: Path
     teams: Mapping[str, TeamConfig] = field(default_factory=dict[str, TeamConfig])
     """Further teams, by the names that requests give."""
+
+    page_token: str = ""
+    """Lets a browser of this machine's user in, once; empty: the page is for users with a key or token alone."""
 
     @property
     def shutdown_seconds(self) -> int:
@@ -82,7 +85,8 @@ async def open_service(settings: Settings, stopping: asyncio.Event) -> AsyncGene
     config = settings.config
     tokens, limits, metrics = Tokens(config.server.jwt), Limits(config.server.limits), Metrics()
     async with AsyncExitStack() as stack:
-        team = await Team.open(config, home=settings.home, fallback=config.server.workers == 1)
+        fallback, records = config.server.workers == 1, config.server.record
+        team = await Team.open(config, home=settings.home, fallback=fallback, records=records)
         stack.push_async_callback(team.close)
         for warning in team.take_warnings():
             log.warning("%s", warning)

@@ -34,15 +34,13 @@ from massmem.server.errors import RetryLater
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.session.session import Session
-from massmem.session.team import Team
+from massmem.session.team import DEFAULT_TEAM, Team, find_team
 from massmem.session.turn_runner import StopReason
 
 log = logging.getLogger(__name__)
 
 NumberedEvent = tuple[int, Event]
 """An event and its number in the session's log."""
-
-DEFAULT_TEAM = ""
 
 _POLL_SECONDS = 0.25
 """How often the log of a turn that another process runs is read."""
@@ -76,8 +74,8 @@ _ENDS = (TurnCompleted, TurnFailed, TurnWaiting, TurnAbandoned)
 class Question:
     """A question to a session."""
 
-    owner: str
-    """The user, as tokens name them."""
+    owner: str | None
+    """The user, as tokens name them; None: this machine's user."""
     session_id: str
     """The id under which the session is stored."""
     text: str
@@ -103,7 +101,7 @@ class Question:
 class RunningTurn:
     """A turn that runs in this process, and its events so far."""
 
-    def __init__(self, session_id: str, owner: str, question: Question | None = None) -> None:
+    def __init__(self, session_id: str, owner: str | None, question: Question | None = None) -> None:
         """question: None resumes the session's interrupted turn."""
         self.session_id = session_id
         self.owner = owner
@@ -216,9 +214,7 @@ class Turns:
     async def _find_running(self, session_id: str) -> RunningTurn:
         if (turn := self._running.get(session_id)) is not None:
             return turn
-        last = await self._store.get_last_turn(session_id)
-        is_running = last is not None and last.status == "running"
-        if is_running or await self._was_cut_off(session_id):
+        if await self._is_under_way(session_id):
             raise RetryLater(503, "another process runs this turn")
         raise InputError("no turn of this session is under way", "ask a question first")
 
@@ -252,16 +248,14 @@ class Turns:
         number, clock = after, asyncio.get_running_loop().time
         deadline = clock() + _FOLLOW_TIMEOUT
         while True:
-            last = await self._store.get_last_turn(session_id)  # before the log: what ends meanwhile is still read
+            goes_on = await self._is_under_way(session_id)  # before the log: what ends meanwhile is still read
             while page := await self._store.export_log(session_id, number, _PAGE):
                 for entry in page:
                     number = entry.seq
                     yield number, EVENT.validate_json(entry.payload)
                     deadline = clock() + _FOLLOW_TIMEOUT
-            if last is None or last.status not in _UNDER_WAY:
+            if not goes_on:
                 return
-            if last.status == "interrupted" and not await self._was_cut_off(session_id):
-                return  # by its user: nobody resumes it
             if clock() > deadline:
                 raise RetryLater(503, "the turn does not go on", _RETRY_AFTER_TIMEOUT)
             await asyncio.sleep(_POLL_SECONDS)
@@ -272,10 +266,25 @@ class Turns:
         if turn is not None and turn.question is question:
             turn.stop("user")
 
-    def resume(self, session_id: str, owner: str) -> None:
+    def resume(self, session_id: str, owner: str | None) -> None:
         """Resume the session's interrupted turn in the background, unless this process runs a turn of it."""
         if not self.stopping and session_id not in self._running:
             self._start(RunningTurn(session_id, owner))
+
+    async def continue_turn(self, session_id: str, owner: str | None) -> None:
+        """Resume, in the background, the session's last turn, which its user stopped, or which has failed.
+
+        Returns when the turn is under way, or has ended. Raises as `ask`, and InputError: no turn is unfinished.
+        """
+        if self.is_running(session_id):
+            return
+        last = await self._store.get_last_turn(session_id)
+        if last is None or not last.is_unfinished or last.status == "waiting":
+            raise InputError("no turn of this session is unfinished", "ask a question")
+        turn = RunningTurn(session_id, owner)
+        self._start(turn)
+        async with aclosing(turn.follow()) as events:
+            await anext(events, None)
 
     async def resume_cut_off(self) -> None:
         """Resume, in the background, turns that killed processes left behind. Raise StoreError."""
@@ -293,6 +302,11 @@ class Turns:
 
     def _was_stopped(self, session: SessionRecord) -> bool:
         return self._stopped.get(session.session_id) == session.updated_at
+
+    async def _is_under_way(self, session_id: str) -> bool:
+        """Whether the session's turn runs, or somebody will resume it: not when its user stopped it."""
+        last = await self._store.get_last_turn(session_id)
+        return last is not None and (last.status == "running" or await self._was_cut_off(session_id))
 
     async def _was_cut_off(self, session_id: str) -> bool:
         turn = await self._store.get_last_turn(session_id)
@@ -383,11 +397,8 @@ class Turns:
 
     async def _find_team(self, session_id: str) -> Team:
         """Return the team that the session has had so far."""
-        if len(self._teams) > 1 and (record := await self._store.get_session(session_id)) is not None:
-            for team in self._teams.values():
-                if team.config.source == record.config_path:
-                    return team
-        return self._teams[DEFAULT_TEAM]
+        record = await self._store.get_session(session_id) if len(self._teams) > 1 else None
+        return self._teams[DEFAULT_TEAM] if record is None else find_team(self._teams, record)
 
     async def _close_session(self, session: Session) -> None:
         """Finish what is prepared for the next turn; that one waits for it."""

@@ -136,6 +136,15 @@ SESSION_ROUTES = (
     ("DELETE", "/api/ai-memory/conversations/{}"),
     ("POST", "/api/v1/chat/{}/now"),
     ("POST", "/api/v1/chat/{}/stop"),
+    ("POST", "/api/v1/chat/{}/continue"),
+    ("GET", "/api/v1/sessions/{}"),
+    ("GET", "/api/v1/sessions/{}/turns/1"),
+    ("GET", "/api/v1/sessions/{}/messages/1"),
+    ("GET", f"/api/v1/sessions/{{}}/files/{'0' * 64}"),
+    ("GET", "/api/v1/sessions/{}/export"),
+    ("POST", "/api/v1/sessions/{}/context"),
+    ("POST", "/api/v1/sessions/{}/rename"),
+    ("POST", "/api/v1/sessions/{}/fork"),
 )
 ODD_IDS = ("nothing", "..", "%2e%2e%2fetc", "a%00b", "*", "%25", "'--", "x" * 300, "-x", ".x", "ä", "a b", "a%2Fb")
 
@@ -184,7 +193,7 @@ def _send(client: Client, method: str, path: str) -> requests.Response:
         case "DELETE":
             return client.delete(path)
         case _:
-            return client.post(path, {})
+            return client.post(path, {"title": "Any"})
 
 
 def _resume_stream(client: Client, session_id: str) -> requests.Response:
@@ -204,7 +213,10 @@ def test_all_routes_that_name_a_session_are_tested_for_isolation(service: Servic
     paths = service.client("anybody").get("/openapi.json").json()["paths"]
     routes = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     routes = {(method, path) for method, path in routes if "{session_id}" in path}
-    assert routes == {(method, path.replace("{}", "{session_id}")) for method, path in SESSION_ROUTES}
+    tried = {"{session_id}": "{}", "{turn}": "1", "{seq}": "1", "{file_hash}": "0" * 64}
+    for name, value in tried.items():
+        routes = {(method, path.replace(name, value)) for method, path in routes}
+    assert routes == set(SESSION_ROUTES)
 
 
 def test_question_with_the_same_key_is_asked_once(service: Service) -> None:

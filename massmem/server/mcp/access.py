@@ -5,13 +5,14 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Protocol
 
-from massmem.core.errors import MassmemError, MemoryUnavailable, UnknownSessionError
+from massmem.core.errors import MassmemError, MemoryUnavailable
 from massmem.core.events import Event
 from massmem.core.records import COMMAND_LINE_USER, ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord
 from massmem.memory.persistent import USER, RecallOptions, RecallResult, Scope
 from massmem.session.recall import recall_by_words
 from massmem.session.session import Session
 from massmem.session.team import Team
+from massmem.store.lookup import require_own_session
 
 NOTES = "notes"
 """The session of notes that belong to no other session."""
@@ -44,10 +45,7 @@ class Access(Protocol):
 
 async def find_session(access: Access, session_id: str) -> SessionRecord:
     """Return a session of the user. Raise UnknownSessionError, with the same message for those of others."""
-    session = await access.team.store.get_session(access.to_stored_id(session_id))
-    if session is None or session.user_id != access.owner.user_id or session.status == "deleting":
-        raise UnknownSessionError("there is no such session", "see the sessions with list_sessions")
-    return session
+    return await require_own_session(access.team.store, access.to_stored_id(session_id), access.owner.user_id)
 
 
 async def list_sessions(access: Access, limit: int) -> list[ListedSession]:

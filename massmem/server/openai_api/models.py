@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from massmem.server.errors import InvalidField
-from massmem.server.turns import DEFAULT_TEAM
-from massmem.session.team import Team
+from massmem.session.team import DEFAULT_TEAM, Team
 
 PREFIX = "massmem"
 """Alone it is the team of `massmem serve`."""

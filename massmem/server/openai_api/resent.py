@@ -37,7 +37,7 @@ def hash_history(messages: Sequence[Exchanged]) -> str:
 
 
 async def find_session(
-    store: SessionStore, owner: str, history: Sequence[Exchanged], *, named: str | None, chat: str | None
+    store: SessionStore, owner: str | None, history: Sequence[Exchanged], *, named: str | None, chat: str | None
 ) -> FoundSession:
     """Return the session that a request goes on with, or the id of a new one.
 

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from fastapi import APIRouter
 
+from massmem.core.records import Owner
 from massmem.server.dependencies import Authorized, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.schemas import Cleared, Memory, MemoryAnswer, MemoryList, MemoryMessage, Stats, StatsAnswer
@@ -46,7 +47,7 @@ async def clear(session_id: SessionPath, caller: Authorized) -> Cleared:
 async def stats(caller: Authorized) -> StatsAnswer:
     """How much the user has; with the scope admin, how much all users have."""
     service = caller.service
-    totals = await service.conversations.count(None if caller.user.is_admin else caller.sub)
+    totals = await service.conversations.count(None if caller.user.is_admin else Owner(caller.sub))
     average = round(totals.messages / totals.conversations) if totals.conversations else 0
     store = service.team.store.info
     data = Stats(

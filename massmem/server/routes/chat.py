@@ -64,6 +64,13 @@ async def stop(session_id: SessionPath, caller: Authorized) -> None:
     await caller.service.turns.stop_turn(session.session_id)
 
 
+@router.post("/{session_id}/continue", status_code=204, responses={409: TURN_PROBLEMS[409]})
+async def continue_turn(session_id: SessionPath, caller: Authorized) -> None:
+    """Go on with a turn that was stopped or has failed, in the background; its events can be followed."""
+    session = await caller.service.conversations.find(caller.sub, session_id)
+    await caller.service.turns.continue_turn(session.session_id, caller.sub)
+
+
 @router.get("/history/{session_id}", response_model_exclude_none=True)
 async def history(
     session_id: SessionPath,
@@ -93,7 +100,7 @@ async def _stream(caller: Caller, events: AsyncGenerator[NumberedEvent, None]) -
 
     async def count_and_encode() -> AsyncGenerator[ServerSentEvent, None]:
         with service.metrics.streams.track_inprogress(), service.limits.hold_stream(caller.sub):
-            async with aclosing(encode_events(started)) as encoded:
+            async with aclosing(encode_events(started, is_local=caller.is_local)) as encoded:
                 async for event in encoded:
                     yield event
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
 from uuid import uuid4
 
-from fastapi import APIRouter, Header, Path, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from fastapi.responses import JSONResponse
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
@@ -68,13 +68,23 @@ ChatHeader = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
+class _Naming:
+    """What headers say of the conversation."""
+
+    solo: SoloHeader = None
+    session_id: SessionHeader = None
+    chat: ChatHeader = None
+
+
+Naming = Annotated[_Naming, Depends()]
+
+
+@dataclass(frozen=True, slots=True)
 class _Target:
     """Who is to answer, and in which session."""
 
     model: str
-    solo: str | None
-    session_id: str | None
-    chat: str | None
+    naming: _Naming
     metadata: dict[str, Any] | None
     is_live: bool
     """The answer is sent while it is written."""
@@ -108,19 +118,16 @@ async def chat_completions(
     body: ChatCompletionRequest,
     request: Request,
     caller: Authorized,
-    solo: SoloHeader = None,
-    session_id: SessionHeader = None,
-    chat: ChatHeader = None,
+    naming: Naming,
 ) -> Response:
     """Go on with a conversation. A client that closes the connection stops the council."""
     conversation, form = read_chat(body)
-    target = _Target(body.model, solo, session_id, chat, body.metadata, bool(body.stream))
+    target = _Target(body.model, naming, body.metadata, bool(body.stream))
     call = await _begin(caller, target, conversation, form, "chatcmpl-")
     if body.stream:
         usage = body.stream_options is not None and body.stream_options.include_usage
         return await _stream(caller, call, lambda p: encode.stream_completion(call.answer, p, usage=usage))
-    answer = await _await_connected(request, encode.collect(call.answer, call.pieces))
-    return _NOBODY_READS if answer is None else _reply(encode.make_completion(answer), answer)
+    return await _send_whole(request, call, encode.make_completion)
 
 
 @router.post("/responses", responses=_ANSWER, response_model=replies.Response)
@@ -128,31 +135,30 @@ async def responses(
     body: ResponseRequest,
     request: Request,
     caller: Authorized,
-    solo: SoloHeader = None,
-    session_id: SessionHeader = None,
-    chat: ChatHeader = None,
+    naming: Naming,
 ) -> Response:
     """Go on with a conversation. A client that closes the connection stops the council."""
     conversation, form = read_response_request(body)
     if body.previous_response_id is not None:
-        session_id = await _find_previous(caller, body.previous_response_id)
-    target = _Target(body.model, solo, session_id, chat, body.metadata, bool(body.stream))
+        naming = replace(naming, session_id=await _find_previous(caller, body.previous_response_id))
+    target = _Target(body.model, naming, body.metadata, bool(body.stream))
     call = await _begin(caller, target, conversation, form, _RESPONSE_PREFIX)
     call.answer.previous = body.previous_response_id
     if body.stream:
         return await _stream(caller, call, lambda p: encode.stream_response_events(call.answer, p))
-    answer = await _await_connected(request, encode.collect(call.answer, call.pieces))
-    return _NOBODY_READS if answer is None else _reply(encode.make_response(answer), answer)
+    return await _send_whole(request, call, encode.make_response)
 
 
 async def _begin(caller: Caller, target: _Target, conversation: Conversation, form: AnswerForm, prefix: str) -> _Call:
     """Return the pieces of the answer, which begin with the first one that is asked for. prefix: of the answer's id."""
     model, metadata = find_model(caller.service.teams, target.model), target.metadata
-    if model.agent_id is not None or target.solo not in (None, "", "0") or is_side_task(conversation, metadata):
+    if model.agent_id is not None or target.naming.solo not in (None, "", "0") or is_side_task(conversation, metadata):
         pieces = limit_words(_ask_alone(caller, model, conversation, form), form.stops, None)
         return _Call(pieces, encode.Answer(f"{prefix}{uuid4().hex}", target.model))
     service, named = caller.service, _read_session_id(target)
-    chat = target.chat if target.chat and is_session_id(target.chat) else None  # "local:..." is not kept
+    chat = (
+        target.naming.chat if target.naming.chat and is_session_id(target.naming.chat) else None
+    )  # "local:..." is not kept
     target_session = await find_session(service.team.store, caller.sub, conversation.history, named=named, chat=chat)
     public_id = public_session_id(target_session.id)
     question = replace(
@@ -231,6 +237,14 @@ async def _stream(caller: Caller, call: _Call, encode_pieces: Callable[[Pieces],
     return response
 
 
+async def _send_whole(
+    request: Request, call: _Call, encode_answer: Callable[[encode.Answer], replies.ChatCompletion | replies.Response]
+) -> Response:
+    """Return the answer in one piece, once it is there."""
+    answer = await _run_while_connected(request, encode.collect(call.answer, call.pieces))
+    return _NOBODY_READS if answer is None else _reply(encode_answer(answer), answer)
+
+
 def _reply(body: replies.ChatCompletion | replies.Response, answer: encode.Answer) -> JSONResponse:
     response = JSONResponse(body.model_dump())
     _name_session(response, answer)
@@ -242,7 +256,7 @@ def _name_session(response: Response, answer: encode.Answer) -> None:
         response.headers["X-Session-Id"] = answer.session_id
 
 
-async def _await_connected(request: Request, work: Coroutine[None, None, T]) -> T | None:
+async def _run_while_connected(request: Request, work: Coroutine[None, None, T]) -> T | None:
     """Return the result of `work`; None: the client closed the connection, and it was cancelled. Raises as `work`."""
 
     async def wait_for_disconnect() -> None:
@@ -263,7 +277,7 @@ def _read_session_id(target: _Target) -> str | None:
     """Return the session that the client names. Raise InvalidField."""
     for param, name in (
         ("metadata.session_id", (target.metadata or {}).get("session_id")),
-        ("X-Session-Id", target.session_id),
+        ("X-Session-Id", target.naming.session_id),
     ):
         if name:
             if not isinstance(name, str) or not is_session_id(name):

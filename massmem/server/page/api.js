@@ -1,0 +1,91 @@
+// Requests to the service. The cookie of the page goes with each; the header says that it is the page that asks.
+
+export class Problem extends Error {
+  // status: of the response; 0 when there was none.
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+
+const HEADERS = { "X-Massmem-Page": "1" };
+const OFFLINE = "The service cannot be reached. Is massmem still running?";
+
+// Returns the response to a request. Throws a Problem for any status that is not a success.
+export async function request(path, { method = "GET", body, headers = {}, signal } = {}) {
+  const options = { method, signal, headers: { ...HEADERS, ...headers } };
+  if (body !== undefined) {
+    options.body = JSON.stringify(body);
+    options.headers["Content-Type"] = "application/json";
+  }
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem(OFFLINE, 0);
+  }
+  if (response.ok) return response;
+  if (response.status === 401) window.dispatchEvent(new Event("massmem-locked"));
+  throw new Problem(await readProblem(response), response.status);
+}
+
+export const getJson = async (path, options) => (await request(path, options)).json();
+export const postJson = async (path, body) => {
+  const response = await request(path, { method: "POST", body });
+  return response.status === 204 ? null : response.json();
+};
+
+async function readProblem(response) {
+  try {
+    return sentence((await response.json()).error);
+  } catch {
+    return `The service answered with status ${response.status}.`;
+  }
+}
+
+export function sentence(text) {
+  const first = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?]$/.test(first) ? first : `${first}.`;
+}
+
+// Yields the server-sent events of a response as {name, id, data}; id is 0 for events without a number.
+export async function* readEvents(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  let event = { name: "", id: 0, data: "" };
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      for (const line of lines) {
+        if (line === "") {
+          if (event.data) yield { ...event, data: JSON.parse(event.data) };
+          event = { name: "", id: 0, data: "" };
+        } else if (line.startsWith("event: ")) event.name = line.slice(7);
+        else if (line.startsWith("id: ")) event.id = Number(line.slice(4));
+        else if (line.startsWith("data: ")) event.data += line.slice(6);
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+// Returns a random name; crypto.randomUUID is missing on pages that come over plain HTTP from another machine.
+export function randomName() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+// Lets the browser save a response as a file.
+export async function download(path, name) {
+  const url = URL.createObjectURL(await (await request(path)).blob());
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}

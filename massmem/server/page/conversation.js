@@ -1,0 +1,333 @@
+// A conversation: its messages, the turn under way, and the question that comes next.
+import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "./html.js";
+import { download, postJson, request } from "./api.js";
+import { Composer } from "./composer.js";
+import { Confidence, Council, LongText, summarise, Verdict } from "./council.js";
+import { bytes, exactly, when } from "./format.js";
+import { LiveConversation } from "./live.js";
+import { announceChange, AgentName, Confirm, Dialog, Empty, Icon, Menu, Trouble, useInterval, Waiting } from "./parts.js";
+import { colourOf, hasEnded, nameOf } from "./turn.js";
+
+const REFRESH = 4_000; // milliseconds; a terminal or another tab may go on with the same conversation
+
+export function Conversation({ id, part, about }) {
+  const [, redraw] = useReducer((number) => number + 1, 0);
+  const talk = useMemo(() => new LiveConversation(id, redraw), []);
+  useEffect(() => {
+    talk.load();
+    return () => talk.close();
+  }, []);
+  useInterval(() => talk.refresh(), REFRESH);
+  const title = talk.session ? talk.session.title || talk.session.session_id : talk.live?.question.slice(0, 80) || "New conversation";
+  useEffect(() => {
+    document.title = id === null ? "massmem" : `${title} · massmem`;
+  }, [title]);
+
+  const models = useMemo(() => Object.fromEntries(about.teams.flatMap((team) => team.agents.map((agent) => [agent.id, agent.model === "scripted" ? "" : agent.model]))), [about]);
+  const colours = useMemo(() => Object.fromEntries(about.teams.flatMap((team) => team.agents.map((agent, index) => [agent.id, index % 8]))), [about]);
+
+  const ask = async (text, files, team) => {
+    const isNew = talk.id === null;
+    await talk.ask(text, files, team);
+    if (isNew) {
+      // The address names the conversation from now on; this view stays as it is.
+      history.replaceState(null, "", `#/c/${encodeURIComponent(talk.id)}`);
+      window.dispatchEvent(new CustomEvent("massmem-named", { detail: talk.id }));
+    }
+    announceChange();
+  };
+  useEffect(() => {
+    if (!talk.isRunning) announceChange();
+  }, [talk.isRunning]);
+
+  if (!talk.isLoaded) return talk.problem ? html`<${Missing} problem=${talk.problem} onRetry=${() => talk.load()} />` : html`<${Waiting} label="Reading the conversation" />`;
+  if (part === "context") return html`<${ContextPage} talk=${talk} title=${title} about=${about} />`;
+  return html`
+    <div class="talk">
+      <${Heading} talk=${talk} title=${title} />
+      <${Messages} talk=${talk} models=${models} colours=${colours} about=${about} />
+      <${Composer} talk=${talk} about=${about} onAsk=${ask} />
+    </div>`;
+}
+
+function ContextPage({ talk, title, about }) {
+  const [View, setView] = useState(null);
+  useEffect(() => {
+    import("./context.js").then((module) => setView(() => module.ContextView));
+  }, []);
+  return View ? html`<${View} id=${talk.id} title=${title} about=${about} />` : html`<${Waiting} label="Loading" />`;
+}
+
+const Missing = ({ problem, onRetry }) =>
+  problem.status === 404
+    ? html`<${Empty} title="There is no such conversation"><p>It was deleted, or it belongs to somebody else. <a href="#/">Begin a new one.</a></p><//>`
+    : html`<${Trouble} problem=${problem} onRetry=${onRetry} />`;
+
+function Heading({ talk, title }) {
+  const [dialog, setDialog] = useState(null);
+  const [problem, setProblem] = useState(null);
+  if (talk.id === null || !talk.session) return html`<header class="heading"><h1>${title}</h1></header>`;
+  const encoded = encodeURIComponent(talk.id);
+  const attempt = (action) => action().then(() => setProblem(null), setProblem);
+  const fork = () => attempt(async () => {
+    const copy = await postJson(talk.path("/fork"), {});
+    announceChange();
+    location.hash = `#/c/${encodeURIComponent(copy.session_id)}`;
+  });
+  const items = [
+    { icon: "window", label: "What the agents see", onSelect: () => (location.hash = `#/c/${encoded}/context`) },
+    { icon: "pencil", label: "Rename", onSelect: () => setDialog("rename") },
+    { icon: "fork", label: "Fork", onSelect: fork },
+    { icon: "file", label: "Export", onSelect: () => setDialog("export") },
+    { icon: "bin", label: "Delete", isDanger: true, onSelect: () => setDialog("delete") },
+  ];
+  const remove = async () => {
+    await request(`api/ai-memory/conversations/${encoded}`, { method: "DELETE" });
+    announceChange();
+    location.hash = "#/";
+  };
+  return html`
+    <header class="heading"><h1 title=${title}>${title}</h1>
+      <a class="quiet" aria-label="Context: what the agents see" href=${`#/c/${encoded}/context`}><${Icon} name="window" /><span>Context</span></a>
+      <${Menu} label="What to do with this conversation" items=${items} /></header>
+    <${Trouble} problem=${problem} />
+    ${dialog === "rename" && html`<${Rename} talk=${talk} title=${title} onClose=${() => setDialog(null)} />`}
+    ${dialog === "export" && html`<${Export} talk=${talk} onClose=${() => setDialog(null)} />`}
+    ${dialog === "delete" && html`<${Confirm} title="Delete this conversation?" text=${`"${title}" and everything that is remembered of it will be erased for good.`} verb="Delete" onConfirm=${remove} onClose=${() => setDialog(null)} />`}`;
+}
+
+function Rename({ talk, title, onClose }) {
+  const [text, setText] = useState(title);
+  const [problem, setProblem] = useState(null);
+  const save = async (event) => {
+    event.preventDefault();
+    try {
+      talk.session = await postJson(talk.path("/rename"), { title: text });
+      talk.changed();
+      announceChange();
+      onClose();
+    } catch (error) {
+      setProblem(error);
+    }
+  };
+  return html`
+    <${Dialog} title="Rename" onClose=${onClose}><form onSubmit=${save}>
+      <label for="title">Name</label>
+      <input id="title" maxlength="80" required autofocus value=${text} onInput=${(e) => setText(e.target.value)} />
+      <${Trouble} problem=${problem} />
+      <footer><button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="primary">Rename</button></footer>
+    </form><//>`;
+}
+
+const FORMATS = [["markdown", "Markdown", "md"], ["html", "Web page", "html"], ["text", "Text", "txt"], ["json", "JSON, with everything", "json"]];
+
+function Export({ talk, onClose }) {
+  const [detailed, setDetailed] = useState(false);
+  const [problem, setProblem] = useState(null);
+  const save = (format, suffix) => download(talk.path(`/export?format=${format}&detailed=${detailed}`), `${talk.id}.${suffix}`).then(onClose, setProblem);
+  return html`
+    <${Dialog} title="Export" onClose=${onClose}>
+      <p class="dim">Without what looks like a password or a key.</p>
+      <label class="check"><input type="checkbox" checked=${detailed} onChange=${(e) => setDetailed(e.target.checked)} /> With rounds, votes and reasoning</label>
+      <div class="choices">${FORMATS.map(([format, label, suffix]) => html`<button type="button" onClick=${() => save(format, suffix)}>${label}</button>`)}</div>
+      <${Trouble} problem=${problem} />
+    <//>`;
+}
+
+function Messages({ talk, models, colours, about }) {
+  const box = useRef(null);
+  const isAtEnd = useRef(true);
+  const [problem, setProblem] = useState(null);
+  const onScroll = () => {
+    const { scrollHeight, scrollTop, clientHeight } = box.current;
+    isAtEnd.current = scrollHeight - scrollTop - clientHeight < 80;
+  };
+  // Whoever reads at the end stays there while something new comes; what they open themselves moves nothing.
+  const shown = useRef("");
+  useLayoutEffect(() => {
+    const newest = `${talk.messages.at(-1)?.seq} ${talk.live !== null}`;
+    if (isAtEnd.current && (talk.isRunning || newest !== shown.current)) box.current.scrollTop = box.current.scrollHeight;
+    shown.current = newest;
+  });
+  const older = async () => {
+    const height = box.current.scrollHeight;
+    try {
+      await talk.loadOlder();
+      requestAnimationFrame(() => requestAnimationFrame(() => (box.current.scrollTop += box.current.scrollHeight - height)));
+    } catch (error) {
+      setProblem(error);
+    }
+  };
+  const groups = groupByTurn(talk.messages);
+  const isEmpty = groups.length === 0 && talk.live === null;
+  // A turn keeps its key, and so what its reader has opened, when its messages take the place of its events.
+  if (talk.live && !groups.some((group) => group.turn && group.turn === talk.live.turn)) groups.push({ key: `turn-${talk.live.turn || "next"}`, turn: talk.live.turn, messages: [] });
+  return html`
+    <div class="messages" ref=${box} onScroll=${onScroll} tabindex="0" role="log" aria-label="Messages" aria-live="off">
+      ${talk.hasOlder && html`<button type="button" class="plain older" onClick=${older}>Show earlier messages</button>`}
+      <${Trouble} problem=${problem} />
+      ${isEmpty && html`<${Welcome} about=${about} />`}
+      ${groups.map((group, index) => html`<${Turn} key=${group.key} talk=${talk} group=${group} models=${models} colours=${colours} isLast=${index === groups.length - 1} />`)}
+      ${talk.isConnecting && html`<p class="waiting" role="status"><span class="spinner" aria-hidden="true"></span>The connection was lost. Trying again; nothing is lost.</p>`}
+      <${Trouble} problem=${talk.problem} onRetry=${() => talk.load()} />
+    </div>`;
+}
+
+function Welcome({ about }) {
+  const team = about.teams[0];
+  return html`
+    <${Empty} title="Ask, and several agents answer together">
+      <p>Each answers alone. Then they read each other, improve or vote, and the winner writes the final answer.</p>
+      <ul class="team">${team.agents.map((agent, index) => html`<li><${AgentName} name=${agent.name} colour=${index % 8} /><span class="model">${agent.model}</span></li>`)}</ul>
+    <//>`;
+}
+
+// Messages of one turn together; what stands between turns alone.
+function groupByTurn(messages) {
+  const groups = [];
+  for (const message of messages) {
+    const last = groups.at(-1);
+    if (message.turn && last && last.turn === message.turn && !message.is_note) last.messages.push(message);
+    else if (message.turn && !message.is_note) groups.push({ key: `turn-${message.turn}${groups.some((g) => g.turn === message.turn) ? `-${message.seq}` : ""}`, turn: message.turn, messages: [message] });
+    else groups.push({ key: `message-${message.seq}`, turn: 0, messages: [message] });
+  }
+  return groups;
+}
+
+function Turn({ talk, group, models, colours, isLast }) {
+  const [open, setOpen] = useState(false);
+  const [problem, setProblem] = useState(null);
+  const record = talk.turns.get(group.turn);
+  const live = talk.live && (talk.live.turn === group.turn || !group.messages.length) ? talk.live : null;
+  const details = live || talk.details.get(group.turn);
+  const isRunning = live !== null && !hasEnded(live);
+  const status = live ? live.status : record ? record.status : "";
+  const load = () => talk.loadDetails(group.turn).then(() => setProblem(null), setProblem);
+  const toggle = () => {
+    setOpen(!open);
+    if (!open && !details) load();
+  };
+  // A turn without an answer says by itself what happened.
+  useEffect(() => {
+    if (isLast && group.turn && !details && ["failed", "interrupted"].includes(status)) load();
+  }, [isLast, status]);
+  // The turn may have ended since the list of messages was drawn; it is drawn again at once.
+  if (!group.messages.length && !live) return null;
+  const questions = group.messages.length ? group.messages : [{ seq: 0, role: "user", text: live.question, length: live.question.length, files: [], pending: live.files || [] }];
+  const shown = questions.filter((message) => message.role === "user" || message.waiting_for || !live || !live.final);
+  return html`
+    <section class=${`turn ${status}`} aria-label=${group.turn ? `Turn ${group.turn}` : "Message"}>
+      ${shown.map((message) => html`<${Message} key=${message.seq} talk=${talk} message=${message} colour=${colours[message.agent_id] ?? 0} />`)}
+      ${isRunning && html`<p class="progress" role="status">${summarise(live)}</p>`}
+      ${isRunning && html`<${Council} turn=${live} models=${models} />`}
+      ${isRunning && live.presentation && html`<${Presentation} turn=${live} />`}
+      ${live && live.final && html`<${FinalAnswer} turn=${live} />`}
+      ${live && live.waiting && !group.messages.some((m) => m.waiting_for) && html`<article class="message assistant"><header><${AgentName} name=${live.waiting.agent_name || live.waiting.agents[0]} colour=${colourOf(live, live.waiting.agents[0])} /></header><p>${live.waiting.prompt}</p></article>`}
+      ${!isRunning && details && details.problem && html`<${Trouble} problem=${[details.problem.message, details.problem.hint].filter(Boolean).join(". ")} />`}
+      ${!isRunning && group.turn > 0 && html`<footer class="turn-footer">
+        <button type="button" class="plain" aria-expanded=${open} onClick=${toggle}><${Icon} name="down" />${open ? "Hide the council" : "How they decided"}</button>
+        ${details && html`<${Verdict} turn=${details} />`}
+        <${Copy} text=${() => (live && live.final ? live.final.answer : group.messages.filter((m) => m.role === "assistant").at(-1)?.text)} />
+      </footer>`}
+      ${open && !isRunning && details && html`<${Council} turn=${details} models=${models} />`}
+      ${open && !details && (problem ? html`<${Trouble} problem=${problem} onRetry=${load} />` : html`<${Waiting} label="Reading the log" />`)}
+      ${!isRunning && isLast && ["interrupted", "failed"].includes(status) && html`<${Unfinished} talk=${talk} status=${status} />`}
+      ${status === "undone" && html`<p class="dim">You took this turn back; the agents do not see it.</p>`}
+      ${status === "abandoned" && html`<p class="dim">This turn was given up.</p>`}
+    </section>`;
+}
+
+function Unfinished({ talk, status }) {
+  const [problem, setProblem] = useState(null);
+  return html`
+    <div class="unfinished"><span>${status === "failed" ? "No agent could answer." : "This turn was stopped before it had an answer."}</span>
+      <button type="button" onClick=${() => talk.continueTurn().catch(setProblem)}><${Icon} name="play" />${status === "failed" ? "Try again" : "Continue"}</button></div>
+    <${Trouble} problem=${problem} />`;
+}
+
+const Presentation = ({ turn }) => html`
+  <article class=${`message assistant final agent-${colourOf(turn, turn.presentation.agent)}`} aria-busy="true">
+    <header><${AgentName} name=${nameOf(turn, turn.presentation.agent)} colour=${colourOf(turn, turn.presentation.agent)} /><span class="dim">writes the final answer</span></header>
+    <${LongText} text=${turn.presentation.text} isOpen=${true} />
+  </article>`;
+
+const FinalAnswer = ({ turn }) => html`
+  <article class=${`message assistant final agent-${colourOf(turn, turn.final.winner)}`}>
+    <header><${AgentName} name=${nameOf(turn, turn.final.winner)} colour=${colourOf(turn, turn.final.winner)} /><${Confidence} share=${turn.final.confidence} escalated=${turn.final.escalated} /></header>
+    <${LongText} text=${turn.final.answer} isOpen=${false} />
+    ${turn.final.limit && html`<p class="dim">The turn reached its limit (${turn.final.limit}): this is the best answer there was.</p>`}
+  </article>`;
+
+function Message({ talk, message, colour }) {
+  const [text, setText] = useState(null);
+  const [problem, setProblem] = useState(null);
+  const shown = text ?? message.text;
+  const rest = message.length > shown.length;
+  const loadAll = async () => {
+    try {
+      setText(await (await request(talk.path(`/messages/${message.seq}`))).text());
+    } catch (error) {
+      setProblem(error);
+    }
+  };
+  const files = html`${message.files.map((file) => html`<${Attached} key=${file.hash} talk=${talk} file=${file} />`)}${(message.pending || []).map((name) => html`<span class="file"><${Icon} name="clip" />${name}</span>`)}`;
+  const time = message.created_at && html`<time class="dim" datetime=${message.created_at} title=${exactly(message.created_at)}>${when(message.created_at)}</time>`;
+  if (message.role === "user")
+    return html`<article class=${`message user ${message.is_note ? "note" : ""}`} aria-label=${message.is_note ? "Your note" : "You"}>
+      ${message.is_note && html`<span class="dim">Note</span>`}
+      <div class="plain">${message.param ? html`<em>Your reply (${message.param}) is not shown.</em>` : clip(shown)}</div>
+      ${files}${(rest || shown.length > SHOWN) && html`<${ShowAll} text=${shown} length=${message.length} onLoad=${loadAll} />`}<${Trouble} problem=${problem} />
+    </article>`;
+  return html`
+    <article class=${`message assistant final agent-${colour}`}>
+      <header>${message.agent && html`<${AgentName} name=${message.agent} colour=${colour} />`}<${Confidence} share=${message.confidence} escalated=${message.escalated} />${time}</header>
+      <${LongText} text=${shown} isOpen=${false} />
+      ${rest && html`<button type="button" class="plain" onClick=${loadAll}>Show all ${message.length.toLocaleString("en")} characters</button>`}<${Trouble} problem=${problem} />
+    </article>`;
+}
+
+const SHOWN = 4_000; // characters of a question that are shown at once
+const clip = (text) => (text.length > SHOWN ? `${text.slice(0, SHOWN)} …` : text);
+
+function ShowAll({ text, length, onLoad }) {
+  const [dialog, setDialog] = useState(false);
+  const open = async () => {
+    if (length > text.length) await onLoad();
+    setDialog(true);
+  };
+  return html`<button type="button" class="plain" onClick=${open}>Show all ${length.toLocaleString("en")} characters</button>
+    ${dialog && html`<${Dialog} title="The whole question" onClose=${() => setDialog(false)}><pre class="whole" tabindex="0">${text}</pre><//>`}`;
+}
+
+const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+function Attached({ talk, file }) {
+  const [url, setUrl] = useState(null);
+  useEffect(() => {
+    if (!PICTURES.includes(file.media_type)) return undefined;
+    let made = null;
+    let isGone = false;
+    request(talk.path(`/files/${file.hash}`)).then((response) => response.blob()).then((blob) => {
+      if (isGone) return;
+      made = URL.createObjectURL(new Blob([blob], { type: file.media_type }));
+      setUrl(made);
+    }, () => {});
+    return () => {
+      isGone = true;
+      if (made) URL.revokeObjectURL(made);
+    };
+  }, [file.hash]);
+  if (url) return html`<img class="picture" src=${url} alt=${file.name} />`;
+  return html`<span class="file"><${Icon} name="clip" />${file.name}<span class="dim"> ${bytes(file.size)}</span></span>`;
+}
+
+function Copy({ text }) {
+  const [done, setDone] = useState(false);
+  if (!navigator.clipboard) return null;
+  const copy = async () => {
+    await navigator.clipboard.writeText(text() || "");
+    setDone(true);
+    setTimeout(() => setDone(false), 1500);
+  };
+  return html`<button type="button" class="icon-button small" aria-label=${done ? "Copied" : "Copy the answer"} title="Copy the answer" onClick=${copy}><${Icon} name=${done ? "check" : "copy"} /></button>`;
+}

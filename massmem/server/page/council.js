@@ -1,0 +1,105 @@
+// How the agents came to an answer: their rounds side by side, votes with reasons, and the winner.
+import { html, useState } from "./html.js";
+import { dollars, percent, plural, seconds, tokens } from "./format.js";
+import { Markdown } from "./markdown.js";
+import { AgentName, Icon } from "./parts.js";
+import { colourOf, describeDecision, hasEnded, nameOf, ranking } from "./turn.js";
+
+const STATES = { waiting: "waits for its model", thinking: "thinks", writing: "writes", stopped: "was stopped" };
+const LONG = 20_000; // characters of an answer that are shown at once
+
+export const Agent = ({ turn, id }) => html`<${AgentName} name=${nameOf(turn, id)} colour=${colourOf(turn, id)} />`;
+
+export function Council({ turn, models }) {
+  return html`<div class="council">
+    ${turn.notices.map((text) => html`<p class="notice"><${Icon} name="warn" />${text}</p>`)}
+    ${turn.rounds.map((round) => html`<${Round} key=${round.number} turn=${turn} round=${round} models=${models} />`)}
+  </div>`;
+}
+
+function Round({ turn, round, models }) {
+  const kinds = new Set(Object.values(round.steps).map((step) => step.step));
+  const what = round.number === 1 ? "Each answers alone" : round.final ? "The last vote" : kinds.has("vote") ? "They read each other, then improve or vote" : "They answer again";
+  return html`
+    <section class="round" aria-label=${`Round ${round.number}`}>
+      <h2>Round ${round.number}<span>${what}</span></h2>
+      <div class="steps">${round.agents.map((id) => html`<${Step} key=${id} turn=${turn} id=${id} step=${round.steps[id]} model=${models[id]} />`)}</div>
+    </section>`;
+}
+
+function Step({ turn, id, step, model }) {
+  const colour = colourOf(turn, id);
+  const state = step ? step.state : turn.status === "running" ? "waiting" : "skipped";
+  return html`
+    <article class=${`step agent-${colour} ${state} ${step && step.isVoid ? "void" : ""}`} aria-busy=${!["done", "failed", "stopped", "skipped"].includes(state)}>
+      <header><${Agent} turn=${turn} id=${id} />${model && html`<span class="model">${model}</span>`}
+        ${turn.winner === id && step && step === lastAnswer(turn, id) && html`<span class="won" title="The winner"><${Icon} name="check" />won</span>`}</header>
+      <${StepBody} turn=${turn} step=${step} state=${state} />
+    </article>`;
+}
+
+function lastAnswer(turn, id) {
+  return turn.rounds.map((round) => round.steps[id]).filter((step) => step && step.kind === "answer").at(-1);
+}
+
+function StepBody({ turn, step, state }) {
+  if (!step) return html`<p class="dim">${state === "skipped" ? "was not asked" : "waits"}</p>`;
+  const isOpen = state !== "done" && state !== "failed" && state !== "stopped";
+  return html`
+    ${step.tools.map((tool) => html`<${Tool} key=${tool.id} tool=${tool} />`)}
+    ${step.reasoning && html`<details class="reasoning"><summary>Reasoning</summary><p class="plain">${step.reasoning}</p></details>`}
+    ${step.kind === "ballot" && html`<${Ballot} turn=${turn} step=${step} />`}
+    ${step.kind === "param" && html`<p>asks you: <em>${step.text}</em></p>`}
+    ${step.kind !== "ballot" && step.kind !== "param" && step.text && (step.step === "vote" && isOpen ? html`<p class="dim">decides</p>` : html`<${LongText} text=${step.text} isOpen=${isOpen} />`)}
+    ${step.cut && html`<p class="dim">The end is missing: its model reached its limit of tokens.</p>`}
+    ${isOpen && html`<p class="state"><span class="spinner" aria-hidden="true"></span>${step.note || STATES[state] || state}</p>`}
+    ${state === "stopped" && html`<p class="dim">was stopped</p>`}
+    ${state === "failed" && html`<p class="failure"><${Icon} name="warn" />${step.note || "failed"}</p>`}
+    ${step.kind === "answer" && step.usage && html`<footer>${tokens(step.usage.completion)} tokens${step.usage.cost ? ` · ${dollars(step.usage.cost)}` : ""}</footer>`}`;
+}
+
+const Ballot = ({ turn, step }) => html`
+  <p class="ballot">votes for <${Agent} turn=${turn} id=${step.choice} /></p>
+  <blockquote>${step.reason}</blockquote>
+  ${step.isVoid && html`<p class="dim">Void: a new answer came in.</p>`}`;
+
+const Tool = ({ tool }) => html`
+  <details class=${`tool ${tool.failed ? "failed" : ""}`}>
+    <summary>${tool.name}${tool.result === null && !tool.failed ? "" : tool.failed ? " · failed" : " · done"}</summary>
+    ${tool.arguments && html`<pre tabindex="0">${tool.arguments}</pre>`}
+    ${tool.result && html`<pre tabindex="0">${tool.result.slice(0, LONG)}</pre>`}
+  </details>`;
+
+// A text that grows is shown as it is: Markdown that is cut in the middle would jump.
+export function LongText({ text, isOpen }) {
+  const [whole, setWhole] = useState(false);
+  if (isOpen) return html`<div class="prose plain streaming">${text.length > LONG ? `… ${text.slice(-LONG)}` : text}</div>`;
+  if (whole || text.length <= LONG) return html`<${Markdown} text=${text} />`;
+  return html`<${Markdown} text=${`${text.slice(0, LONG)} …`} />
+    <button type="button" class="plain" onClick=${() => setWhole(true)}>Show all ${text.length.toLocaleString("en")} characters</button>`;
+}
+
+// One line on how it ended; the whole council is one click away.
+export function Verdict({ turn }) {
+  const votes = ranking(turn);
+  const parts = [];
+  if (votes.length) parts.push(votes.map(([id, number]) => html`<span class="tally"><${Agent} turn=${turn} id=${id} /> ${plural(number, "vote")}</span>`));
+  const why = describeDecision(turn);
+  if (why) parts.push(why);
+  const usage = turn.final ? turn.final.usage : null;
+  if (turn.startedAt && turn.endedAt) parts.push(seconds((new Date(turn.endedAt) - new Date(turn.startedAt)) / 1000));
+  if (usage) parts.push(`${usage.reported ? "" : "about "}${tokens(usage.prompt + usage.completion)} tokens`, usage.completion ? dollars(usage.cost) : "");
+  return html`<p class="verdict">${parts.filter((part) => part && part.length).map((part) => html`<span>${part}</span>`)}</p>`;
+}
+
+export function Confidence({ share, escalated }) {
+  if (share === null || share === undefined) return null;
+  return html`<span class=${`confidence ${escalated ? "low" : ""}`} title=${escalated ? "The agents were much at odds: look at this answer yourself" : "How far the agents stand behind this answer"}>
+    <meter min="0" max="1" low="0.4" high="0.7" optimum="1" value=${share} aria-label="Agreement"></meter>${percent(share)}${escalated ? " agree, low" : " agree"}</span>`;
+}
+
+export const summarise = (turn) => {
+  const agents = plural(turn.agents.length, "agent");
+  const rounds = plural(turn.rounds.length, "round");
+  return hasEnded(turn) ? `${agents}, ${rounds}` : `${agents}, round ${turn.rounds.length || 1}`;
+};

@@ -1,0 +1,252 @@
+// One conversation as the service has it: its messages, and the turn under way, followed through broken connections.
+import { getJson, postJson, randomName, readEvents, request } from "./api.js";
+import { feed, fromEvents, hasEnded, newTurn } from "./turn.js";
+
+const PAGE = 30;
+const LONGEST_WAIT = 8_000; // milliseconds between two attempts to connect
+
+export class LiveConversation {
+  // id: null for a conversation that begins with its first question. onChange: called after each change.
+  constructor(id, onChange) {
+    this.id = id;
+    this.session = null;
+    this.messages = [];
+    this.turns = new Map();
+    this.hasOlder = false;
+    this.live = null;
+    this.problem = null;
+    this.isConnecting = false;
+    this.isLoaded = id === null;
+    this.details = new Map(); // turns by number, as folds of their events
+    this._onChange = onChange;
+    this._abort = new AbortController();
+    this._isClosed = false;
+    this._frame = 0;
+  }
+
+  close() {
+    this._isClosed = true;
+    this._abort.abort();
+    cancelAnimationFrame(this._frame);
+  }
+
+  get isRunning() {
+    return this.live !== null && !hasEnded(this.live);
+  }
+
+  // Many events come between two pictures on the screen: one drawing is enough for all.
+  changed() {
+    if (this._isClosed || this._frame) return;
+    this._frame = requestAnimationFrame(() => {
+      this._frame = 0;
+      this._onChange();
+    });
+    if (document.visibilityState !== "visible") {
+      cancelAnimationFrame(this._frame);
+      this._frame = 0;
+      this._onChange();
+    }
+  }
+
+  path(rest = "") {
+    return `api/v1/sessions/${encodeURIComponent(this.id)}${rest}`;
+  }
+
+  // Reads the newest messages, and follows the turn that is under way.
+  async load() {
+    if (this.id === null) return;
+    try {
+      const part = await getJson(`${this.path()}?limit=${Math.max(PAGE, Math.min(this.messages.length, 200))}`, { signal: this._abort.signal });
+      this._take(part);
+      this.problem = null;
+      this.isLoaded = true;
+      if (part.follow_after !== null && !this.isRunning) this._follow(part.follow_after);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.problem = error;
+    }
+    this.changed();
+  }
+
+  _take(part) {
+    this.session = part.session;
+    const first = part.messages.length ? part.messages[0].seq : 0;
+    const older = this.messages.filter((message) => message.seq < first);
+    this.hasOlder = older.length ? this.hasOlder : part.has_older;
+    this.messages = [...older, ...part.messages];
+    for (const turn of part.turns) this.turns.set(turn.turn, turn);
+  }
+
+  async loadOlder() {
+    const part = await getJson(`${this.path()}?before=${this.messages[0].seq}&limit=${PAGE}`, { signal: this._abort.signal });
+    this.messages = [...part.messages, ...this.messages];
+    this.hasOlder = part.has_older;
+    for (const turn of part.turns) this.turns.set(turn.turn, turn);
+    this.changed();
+  }
+
+  // Looks whether somebody else, a terminal or another tab, has gone on with the conversation.
+  async refresh() {
+    if (this.id === null || this.isRunning || !this.isLoaded || this._isClosed) return;
+    const part = await getJson(`${this.path()}?limit=1`, { signal: this._abort.signal }).catch(() => null);
+    if (part && (part.session.updated_at !== this.session?.updated_at || part.session.status !== this.session?.status || part.follow_after !== null)) await this.load();
+  }
+
+  async loadDetails(number) {
+    const answer = await getJson(this.path(`/turns/${number}`), { signal: this._abort.signal });
+    this.details.set(number, fromEvents(answer.events));
+    this.changed();
+  }
+
+  // Asks, or replies to what was asked for. files: [{name, url}] with data: URLs. Throws a Problem when nothing was asked.
+  async ask(text, files, team) {
+    const isNew = this.id === null;
+    if (isNew) this.id = `session_${timestamp()}_${randomName().slice(0, 4)}`;
+    const message = files.length
+      ? [{ type: "text", text }, ...files.map((file) => ({ type: "file", file: { filename: file.name, file_data: file.url } }))]
+      : text;
+    const body = { message, session_id: this.id, ...(team === null ? {} : { team }) };
+    this.problem = null;
+    this.live = newTurn(text);
+    this.live.files = files.map((file) => file.name);
+    this.changed();
+    let response;
+    try {
+      response = await request("api/v1/chat/stream", { method: "POST", body, headers: { "Idempotency-Key": randomName() }, signal: this._abort.signal });
+    } catch (error) {
+      if (isNew) this.id = null;
+      this.live = null;
+      this.changed();
+      throw error;
+    }
+    this._read(response);
+  }
+
+  async stop() {
+    await postJson(`api/v1/chat/${encodeURIComponent(this.id)}/stop`);
+  }
+
+  async answerNow() {
+    await postJson(`api/v1/chat/${encodeURIComponent(this.id)}/now`);
+  }
+
+  // Goes on with a turn that was stopped, or has failed.
+  async continueTurn() {
+    await postJson(`api/v1/chat/${encodeURIComponent(this.id)}/continue`);
+    this.live = null;
+    await this.load();
+  }
+
+  async _follow(after) {
+    this.live = newTurn();
+    this.live.lastId = after;
+    this.changed();
+    await this._connect();
+  }
+
+  async _connect() {
+    for (let attempt = 0; !this._isClosed; attempt++) {
+      try {
+        const headers = { "Last-Event-ID": String(this.live.lastId) };
+        const response = await request(`api/v1/chat/stream/${encodeURIComponent(this.id)}`, { headers, signal: this._abort.signal });
+        this.isConnecting = false;
+        await this._read(response);
+        return;
+      } catch (error) {
+        if (error.name === "AbortError" || this._isClosed) return;
+        if (error.status >= 400 && error.status < 500 && error.status !== 429) {
+          this.problem = error;
+          this.live = null;
+          this.changed();
+          return;
+        }
+        this.isConnecting = true;
+        this.changed();
+        await new Promise((resolve) => setTimeout(resolve, Math.min(500 * 2 ** attempt, LONGEST_WAIT)));
+      }
+    }
+  }
+
+  async _read(response) {
+    const turn = this.live;
+    let problem = null;
+    try {
+      for await (const { name, id, data } of readEvents(response)) {
+        if (this._isClosed) return;
+        if (name === "error") {
+          problem = data.error;
+          continue;
+        }
+        turn.lastId = Math.max(turn.lastId, id);
+        feed(turn, data);
+        if (data.type === "turn_resumed" && !turn.isWhole) {
+          // A reply to the agents, or a turn that was stopped: its beginning is in the log.
+          this.live = null;
+          await this.load();
+          return;
+        }
+        this.changed();
+      }
+    } catch (error) {
+      if (error.name === "AbortError" || this._isClosed) return;
+    }
+    if (this._isClosed) return;
+    if (hasEnded(turn) && !turn.isCutOff) {
+      await this._finish(turn);
+      return;
+    }
+    if (problem !== null) this.problem = new Error(problem);
+    if (turn.isCutOff) turn.status = "running"; // another process goes on with it, or this one once it is back
+    this.isConnecting = true;
+    this.changed();
+    await new Promise((resolve) => setTimeout(resolve, 700));
+    await this._reconnect(turn);
+  }
+
+  // The connection broke. Reads from the log whether the turn goes on, waits, or was cut off for good.
+  async _reconnect(turn) {
+    for (let attempt = 0; !this._isClosed; attempt++) {
+      try {
+        const part = await getJson(`${this.path()}?limit=${PAGE}`, { signal: this._abort.signal });
+        this._take(part);
+        const last = part.turns.at(-1);
+        if (part.follow_after !== null) {
+          await this._connect();
+          return;
+        }
+        if (last && last.turn === turn.turn && last.status === "interrupted" && attempt < 4 && turn.isCutOff) throw new Error("wait");
+        this.isConnecting = false;
+        this.live = null;
+        if (last) await this.loadDetails(last.turn).catch(() => {});
+        this.changed();
+        return;
+      } catch (error) {
+        if (error.name === "AbortError" || this._isClosed || error.status === 401) return;
+        if (error.status === 404) {
+          this.problem = error;
+          this.live = null;
+          this.isConnecting = false;
+          this.changed();
+          return;
+        }
+        await new Promise((resolve) => setTimeout(resolve, Math.min(500 * 2 ** attempt, LONGEST_WAIT)));
+      }
+    }
+  }
+
+  async _finish(turn) {
+    this.isConnecting = false;
+    if (turn.isWhole) this.details.set(turn.turn, turn);
+    this.changed();
+    await this.load();
+    if (!this.problem) this.live = null;
+    this.changed();
+  }
+}
+
+// As massmem names sessions: by the clock of this machine.
+function timestamp() {
+  const now = new Date();
+  const two = (number) => String(number).padStart(2, "0");
+  return `${now.getFullYear()}${two(now.getMonth() + 1)}${two(now.getDate())}_${two(now.getHours())}${two(now.getMinutes())}${two(now.getSeconds())}`;
+}

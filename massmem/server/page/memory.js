@@ -1,0 +1,160 @@
+// What is remembered: searched as an agent does, traced to its messages, forgotten, counted.
+import { html, useEffect, useState } from "./html.js";
+import { getJson, request } from "./api.js";
+import { Bars, colourTable } from "./chart.js";
+import { bytes, count, exactly, percent, plural, when } from "./format.js";
+import { AgentName, Confirm, Empty, Icon, Trouble, useLoad, Waiting } from "./parts.js";
+
+const TABS = [["", "Search"], ["all", "Browse"], ["figures", "Figures"]];
+const PAGE = 50;
+
+export function MemoryView({ about, part }) {
+  const colours = colourTable(about);
+  return html`
+    <div class="view">
+      <header><h1>Memory</h1><nav class="tabs" aria-label="Memory">${TABS.map(([name, label]) => html`
+        <a href=${`#/memory${name ? `/${name}` : ""}`} aria-current=${part === name ? "page" : undefined}>${label}</a>`)}</nav></header>
+      ${!about.remembers && html`<${Trouble} problem="This team remembers nothing: memory.persistent_memory.enabled is false." />`}
+      ${part === "figures" ? html`<${MemoryFigures} about=${about} colours=${colours} />` : part === "all" ? html`<${Browse} about=${about} colours=${colours} />` : html`<${Search} about=${about} colours=${colours} />`}
+    </div>`;
+}
+
+const agentsOf = (about) => {
+  const names = new Map();
+  for (const team of about.teams) for (const agent of team.agents) if (!names.has(agent.id)) names.set(agent.id, agent.name);
+  return [...names];
+};
+
+function Search({ about, colours }) {
+  const [form, setForm] = useState({ query: "", agent: agentsOf(about)[0]?.[0] || "", session: "", turn: "" });
+  const [asked, setAsked] = useState(null);
+  const [sessions] = useLoad(() => getJson("api/v1/sessions?limit=100"), []);
+  const set = (name) => (event) => setForm((old) => ({ ...old, [name]: event.target.value }));
+  const submit = (event) => {
+    event.preventDefault();
+    if (form.query.trim()) setAsked({ ...form });
+  };
+  return html`
+    <form class="row card" role="search" onSubmit=${submit}>
+      <label class="wide">What to look for<input type="search" required value=${form.query} onInput=${set("query")} /></label>
+      <label>As<select value=${form.agent} onChange=${set("agent")}>${agentsOf(about).map(([id, name]) => html`<option value=${id}>${name}</option>`)}<option value="">any agent</option></select></label>
+      <label>In<select value=${form.session} onChange=${set("session")}><option value="">all conversations</option>${(sessions?.sessions || []).map((session) => html`<option value=${session.session_id}>${(session.title || session.session_id).slice(0, 60)}</option>`)}</select></label>
+      ${form.session && html`<label>In turn<input class="short" type="number" min="1" placeholder="next" value=${form.turn} onInput=${set("turn")} /></label>`}
+      <button type="submit" class="primary">Search</button>
+    </form>
+    ${asked ? html`<${Hits} asked=${asked} about=${about} colours=${colours} />` : html`<${Empty} title="What does an agent remember?">
+      <p>An agent sees what it said itself, what you said, and what the winner of a complete turn said. It does not see what others said in a turn that they lost, nor what is still under way.</p><//>`}`;
+}
+
+function Hits({ asked, about, colours }) {
+  const query = new URLSearchParams({ query: asked.query, limit: "30" });
+  if (asked.agent) query.set("agent", asked.agent);
+  if (asked.session) query.set("session_id", asked.session);
+  if (asked.session && asked.turn) query.set("turn", asked.turn);
+  const [hits, problem, again] = useLoad(() => getJson(`api/v1/memories/search?${query}`), [query.toString()]);
+  if (problem) return html`<${Trouble} problem=${problem} onRetry=${again} />`;
+  if (!hits) return html`<${Waiting} label="Searching" />`;
+  if (!hits.memories.length) return html`<${Empty} title="Nothing is recalled"><p>No memory that this agent may see bears on it.</p><//>`;
+  return html`
+    <p class="dim" role="status">${plural(hits.memories.length, "memory").replace("memorys", "memories")}, ${count(hits.tokens)} tokens in the prompt. ${hits.by_words_alone ? "Found by words alone." : "Found by words and meaning."}</p>
+    <${MemoryList} memories=${hits.memories} about=${about} colours=${colours} onForgotten=${again} />`;
+}
+
+function Browse({ about, colours }) {
+  const [filter, setFilter] = useState({ agent: "", kind: "" });
+  const [memories, setMemories] = useState(null);
+  const [isLast, setLast] = useState(false);
+  const [notice, setNotice] = useState("");
+  const [problem, setProblem] = useState(null);
+  const load = async (offset) => {
+    const query = new URLSearchParams({ limit: String(PAGE), offset: String(offset) });
+    for (const [name, value] of Object.entries(filter)) if (value) query.set(name, value);
+    try {
+      const page = await getJson(`api/v1/memories?${query}`);
+      setMemories((old) => (offset ? [...old, ...page.memories] : page.memories));
+      setLast(page.memories.length < PAGE);
+      setNotice(page.notice);
+      setProblem(null);
+    } catch (error) {
+      setProblem(error);
+    }
+  };
+  useEffect(() => {
+    load(0);
+  }, [filter]);
+  const set = (name) => (event) => setFilter((old) => ({ ...old, [name]: event.target.value }));
+  return html`
+    <div class="row card">
+      <label>Of<select value=${filter.agent} onChange=${set("agent")}><option value="">everybody</option><option value="user">you</option>${agentsOf(about).map(([id, name]) => html`<option value=${id}>${name}</option>`)}</select></label>
+      <label>Kind<select value=${filter.kind} onChange=${set("kind")}><option value="">all</option><option value="episode">word for word</option><option value="fact">facts</option></select></label>
+    </div>
+    <${Trouble} problem=${notice} /><${Trouble} problem=${problem} onRetry=${() => load(0)} />
+    ${!memories && !problem && html`<${Waiting} label="Reading" />`}
+    ${memories && memories.length === 0 && html`<${Empty} title="Nothing is remembered yet"><p>What you ask and what the agents answer is remembered as soon as a turn has ended.</p><//>`}
+    ${memories && html`<${MemoryList} memories=${memories} about=${about} colours=${colours} onForgotten=${() => load(0)} />`}
+    ${memories && memories.length > 0 && !isLast && html`<button type="button" onClick=${() => load(memories.length)}>Show more</button>`}`;
+}
+
+const MemoryList = ({ memories, about, colours, onForgotten }) => html`
+  <ul class="memories">${memories.map((memory) => html`<${MemoryCard} key=${memory.id} memory=${memory} about=${about} colours=${colours} onForgotten=${onForgotten} />`)}</ul>`;
+
+const WHY = { own: "it said this itself", user: "you said this", won: "this won its turn" };
+
+function MemoryCard({ memory, about, colours, onForgotten }) {
+  const [details, setDetails] = useState(null);
+  const [open, setOpen] = useState(false);
+  const [asking, setAsking] = useState(false);
+  const [receipt, setReceipt] = useState(null);
+  const [problem, setProblem] = useState(null);
+  const toggle = async () => {
+    setOpen(!open);
+    if (!open && !details) await getJson(`api/v1/memories/${memory.id}`).then(setDetails, setProblem);
+  };
+  const forget = async () => setReceipt(await (await request(`api/v1/memories/${memory.id}`, { method: "DELETE" })).json());
+  const name = memory.agent_id === "user" ? "you" : Object.fromEntries(agentsOf(about))[memory.agent_id] || memory.agent_id;
+  if (receipt)
+    return html`<li class="memory" role="status"><${Icon} name="check" /> Forgotten at ${exactly(receipt.forgotten_at)}: ${plural(receipt.entries, "entry").replace("entrys", "entries")} of the index. It is never recorded again; the log of the conversation keeps its messages.</li>`;
+  return html`
+    <li class="memory">
+      <header>${memory.agent_id === "user" ? html`<strong>you</strong>` : html`<${AgentName} name=${name} colour=${colours[memory.agent_id] ?? 7} />`}
+        <span class="badge">${memory.kind === "fact" ? "fact" : "word for word"}</span>
+        ${memory.seen_because && html`<span class="why">${WHY[memory.seen_because]}</span>`}
+        <span class="spacer"></span><time class="dim" datetime=${memory.created_at} title=${exactly(memory.created_at)}>${when(memory.created_at)}</time></header>
+      <p class="plain">${memory.text}</p>
+      <footer><a href=${`#/c/${encodeURIComponent(memory.session_id)}`}>${memory.turn ? `Turn ${memory.turn} of its conversation` : "Its conversation"}</a>
+        <button type="button" class="plain" aria-expanded=${open} onClick=${toggle}>Where it comes from</button>
+        <button type="button" class="plain danger-text" onClick=${() => setAsking(true)}>Forget</button></footer>
+      <${Trouble} problem=${problem} />
+      ${open && details && html`<ul class="sources">${details.sources.map((source) => html`<li><strong>${source.agent || "You"}</strong> <span class="dim">in turn ${source.turn}</span><pre tabindex="0">${source.text}</pre></li>`)}
+        ${details.sources.length === 0 && html`<li class="dim">Its messages are gone.</li>`}</ul>`}
+      ${asking && html`<${Confirm} title="Forget this?" text="It is erased from the memory for good and never recorded again. The log of the conversation keeps its messages." verb="Forget" onConfirm=${forget} onClose=${() => setAsking(false)} />`}
+    </li>`;
+}
+
+function MemoryFigures({ about, colours }) {
+  const [view, problem, again] = useLoad(() => getJson("api/v1/memories/figures"), []);
+  const [figures] = useLoad(() => getJson("api/v1/figures?days=30"), []);
+  if (problem) return html`<${Trouble} problem=${problem} onRetry=${again} />`;
+  if (!view) return html`<${Waiting} label="Counting" />`;
+  const names = { user: "you", ...Object.fromEntries(agentsOf(about)) };
+  const label = (id) => names[id] || id;
+  const prompts = figures ? figures.recalls + figures.without_recall : 0;
+  return html`
+    <${Trouble} problem=${view.notice} />
+    <dl class="tiles">
+      <div class="tile"><dt>Memories</dt><dd>${count(view.counted)}</dd></div>
+      <div class="tile"><dt>Facts</dt><dd>${count(view.agents.reduce((sum, agent) => sum + agent.facts, 0))}</dd></div>
+      ${view.size !== null && html`<div class="tile"><dt>On disk</dt><dd>${bytes(view.size)}</dd></div>`}
+      ${prompts > 0 && html`<div class="tile"><dt>Prompts with memories, 30 days</dt><dd>${percent(figures.recalls / prompts)}<small>${count(figures.recalls)} with, ${count(figures.without_recall)} without</small></dd></div>`}
+      ${view.queue && html`<div class="tile"><dt>Queue</dt><dd>${count(view.queue.pending)}<small>${count(view.queue.done)} done, ${count(view.queue.failed)} failed</small></dd></div>`}
+    </dl>
+    ${view.queue && view.queue.reason && html`<${Trouble} problem=${`The last recording that failed: ${view.queue.reason}`} />`}
+    ${view.days.length > 0 && html`<section class="card"><header><h2>By day</h2></header>
+      <${Bars} days=${view.days.slice(-60).map((day) => ({ day: day.day, values: day.agents }))} label=${label} colours=${colours} format=${count} unit="memories" /></section>`}
+    <div class="columns">
+      <section class="card"><header><h2>By agent</h2></header><table><thead><tr><th>Agent</th><th class="number">Word for word</th><th class="number">Facts</th></tr></thead>
+        <tbody>${view.agents.map((agent) => html`<tr><td>${agent.agent_id === "user" ? "you" : html`<${AgentName} name=${label(agent.agent_id)} colour=${colours[agent.agent_id] ?? 7} />`}</td><td class="number">${count(agent.episodes)}</td><td class="number">${count(agent.facts)}</td></tr>`)}</tbody></table></section>
+      <section class="card"><header><h2>By turn of the conversation</h2></header><table><thead><tr><th>Turn</th><th class="number">Memories</th></tr></thead>
+        <tbody>${Object.entries(view.turns).map(([turn, number]) => html`<tr><td>${turn === "0" ? "Notes" : turn === "10" ? "10 and later" : turn}</td><td class="number">${count(number)}</td></tr>`)}</tbody></table></section>
+    </div>`;
+}

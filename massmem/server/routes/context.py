@@ -1,0 +1,160 @@
+"""`/api/v1/sessions/SESSION/context`: what each agent would be sent next, part by part, with the tokens of each."""
+
+import json
+from typing import Annotated, Literal
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from massmem.core.prompts import build_system_prompt
+from massmem.core.records import MessageRecord
+from massmem.memory.tokens import Buffer
+from massmem.server.dependencies import Authorized, SessionPath
+from massmem.server.errors import PROBLEMS
+from massmem.server.schemas import Body
+from massmem.server.service import Service
+from massmem.session.history import AgentContext
+from massmem.session.session import Session
+from massmem.session.team import Team
+
+router = APIRouter(prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
+
+MAX_TEXT = 20_000
+"""Characters of a part that are returned."""
+
+
+class ContextQuestion(Body):
+    """The next question."""
+
+    question: Annotated[str, Field(max_length=10_000, examples=["Why is the sky blue?"])] = ""
+    """With it, the agents recall memories. Nothing is asked."""
+
+
+class ContextPart(Body):
+    """A part of a prompt."""
+
+    kind: Literal["system", "tools", "summary", "history", "memories", "question"]
+    """system: who the agent is; summary: stands for old messages; history: messages as they were said."""
+    role: str | None
+    """Of a message of the history: user or assistant."""
+    tokens: int
+    """By our count, corrected by what the provider has reported."""
+    text: str
+    """What the model is sent, or its beginning."""
+    length: int
+    """Characters of the whole text."""
+
+
+class Compression(Body):
+    """What a summary stands for."""
+
+    removed: int
+    """Messages that the agent no longer sees word for word; the log keeps them."""
+    remaining: int
+    """Messages that stayed."""
+    by: str
+    """model: a model wrote the summary; extract: sentences were taken from the messages."""
+
+
+class ContextEntry(Body):
+    """What an agent would be sent."""
+
+    agent_id: str
+    """The agent."""
+    name: str
+    """What people are shown for it."""
+    model: str
+    """Its model."""
+    window: int
+    """Tokens that the model reads."""
+    is_assumed: bool
+    """The size of the window is not known; this is a careful guess."""
+    threshold: float | None
+    """The share of the window at which the prompt is compressed; null: only when the provider refuses."""
+    tokens: int
+    """Of all parts."""
+    parts: list[ContextPart]
+    """In the order in which they are sent."""
+    compression: Compression | None
+    """Of the newest summary; null: there is none."""
+
+
+class ContextView(Body):
+    """What each agent would be sent."""
+
+    agents: list[ContextEntry]
+    """In the order of the configuration."""
+
+
+@router.post("/sessions/{session_id}/context")
+async def context(session_id: SessionPath, body: ContextQuestion, caller: Authorized) -> ContextView:
+    """What each agent would be sent with the next question. Nothing is asked and nothing is stored."""
+    record = await caller.service.conversations.find(caller.sub, session_id)
+    team = _find_team(caller.service, record.config_path)
+    session = Session(team, record, owner=caller.sub)
+    try:
+        contexts = await session.preview(body.question)
+    finally:
+        await session.close()
+    entries: list[ContextEntry] = []
+    for agent_context in contexts.values():
+        summary = await team.store.get_latest_summary(record.session_id, agent_context.prompt.agent_id)
+        entries.append(_show_context(team, agent_context, summary))
+    return ContextView(agents=entries)
+
+
+def _find_team(service: Service, config_path: str) -> Team:
+    """Return the team that the session has had so far, or the default one."""
+    return next((team for team in service.teams.values() if team.config.source == config_path), service.team)
+
+
+def _show_context(team: Team, context: AgentContext, summary: MessageRecord | None) -> ContextEntry:
+    compressor, prompt = context.compressor, context.prompt
+    config, meter = compressor.config, compressor.meter
+    parts = _list_parts(team, context, meter.buffer)
+    settings = config.memory.compression
+    is_shown = summary is not None and summary.content == prompt.summary
+    return ContextEntry(
+        agent_id=config.id,
+        name=config.display_name,
+        model=config.backend.model or config.backend.type,
+        window=meter.window,
+        is_assumed=meter.assumed,
+        threshold=settings.trigger_threshold if settings.proactive else None,
+        tokens=sum(part.tokens for part in parts),
+        parts=parts,
+        compression=_describe_summary(summary) if is_shown and summary is not None else None,
+    )
+
+
+def _list_parts(team: Team, context: AgentContext, buffer: Buffer) -> list[ContextPart]:
+    prompt = context.prompt
+    specs = [
+        {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+        for tool in team.tools.get_toolbox(prompt.agent_id).specs
+    ]
+    parts = [
+        _make_part("system", build_system_prompt(prompt.system), buffer),
+        _make_part("tools", json.dumps(specs, indent=1, ensure_ascii=False) if specs else "", buffer),
+        _make_part("summary", prompt.summary, buffer),
+        *(_make_part("history", m.message.content, buffer, m.message.role) for m in prompt.history),
+        _make_part("memories", prompt.memories, buffer),
+        _make_part("question", prompt.question, buffer),
+    ]
+    return [part for part in parts if part.length]
+
+
+def _make_part(
+    kind: Literal["system", "tools", "summary", "history", "memories", "question"],
+    text: str,
+    buffer: Buffer,
+    role: str | None = None,
+) -> ContextPart:
+    return ContextPart(kind=kind, role=role, tokens=buffer.cost_of_text(text), text=text[:MAX_TEXT], length=len(text))
+
+
+def _describe_summary(summary: MessageRecord) -> Compression:
+    metadata = summary.metadata
+    return Compression(
+        removed=int(metadata.get("removed", 0)), remaining=int(metadata.get("kept", 0)), by=str(metadata.get("by", ""))
+    )

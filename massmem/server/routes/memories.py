@@ -1,0 +1,280 @@
+"""`/api/v1/memories`: what is remembered; to search as an agent does, to trace, to forget, and how much there is."""
+
+from collections import Counter
+from datetime import datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query
+from starlette.exceptions import HTTPException
+
+from massmem.core.events import now
+from massmem.core.records import is_remembered
+from massmem.memory.persistent import USER, Memory, Selection
+from massmem.server.conversations import get_public_text, public_session_id
+from massmem.server.dependencies import Authorized, Caller
+from massmem.server.errors import PROBLEMS
+from massmem.server.memories import Memories
+from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
+
+router = APIRouter(prefix="/api/v1/memories", tags=["memories"], responses=PROBLEMS)
+
+_COUNTED = 20_000
+"""Memories that are counted by agent and day, the newest."""
+
+Limit = Annotated[int, Query(ge=1, le=MAX_LIST_LENGTH, description="How many.")]
+InSession = Annotated[str | None, Query(max_length=200, description="The session; left out: all of the user.")]
+OfAgent = Annotated[str | None, Query(max_length=200, description="The id of an agent, or user.")]
+MemoryId = Annotated[str, Path(pattern=r"^\d{1,20}$", description="Its id.", examples=["1"])]
+
+
+class MemoryEntry(Body):
+    """A memory: a passage of a message, or a fact."""
+
+    id: str
+    """Its id."""
+    kind: Literal["episode", "fact"]
+    """episode: word for word; fact: extracted from messages."""
+    session_id: str
+    """Where it is from."""
+    turn: int
+    """The turn that it is from; 0: a note."""
+    agent_id: str
+    """Whose it is; user: the user's own words."""
+    text: str
+    """What is remembered."""
+    score: float
+    """Of a search: how well it fits."""
+    seen_because: Literal["own", "user", "won"] | None
+    """Of a search: the agent said it itself, the user did, or it won the turn in which it was said."""
+    created_at: datetime
+    """When it was said."""
+
+
+class MemoryPage(Body):
+    """Memories, the newest first."""
+
+    memories: list[MemoryEntry]
+    """The page."""
+    notice: str
+    """Why the index was not used; empty: it was."""
+
+
+class MemoryHits(Body):
+    """What an agent recalls, the best first."""
+
+    memories: list[MemoryEntry]
+    """The memories."""
+    tokens: int
+    """Of the text that the model is shown."""
+    by_words_alone: bool
+    """Words were compared, and no meaning."""
+
+
+class Source(Body):
+    """A message that a memory comes from."""
+
+    seq: int
+    """Its number in the log of the session."""
+    turn: int
+    """Its turn."""
+    agent: str | None
+    """Who said it; null: the user."""
+    text: str
+    """What was said."""
+    created_at: datetime
+    """When."""
+
+
+class MemoryDetails(Body):
+    """A memory and where it comes from."""
+
+    memory: MemoryEntry
+    """The memory."""
+    sources: list[Source]
+    """The messages that it comes from."""
+
+
+class Forgotten(Body):
+    """What was forgotten."""
+
+    id: str
+    """Its id."""
+    entries: int
+    """Passages and facts that were deleted from the index; the log of the session keeps its messages."""
+    forgotten_at: datetime
+    """When."""
+
+
+class AgentMemories(Body):
+    """How much of an agent is remembered."""
+
+    agent_id: str
+    """The agent; user: the user."""
+    episodes: int
+    """Passages of messages."""
+    facts: int
+    """Facts."""
+
+
+class DayMemories(Body):
+    """How much of a day is remembered."""
+
+    day: str
+    """YYYY-MM-DD, in UTC."""
+    agents: dict[str, int]
+    """Memories by agent."""
+
+
+class Queue(Body):
+    """What is still to be recorded, of all users."""
+
+    pending: int
+    """Jobs that wait."""
+    done: int
+    """Jobs that are done."""
+    failed: int
+    """Jobs that were given up."""
+    reason: str | None
+    """Why the newest job that did not succeed failed."""
+
+
+class MemoryFigures(Body):
+    """How much is remembered."""
+
+    agents: list[AgentMemories]
+    """The one with most memories first."""
+    days: list[DayMemories]
+    """In order; days without a memory are left out."""
+    turns: dict[str, int]
+    """Memories by the number of their turn; from the tenth on together as 10."""
+    counted: int
+    """Memories that these figures count, the newest."""
+    queue: Queue | None
+    """null: only the operator is told."""
+    size: int | None
+    """Bytes on disk; null: not known."""
+    notice: str
+    """Why the index could not be used; empty: it was."""
+
+
+@router.get("")
+async def memories(
+    caller: Authorized,
+    session_id: InSession = None,
+    agent: OfAgent = None,
+    kind: Annotated[Literal["episode", "fact"] | None, Query(description="Only these.")] = None,
+    limit: Limit = 50,
+    offset: Annotated[int, Query(ge=0, le=MAX_OFFSET, description="How many to skip.")] = 0,
+) -> MemoryPage:
+    """What is remembered, the newest first."""
+    selection = Selection(await _find_session(caller, session_id), agent, kind=kind)
+    results = await _open(caller).list(selection, limit, offset)
+    return MemoryPage(memories=[_show_memory(memory) for memory in results.memories], notice=results.notice)
+
+
+@router.get("/search")
+async def search_memories(
+    query: Annotated[str, Query(min_length=1, max_length=1_000, pattern=r"\S", description="What to look for.")],
+    caller: Authorized,
+    session_id: InSession = None,
+    agent: OfAgent = None,
+    turn: Annotated[int | None, Query(ge=1, le=1_000_000, description="The turn of the session; the next.")] = None,
+    limit: Limit = 20,
+) -> MemoryHits:
+    """What an agent recalls: its own words, the user's, and the winners' of complete turns."""
+    recalled = await _open(caller).search(query, agent, await _find_session(caller, session_id), turn, limit)
+    return MemoryHits(
+        memories=[_show_memory(memory, agent or USER) for memory in recalled.memories],
+        tokens=recalled.tokens,
+        by_words_alone=recalled.lexical_only,
+    )
+
+
+@router.get("/figures")
+async def memory_figures(caller: Authorized) -> MemoryFigures:
+    """How much is remembered, by agent, turn and day."""
+    results = await _open(caller).list(Selection(), _COUNTED)
+    agents: dict[str, Counter[str]] = {}
+    days: dict[str, Counter[str]] = {}
+    turns: Counter[str] = Counter()
+    for memory in results.memories:
+        agents.setdefault(memory.agent_id, Counter())[memory.kind] += 1
+        days.setdefault(memory.created_at.date().isoformat(), Counter())[memory.agent_id] += 1
+        turns[str(min(memory.turn, 10))] += 1
+    ranking = sorted(agents.items(), key=lambda item: (-item[1].total(), item[0]))
+    operator = caller.is_local or caller.user.is_admin
+    return MemoryFigures(
+        agents=[AgentMemories(agent_id=name, episodes=c["episode"], facts=c["fact"]) for name, c in ranking],
+        days=[DayMemories(day=day, agents=dict(counts)) for day, counts in sorted(days.items())],
+        turns=dict(sorted(turns.items(), key=lambda item: int(item[0]))),
+        counted=len(results.memories),
+        queue=await _read_queue(caller) if operator else None,
+        size=await _open(caller).measure() if operator else None,
+        notice=results.notice,
+    )
+
+
+@router.get("/{memory_id}")
+async def memory_details(memory_id: MemoryId, caller: Authorized) -> MemoryDetails:
+    """A memory, and the messages that it comes from."""
+    record = await _find(caller, memory_id)
+    sources = [
+        Source(
+            seq=message.seq,
+            turn=message.turn,
+            agent=message.agent_name or None,
+            text=get_public_text(message),
+            created_at=message.created_at,
+        )
+        for message in await _open(caller).read_sources(record)
+        if is_remembered(message)
+    ]
+    return MemoryDetails(memory=_show_memory(record), sources=sources)
+
+
+@router.delete("/{memory_id}")
+async def forget(memory_id: MemoryId, caller: Authorized) -> Forgotten:
+    """Forget a memory for good: it is never recorded again. The log of the session keeps its messages."""
+    entries = await _open(caller).forget(await _find(caller, memory_id))
+    return Forgotten(id=memory_id, entries=entries, forgotten_at=now())
+
+
+def _open(caller: Caller) -> Memories:
+    return Memories(caller.service.team, caller.sub)
+
+
+async def _find_session(caller: Caller, session_id: str | None) -> str | None:
+    """Return the id under which the store knows the session. Raise UnknownSessionError."""
+    if session_id is None:
+        return None
+    return (await caller.service.conversations.find(caller.sub, session_id)).session_id
+
+
+async def _find(caller: Caller, memory_id: str) -> Memory:
+    memory = await _open(caller).find(memory_id)
+    if memory is None:
+        raise HTTPException(404, "There is no such memory")
+    return memory
+
+
+async def _read_queue(caller: Caller) -> Queue:
+    counts = await caller.service.team.store.count_recordings()
+    return Queue(pending=counts.pending, done=counts.done, failed=counts.failed, reason=counts.reason)
+
+
+def _show_memory(memory: Memory, reader: str | None = None) -> MemoryEntry:
+    """reader: the agent that recalls it; None: nobody does."""
+    seen_because: Literal["own", "user", "won"] | None = None
+    if reader is not None:
+        seen_because = "user" if memory.agent_id == USER else "own" if memory.agent_id == reader else "won"
+    return MemoryEntry(
+        id=memory.id,
+        kind=memory.kind,
+        session_id=public_session_id(memory.session_id),
+        turn=memory.turn,
+        agent_id=memory.agent_id,
+        text=memory.text,
+        score=memory.score,
+        seen_because=seen_because,
+        created_at=memory.created_at,
+    )

@@ -1,0 +1,487 @@
+"""`/api/v1/sessions`: conversations with their turns, as the page shows them; to name, fork, export and search them."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import datetime
+from importlib.metadata import version
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Response
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+from starlette.exceptions import HTTPException
+
+from massmem.core.attachments import read_attached_files
+from massmem.core.display import cut_excerpt
+from massmem.core.events import hide_reply_text
+from massmem.core.ids import MAX_NAME_LENGTH
+from massmem.core.records import ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord, TurnRecord
+from massmem.core.transcript import parse_ballot
+from massmem.export import FORMATS
+from massmem.server.conversations import get_public_text, public_session_id
+from massmem.server.dependencies import Authorized, Caller, SessionPath
+from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
+from massmem.server.responses import hide_internals
+from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
+from massmem.session.export import export_session
+
+router = APIRouter(prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
+
+MAX_TEXT = 50_000
+"""Characters of a message in a list; the rest is read with the message itself."""
+
+_MAX_SEQ = 2**53
+_MEDIA_TYPES = {"json": "application/json", "md": "text/markdown", "txt": "text/plain", "html": "text/html"}
+_EXPORT: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {
+            media_type: {"schema": {"type": "object" if media_type == "application/json" else "string"}}
+            for media_type in _MEDIA_TYPES.values()
+        }
+    }
+}
+
+Limit = Annotated[int, Query(ge=1, le=MAX_LIST_LENGTH, description="How many.")]
+
+_TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+_FILE: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+}
+Words = Annotated[
+    str, Query(min_length=1, max_length=1_000, pattern=r"\S", description="Words to look for.", examples=["sky"])
+]
+
+
+class AgentEntry(Body):
+    """An agent of a team."""
+
+    id: str
+    """Its id."""
+    name: str
+    """What people are shown; its id when it has no name."""
+    model: str
+    """Its model, or the kind of its model when that has no name."""
+
+
+class TeamEntry(Body):
+    """A team that can be asked."""
+
+    name: str
+    """What requests call it; empty: the default."""
+    agents: list[AgentEntry]
+    """In the order of the configuration."""
+
+
+class About(Body):
+    """Who is asking, and who can be asked."""
+
+    user: str | None
+    """The owner of the sessions; null: the user of this machine."""
+    version: str
+    """Of massmem."""
+    teams: list[TeamEntry]
+    """The default comes first."""
+    remembers: bool
+    """What is said becomes memories."""
+    max_file_size: int
+    """Bytes of one file."""
+    warning: str | None
+    """What to know about where conversations are stored."""
+
+
+class SessionEntry(Body):
+    """A session in a list."""
+
+    session_id: str
+    """Its id."""
+    title: str
+    """Its name, or the beginning of its first question."""
+    status: str
+    """active, completed, interrupted, failed or waiting."""
+    turns: int
+    """How many."""
+    confidence: float | None
+    """Of the last answer, 0 to 1."""
+    escalated: bool
+    """The agents were too much at odds about the last answer."""
+    created_at: datetime
+    """When it began."""
+    updated_at: datetime
+    """When it was used last."""
+
+
+class SessionList(Body):
+    """A page of the sessions of the user, the last used first."""
+
+    sessions: list[SessionEntry]
+    """The page."""
+    total: int
+    """How many sessions match."""
+
+
+class FileEntry(Body):
+    """What a question came with."""
+
+    name: str
+    """Its name."""
+    media_type: str
+    """Such as image/png."""
+    size: int
+    """Bytes."""
+    hash: str
+    """Names it below /files."""
+
+
+class SessionMessage(Body):
+    """A question, a reply to the agents, a note or a final answer."""
+
+    seq: int
+    """Its number in the log."""
+    turn: int
+    """Its turn; 0: it stands between turns."""
+    role: Literal["user", "assistant"]
+    """Who says it."""
+    agent_id: str | None
+    """Of an answer: whose it is."""
+    agent: str | None
+    """What people are shown for that agent."""
+    text: str
+    """The text, or its beginning."""
+    length: int
+    """Characters of the whole text."""
+    is_note: bool
+    """The user noted it; the agents were not asked anything."""
+    waiting_for: str | None
+    """The agents ask for the value with this name."""
+    param: str | None
+    """The message was the reply to a question for the value with this name, and is not shown."""
+    confidence: float | None
+    """Of an answer, 0 to 1."""
+    escalated: bool
+    """Of an answer: the agents were too much at odds."""
+    files: list[FileEntry]
+    """What it came with."""
+    created_at: datetime
+    """When it was said."""
+
+
+class TurnEntry(Body):
+    """A turn."""
+
+    turn: int
+    """Its number, from 1."""
+    status: str
+    """running, completed, failed, interrupted, waiting, abandoned or undone."""
+    winner: str | None
+    """The id of the agent whose answer won."""
+    started_at: datetime
+    """When it was asked."""
+    ended_at: datetime | None
+    """When it ended."""
+
+
+class SessionPart(Body):
+    """A session, and a part of its messages."""
+
+    session: SessionEntry
+    """The session."""
+    messages: list[SessionMessage]
+    """The newest, or those before `before`, oldest first."""
+    turns: list[TurnEntry]
+    """The turns of these messages."""
+    has_older: bool
+    """There are messages before these."""
+    follow_after: int | None
+    """A turn is under way: follow its events from this number on; null: none is."""
+
+
+class TurnDetails(Body):
+    """What happened in a turn."""
+
+    turn: TurnEntry
+    """The turn."""
+    events: list[dict[str, Any]]
+    """Its events in order, without the pieces of streamed replies; see the documentation of events."""
+
+
+class NewTitle(Body):
+    """A new name for a session."""
+
+    title: Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH, examples=["Trip to Lisbon"])]
+    """Not used by another session of the user."""
+
+
+class ForkRequest(Body):
+    """How much of a session to copy."""
+
+    turn: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
+    """The last turn that is copied; left out: the last one that has ended."""
+
+
+class SearchHit(Body):
+    """A message that has words of the query."""
+
+    session_id: str
+    """Its session."""
+    title: str
+    """Of the session."""
+    turn: int
+    """Its turn."""
+    role: Literal["user", "assistant", "tool"]
+    """Who says it."""
+    agent: str | None
+    """Of an agent: what people are shown for it."""
+    excerpt: str
+    """The text around the words."""
+    created_at: datetime
+    """When it was said."""
+
+
+class SearchHits(Body):
+    """Messages that have words of the query."""
+
+    hits: list[SearchHit]
+    """The best first."""
+
+
+@router.get("/about")
+async def about(caller: Authorized) -> About:
+    """Who is asking, and which teams can be asked."""
+    service = caller.service
+    teams = [
+        TeamEntry(
+            name=name,
+            agents=[
+                AgentEntry(id=a.id, name=a.display_name, model=a.backend.model or a.backend.type) for a in team.agents
+            ],
+        )
+        for name, team in service.teams.items()
+    ]
+    return About(
+        user=caller.sub,
+        version=version("massmem"),
+        teams=teams,
+        remembers=service.team.memory.enabled,
+        max_file_size=service.settings.config.files.max_size,
+        warning=service.warning,
+    )
+
+
+@router.get("/sessions")
+async def sessions(
+    caller: Authorized,
+    limit: Limit = 50,
+    offset: Annotated[int, Query(ge=0, le=MAX_OFFSET, description="How many to skip.")] = 0,
+    text: Annotated[str, Query(max_length=200, description="With this in id, title or last message.")] = "",
+) -> SessionList:
+    """The user's sessions, the last used first."""
+    store, conversations = caller.service.team.store, caller.service.conversations
+    criteria = SessionFilter(owner=Owner(caller.sub), has_messages=True, text=text)
+    page = await store.find_sessions(criteria, limit, offset)
+    total = (await store.count_sessions(criteria)).sessions
+    shown = [
+        _show_session(listed.model_copy(update={"session": await conversations.mark_interrupted(listed.session)}))
+        for listed in page
+        if listed.session.status != "deleting"
+    ]
+    return SessionList(sessions=shown, total=total)
+
+
+@router.get("/sessions/{session_id}")
+async def session(
+    session_id: SessionPath,
+    caller: Authorized,
+    before: Annotated[int | None, Query(ge=1, le=_MAX_SEQ, description="Messages before this number.")] = None,
+    limit: Limit = 50,
+) -> SessionPart:
+    """A session, and a part of its messages."""
+    conversations = caller.service.conversations
+    record = await conversations.mark_interrupted(await conversations.find(caller.sub, session_id))
+    part = await conversations.read_part(record, before, limit)
+    return SessionPart(
+        session=await _describe(caller, record),
+        messages=[_show_message(message) for message in part.messages],
+        turns=[_show_turn(turn, record) for turn in part.turns],
+        has_older=part.has_older,
+        follow_after=part.follow_after,
+    )
+
+
+@router.get("/sessions/{session_id}/turns/{turn}")
+async def turn(
+    session_id: SessionPath,
+    turn: Annotated[int, Path(ge=1, le=1_000_000, description="Its number, from 1.", examples=[1])],
+    caller: Authorized,
+) -> TurnDetails:
+    """What happened in a turn."""
+    record = await caller.service.conversations.find(caller.sub, session_id)
+    store = caller.service.team.store
+    turns = await store.list_turns(record.session_id, turn - 1, 1)
+    if not turns or turns[0].turn != turn:
+        raise HTTPException(404, "There is no such turn")
+    events: list[dict[str, Any]] = []
+    for event in await store.read_turn_events(record.session_id, turn):
+        public = hide_reply_text(event) if caller.is_local else hide_internals(event)
+        if public is not None:
+            events.append(public.model_dump(mode="json"))
+    return TurnDetails(turn=_show_turn(turns[0], record), events=events)
+
+
+@router.get("/sessions/{session_id}/messages/{seq}", response_class=Response, responses=_TEXT)
+async def message(
+    session_id: SessionPath,
+    seq: Annotated[int, Path(ge=1, le=_MAX_SEQ, description="Its number in the log.", examples=[1])],
+    caller: Authorized,
+) -> Response:
+    """The whole text of a question or a final answer."""
+    record = await caller.service.conversations.find(caller.sub, session_id)
+    messages = await caller.service.team.store.read_conversation(record.session_id, seq + 1, 1)
+    if not messages or messages[0].seq != seq:
+        raise HTTPException(404, "There is no such message")
+    return Response(get_public_text(messages[0]), media_type="text/plain; charset=utf-8")
+
+
+@router.get("/sessions/{session_id}/files/{file_hash}", response_class=Response, responses=_FILE)
+async def file(
+    session_id: SessionPath,
+    file_hash: Annotated[
+        str, Path(pattern="^[0-9a-f]{64}$", description="The hash of its bytes.", examples=["0" * 64])
+    ],
+    caller: Authorized,
+) -> Response:
+    """What a question came with."""
+    record = await caller.service.conversations.find(caller.sub, session_id)
+    files = await caller.service.team.store.load_files(record.session_id, [file_hash])
+    if file_hash not in files:
+        raise HTTPException(404, "There is no such file")
+    # Never as what it claims to be: a browser must not run it.
+    return Response(files[file_hash], media_type="application/octet-stream")
+
+
+@router.post("/sessions/{session_id}/rename")
+async def rename(session_id: SessionPath, body: NewTitle, caller: Authorized) -> SessionEntry:
+    """Give a session a name, which no other session of the user has."""
+    conversations = caller.service.conversations
+    record = await conversations.rename(await conversations.find(caller.sub, session_id), body.title)
+    return await _describe(caller, record)
+
+
+@router.post("/sessions/{session_id}/fork", responses={409: TURN_PROBLEMS[409]})
+async def fork(session_id: SessionPath, body: ForkRequest, caller: Authorized) -> SessionEntry:
+    """Begin a new session with a copy of this one, up to the end of a turn."""
+    conversations = caller.service.conversations
+    record = await conversations.fork(await conversations.find(caller.sub, session_id), body.turn)
+    return await _describe(caller, record)
+
+
+@router.get("/sessions/{session_id}/export", response_class=StreamingResponse, responses=_EXPORT)
+async def export(
+    session_id: SessionPath,
+    caller: Authorized,
+    format: Annotated[Literal["json", "markdown", "text", "html"], Query(description="Of the file.")] = "json",
+    detailed: Annotated[bool, Query(description="With rounds and reasoning; json always has them.")] = False,
+) -> StreamingResponse:
+    """The conversation as a file, without secrets."""
+    record = await caller.service.conversations.find(caller.sub, session_id)
+    form = FORMATS[format]
+    shown = record.model_copy(update={"session_id": session_id})
+    if not caller.is_local:
+        shown = shown.model_copy(update={"config_path": "", "user_id": None, "memory_group": "", "history_hash": ""})
+
+    async def write() -> AsyncGenerator[str]:
+        pieces = export_session(caller.service.team.store, record, form, detailed=detailed, shown=shown)
+        async with aclosing(pieces):
+            async for piece, _ in pieces:
+                yield piece
+
+    headers = {"Content-Disposition": f'attachment; filename="{session_id}.{form.suffix}"'}
+    return StreamingResponse(write(), headers=headers, media_type=_MEDIA_TYPES[form.suffix])
+
+
+@router.get("/search")
+async def search(query: Words, caller: Authorized, limit: Limit = 20) -> SearchHits:
+    """Find messages in all sessions of the user by their words."""
+    store = caller.service.team.store
+    messages = await store.search_messages(query, None, limit, owner=Owner(caller.sub))
+    sessions = {session_id: await store.get_session(session_id) for session_id in {m.session_id for m in messages}}
+    words = query.split()
+    hits: list[SearchHit] = []
+    for hit in messages:
+        session = sessions[hit.session_id]
+        if session is None or session.status == "deleting" or isinstance(hit.metadata.get("param"), str):
+            continue
+        ballot = parse_ballot(hit)
+        hits.append(
+            SearchHit(
+                session_id=public_session_id(hit.session_id),
+                title=session.title,
+                turn=hit.turn,
+                role=_get_role(hit),
+                agent=hit.agent_name or None,
+                excerpt=cut_excerpt(ballot[1] if ballot else hit.content, words),
+                created_at=hit.created_at,
+            )
+        )
+    return SearchHits(hits=hits)
+
+
+async def _describe(caller: Caller, record: SessionRecord) -> SessionEntry:
+    last = await caller.service.team.store.get_last_turn(record.session_id)
+    return _show_session(ListedSession(session=record, turns=0 if last is None else last.turn))
+
+
+def _show_session(listed: ListedSession) -> SessionEntry:
+    record = listed.session
+    return SessionEntry(
+        session_id=public_session_id(record.session_id),
+        title=record.title,
+        status=record.status,
+        turns=listed.turns,
+        confidence=listed.confidence,
+        escalated=listed.escalated,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+    )
+
+
+def _show_message(message: MessageRecord) -> SessionMessage:
+    metadata, is_user = message.metadata, message.kind == "user"
+    param, waiting_for = metadata.get("param"), metadata.get("waiting_for")
+    text = get_public_text(message)
+    return SessionMessage(
+        seq=message.seq,
+        turn=message.turn,
+        role="user" if is_user else "assistant",
+        agent_id=None if is_user else message.agent_id,
+        agent=None if is_user else message.agent_name or None,
+        text=text[:MAX_TEXT],
+        length=len(text),
+        is_note=bool(metadata.get("note")),
+        waiting_for=waiting_for if isinstance(waiting_for, str) else None,
+        param=param if isinstance(param, str) else None,
+        confidence=message.confidence,
+        escalated=message.escalated,
+        files=[
+            FileEntry(name=file.name, media_type=file.media_type, size=file.size, hash=file.hash)
+            for file in read_attached_files(metadata)
+        ],
+        created_at=message.created_at,
+    )
+
+
+def _get_role(message: MessageRecord) -> Literal["user", "assistant", "tool"]:
+    if message.kind == "user":
+        return "user"
+    return "tool" if message.kind == "tool_result" else "assistant"
+
+
+def _show_turn(turn: TurnRecord, session: SessionRecord) -> TurnEntry:
+    """A turn that a kill cut off is running in the store, and its session is interrupted."""
+    is_cut_off = turn.status == "running" and session.status == "interrupted"
+    return TurnEntry(
+        turn=turn.turn,
+        status="interrupted" if is_cut_off else turn.status,
+        winner=turn.winner,
+        started_at=turn.started_at,
+        ended_at=turn.ended_at,
+    )

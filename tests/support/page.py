@@ -1,0 +1,80 @@
+"""Offers real `massmem ui` processes: `start_page` for tests, with requests as the page sends them."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+
+from tests.support.child_process import tie_to_parent
+
+StartPage = Callable[..., "Page"]
+"""Starts a `Page` with this configuration; it is stopped at the end of the test."""
+
+FROM_PAGE = {"X-Massmem-Page": "1"}
+
+
+class Page:
+    """One `massmem ui`. Pages in one folder share a home, and with it a store."""
+
+    def __init__(self, folder: Path, config: Mapping[str, Any], *options: str) -> None:
+        self.home = folder / "home"
+        self.home.mkdir(exist_ok=True)
+        file = folder / "page.yaml"
+        file.write_text(yaml.safe_dump(dict(config)))
+        command = [sys.executable, "-m", "massmem", "ui", "--config", str(file), "--no-browser", *options]
+        self.process = subprocess.Popen(
+            tie_to_parent(command),
+            env=os.environ | {"HOME": str(self.home)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().strip()
+        """With the token; it works once."""
+        self.url, _, self.token = self.address.partition("/#token=")
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def enter(self) -> requests.Session:
+        """Use the token; return who may ask then."""
+        visitor = requests.Session()
+        visitor.headers.update(FROM_PAGE)
+        entered = visitor.post(f"{self.url}/page/enter", json={"token": self.token}, timeout=60)
+        assert entered.status_code == 204, entered.text
+        return visitor
+
+    def stop(self) -> tuple[int, str]:
+        """End it as Ctrl-C does; return its exit code and what it wrote to stderr."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        _, stderr = self.process.communicate(timeout=120)
+        return self.process.returncode, stderr
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def start_page(tmp_path: Path) -> Iterator[StartPage]:
+    pages: list[Page] = []
+
+    def start(config: Mapping[str, Any], *options: str) -> Page:
+        pages.append(Page(tmp_path, config, *options))
+        return pages[-1]
+
+    yield start
+    for page in pages:
+        if page.process.poll() is None:
+            page.stop()
