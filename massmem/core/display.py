@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 
 _SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, erase
@@ -37,6 +38,22 @@ def format_dollars(amount: float | None) -> str:
     if amount >= 0.01:
         return f"${amount:,.2f}"
     return f"${amount:.{1 - math.floor(math.log10(amount))}f}" if amount > 0 else "$0"
+
+
+def cut_excerpt(text: str, words: Sequence[str], width: int = 160) -> str:
+    """Return about `width` characters of the text on one line, around the first of the words in it."""
+    pattern = match_any(words)
+    match = pattern.search(text) if pattern else None
+    if match is None:
+        return one_line(text, width)
+    start = max(match.start() - width // 3, 0)
+    start = text.find(" ", start, match.start()) + 1 if start else 0
+    return ("…" if start else "") + one_line(text[start:], width)
+
+
+def match_any(words: Sequence[str]) -> re.Pattern[str] | None:
+    """Return a pattern for any of the words; None when there is none."""
+    return re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b", re.IGNORECASE) if words else None
 
 
 def _symbol(match: re.Match[str]) -> str:

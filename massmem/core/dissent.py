@@ -23,6 +23,8 @@ class Position:
     """Id of the agent whose answer it voted for; empty: it did not vote."""
     reason: str = ""
     """Of its vote."""
+    is_forced: bool = False
+    """It could not vote for its own, different result, see `Election.is_forced`."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -65,7 +67,7 @@ class Dissent:
 def describe_position(position: Position, name: Callable[[str], str]) -> str:
     """Return what an agent thinks that does not agree, one line. name: as in `Dissent.summarize`."""
     speaker = name(position.agent_id)
-    if position.choice:
+    if position.choice and not position.is_forced:
         chosen = "its own answer" if position.choice == position.agent_id else f"the answer of {name(position.choice)}"
         return f"{speaker} prefers {chosen}: {one_line(position.reason, _EXCERPT)}".removesuffix(": ")
     return f"{speaker} answered: {one_line(position.answer, _EXCERPT)}"
@@ -84,7 +86,10 @@ def find_dissent(winner: str, answers: Mapping[str, str], ballots: Mapping[str, 
     choices = {voter: choice for voter, (choice, _) in ballots.items()}
     election = Election(numbered, choices, own_votes=allows_own_votes(len(agents)))
     agreed = election.list_supporters(numbered[winner])
-    positions = [Position(agent, answers.get(agent, ""), *ballots.get(agent, ("", ""))) for agent in agents]
+    positions = [
+        Position(agent, answers.get(agent, ""), *ballots.get(agent, ("", "")), is_forced=election.is_forced(agent))
+        for agent in agents
+    ]
     return Dissent(
         tuple(position for position in positions if position.agent_id in agreed),
         tuple(position for position in positions if position.agent_id not in agreed),

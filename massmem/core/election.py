@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from massmem.core.short_answers import find_short_answer
+from massmem.core.short_answers import ShortAnswer, list_keys, read_short_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +18,11 @@ class Answer:
     truncated: bool = False
     """Its end is missing."""
 
-    key: str = field(init=False, repr=False, compare=False)
-    """Equal for answers that are the same, see `find_short_answer`. Made once: every agent of a round compares them."""
+    short: ShortAnswer = field(init=False, repr=False, compare=False)
+    """Made once: every agent of a round compares the answers."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", find_short_answer(self.content))
+        object.__setattr__(self, "short", read_short_answer(self.content, truncated=self.truncated))
 
 
 class Election:
@@ -36,15 +36,17 @@ class Election:
         self.candidates = list_distinct(answers)
         """The earliest of those that are the same, in the order in which they were given."""
         self._answers = answers
+        self._keys = list_keys({agent: answer.short for agent, answer in answers.items()})
+        self._has_results = any(answer.short.is_bare for answer in answers.values())
         self._own_votes = own_votes
-        self._choices = {voter: answers[choice].key for voter, choice in ballots.items() if choice in answers}
+        self._choices = {voter: self._keys[choice] for voter, choice in ballots.items() if choice in answers}
         self._ballots = Counter(self._choices.values())
-        self._authors = Counter(answer.key for answer in answers.values())
+        self._authors = Counter(self._keys.values())
 
     @property
     def votes(self) -> dict[str, int]:
         """Ballots by the agent whose answer they are for, of the candidates that have any."""
-        counted = {candidate.agent_id: self._ballots[candidate.key] for candidate in self.candidates}
+        counted = {candidate.agent_id: self._count_ballots(candidate) for candidate in self.candidates}
         return {agent_id: count for agent_id, count in counted.items() if count}
 
     def may_choose(self, voter: str, candidate: Answer) -> bool:
@@ -53,9 +55,21 @@ class Election:
         Where own votes are excluded, it may still do so for an answer that another agent gave as well, because a
         majority would have to vote against itself, and for the only candidate.
         """
+        is_own = self._keys.get(voter) == self._key(candidate)
+        return self._own_votes or not is_own or self.count_authors(candidate) > 1 or len(self.candidates) == 1
+
+    def is_forced(self, voter: str) -> bool:
+        """Whether the voter had to choose another answer than its own where each states a result of its own.
+
+        Where answers are texts, the choice of another one is a judgement on them, and counts.
+        """
         own = self._answers.get(voter)
-        is_own = own is not None and own.key == candidate.key
-        return self._own_votes or not is_own or self._authors[candidate.key] > 1 or len(self.candidates) == 1
+        return (
+            own is not None
+            and self._has_results
+            and not self.may_choose(voter, own)
+            and self._choices.get(voter) != self._key(own)
+        )
 
     def count_choices(self, voter: str) -> int:
         """Return among how many candidates the voter may choose."""
@@ -64,7 +78,7 @@ class Election:
     def list_leaders(self) -> list[Answer]:
         """Return the candidates with most ballots, the best first: that which more agents gave, then the earliest."""
         ranked = sorted(self.candidates, key=self._rank, reverse=True)
-        return [candidate for candidate in ranked if self._ballots[candidate.key] == self._ballots[ranked[0].key]]
+        return [candidate for candidate in ranked if self._count_ballots(candidate) == self._count_ballots(ranked[0])]
 
     def choose_voters(self, voters: Sequence[str]) -> tuple[str, ...]:
         """Return which of the remaining voters to ask next; none when their ballots cannot change the winner.
@@ -87,19 +101,31 @@ class Election:
 
     def _rank(self, candidate: Answer, more: int = 0) -> tuple[int, int, int]:
         """Return what decides between candidates: ballots, authors, earliness. more: ballots that are added."""
-        return self._ballots[candidate.key] + more, self.count_authors(candidate), -candidate.number
+        return self._count_ballots(candidate) + more, self.count_authors(candidate), -candidate.number
 
     def count_authors(self, candidate: Answer) -> int:
         """Return how many agents gave the candidate's answer."""
-        return self._authors[candidate.key]
+        return self._authors[self._key(candidate)]
+
+    def _count_ballots(self, candidate: Answer) -> int:
+        return self._ballots[self._key(candidate)]
+
+    def _key(self, answer: Answer) -> str:
+        return self._keys[answer.agent_id]
+
+    def has_majority(self, agents: int) -> bool:
+        """Whether more than half of so many agents gave the same answer."""
+        return max(self._authors.values(), default=0) * 2 > agents
 
     def list_supporters(self, candidate: Answer) -> set[str]:
         """Return the agents that stand behind the candidate.
 
         Each agent counts once: one that voted for it, and one that gave it, unless it preferred another answer to it.
+        A vote by which an agent had to leave its own, different result does not count: it still says 42, and not 7.
         """
-        voters = {voter for voter, key in self._choices.items() if key == candidate.key}
-        authors = {agent for agent, answer in self._answers.items() if answer.key == candidate.key}
+        voters = {voter for voter, key in self._choices.items() if key == self._key(candidate)}
+        voters = {voter for voter in voters if not self.is_forced(voter)}
+        authors = {agent for agent, key in self._keys.items() if key == self._key(candidate)}
         turned = {agent for agent in authors if agent in self._choices and self.may_choose(agent, candidate)}
         return voters | (authors - turned)
 
@@ -114,7 +140,8 @@ def allows_own_votes(agents: int) -> bool:
 
 def list_distinct(answers: Mapping[str, Answer]) -> list[Answer]:
     """Return the answers by agent without repetitions, in the order of their numbers: of the same ones the earliest."""
+    keys = list_keys({agent: answer.short for agent, answer in answers.items()})
     distinct: dict[str, Answer] = {}
-    for answer in sorted(answers.values(), key=lambda answer: answer.number):
-        distinct.setdefault(answer.key, answer)
+    for agent, answer in sorted(answers.items(), key=lambda item: item[1].number):
+        distinct.setdefault(keys[agent], answer)
     return list(distinct.values())

@@ -57,6 +57,7 @@ Decision = Annotated[
         "no_vote",
         "earliest",
         "unanimous",
+        "majority",
     ],
     BeforeValidator(lambda by: "no_vote" if by == "no_votes_earliest" else by),  # what earlier versions stored
 ]
@@ -265,9 +266,9 @@ class WinnerDecided(EventBase):
     by: Decision
     """How the winner was decided. early_stop: the ballots of `not_asked` could not change it. answer_now: the user did
     not wait for more answers and ballots. tie_support: of the answers with most votes, more agents gave this one;
-    tie_earliest: it is the earliest of them. unanimous: all answers are the same; no vote was needed. no_vote:
-    everybody who was asked to vote failed to; earliest: no vote was held. Both leave the earliest answer, which nobody
-    has confirmed.
+    tie_earliest: it is the earliest of them. unanimous: all answers are the same, majority: those of more than
+    half of the agents; no vote was needed. no_vote: everybody who was asked to vote failed to; earliest: no vote was
+    held. Both leave the earliest answer, which nobody has confirmed.
     """
     not_asked: tuple[str, ...] = ()
     """Agents of the last round that were not asked for a ballot."""

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from datetime import datetime
 
 from massmem.core.errors import InputError
 
@@ -13,6 +14,11 @@ PREFIX = "session_"
 
 MAX_NAME_LENGTH = 80
 """Characters; a title made of the first question is as long."""
+
+
+def name_by_clock() -> str:
+    """Return a session id made of this machine's local time: session_20261123_094813. It may be taken."""
+    return f"{PREFIX}{datetime.now().astimezone():%Y%m%d_%H%M%S}"
 
 
 def check_session_id(text: str) -> str:

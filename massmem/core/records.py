@@ -38,7 +38,7 @@ class SessionRecord(_Record):
     memory_group: str = ""
     """The configured session_name, under which other sessions recall this one; empty: none."""
     history_hash: str = ""
-    """Of the conversation as a client of the HTTP service resends it (massmem.server.resent); empty: none does."""
+    """Of the conversation as a client of the HTTP service resends it (see openai_api/resent.py); empty: none does."""
     created_at: datetime
     updated_at: datetime
 
@@ -199,8 +199,13 @@ class RecordingCounts(_Record):
     pending: int = 0
     done: int = 0
     failed: int = 0
+    """Given up."""
     reason: str | None = None
     """Why the newest job that did not succeed failed."""
+    retrying: int = 0
+    """Pending jobs that have failed before."""
+    oldest: datetime | None = None
+    """When the oldest pending job was queued."""
 
 
 class SessionState(_Record):

@@ -3,7 +3,8 @@
 import re
 import string
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 
 _NUMBER = re.compile(r"(?:(?<![\w)])-)?[$€£]?(?P<digits>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)")
@@ -15,6 +16,9 @@ _LAST_LINE = re.compile(
     re.IGNORECASE,
 )
 """The last line of an answer that states its result."""
+_BARE = re.compile(r"[A-Z]|yes|no|true|false", re.IGNORECASE)
+_FIRST_WORD = re.compile(r"\(?[A-Z](?=[).:,*])|(?:yes|no|true|false)\b", re.IGNORECASE)
+"""A letter that is set apart, as in `B) Paris`, or a verdict, as in `No, it is not`."""
 _STATED = re.compile(r"\b(?:answer|choice|option)\b(?:\s+is)?\s*:?\s*[*_(\"'`]*([A-Z])\b(?!')", re.IGNORECASE)
 
 
@@ -25,30 +29,64 @@ def normalise(text: str) -> str:
     return " ".join(word for word in stripped if word)
 
 
-def find_short_answer(text: str) -> str:
-    """Return what tells answers apart: equal for two that differ in case, space and punctuation alone.
+@dataclass(frozen=True, slots=True)
+class ShortAnswer:
+    """What an answer comes to."""
+
+    key: str
+    """Equal for two answers that differ in case, space and punctuation alone.
 
     Of an answer that states its result, the result alone counts, however it was derived: `#### 42`, `\\boxed{42}`, a
     last line such as `Answer: 42`, or a last line that is nothing but a number, a letter, yes, no, true or false.
     """
-    result = _find_result(text)
+    is_bare: bool
+    """The result is a number, a letter, yes, no, true or false, and nothing else."""
+    last_line: str
+
+    def match_result(self, bare: Iterable[str]) -> str | None:
+        """Return which of some bare results this answer ends in: by its last number or its first word."""
+        word = _FIRST_WORD.match(self.last_line)
+        named = (read_number(self.last_line), word and word[0].strip(" ()*").casefold())
+        return next((result for result in named if result and result in bare), None)
+
+
+def read_short_answer(text: str, *, truncated: bool = False) -> ShortAnswer:
+    """Return what the text comes to. truncated: its end is missing, and with it the result."""
+    lines = [line for line in map(_strip_marks, text.splitlines()) if line]
+    last_line = lines[-1] if lines and not truncated else ""
+    result = _find_result(text, last_line)
     if result is None:
-        return normalise(text)
-    return (read_number(result) if _NUMBER.fullmatch(result) else None) or normalise(result)
+        return ShortAnswer(normalise(text), False, last_line)
+    number = read_number(result) if _NUMBER.fullmatch(result.removesuffix("%")) else None
+    is_bare = number is not None or _BARE.fullmatch(result) is not None
+    return ShortAnswer(number or normalise(result), is_bare, result)
 
 
-def _find_result(text: str) -> str | None:
+def list_keys(answers: Mapping[str, ShortAnswer]) -> dict[str, str]:
+    """Return a key for each answer to one question, by the keys of the mapping: equal for answers that are the same.
+
+    Where one answer is a bare result, the others are about such a result too: `240 sheets of paper` and a text that
+    ends in `which makes 240` are then the same as `240`. Without any, words that stand beside a number tell answers
+    apart: `Paris, 1889` is not `London, 1889`.
+    """
+    bare = {answer.key for answer in answers.values() if answer.is_bare}
+    return {
+        name: answer.key if answer.is_bare or not bare else answer.match_result(bare) or answer.key
+        for name, answer in answers.items()
+    }
+
+
+def _find_result(text: str, last_line: str) -> str | None:
     """Return the result that the text marks or that its last line states; None when it does neither."""
     if marked := _MARKED.findall(text):
         return _strip_marks("".join(marked[-1]))
-    lines = [line for line in map(_strip_marks, text.splitlines()) if line]
-    stated = _LAST_LINE.fullmatch(lines[-1]) if lines else None
+    stated = _LAST_LINE.fullmatch(last_line)
     return _strip_marks(stated["stated"] or stated["bare"]) if stated else None
 
 
 def _strip_marks(line: str) -> str:
     """Return the line without Markdown, brackets and the dot at its end."""
-    return line.strip(" \t*_`#>()[]\\.")
+    return line.strip(" \t*_`#>()[]\\.").replace("\\%", "%").replace("\\$", "$")
 
 
 def read_number(text: str) -> str | None:

@@ -166,16 +166,21 @@ class Tally:
         done = self.acted | self.missed | self.out | self.waiting.agents_on_hold(self.round)
         return tuple(agent for agent in self.acting if agent not in done)
 
-    def next_actors(self, *, final: bool = False, early_stop: bool = False) -> tuple[str, ...]:
+    def next_actors(
+        self, *, final: bool = False, early_stop: bool = False, majority_wins: bool = False
+    ) -> tuple[str, ...]:
         """Return who acts in the next round: every live agent in the first, later those without a standing ballot.
 
         final: only votes are taken; who has no choice, because there is one answer besides its own, has no vote.
         early_stop: nobody acts when no ballot can change the winner.
+        majority_wins: nobody acts when there is no ballot yet and more than half of the agents gave the same answer.
         """
         actors = tuple(agent for agent in self.live_agents() if agent not in self.ballots)
         election = Election(self.answers, self.ballots, own_votes=allows_own_votes(len(self.live_agents())))
         if final:
             actors = tuple(agent for agent in actors if election.count_choices(agent) > 1)
+        if majority_wins and not self.ballots and self.answers and election.has_majority(len(self.agents)):
+            return ()
         return actors if not (early_stop and actors) or election.choose_voters(actors) else ()
 
     def _hold_election(self) -> Election:
@@ -217,12 +222,20 @@ class Tally:
         if len(self.answers) == 1:
             return "only_answer"
         if not election.votes:
-            return "unanimous" if len(leaders) == 1 else "no_vote" if self.round > 1 else "earliest"
+            return self._explain_lack_of_votes(election)
         if len(leaders) > 1:
             first, second, *_ = map(election.count_authors, leaders)
             return "tie_support" if first > second else "tie_earliest"
         has_voted = (agent in self.ballots for agent in self.acting if agent not in self.out)
         return "consensus" if all(has_voted) else "plurality"
+
+    def _explain_lack_of_votes(self, election: Election) -> Decision:
+        if len(election.candidates) == 1:
+            return "unanimous"
+        has_failed_to_vote = self.round > 1 and bool(self.missed)
+        if election.has_majority(len(self.agents)) and not has_failed_to_vote:
+            return "majority"
+        return "no_vote" if self.round > 1 else "earliest"
 
     def build_candidates(self, for_agent: str, answers: Mapping[str, Answer], order: str = "") -> tuple[Candidate, ...]:
         """Return `answers` without names and repetitions, in an order that is fixed for the turn.

@@ -67,8 +67,8 @@ def _build_council(name: str, council: CouncilReport) -> str:
         ("pairs of members that agree", f"{100 * council.agreement:.0f} %"),
         ("any member was right", format_share(council.oracle)),
         ("of right and wrong answers the vote chose a right one", format_share(council.chosen)),
-        ("the most common answer would have been right", format_share(council.plurality)),
         ("writing the final answer mended, spoiled", f"{council.presentation_mended}, {council.presentation_spoiled}"),
+        *((f"by another rule: {rule}", format_share(share)) for rule, share in council.rules.items()),
     ]
     table = "".join(f"<tr><td>{escape(label)}<td>{value}</tr>" for label, value in rows)
     calibration = ""

@@ -54,7 +54,7 @@ def _council_to_dict(council: CouncilReport) -> dict[str, Any]:
         "agreement": council.agreement,
         "oracle": _share_to_dict(council.oracle),
         "chosen": _share_to_dict(council.chosen),
-        "plurality": _share_to_dict(council.plurality),
+        "rules": {name: _share_to_dict(share) for name, share in council.rules.items()},
         "presentation": {"mended": council.presentation_mended, "spoiled": council.presentation_spoiled},
         "calibration_error": council.calibration_error,
         "bins": [asdict(part) for part in council.bins],

@@ -78,10 +78,13 @@ def _describe_council(name: str, council: CouncilReport) -> Iterator[str]:
     yield f"  members alone         {members}"
     yield f"  pairs that agree      {100 * council.agreement:.0f} %"
     yield f"  any member was right  {format_share(council.oracle)}"
-    yield f"  of right and wrong answers the vote chose a right one     {format_share(council.chosen)}"
-    yield f"  of the same, the most common answer would have been right {format_share(council.plurality)}"
+    yield f"  of right and wrong answers the vote chose a right one  {format_share(council.chosen)}"
     mended, spoiled = council.presentation_mended, council.presentation_spoiled
     yield f"  writing the final answer mended {mended} and spoiled {spoiled}"
+    yield "  right by other rules, on the same answers and ballots"
+    width = max(map(len, council.rules))
+    for rule, share in council.rules.items():
+        yield f"    {rule.ljust(width)}  {format_share(share)}"
     if council.calibration_error is not None:
         yield f"  confidence is off by {100 * council.calibration_error:.0f} points on average"
 

@@ -15,12 +15,12 @@ from massmem.evaluation.report import (
     Answers,
     Comparison,
     EntrantReport,
-    choose_most_common,
     compare,
     grade_by_score,
     report_entrant,
 )
 from massmem.evaluation.results import Result
+from massmem.evaluation.rules import choose_most_common
 from massmem.evaluation.runner import Entrant, Progress, Runner, open_team
 from massmem.evaluation.scorers import score
 

@@ -1,6 +1,5 @@
 """What the answers of teams come to: accuracies, paired differences, what the council made of its members' answers."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -8,6 +7,7 @@ from statistics import fmean
 
 from massmem.evaluation.items import Item
 from massmem.evaluation.results import Result
+from massmem.evaluation.rules import RULES
 from massmem.evaluation.scorers import score
 from massmem.evaluation.statistics import (
     Bin,
@@ -51,8 +51,8 @@ class CouncilReport:
     """Questions that at least one agent answered rightly: no way to choose among their answers does better."""
     chosen: Share
     """Of the questions with right and wrong answers: the winner's was right."""
-    plurality: Share
-    """Of the same: the most common answer was right, a tie broken by the order of the agents."""
+    rules: dict[str, Share]
+    """Right answers of each rule on the same answers and ballots, see `massmem.evaluation.rules`."""
     presentation_mended: int
     """The winner's answer was wrong, the final one right."""
     presentation_spoiled: int
@@ -160,37 +160,30 @@ def compare(first: Answers, second: Answers) -> Comparison:
     )
 
 
-def choose_most_common(values: Sequence[str]) -> str:
-    """Return the most common value, the first of those that are equally common; empty ones do not count."""
-    counts = Counter(value for value in values if value)
-    return max(counts, key=lambda value: counts[value]) if counts else ""
-
-
 def _report_council(answers: Answers, grade: Grade) -> CouncilReport:
     agents = list(dict.fromkeys(agent for result in answers.results for agent in result.members))
     member_grades: dict[str, list[bool]] = {agent: [] for agent in agents}
     agreement: list[float] = []
     oracle: list[bool] = []
     chosen: list[bool] = []
-    plurality: list[bool] = []
+    rules: dict[str, list[bool]] = {name: [] for name in RULES}
     mended = spoiled = 0
-    for item, result, is_right in zip(answers.items, answers.results, answers.right, strict=True):
+    for item, result, is_final_right in zip(answers.items, answers.results, answers.right, strict=True):
         graded = {agent: grade(item, text) for agent, text in result.members.items()}
-        values = [score(item, text).value for text in result.members.values()]
+        values = {agent: score(item, text).value for agent, text in result.members.items()}
+        right = {values[agent] for agent, is_right in graded.items() if is_right}
+        for name, choose in RULES.items():
+            rules[name].append(choose(values, result.ballots) in right)
         for agent in agents:
             member_grades[agent].append(graded.get(agent, False))
         oracle.append(any(graded.values()))
         if len(values) > 1:
-            agreement.append(_mean([float(a == b != "") for a, b in combinations(values, 2)]))
+            agreement.append(_mean([float(a == b != "") for a, b in combinations(values.values(), 2)]))
         winner = graded.get(result.winner, False)
         if any(graded.values()) and not all(graded.values()):
             chosen.append(winner)
-            common = choose_most_common(values)
-            plurality.append(
-                next(right for value, right in zip(values, graded.values(), strict=True) if value == common)
-            )
-        mended += is_right and not winner
-        spoiled += winner and not is_right
+        mended += is_final_right and not winner
+        spoiled += winner and not is_final_right
     rated = [
         (result.confidence, is_right)
         for result, is_right in zip(answers.results, answers.right, strict=True)
@@ -202,7 +195,7 @@ def _report_council(answers: Answers, grade: Grade) -> CouncilReport:
         agreement=_mean(agreement),
         oracle=_share(oracle),
         chosen=_share(chosen),
-        plurality=_share(plurality),
+        rules={name: _share(right) for name, right in rules.items()},
         presentation_mended=mended,
         presentation_spoiled=spoiled,
         bins=bins,

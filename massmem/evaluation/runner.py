@@ -45,8 +45,7 @@ class Entrant:
 
     def select_agent(self, agent_id: str) -> "Entrant":
         """Return the team of this agent alone."""
-        agents = tuple(agent for agent in self.config.agents if agent.id == agent_id)
-        return Entrant(f"{self.name}: {agent_id} alone", self.config.model_copy(update={"agents": agents}))
+        return Entrant(f"{self.name}: {agent_id} alone", self.config.select_agent(agent_id))
 
 
 @dataclass(slots=True)

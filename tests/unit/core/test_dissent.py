@@ -47,3 +47,13 @@ def test_json_has_every_agent_once():
     data = dissent_of({"bob": "eve", "eve": "ann"}).to_json()
     assert [entry["agent"] for entry in (*data["agreed"], *data["minority"])] == ["ann", "eve", "bob"]
     assert data["agreed"][0] == {"agent": "ann", "answer": "Paris, since 987.", "choice": None, "reason": None}
+
+
+def test_vote_against_the_own_result_is_no_agreement():
+    answers = {"ann": "Answer: 42", "bob": "Answer: 7", "eve": "6 x 7 makes 42"}
+    dissent = find_dissent("ann", answers, {"bob": ("ann", "it is longer")})
+    assert dissent is not None
+    assert dissent.summarize(str) == "2 of 3 agents gave or chose this answer; bob answered: Answer: 7"
+    assert dissent.to_json()["minority"] == [
+        {"agent": "bob", "answer": "Answer: 7", "choice": "ann", "reason": "it is longer"}
+    ]

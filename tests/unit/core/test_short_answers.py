@@ -2,7 +2,7 @@
 
 import pytest
 
-from massmem.core.short_answers import find_short_answer, normalise, read_choice, read_number
+from massmem.core.short_answers import list_keys, normalise, read_choice, read_number, read_short_answer
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,41 @@ def test_letter_that_a_text_chooses(text: str, letter: str):
     ],
 )
 def test_same_answer(first: str, second: str, same: bool):
-    assert (find_short_answer(first) == find_short_answer(second)) is same
+    assert (len(set(list_keys({"a": read_short_answer(first), "b": read_short_answer(second)}).values())) == 1) is same
+
+
+def group(*texts: str) -> list[str]:
+    """Return the keys of answers to one question."""
+    return list(list_keys({str(i): read_short_answer(text) for i, text in enumerate(texts)}).values())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Answer: 240 sheets of paper",
+        "Answer: Tommy folds $240",
+        "120 + 120\nTogether that makes 240.",
+        "Answer: 240%",
+        "Answer: \\$240",
+    ],
+)
+def test_where_one_answer_is_a_number_the_number_of_the_others_counts(text: str):
+    assert group("Answer: 240", text, "Answer: 24") == ["240", "240", "24"]
+
+
+def test_letter_or_verdict_that_begins_the_last_line_counts_where_another_answer_is_one():
+    assert group("Answer: B", "The answer is B) the 4th of May", "(B), because of May") == ["b", "b", "b"]
+    assert group("Answer: no", "It is odd.\nNo, it is not.", "Nobody knows") == ["no", "no", "nobody knows"]
+
+
+def test_words_beside_numbers_count_where_no_answer_is_bare():
+    assert len(set(group("Answer: Paris, 1889", "Answer: London, 1889"))) == 2
+    assert len(set(group("Answer: 5 km", "Answer: 5 miles", "Answer: 6"))) == 3
+
+
+def test_answer_without_its_end_has_no_result():
+    keys = list_keys({"a": read_short_answer("240"), "b": read_short_answer("We get\n240", truncated=True)})
+    assert len(set(keys.values())) == 2
 
 
 def test_normalised_texts_of_the_same_words_are_equal():
