@@ -5,7 +5,7 @@ import inspect
 import io
 import os
 from collections.abc import Iterator
-from typing import cast, get_args
+from typing import get_args
 
 from typer.core import TyperGroup
 from typer.main import get_command
@@ -37,8 +37,8 @@ def _command_paths() -> Iterator[tuple[str, ...]]:
     for name in COMMANDS:
         yield (name,)
         command = get_command(load_command(name))
-        subcommands = cast(TyperGroup, command).commands if isinstance(command, TyperGroup) else {}
-        yield from ((name, subcommand) for subcommand, value in subcommands.items() if not value.hidden)
+        if isinstance(command, TyperGroup):
+            yield from ((name, subcommand) for subcommand, value in command.commands.items() if not value.hidden)
 
 
 def config_table() -> str:
@@ -53,7 +53,7 @@ def events_table() -> str:
         names = [name for name in kind.model_fields if name not in {"type", "at"}]
         fields = ", ".join(f"`{name}`" for name in names)
         meanings = [f"`{name}`: {docs[kind.__name__, name]}" for name in names if (kind.__name__, name) in docs]
-        meaning = " ".join([*inspect.getdoc(kind).split(), *meanings])
+        meaning = " ".join([*(inspect.getdoc(kind) or "").split(), *meanings])
         rows.append(f"| `{kind.model_fields['type'].default}` | {fields} | {meaning} |")
     return "\n".join(rows)
 

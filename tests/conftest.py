@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.browser import browser  # noqa: F401  a fixture for whoever names it
 from tests.support.collector import collector  # noqa: F401  a fixture for whoever names it
+from tests.support.page import start_page  # noqa: F401  a fixture for whoever names it
 from tests.support.postgres_server import (  # noqa: F401  fixtures for whoever names them
     _postgres_programs,
     postgres,

@@ -39,6 +39,7 @@ NOT_RUN = {
     "--schema": "the scripted team writes no JSON; tests/e2e/test_cli.py has a team that does",
     "massmem -i": "the picture is the user's; tests/e2e/test_cli.py has one",
     "massmem init": "the user has a configuration; tests/integration has init",
+    "massmem ui": "it serves until it is stopped; tests/integration/test_ui.py uses it",
     "massmem serve": "it serves until it is stopped; tests/e2e/test_server_clients.py uses it",
     "curl ": "it needs the service of the block before; tests/e2e/test_server_clients.py has curl",
     "massmem keys set": "it asks for a key; tests/unit/cli/test_cli_keys.py stores one",

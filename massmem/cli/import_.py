@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from massmem.cli.options import AsJson, Config
-from massmem.cli.sessions import register_session
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import Progress, notify, show_progress, write_json
 from massmem.render.text import pluralize
 from massmem.session.imports import ImportedConversation, ImportResult, import_conversation, read_conversations
+from massmem.session.registry import register_sessions
 
 app = typer.Typer()
 
@@ -51,9 +51,9 @@ async def _import(
     async with setup.open_store() as store:
         for conversation in conversations:
             result = await import_conversation(store, conversation, facts=facts)
-            session = await store.get_session(result.session_id)
-            if result.added and session is not None:
-                await register_session(setup, store, session)
             results.append(result)
             progress(len(results), len(conversations))
+        # Once for all: the whole file is written. Also those without news: the last run may have been killed here.
+        sessions = [await store.get_session(result.session_id) for result in results]
+        await register_sessions(setup.home, store, setup.config.store.url, list(filter(None, sessions)))
     return results

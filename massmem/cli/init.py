@@ -20,7 +20,7 @@ from massmem.cli.options import AsJson, OldOutput
 from massmem.cli.setup import read_environment
 from massmem.cli.streams import choose_option, notify, open_output, show_progress, write_json, write_out
 from massmem.config.home import make_home, massmem_home
-from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, default_config_path, load_config
+from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, default_config_path, find_config, load_config
 from massmem.config.models import BackendConfig, TeamConfig
 from massmem.core.display import make_printable
 from massmem.core.errors import InputError, MassmemError
@@ -275,10 +275,6 @@ _ROLES = (
     ("skeptic", "You look for what is wrong, missing or out of date, and you correct it."),
     ("editor", "You answer exactly what was asked, shortly, with one example where it helps."),
 )
-_THINK = """>-
-      Think step by step in short sentences, with every calculation. No LaTeX. Last line: "Answer: " and the result."""
-_LOCAL_ROLES = tuple((name, _THINK) for name in ("red", "green", "blue"))
-"""As in configs/local.yaml: a model so small needs its words for thinking, and not for a role."""
 
 _HEAD = """\
 # Written by `massmem init` on {day}. Change what you like, then:
@@ -338,8 +334,10 @@ def format_config(backends: Sequence[Draft], file: str = "", schema: str = "", e
 def _format_agents(backends: Sequence[Draft]) -> Iterator[str]:
     """Yield the agents; a backend is written once, and later agents refer to its YAML anchor."""
     anchors: dict[Draft, str] = {}
-    roles = _LOCAL_ROLES if all(draft.type == "local" for draft in backends) else _ROLES
-    for i, (id_, message) in enumerate(roles):
+    if all(draft.type == "local" for draft in backends):
+        yield _read_local_agents()
+        return
+    for i, (id_, message) in enumerate(_ROLES):
         draft = backends[i % len(backends)]
         yield f"  - id: {id_}\n"
         if draft in anchors:
@@ -348,7 +346,13 @@ def _format_agents(backends: Sequence[Draft]) -> Iterator[str]:
             anchors[draft] = f"model_{len(anchors) + 1}"
             yield f"    backend: &{anchors[draft]}\n"
             yield "".join(f"      {line}\n" for line in _format_backend(draft))
-        yield f"    system_message: {message}\n\n" if i + 1 < len(roles) else f"    system_message: {message}\n"
+        yield f"    system_message: {message}\n\n" if i + 1 < len(_ROLES) else f"    system_message: {message}\n"
+
+
+def _read_local_agents() -> str:
+    """Return the agents of configs/local.yaml, as they stand there: the best team found for a model so small."""
+    text = find_config(f"{EXAMPLES}local").read_text("utf-8")
+    return text[text.index("  - id:") : text.index("\ncoordination:")]
 
 
 def _format_backend(draft: Draft) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Any
 from massmem.cli.ask import Output, RunOptions
 from massmem.cli.logs import disable_logging, log_to_file, log_to_usual_file, new_debug_log
 from massmem.cli.question import HOW_TO_ASK, Question, attach_files, read_question, read_schema
-from massmem.cli.setup import load_team, read_environment, replace_agents, select_agent
+from massmem.cli.setup import load_team, read_environment, replace_agents
 from massmem.cli.signals import EXIT_INTERRUPTED, EXIT_TERMINATED, TurnStopper
 from massmem.cli.streams import notify, show_activity, write_err, write_json, write_out
 from massmem.cli.turn_output import (
@@ -125,7 +125,7 @@ def load_team_of(options: RunOptions, home: Path) -> TeamConfig:
     if options.describe:
         config = config.model_copy(update={"files": config.files.model_copy(update={"describe": True})})
     config = replace_agents(config, options.model, options.system)
-    return config if options.solo is None else select_agent(config, options.solo)
+    return config if options.solo is None else config.select_agent(options.solo)
 
 
 def run(invocation: Invocation) -> int:

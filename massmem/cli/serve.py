@@ -26,6 +26,12 @@ def serve_command(
     workers: Annotated[
         int | None, typer.Option(metavar="N", min=1, max=64, help="Processes. [default: server.workers]")
     ] = None,
+    record: Annotated[
+        bool | None,
+        typer.Option(
+            "--record/--no-record", help="Leave memories and compression to `massmem worker`. [default: server.record]"
+        ),
+    ] = None,
 ) -> None:
     """Serve the team over HTTP until Ctrl-C or SIGTERM. The log is JSON on stderr.
 
@@ -33,7 +39,7 @@ def serve_command(
     """
     setup = load_setup(config)
     with_secret, notice = ensure_secret(setup.config, os.environ, setup.home)
-    team = _replace_settings(with_secret, host, port, workers)
+    team = _replace_settings(with_secret, host=host, port=port, workers=workers, record=record)
     teams = {name: load_team(file, setup.home) for name, file in team.server.teams.items()}
     try:
         from massmem.server.serve import serve
@@ -43,7 +49,6 @@ def serve_command(
     serve(Settings(team, setup.home, teams), [notice] if notice else [])
 
 
-def _replace_settings(config: TeamConfig, host: str | None, port: int | None, workers: int | None) -> TeamConfig:
-    options = {"host": host, "port": port, "workers": workers}
+def _replace_settings(config: TeamConfig, **options: object) -> TeamConfig:
     changes = {name: value for name, value in options.items() if value is not None}
     return config.model_copy(update={"server": config.server.model_copy(update=changes)})

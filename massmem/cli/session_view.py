@@ -12,14 +12,13 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 
 from massmem.cli.options import format_time
-from massmem.core.display import format_dollars, make_printable, one_line
+from massmem.core.display import cut_excerpt, format_dollars, make_printable, match_any, one_line
 from massmem.core.messages import clean_text
 from massmem.core.records import ListedSession, MessageRecord, SessionRecord
 from massmem.core.transcript import TurnTranscript, parse_ballot
 from massmem.export.as_text import agent_steps, describe_decision, name_speaker, title_turn
 from massmem.render.text import format_cached, format_count, format_duration, format_percent, pluralize
 
-_EXCERPT = 160
 _MIN_TITLE_WIDTH = 20
 _INDENT = "  "
 _BOLD, _DIM, _HIGHLIGHT = "1", "2", "1;33"
@@ -33,7 +32,7 @@ class SearchHit:
 
 def format_table(sessions: Sequence[ListedSession]) -> str:
     """Return a line per session, cut to the width of the terminal."""
-    rows = [("ID", "STATUS", "TURNS", "LAST USED", "SURE", "TITLE"), *map(_list_cells, sessions)]
+    rows = [("ID", "STATUS", "TURNS", "LAST USED", "AGREE", "TITLE"), *map(_list_cells, sessions)]
     widths = [max(cell_len(row[i]) for row in rows) for i in range(5)]
     title_width = max(_terminal_width() - sum(widths) - 2 * len(widths), _MIN_TITLE_WIDTH) if _on_terminal() else None
     lines = [_format_row(row, widths, title_width) for row in rows]
@@ -74,17 +73,6 @@ def format_hits(hits: Iterable[SearchHit], query: str) -> str:
     return "".join(_format_hit(hit, words) for hit in hits)
 
 
-def cut_excerpt(text: str, words: Sequence[str], width: int = _EXCERPT) -> str:
-    """Return about `width` characters of the text on one line, around the first of the words in it."""
-    pattern = _match_any(words)
-    match = pattern.search(text) if pattern else None
-    if match is None:
-        return one_line(text, width)
-    start = max(match.start() - width // 3, 0)
-    start = text.find(" ", start, match.start()) + 1 if start else 0
-    return ("…" if start else "") + one_line(text[start:], width)
-
-
 def format_insights(insights: dict[str, Any]) -> str:
     tokens, confidence = insights["tokens"], insights["confidence"]
     about = "" if tokens["reported"] else "about "
@@ -99,7 +87,7 @@ def format_insights(insights: dict[str, Any]) -> str:
         ("messages", f"{insights['message_count']:,} in the log, {insights['user_messages']:,} from you"),
         ("time", _format_times(insights)),
         ("topics", ", ".join(map(make_printable, insights["topics"]))),
-        ("confidence", "" if confidence is None else f"{format_percent(confidence)} on average{escalated}"),
+        ("agreement", "" if confidence is None else f"{format_percent(confidence)} on average{escalated}"),
         ("tools", _format_tools(insights["tools"])),
         ("tokens", f"{about}{format_count(tokens['prompt'])} in{cached}, {format_count(tokens['completion'])} out"),
         ("cost", _format_cost(insights)),
@@ -184,12 +172,8 @@ def _format_hit(hit: SearchHit, words: Sequence[str]) -> str:
 
 
 def _highlight(text: str, words: Sequence[str]) -> str:
-    pattern = _match_any(words)
+    pattern = match_any(words)
     return pattern.sub(lambda match: _style(match.group(), _HIGHLIGHT), text) if pattern else text
-
-
-def _match_any(words: Sequence[str]) -> re.Pattern[str] | None:
-    return re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b", re.IGNORECASE) if words else None
 
 
 def _format_times(insights: dict[str, Any]) -> str:

@@ -30,7 +30,6 @@ from massmem.cli.options import (
 from massmem.cli.session_view import SearchHit
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import Progress, choose_option, notify, open_output, show_progress, write_json, write_out
-from massmem.core.attachments import Attachment
 from massmem.core.display import one_line
 from massmem.core.errors import InputError, SessionBusyError
 from massmem.core.events import now
@@ -39,13 +38,15 @@ from massmem.core.insights import Insights
 from massmem.core.records import ListedSession, Owner, SessionCounts, SessionFilter, SessionRecord, SessionStatus
 from massmem.core.transcript import TurnTranscript
 from massmem.core.voting import read_plan
-from massmem.export import FORMATS, Format, redact_session, redact_turn
+from massmem.export import FORMATS, Format
 from massmem.export.as_json import turn_to_dict
 from massmem.render.text import pluralize
 from massmem.session.delete import DeletionResult, SessionDeleter, list_begun_deletions
+from massmem.session.export import export_session
 from massmem.session.fork import fork_session
 from massmem.session.lease import mark_interrupted
-from massmem.session.registry import Registry, RegistryDamaged, build_entries, build_entry, without_password
+from massmem.session.registry import register_sessions, without_password
+from massmem.session.rename import rename_session
 from massmem.store.lookup import find_session, get_newest_session, read_transcript, read_turn_transcript
 from massmem.store.ports import SessionStore
 
@@ -94,7 +95,7 @@ def list_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the sessions, the last used first. SURE: the confidence of the last answer; !: escalated."""
+    """List the sessions, the last used first. AGREE: how far the agents agree on the last answer; !: escalated."""
     criteria = SessionFilter(status=status.value if status else None, text=text, since=_parse_since(since))
     page = asyncio.run(list_sessions(load_setup(config, owner, all_owners=all_owners), criteria, limit or None, offset))
     if as_json:
@@ -203,7 +204,7 @@ def rename_command(
 
     --session-id and these commands accept it like the id.
     """
-    session = asyncio.run(rename_session(load_setup(config, owner), name, title))
+    session = asyncio.run(rename_named_session(load_setup(config, owner), name, title))
     notify(f'{session.session_id} is now called "{session.title}"')
 
 
@@ -367,7 +368,8 @@ def export_command(
     It has names and votes, as json, markdown, text or html.
     """
     chosen = format_.value if format_ else None
-    session = asyncio.run(export_session(load_setup(config, owner), name, chosen, to or output, detailed=detailed))
+    setup, file = load_setup(config, owner), to or output
+    session = asyncio.run(export_named_session(setup, name, chosen, file, detailed=detailed))
     if to or output:
         notify(f"{session.session_id} was written to {to or output}")
 
@@ -524,27 +526,15 @@ def choose_session(setup: Setup) -> SessionRecord:
     return page.sessions[choose_option("Which session?", lines)].session
 
 
-async def rename_session(setup: Setup, name: str, title: str) -> SessionRecord:
-    """Give a session a title, in the store and in the registry.
+async def rename_named_session(setup: Setup, name: str, title: str) -> SessionRecord:
+    """Give the session that a user means a title, in the store and in the registry.
 
-    Raises:
-        InputError: the title is the title or the id of another session.
-        UnknownSessionError
+    Raises: as `rename_session`, and UnknownSessionError.
     """
-    title = check_session_name(" ".join(title.split()))
     async with setup.open_store() as store:
         session = await find_session(store, check_session_name(name), setup.owner)
-        same_title = [listed.session for listed in await store.find_sessions(SessionFilter(title=title), 2)]
-        same_id = await store.get_session(title)
-        for other in [*same_title, *([same_id] if same_id else [])]:
-            if other.session_id != session.session_id:
-                raise InputError(
-                    f"another session is called {title!r}: {other.session_id}",
-                    "choose another name, or rename that one",
-                )
-        await store.rename_session(session.session_id, title)
-        session = session.model_copy(update={"title": title})
-        await register_session(setup, store, session)
+        session = await rename_session(store, session, title)
+        await _register(setup, store, session)
         return session
 
 
@@ -556,22 +546,17 @@ async def fork_named_session(setup: Setup, name: str, turn: int | None = None) -
     async with setup.open_store() as store:
         source = await find_session(store, check_session_name(name), setup.owner)
         session = await fork_session(store, source.session_id, turn)
-        await register_session(setup, store, session)
+        await _register(setup, store, session)
         return session
 
 
-async def register_session(setup: Setup, store: SessionStore, session: SessionRecord) -> None:
+async def _register(setup: Setup, store: SessionStore, session: SessionRecord) -> None:
     """Enter the session in the registry, which holds those of the command line's user."""
-    if session.user_id is not None:
-        return
-    try:
-        await asyncio.to_thread(Registry(setup.home).upsert, build_entry(session, setup.config.store.url))
-    except RegistryDamaged:
-        entries = await build_entries(store, setup.config.store.url)
-        await asyncio.to_thread(Registry(setup.home).rebuild, entries)
+    if session.user_id is None:
+        await register_sessions(setup.home, store, setup.config.store.url, [session])
 
 
-async def export_session(
+async def export_named_session(
     setup: Setup, name: str, format_: str | None, output: Path | None, *, detailed: bool
 ) -> SessionRecord:
     """Write a session to a file, or to stdout when `output` is None.
@@ -596,18 +581,10 @@ async def _export(
 ) -> SessionRecord:
     async with setup.open_store() as store:
         session = await find_session(store, check_session_name(name), setup.owner)
-        params = (await store.load_state(session.session_id)).params
-        write(form.write_start(redact_session(session, params)))
-        first, done = True, 0
-        async with aclosing(read_transcript(store, session.session_id)) as turns:
-            async for transcript in turns:
-                stored = await store.load_files(session.session_id, [file.hash for file in transcript.files])
-                files = tuple(Attachment(f, stored[f.hash]) for f in transcript.files if f.hash in stored)
-                clean = replace(redact_turn(transcript, params), attachments=files)
-                write(form.write_turn(clean, first, detailed))
-                first, done = False, done + len(transcript.messages)
+        async with aclosing(export_session(store, session, form, detailed=detailed)) as pieces:
+            async for piece, done in pieces:
+                write(piece)
                 progress(done, max(done, session.message_count))
-        write(form.write_end())
         return session
 
 

@@ -163,7 +163,7 @@ def replace_agents(team: TeamConfig, model: str | None, system: str | None) -> T
     """
     agents = team.agents
     if model is not None:
-        agents = (AgentSpec(id=SINGLE_AGENT, backend=_choose_backend(team, model)),)
+        agents = (AgentSpec(id=SINGLE_AGENT, backend=choose_backend(team, model)),)
     if system is not None:
         agents = tuple(
             agent.model_copy(update={"system_message": f"{system}\n\n{agent.system_message}".rstrip()})
@@ -172,15 +172,7 @@ def replace_agents(team: TeamConfig, model: str | None, system: str | None) -> T
     return team.model_copy(update={"agents": agents})
 
 
-def select_agent(team: TeamConfig, agent_id: str) -> TeamConfig:
-    """Return the team with this agent alone. agent_id: "" for the first one. Raises InputError when there is none."""
-    agent = next((agent for agent in team.agents if agent_id in ("", agent.id)), None)
-    if agent is None:
-        raise InputError(f"there is no agent {agent_id!r}", f"agents: {', '.join(a.id for a in team.agents)}")
-    return team.model_copy(update={"agents": (agent,)})
-
-
-def _choose_backend(team: TeamConfig, model: str) -> BackendConfig:
+def choose_backend(team: TeamConfig, model: str) -> BackendConfig:
     """Return the backend of the team that has this model or type, with the model; else a new one."""
     backends = [agent.backend for agent in team.agents]
     type_ = model.partition("/")[0]

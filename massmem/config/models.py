@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from massmem.core.display import one_line
+from massmem.core.errors import InputError
 from massmem.core.params import ParamSpec, ParamType
 from massmem.core.redact import redact_values
 
@@ -311,6 +312,8 @@ class AgentConfig(Section):
 class CoordinationConfig(Section):
     max_rounds: int = Field(default=3, ge=1, le=20)
     """Rounds of a turn: agents answer in the first and can only vote in the last."""
+    majority_wins: bool = True
+    """Hold no last vote when more than half of the agents gave the same answer; false: vote all the same."""
     early_stop: bool = True
     """In the last round, do not ask for ballots that cannot change the winner; false: ask everybody, all at once."""
     presentation: Presentation = "synthesize"
@@ -334,7 +337,7 @@ class CoordinationConfig(Section):
     waiting_timeout: float | None = Field(default=None, gt=0)
     """Seconds after which a turn that waits for the user is given up; left out: never."""
     escalate_below: float | None = Field(default=None, ge=0, le=1)
-    """Mark answers with a lower confidence, for a person to check; left out: none."""
+    """Mark answers on which the agents agree less, for a person to check; left out: none."""
 
 
 class ParamConfig(Section):
@@ -458,6 +461,8 @@ class ServerConfig(Section):
     """Limits for one user and for all."""
     teams: dict[str, str] = Field(default_factory=dict[str, str], max_length=100)
     """More teams that requests may name: a configuration file each, of which only agents and coordination count."""
+    record: bool = True
+    """Record memories and compress histories here; false: `massmem worker` does."""
     grace: float = Field(default=20, ge=0)
     """Seconds that a stopping process goes on with its questions; another process finishes the rest."""
 
@@ -518,6 +523,13 @@ class TeamConfig(Section):
         """Whether agents may ask the user for a value."""
         ask_user = self.coordination.ask_user
         return bool(self.params) if ask_user is None else ask_user
+
+    def select_agent(self, agent_id: str = "") -> Self:
+        """Return the team of this agent alone; "": of the first one. Raises InputError when there is no such agent."""
+        agent = next((agent for agent in self.agents if agent_id in ("", agent.id)), None)
+        if agent is None:
+            raise InputError(f"there is no agent {agent_id!r}", f"agents: {', '.join(a.id for a in self.agents)}")
+        return self.model_copy(update={"agents": (agent,)})
 
     @property
     def target_ratio(self) -> float:

@@ -70,14 +70,14 @@ def name_speaker(message: MessageRecord) -> str:
 
 
 def describe_decision(turn: TurnTranscript) -> str:
-    """Return `2 of 3 votes, 2 rounds, confidence 67%, 12.0 s, 1,234 tokens`, without the parts that are unknown."""
+    """Return `2 of 3 votes, 2 rounds, agreement 67%, 12.0 s, 1,234 tokens`, without the parts that are unknown."""
     final, votes, usage = turn.final, turn.votes, turn.usage
     parts: list[str] = []
     if votes:
         parts.append(f"{votes.get(turn.record.winner or '', 0)} of {sum(votes.values())} votes")
     parts.append(f"{turn.rounds} round{'' if turn.rounds == 1 else 's'}")
     if final is not None and final.confidence is not None:
-        parts.append(f"confidence {final.confidence:.0%}{', escalated' if final.escalated else ''}")
+        parts.append(f"agreement {final.confidence:.0%}{', escalated' if final.escalated else ''}")
     if turn.seconds is not None:
         parts.append(f"{turn.seconds:,.1f} s")
     if tokens := usage.prompt + usage.completion:

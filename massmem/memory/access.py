@@ -19,11 +19,15 @@ def may_see(scope: Scope, memory: Memory, *, won: bool) -> bool:
     """Return whether the scope's agent may see the memory.
 
     An agent sees its own memories, the user's messages, and what the winner of a complete turn said in that turn. It
-    sees nothing of the running turn but its own, and no work in progress of other agents.
+    sees nothing of the running turn but its own, no work in progress of others, and nothing that `scope` excludes.
 
     won: the memory's turn is complete, and the memory's agent won it.
     """
+    if memory.id in scope.without or (memory.kind == "episode" and not scope.without.isdisjoint(memory.message_ids)):
+        return False
     same_session = memory.session_id == scope.session_id
+    if not same_session and scope.before is not None and memory.created_at >= scope.before:
+        return False
     same_group = scope.group is not None and memory.group == scope.group
     of_all = scope.all_sessions and not _OWNED.match(memory.group)
     elsewhere = memory.group != HERE and (same_group or of_all or memory.session_id in scope.others)

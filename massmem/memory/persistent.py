@@ -93,6 +93,10 @@ class Scope:
     """Search also the sessions of this group (the configured session_name)."""
     others: tuple[str, ...] = ()
     """Search also the sessions with these ids."""
+    without: frozenset[str] = frozenset()
+    """Ids of memories, or of messages, to go without, as if they had never been stored."""
+    before: datetime | None = None
+    """Memories that other sessions have stored since then do not exist yet."""
 
 
 @dataclass(frozen=True, slots=True)

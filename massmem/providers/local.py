@@ -387,7 +387,7 @@ def _parameters(library: Any, path: Path, window: int, key: str) -> Any:
 def _body(request: ChatRequest, backend: BackendConfig) -> dict[str, Any]:
     temperature = next((t for t in (request.temperature, backend.temperature) if t is not None), _TEMPERATURE)
     if request.purpose == "vote":
-        temperature = min(temperature, _VOTE_TEMPERATURE)
+        temperature = _VOTE_TEMPERATURE
     body: dict[str, Any] = {
         "messages": _messages(request),
         "temperature": temperature,

@@ -85,6 +85,8 @@ class ScriptedReply(BaseModel):
 
     text: str | None = None
     """The text of the reply."""
+    needs: str = ""
+    """Only when the prompt holds this text; else the next reply of the list is the one."""
     reasoning: str = ""
     """Reasoning that is streamed before the text."""
     vote: str | None = None
@@ -214,7 +216,11 @@ class ScriptedProvider(AlwaysReady):
         if not replies:
             return _DEFAULT_REPLIES[request.purpose](request)
         position = self._positions.get(request.purpose, 0)
-        reply = replies[min(position, len(replies) - 1)]
+        position = min(position, len(replies) - 1)
+        prompt = "\n".join(message.content for message in request.messages)
+        while replies[position].needs not in prompt and position < len(replies) - 1:
+            position += 1
+        reply = replies[position]
         if _asks_for_decision(request) and not reply.call:
             return ScriptedReply(raw='{"action": "answer_now"}')
         self._positions[request.purpose] = position + 1

@@ -47,11 +47,14 @@ class Recorder:
         extractor: Extractor | None = None,
         settings: Mapping[str, RecordingConfig] | None = None,
         session_id: str | None = None,
+        *,
+        leaves_facts: bool = False,
     ) -> None:
         """extractor: None when no model is configured; then only episodes are recorded. settings: by agent id.
 
-        session_id: record this session only, not all of the store.
+        session_id: record this session only, not all of the store. leaves_facts: another process extracts them.
         """
+        self._leaves_facts = leaves_facts
         self._store = store
         self._to_release = not memory.temporary
         self._episodes = EpisodeWriter(store, memory)
@@ -147,7 +150,8 @@ class Recorder:
 
     async def _list_due(self, session_id: str | None) -> tuple[list[RecordingJob], bool]:
         """Return rows to be written now, and whether there may be more of them."""
-        kinds = (*_VERBATIM, "extract") if self._facts is None else _VERBATIM
+        has_extractor = self._facts is not None or self._leaves_facts
+        kinds = _VERBATIM if has_extractor else (*_VERBATIM, "extract")
         batches = await asyncio.gather(*(self._store.list_due_recordings(kind, BATCH, session_id) for kind in kinds))
         return [row for batch in batches for row in batch], any(len(batch) == BATCH for batch in batches)
 

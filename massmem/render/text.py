@@ -17,6 +17,7 @@ _DECISIONS = {
     "tie_support": "a tie, more agents gave this answer",
     "tie_earliest": "a tie, the earliest answer wins",
     "unanimous": "all answers are the same",
+    "majority": "most agents gave this answer",
     "no_vote": "nobody could vote, the earliest answer",
     "earliest": "no vote was held, the earliest answer",
 }
@@ -81,7 +82,7 @@ def describe_failure(event: AgentFailed, view: TurnView) -> str:
 
 
 def summarize_turn(view: TurnView, now: datetime) -> str:
-    """Return one line: rounds, agents, time, tokens, dollars, and the council's confidence."""
+    """Return one line: rounds, agents, time, tokens, dollars, and how far the agents agree."""
     parts = [pluralize(view.round, "round")] if view.round else []
     failures = len(view.agent_failures)
     parts.append(pluralize(len(view.agents), "agent") + (f" ({failures} failed)" if failures else ""))
@@ -93,7 +94,7 @@ def summarize_turn(view: TurnView, now: datetime) -> str:
         parts.append(f"{'' if usage.cost is None else about}{format_dollars(usage.cost)}")
     if view.outcome.confidence is not None:
         low = ", low: check the answer" if view.outcome.escalated else ""
-        parts.append(f"confidence {format_percent(view.outcome.confidence)}{low}")
+        parts.append(f"agreement {format_percent(view.outcome.confidence)}{low}")
     return " · ".join(parts)
 
 

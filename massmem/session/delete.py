@@ -72,8 +72,7 @@ class SessionDeleter:
             memories = await delete_contents(self.store, free, erase, progress)
             erased = await self.store.erase_deleted()
             ids = (*(session.session_id for session in free), *traces)
-            await asyncio.to_thread(self._delete_files, ids)
-            await self._unlist(ids)
+            await self.delete_traces(ids)
         for session_id in ids:
             (self.home / _MARKS / session_id).unlink(missing_ok=True)
         busy = tuple(session_id for session_id in selected if session_id not in ids)
@@ -90,6 +89,14 @@ class SessionDeleter:
         make_file(marks / session_id)
         await self.store.delete_session(session_id, 0)
         return True
+
+    async def delete_traces(self, session_ids: Sequence[str]) -> None:
+        """Delete what this machine has of the sessions beside the store: files that mention them, registry entries.
+
+        Raises HomeError, StoreError.
+        """
+        await asyncio.to_thread(self._delete_files, session_ids)
+        await self._unlist(session_ids)
 
     def _delete_files(self, session_ids: Sequence[str]) -> None:
         """Delete debug files, crash reports, backups and log lines that mention one of the sessions."""

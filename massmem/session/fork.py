@@ -3,13 +3,15 @@
 import json
 import secrets
 from collections.abc import AsyncGenerator, Sequence
-from datetime import datetime
+from contextlib import asynccontextmanager
 from itertools import takewhile
+from pathlib import Path
 
+from massmem.config.models import NO_STORE
 from massmem.core.display import one_line
 from massmem.core.errors import InputError, UnknownSessionError
 from massmem.core.events import ParamProvided, now
-from massmem.core.ids import MAX_NAME_LENGTH
+from massmem.core.ids import MAX_NAME_LENGTH, name_by_clock
 from massmem.core.records import (
     LogEntry,
     MessageRecord,
@@ -19,6 +21,7 @@ from massmem.core.records import (
     SessionState,
     TurnRecord,
 )
+from massmem.store import open_store
 from massmem.store.move import PAGE, read_files, read_log_pages
 from massmem.store.ports import SessionStore
 from massmem.store.projection import LAST_MESSAGE_LENGTH, make_message_id
@@ -27,13 +30,15 @@ FACTS_STAY = "facts of this turn belong to the session that this one was forked 
 _SUFFIX = " (fork)"
 
 
-async def fork_session(store: SessionStore, session_id: str, turn: int | None = None) -> SessionRecord:
+async def fork_session(
+    store: SessionStore, session_id: str, turn: int | None = None, prefix: str = ""
+) -> SessionRecord:
     """Copy a session up to the end of a turn; return the new session.
 
     The copy has the messages, votes, winners, summaries and files as they were then, and the values that the user had
     given. Its messages become memories of its own. Facts are not extracted from them again, which would be paid twice.
 
-    turn: the last one that is copied; None: the last one that has ended.
+    turn: the last one that is copied; None: the last one that has ended. prefix: what the new id begins with.
 
     Raises:
         UnknownSessionError
@@ -43,19 +48,39 @@ async def fork_session(store: SessionStore, session_id: str, turn: int | None = 
     copy = await store.export_session(session_id)
     if copy is None or copy.session.status == "deleting":
         raise UnknownSessionError(f"there is no session {session_id}", "see the sessions with: massmem --list-sessions")
-    last = await (_find_last_ended(store, session_id) if turn is None else _find_turn(store, session_id, turn))
-    fork_id = await _choose_id(store)
+    last = await (_find_newest_turn(store, session_id) if turn is None else _find_turn(store, session_id, turn))
+    fork_id = await _choose_id(store, prefix)
     fork = SessionCopy(
         session=await _describe(store, copy.session, last, fork_id),
         state=await _restore_state(store, copy.state, last),
         abandoned=tuple(number for number in copy.abandoned if number <= last.turn),
         files=copy.files,
     )
-    await store.import_session(fork, _copy_log(store, last, fork_id), read_files(store, copy))
+    log = copy_log(store, session_id, last.turn, fork_id)
+    await store.import_session(fork, log, read_files(store, copy))
     return fork.session
 
 
-async def _find_last_ended(store: SessionStore, session_id: str) -> TurnRecord:
+@asynccontextmanager
+async def open_past(store: SessionStore, session_id: str, turn: int) -> AsyncGenerator[SessionStore]:
+    """Open a store in memory, for the block, with the session as it was before a turn; it has the same id there.
+
+    Raises UnknownSessionError, StoreError.
+    """
+    copy = await store.export_session(session_id)
+    if copy is None or copy.session.status == "deleting":
+        raise UnknownSessionError(f"there is no session {session_id}", "see the sessions with: massmem --list-sessions")
+    earlier_store = await open_store(NO_STORE, Path())
+    try:
+        earlier = copy.model_copy(update={"abandoned": tuple(number for number in copy.abandoned if number < turn)})
+        log = copy_log(store, session_id, turn - 1, session_id)
+        await earlier_store.import_session(earlier, log, read_files(store, copy))
+        yield earlier_store
+    finally:
+        await earlier_store.close()
+
+
+async def _find_newest_turn(store: SessionStore, session_id: str) -> TurnRecord:
     last = await store.get_last_turn(session_id)
     if last is not None and last.is_unfinished:
         before = await store.list_turns(session_id, last.turn - 2, 1)
@@ -77,9 +102,8 @@ async def _find_turn(store: SessionStore, session_id: str, number: int) -> TurnR
     return turn
 
 
-async def _choose_id(store: SessionStore) -> str:
-    base = f"session_{datetime.now().astimezone():%Y%m%d_%H%M%S}"
-    fork_id = base
+async def _choose_id(store: SessionStore, prefix: str) -> str:
+    fork_id = base = f"{prefix}{name_by_clock()}"
     while await store.get_session(fork_id) is not None:
         fork_id = f"{base}_{secrets.token_hex(2)}"
     return fork_id
@@ -87,14 +111,17 @@ async def _choose_id(store: SessionStore) -> str:
 
 async def _describe(store: SessionStore, source: SessionRecord, last: TurnRecord, fork_id: str) -> SessionRecord:
     """Return the record of the fork."""
-    messages = [message async for message in _read_messages(store, last)]
-    conversation = (message.content for message in reversed(messages) if message.kind == "user" or message.final)
+    count, newest = 0, ""
+    async for message in _read_messages(store, last):
+        count += 1
+        if message.kind == "user" or message.final:
+            newest = message.content
     created_at = now()
     changes = {
         "session_id": fork_id,
         "title": source.title[: MAX_NAME_LENGTH - len(_SUFFIX)] + _SUFFIX,
-        "last_message": one_line(next(conversation, ""), LAST_MESSAGE_LENGTH),
-        "message_count": len(messages),
+        "last_message": one_line(newest, LAST_MESSAGE_LENGTH),
+        "message_count": count,
         "active": True,
         "history_hash": "",
         "status": "completed" if last.status == "completed" else "active",
@@ -131,15 +158,15 @@ async def _restore_state(store: SessionStore, state: SessionState, last: TurnRec
     return state.model_copy(update=changes)
 
 
-async def _copy_log(store: SessionStore, last: TurnRecord, fork_id: str) -> AsyncGenerator[Sequence[LogEntry]]:
-    """Yield the log before the turn after `last`, as the log of the fork.
+async def copy_log(store: SessionStore, session_id: str, last: int, copy_id: str) -> AsyncGenerator[Sequence[LogEntry]]:
+    """Yield the log of a session before the turn after the turn `last`, as the log of the copy.
 
     What belongs to no turn has the number 0, so that the place of an entry decides, and not its turn alone.
     """
-    async for page in read_log_pages(store, last.session_id):
-        entries = list(takewhile(lambda entry: entry.turn <= last.turn, page))
+    async for page in read_log_pages(store, session_id):
+        entries = list(takewhile(lambda entry: entry.turn <= last, page))
         if entries:
-            yield [_rename_entry(entry, last.session_id, fork_id) for entry in entries]
+            yield [_rename_entry(entry, session_id, copy_id) for entry in entries]
         if len(entries) < len(page):
             return
 

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from massmem.config.models import AgentConfig
 from massmem.core.attachments import AttachedFile, Attachment
@@ -59,6 +60,10 @@ class History:
         max_attached: int = 0,
     ) -> None:
         """owner: of the session; None: this machine's user. max_attached: bytes of earlier pictures in a request."""
+        self.without: frozenset[str] = frozenset()
+        """Ids of memories that no agent recalls."""
+        self.before: datetime | None = None
+        """Agents recall nothing that other sessions have stored since then."""
         self._max_attached = max_attached
         self._store = store
         self._memory = memory
@@ -87,9 +92,20 @@ class History:
     def prepare_next(self, session_id: str, turn: int, answer: str, providers: Mapping[str, ChatProvider]) -> None:
         """Compress in the background what the turn after this one would have to, if anything."""
         contexts = self._contexts.values()
+        if not self._memory.records:
+            return
         if contexts and all(c.compressor.has_room_for(c.prompt, self._question, answer) for c in contexts):
             return
         self._preparation = asyncio.create_task(self._prepare(session_id, turn + 1, providers))
+
+    async def compress_ahead(
+        self, session_id: str, turn: int, question: str, providers: Mapping[str, ChatProvider]
+    ) -> list[ContextCompressed]:
+        """Do what `prepare_next` does, now, and return what was stored. turn: the last one. question: of it."""
+        self._question = question
+        self._meters = self._meters or await self._windows.create_meters()
+        await self._prepare(session_id, turn + 1, providers)
+        return self.take_prepared()
 
     async def compact(
         self, session_id: str, turn: int, providers: Mapping[str, ChatProvider]
@@ -115,6 +131,21 @@ class History:
             context.prompt.tokens(compressor.meter.buffer)
             measured.append(measure_context(compressor.config, compressor.meter, context.prompt))
         return measured
+
+    async def preview(
+        self, session_id: str, turn: int, question: str, providers: Mapping[str, ChatProvider]
+    ) -> dict[str, AgentContext]:
+        """Return what each agent would begin the turn after this one with, with what it recalls for the question.
+
+        Raises StoreError.
+        """
+        contexts = await self.build_contexts(session_id, turn + 1, question, providers)
+        return {
+            agent_id: replace(
+                context, prompt=await context.compressor.recall(context.prompt.next_step("answer", question))
+            )
+            for agent_id, context in contexts.items()
+        }
 
     def take_prepared(self) -> list[ContextCompressed]:
         """Return what was compressed in the background since the last turn; it is in the log already."""
@@ -180,7 +211,7 @@ class History:
         if not self._memory.enabled:
             return None
         pinned = await find_pinned_session(self._store, agent, self._owner)
-        scope = build_scope(agent, session_id, turn, pinned)
+        scope = replace(build_scope(agent, session_id, turn, pinned), without=self.without, before=self.before)
 
         async def recall(question: str, message_ids: frozenset[str], max_tokens: int) -> str:
             return await self._memory.recall(agent, question, scope, message_ids, max_tokens)

@@ -101,7 +101,6 @@ async def import_conversation(
     session_id = conversation.session_id
     if await store.get_session(session_id) is None:
         await store.create_session(_make_record(conversation))
-        await store.rename_session(session_id, conversation.title)
     total = len(conversation.turns)
     stored = await store.list_turns(session_id, 0, total)
     if any(record.question != turn.question for record, turn in zip(stored, conversation.turns, strict=False)):

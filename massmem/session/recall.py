@@ -55,9 +55,15 @@ class SessionMemory:
         store: "SessionStore",
         agents: tuple[AgentConfig, ...],
         debug: Path | None = None,
+        *,
+        records: bool = True,
     ) -> None:
-        """debug: the folder of this run's debug files; None: none are written."""
+        """debug: the folder of this run's debug files; None: none are written.
+
+        records: False: workers do (`massmem.session.background`); this process writes only what a question needs now.
+        """
         self.enabled = remembers(config)
+        self.records = records
         self._config = config
         self._home = home
         self._store = store
@@ -216,6 +222,9 @@ class SessionMemory:
             return None
         if memory.note:
             self._notify(memory.note)
+        if not self.records:
+            self._recorder = Recorder(self._store, memory, leaves_facts=True)
+            return memory
         opening = open_extractor(self._config.persistent_memory.llm, self._home, memory.get_known_facts())
         try:
             extractor = await self._stack.enter_async_context(opening)

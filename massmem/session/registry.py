@@ -7,7 +7,7 @@ and `rebuild` then writes a new one from the sessions in the stores.
 import json
 import re
 import sqlite3
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -84,19 +84,17 @@ class Registry:
             with self._lock():
                 return _newest_first(self._load_or_copy())
 
-    def upsert(self, entry: Entry) -> None:
-        """Add a session, or replace the entry with the same id.
+    def upsert(self, *entries: Entry) -> None:
+        """Add sessions, or replace the entries with the same ids.
 
         Raises:
             RegistryDamaged: see `rebuild`.
             HomeError: the file or its folder cannot be written.
             StoreError: the disk is full, or another process keeps the file locked.
         """
-        checked = _read_entry(_to_row(entry))
+        checked = _by_id(entries)
         with self._lock():
-            entries = self._load_or_copy()
-            entries[entry.session_id] = checked
-            self._save(entries.values())
+            self._save((self._load_or_copy() | checked).values())
 
     def remove(self, session_id: str) -> None:
         """Remove a session, if it is listed. Raises as `upsert`."""
@@ -277,6 +275,22 @@ def build_entry(session: "SessionRecord", store: str) -> Entry:
         description=_hide_secrets(session.description or session.title),
         store=without_password(store),
     )
+
+
+async def register_sessions(home: Path, store: "SessionStore", url: str, sessions: Sequence["SessionRecord"]) -> None:
+    """Enter sessions in the registry of a home; a damaged one is made again from the store.
+
+    url: of the store. Raises HomeError, StoreError.
+    """
+    import asyncio  # both are loaded already where this runs, and reading the list does not need them
+    import logging
+
+    registry = Registry(home)
+    try:
+        await asyncio.to_thread(registry.upsert, *(build_entry(session, url) for session in sessions))
+    except RegistryDamaged as e:
+        logging.getLogger(__name__).warning("%s; it is made again from the store. %s", e.message, e.hint)
+        await asyncio.to_thread(registry.rebuild, await build_entries(store, url))
 
 
 async def build_entries(store: "SessionStore", url: str) -> list[Entry]:

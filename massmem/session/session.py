@@ -8,7 +8,6 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -19,7 +18,6 @@ from massmem.core.errors import (
     HomeError,
     InputError,
     MassmemError,
-    SessionBusyError,
     SessionExistsError,
     StoreError,
     UnknownSessionError,
@@ -35,20 +33,19 @@ from massmem.core.events import (
     TurnStarted,
     now,
 )
-from massmem.core.ids import check_session_name
+from massmem.core.ids import check_session_name, name_by_clock
 from massmem.core.messages import clean_text
 from massmem.core.records import Owner, SessionRecord, TurnRecord
-from massmem.session.history import History
+from massmem.session.history import AgentContext, History
 from massmem.session.lease import Lease, hold_lease
 from massmem.session.owners import memory_group, restrict_to_owner
 from massmem.session.recall import remembers
-from massmem.session.registry import Registry, RegistryDamaged, build_entries, build_entry
+from massmem.session.registry import Registry, register_sessions
 from massmem.session.sight import check_sight
 from massmem.session.team import Team
 from massmem.session.turn_runner import Stop, StopReason, TurnRunner
 from massmem.session.undo import undo_last_turn
-from massmem.store.lookup import require_session, resolve_session
-from massmem.store.ports import SessionStore
+from massmem.store.lookup import find_own_session, require_session, resolve_session
 from massmem.tools.answer_schema import check_schema
 
 log = logging.getLogger(__name__)
@@ -147,7 +144,7 @@ class Session:
         return session
 
     @classmethod
-    async def of(cls, team: Team, session_id: str, owner: str, instructions: str = "") -> "Session":
+    async def of(cls, team: Team, session_id: str, owner: str | None, instructions: str = "") -> "Session":
         """Return the session with exactly this id on a started team; its first question creates it for `owner`.
 
         instructions: for all agents, after their own system messages, as long as this object is used.
@@ -158,7 +155,7 @@ class Session:
             SessionBusyError: it is being deleted.
             StoreError: the store cannot be read.
         """
-        record = await _find_owned(team.store, session_id, owner)
+        record = await find_own_session(team.store, session_id, owner)
         return cls(team, record, session_id=session_id, owner=owner, instructions=instructions)
 
     @property
@@ -252,6 +249,16 @@ class Session:
             last = await self._last_turn()
             return [] if last is None else await self._history.compact(self.id, last.turn, self._team.chat)
 
+    async def compress_ahead(self) -> list[ContextCompressed]:
+        """Compress what the next turn would have to, when the last one has ended; return an event for each agent.
+
+        Without a lease: the next turn may begin meanwhile. Raises StoreError.
+        """
+        last = await self._last_turn()
+        if last is None or last.status != "completed":
+            return []
+        return await self._history.compress_ahead(self.id, last.turn, last.question, self._team.chat)
+
     async def context(self) -> list[ContextMeasured]:
         """Return how full each agent's window is before the next question, without recalled memories.
 
@@ -259,6 +266,14 @@ class Session:
         """
         last = await self._last_turn()
         return await self._history.measure(self.id, 0 if last is None else last.turn, self._team.chat)
+
+    async def preview(self, question: str) -> dict[str, AgentContext]:
+        """Return what each agent would be sent with this question, by its id. Nothing is asked and nothing is stored.
+
+        Raises StoreError.
+        """
+        last = await self._last_turn()
+        return await self._history.preview(self.id, 0 if last is None else last.turn, question, self._team.chat)
 
     async def clear_history(self) -> None:
         """Hide the history so far from the agents, in this process and in all others.
@@ -347,7 +362,10 @@ class Session:
         return remove_description(started.question, started.description), shown
 
     def stop(self, by: StopReason) -> None:
-        """Stop the running turn: its last event is turn_interrupted, and it can be resumed later."""
+        """Stop the running turn: its last event is turn_interrupted, and it can be resumed later.
+
+        Where no turn runs yet, it holds for the next one.
+        """
         self._stop.by = by
         self._stop.requested.set()
 
@@ -401,7 +419,7 @@ class Session:
 
     async def _create(self) -> SessionRecord:
         """Store a new session. An id from the clock that is taken gets a random suffix."""
-        base = self._new_id or f"session_{datetime.now().astimezone():%Y%m%d_%H%M%S}"
+        base = self._new_id or name_by_clock()
         models = dict.fromkeys(agent.backend.model or agent.backend.type for agent in self._config.agents)
         created_at, suffix = now(), ""
         while True:
@@ -446,7 +464,6 @@ class Session:
         lease = Lease(self._store, self._team.process, self.id, self._stop.requested.set)
         try:
             await lease.acquire(self.wait)
-            self._stop.requested.clear()
             record = await require_session(self._store, self.id)  # it may have been deleted since it was opened
             if record.user_id != self._owner and self._owner is not None:
                 raise UnknownSessionError("there is no such session")
@@ -454,6 +471,7 @@ class Session:
                 yield lease
         finally:
             await lease.release()
+            self._stop.requested.clear()  # it was for this turn; one that comes before the turn has begun holds for it
 
     @asynccontextmanager
     async def _update_registry(self, record: SessionRecord) -> AsyncGenerator[None, None]:
@@ -479,12 +497,7 @@ class Session:
 
     async def _register(self, record: SessionRecord) -> None:
         """Enter the session in the registry. Raises HomeError, StoreError."""
-        registry, url = Registry(self._team.home), self._config.store.url
-        try:
-            await asyncio.to_thread(registry.upsert, build_entry(record, url))
-        except RegistryDamaged as e:
-            log.warning("%s; it is made again from the store. %s", e.message, e.hint)
-            await asyncio.to_thread(registry.rebuild, await build_entries(self._store, url))
+        await register_sessions(self._team.home, self._store, self._config.store.url, [record])
 
 
 def _instruct(agents: Sequence[AgentConfig], instructions: str) -> tuple[AgentConfig, ...]:
@@ -495,12 +508,3 @@ def _instruct(agents: Sequence[AgentConfig], instructions: str) -> tuple[AgentCo
         agent.model_copy(update={"system_message": f"{agent.system_message}\n\n{instructions}".lstrip()})
         for agent in agents
     )
-
-
-async def _find_owned(store: SessionStore, session_id: str, owner: str) -> SessionRecord | None:
-    record = await store.get_session(session_id)
-    if record is not None and record.user_id != owner:
-        raise UnknownSessionError("there is no such session")
-    if record is not None and record.status == "deleting":
-        raise SessionBusyError("the session is being deleted", "wait until it is gone, then ask again")
-    return record

@@ -11,6 +11,7 @@ from massmem.config.home import make_home
 from massmem.config.load import resolve_agents
 from massmem.config.models import NO_STORE, AgentConfig, TeamConfig
 from massmem.core.errors import InputError
+from massmem.core.records import SessionRecord
 from massmem.providers import Providers, check_key
 from massmem.providers.base import ChatProvider
 from massmem.providers.learnt import LearntModels
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 RECORD_AT_EXIT = 3.0
 """Seconds for which closing waits for memories; what is left then is recorded by the next run."""
+
+
+DEFAULT_TEAM = ""
+"""The name of the first of several teams on one store."""
 
 
 class Team:
@@ -59,13 +64,19 @@ class Team:
 
     @classmethod
     async def open(
-        cls, config: TeamConfig, *, home: Path, debug: Path | None = None, fallback: bool = False
-    ) -> Self:  # fmt: skip
+        cls,
+        config: TeamConfig,
+        *,
+        home: Path,
+        debug: Path | None = None,
+        fallback: bool = False,
+        records: bool = True,
+    ) -> Self:
         """Check the keys and open the store.
 
         home: the folder for massmem's own files, created when missing. debug: a folder for debug files of the memory;
         None: none are written. fallback: all sessions will be new ones, so that they may be held in memory when Redis
-        is down; nothing is remembered of them.
+        is down; nothing is remembered of them. records: False: workers turn messages into memories.
 
         Raises:
             MissingKeyError, HomeError: see there.
@@ -80,7 +91,7 @@ class Team:
         store = await open_configured(config.store, home, fallback=fallback)
         agents = resolve_agents(config, os.environ)
         memory = config.memory if store.info.durable else config.memory.model_copy(update={"enabled": False})
-        return cls(config, home, store, SessionMemory(memory, home, store, agents, debug))
+        return cls(config, home, store, SessionMemory(memory, home, store, agents, debug, records=records))
 
     def beside(self, config: TeamConfig) -> Self:
         """Return another team on this team's store and memory; close it before this one.
@@ -149,6 +160,11 @@ class Team:
         if not self._is_guest:
             self.process.close()
             await self.store.close()
+
+
+def find_team(teams: Mapping[str, Team], session: SessionRecord) -> Team:
+    """Return the team that a session has had so far, else the default one. teams: by name, with DEFAULT_TEAM."""
+    return next((team for team in teams.values() if team.config.source == session.config_path), teams[DEFAULT_TEAM])
 
 
 def _load_prices(chat: Mapping[str, ChatProvider]) -> bool:

@@ -31,6 +31,7 @@ from massmem.session.recall import remembers
 from massmem.session.sight import find_describer
 from massmem.session.team import Team
 from massmem.telemetry.stages import Stage, make_memory_payload, make_respond_payload
+from massmem.tools.ask_user import AskContext
 from massmem.turn.agent import Agent
 from massmem.turn.budget import Budget
 from massmem.turn.coordinator import Turn, run_turn
@@ -233,7 +234,8 @@ class TurnRunner:
         budget = Budget(self._config.coordination)
         providers = {agent.id: budget.limit(agent, self._team.chat[agent.id]) for agent in self._agents}
         turn = await self._describe(turn, providers)
-        agents = await self._create_agents(turn, providers)
+        ask_context = self.dialog.build_ask_context(turn.replies)
+        agents = await create_agents(self._team, self._agents, self._history, turn, providers, ask_context)
         self._notices += self._team.take_warnings()
         received = await self._memory_payload()
         started, ended = False, False
@@ -327,26 +329,6 @@ class TurnRunner:
         self._notices.append(f"{describer} described what is attached for agents that do not see it")
         return replace(turn, question=question, description=description)
 
-    async def _create_agents(self, turn: Turn, providers: Mapping[str, ChatProvider]) -> dict[str, Agent]:
-        await self._team.tools.wait_until_ready()
-        contexts = await self._history.build_contexts(self._session_id, turn.number, turn.question, providers)
-        shown = await self._history.load_attachments(self._session_id, turn.attachments)
-        ask_context = self.dialog.build_ask_context(turn.replies)
-        agents: dict[str, Agent] = {}
-        for config in self._agents:
-            context = contexts[config.id]
-            tools = AgentTools(
-                self._team.tools.get_toolbox(config.id),
-                turn.events,
-                self._config.coordination.max_tool_rounds,
-                config.memory.recording.record_all_tool_calls,
-                votes=len(self._agents) > 1 and self._config.coordination.max_rounds > 1,
-            )
-            sees = providers[config.id].abilities.vision is not False
-            prompt = replace(context.prompt, attachments=shown if sees else ())
-            agents[config.id] = Agent(config, providers[config.id], prompt, context.compressor, ask_context, tools)
-        return agents
-
     async def _write_stage(self, stage: Stage, turn: Turn, payload: Mapping[str, Any]) -> None:
         stages = self._team.stages
         if stages.is_enabled:
@@ -359,6 +341,34 @@ class TurnRunner:
         session, state = await self._store.get_session(self._session_id), self.dialog.state
         count = 0 if session is None else session.message_count
         return {"memory": make_memory_payload(count, state.params, state.waiting_for_param)}
+
+
+async def create_agents(
+    team: Team,
+    configs: Sequence[AgentConfig],
+    history: History,
+    turn: Turn,
+    providers: Mapping[str, ChatProvider],
+    ask_context: AskContext,
+) -> dict[str, Agent]:
+    """Return the agents of a turn with what they begin it with, by id. Raises StoreError: the log cannot be read."""
+    await team.tools.wait_until_ready()
+    contexts = await history.build_contexts(turn.session_id, turn.number, turn.question, providers)
+    shown = await history.load_attachments(turn.session_id, turn.attachments)
+    agents: dict[str, Agent] = {}
+    for config in configs:
+        context = contexts[config.id]
+        tools = AgentTools(
+            team.tools.get_toolbox(config.id),
+            turn.events,
+            team.config.coordination.max_tool_rounds,
+            config.memory.recording.record_all_tool_calls,
+            votes=len(configs) > 1 and team.config.coordination.max_rounds > 1,
+        )
+        sees = providers[config.id].abilities.vision is not False
+        prompt = replace(context.prompt, attachments=shown if sees else ())
+        agents[config.id] = Agent(config, providers[config.id], prompt, context.compressor, ask_context, tools)
+    return agents
 
 
 def _find_start(events: Sequence[Event]) -> TurnStarted | None:

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import AsyncGenerator, Sequence
 
-from massmem.core.errors import InputError, UnknownSessionError
+from massmem.core.errors import InputError, SessionBusyError, UnknownSessionError
 from massmem.core.ids import PREFIX
 from massmem.core.messages import clean_text
 from massmem.core.records import ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord, TurnRecord
@@ -14,6 +14,35 @@ _PAGE = 1_000
 _TURNS = 100
 _CANDIDATES = 6
 _SUGGEST_FROM = 500
+
+
+async def find_own_session(store: SessionStore, session_id: str, owner: str | None) -> SessionRecord | None:
+    """Return the owner's session with exactly this id; None when there is none yet.
+
+    owner: a user of the HTTP service; None: the user of this machine.
+
+    Raises:
+        UnknownSessionError: it is somebody else's; the message is that of a session that does not exist.
+        SessionBusyError: it is being deleted.
+        StoreError: the store cannot be read.
+    """
+    session = await store.get_session(session_id)
+    if session is not None and session.user_id != owner:
+        raise UnknownSessionError("there is no such session")
+    if session is not None and session.status == "deleting":
+        raise SessionBusyError("the session is being deleted", "wait until it is gone, then ask again")
+    return session
+
+
+async def require_own_session(store: SessionStore, session_id: str, owner: str | None) -> SessionRecord:
+    """Return the owner's session with exactly this id. Raise UnknownSessionError, also when it is being deleted."""
+    try:
+        session = await find_own_session(store, session_id, owner)
+    except SessionBusyError:
+        session = None
+    if session is None:
+        raise UnknownSessionError("there is no such session")
+    return session
 
 
 async def find_session(store: SessionStore, name: str, owner: Owner | None = None) -> SessionRecord:
@@ -69,14 +98,15 @@ async def get_newest_session(store: SessionStore, owner: Owner | None = None) ->
     raise UnknownSessionError("there is no session yet to go on with", 'start one with: massmem "your question"')
 
 
-async def read_transcript(store: SessionStore, session_id: str) -> AsyncGenerator[TurnTranscript]:
+async def read_transcript(store: SessionStore, session_id: str, after: int = 0) -> AsyncGenerator[TurnTranscript]:
     """Yield all turns of a session in order; no more than one of them and a page of messages is in memory.
 
     What was added before the first turn comes as turn 0, see `TurnTranscript.is_between_turns`.
+
+    after: only messages with a larger number in the log.
     """
     records: dict[int, TurnRecord] = {}
     messages: list[MessageRecord] = []
-    after = 0
     while page := await store.read_messages(session_id, after, _PAGE):
         after = page[-1].seq
         for message in page:

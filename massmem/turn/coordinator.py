@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from massmem.config.models import CoordinationConfig
 from massmem.core import params
@@ -43,11 +43,11 @@ from massmem.core.events import (
     TurnWaiting,
     WinnerDecided,
 )
-from massmem.core.messages import Usage
+from massmem.core.messages import Candidate, Usage
 from massmem.core.outcome import TurnOutcome
 from massmem.core.params import ParamSpec
 from massmem.core.voting import Tally, compute_confidence
-from massmem.turn.agent import Agent, Presentation, Result, Work
+from massmem.turn.agent import Presentation, Result, Work
 from massmem.turn.budget import Budget
 from massmem.turn.description import Description
 from massmem.turn.request import StepCost
@@ -64,6 +64,34 @@ _NO_VOTE = "nobody could vote: the answer of {0} is the earliest, and no other a
 _CUT_ANSWER = (
     "the answer is cut off: {0} reached the limit of tokens for a reply; raise its backend.max_tokens and ask again"
 )
+
+
+class TurnAgent(Protocol):
+    """Who takes part in a turn; see `massmem.turn.agent.Agent`."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def order(self) -> str: ...
+
+    def answer(self, question: str, round_: int, cost: StepCost) -> AsyncGenerator[Work | Result, None]: ...
+
+    def vote(
+        self, question: str, round_: int, candidates: Sequence[Candidate], cost: StepCost, *, final: bool
+    ) -> AsyncGenerator[Work | Result, None]: ...
+
+    def present(
+        self,
+        question: str,
+        round_: int,
+        candidates: Sequence[Candidate],
+        cost: StepCost,
+        schema: Mapping[str, Any] | None = None,
+    ) -> AsyncGenerator[Work | Presentation, None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +118,7 @@ class Turn:
 
 async def run_turn(
     turn: Turn,
-    agents: Mapping[str, Agent],
+    agents: Mapping[str, TurnAgent],
     settings: CoordinationConfig,
     budget: Budget | None = None,
     answer_now: asyncio.Event | None = None,
@@ -125,7 +153,7 @@ class _TurnRun:
     """A turn under way."""
 
     turn: Turn
-    agents: Mapping[str, Agent]
+    agents: Mapping[str, TurnAgent]
     settings: CoordinationConfig
     deadline: float
     budget: Budget
@@ -222,7 +250,11 @@ class _TurnRun:
         if self.tally.round >= self.settings.max_rounds or self._is_decided():
             return ()
         final = self._is_final(self.tally.round + 1)
-        return self.tally.next_actors(final=final, early_stop=final and self.settings.early_stop)
+        return self.tally.next_actors(
+            final=final,
+            early_stop=final and self.settings.early_stop,
+            majority_wins=final and self.settings.majority_wins,
+        )
 
     def _is_final(self, number: int) -> bool:
         return 1 < number == self.settings.max_rounds
@@ -251,7 +283,7 @@ class _TurnRun:
                     elif not isinstance(item, Presentation):
                         yield item
 
-    def _run_step(self, agent: Agent, number: int, *, final: bool) -> AsyncGenerator[_StepItem, None]:
+    def _run_step(self, agent: TurnAgent, number: int, *, final: bool) -> AsyncGenerator[_StepItem, None]:
         cost = StepCost()
         if number == 1:
             return self._guard(agent, number, "answer", cost, agent.answer(self.turn.question, number, cost))
@@ -261,7 +293,7 @@ class _TurnRun:
 
     async def _guard(
         self,
-        agent: Agent,
+        agent: TurnAgent,
         number: int,
         step: Step,
         cost: StepCost,
@@ -384,7 +416,7 @@ class _TurnRun:
         is_useful = (synthesize and not self._ends_now) or self.turn.answer_schema is not None
         return is_useful and self.limit is None
 
-    async def _present(self, agent: Agent) -> AsyncGenerator[Event | Checkpoint | Presentation, None]:
+    async def _present(self, agent: TurnAgent) -> AsyncGenerator[Event | Checkpoint | Presentation, None]:
         number, tally, cost = self.tally.round, self.tally, StepCost()
         candidates = tally.build_candidates(agent.id, tally.answers, agent.order)
         step = agent.present(self.turn.question, number, candidates, cost, self.turn.answer_schema)

@@ -14,6 +14,7 @@ from massmem.config.models import CompressionConfig, TeamConfig
 from massmem.core.events import TurnCompleted, TurnFailed
 from massmem.memory.tokens import count_tokens
 from massmem.providers import Providers
+from massmem.providers.learnt import LearntModels
 from massmem.session.history import History
 from massmem.session.recall import SessionMemory
 from massmem.session.session import Session
@@ -214,7 +215,7 @@ async def _building(home: Path, messages: int) -> float:
     chat = {agent.id: await providers.open(agent.backend) for agent in agents}
     async with filled(home / str(messages), messages) as store:
         last = await store.get_last_turn(ID)
-        windows = Windows(agents)
+        windows = Windows(agents, LearntModels())
         history = History(store, SessionMemory(config.memory, home, store, agents), agents, windows)
         turn, question = (last.turn if last else 0) + 1, "What was decided?"
         await history.build_contexts(ID, turn, question, chat)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -188,7 +188,7 @@ def _start_massmem(home: Path) -> Generator[_Server]:
         yield process
 
 
-def _make_agent(script: dict[str, object]) -> dict[str, object]:
+def _make_agent(script: Mapping[str, object]) -> dict[str, object]:
     return {"id": "ann", "backend": {"type": "scripted", "script": script}}
 
 

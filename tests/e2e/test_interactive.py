@@ -69,7 +69,7 @@ def slow(tmp_path: Path) -> str:
 def test_a_conversation_with_every_command(team: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     child = talk("--config", team)
-    shown = say(child, "Why is the sky blue?", "wins:", "confidence", "scattered most\\.", READY)
+    shown = say(child, "Why is the sky blue?", "wins:", "agreement", "scattered most\\.", READY)
     assert shown.count("Blue light is scattered most.") == 1, "the answer is printed once"
     say(child, "/help", "/agents ", "/undo ", "/quit ", "Ctrl-J", READY)
     say(child, "/agents", "a +scripted, reads about", "b +scripted", READY)
@@ -80,7 +80,7 @@ def test_a_conversation_with_every_command(team: str, home: Path, tmp_path: Path
     say(child, "/cost", "a +[\\d.k]+ tokens in", "last turn", r"session .*\$0", READY)
     say(child, "/compact", "removed|Removed|Nothing to compact", READY)
     say(child, "/remember I prefer metric units.", "Remembered", READY)
-    say(child, "And the sunset?", "confidence", READY)
+    say(child, "And the sunset?", "agreement", READY)
     say(child, "/memory metric units", "I prefer metric units", READY)
     shown = say(child, "/memory", "messages +[\\d]+", "metric units", READY)
     say(child, "/forget turn 1", r"Forget [\d,]+ memories for good")
@@ -224,7 +224,7 @@ def test_a_line_can_have_several_lines_and_what_was_typed_comes_back(team: str, 
 
 def test_commands_and_sessions_are_completed(team: str):
     child = talk("--config", team)
-    say(child, "Why?", "confidence", READY)
+    say(child, "Why?", "agreement", READY)
     say(child, "/rename Trip to Lisbon", "is now called", READY)
     child.send("/ag\t")
     child.expect("/agents")
@@ -261,7 +261,7 @@ def test_no_color_means_none_here_either(team: str):
     child.send("/hel\t\r")
     child.expect("/agents ")
     child.expect(READY)
-    say(child, "Why?", "confidence", READY)
+    say(child, "Why?", "agreement", READY)
     text, code = (child.sendeof(), ending(child))[1]
     codes = {part for m in re.finditer(r"\x1b\[([\d;]*)m", text) for part in m.group(1).split(";")}
     assert code == 0
@@ -326,7 +326,7 @@ def test_answers_go_to_a_file_when_they_shall(team: str, tmp_path: Path):
     )  # fmt: skip
     child.expect("Ctrl-D quits")
     child.send("Why?\r")
-    child.expect("confidence")
+    child.expect("agreement")
     child.sendeof()
     _, code = ending(child)
     assert code == 0
@@ -375,7 +375,7 @@ def test_an_unfinished_turn_is_finished_first(tmp_path: Path):
     assert code == 130
     again = re.findall(r"--session-id (session_\S+)", plain(text))[-1]
     child = terminal("--config", team, "--session-id", again, PROMPT_TOOLKIT_NO_CPR="1")
-    child.expect("confidence", timeout=30)
+    child.expect("agreement", timeout=30)
     child.expect(READY)
     leave(child)
 
@@ -389,7 +389,7 @@ def test_without_a_terminal_there_must_be_a_question(team: str):
 def test_nothing_of_it_is_kept_when_nothing_shall_be(team: str, home: Path):
     before = sorted(home.rglob("*"))
     child = talk("--config", team, "--no-store")
-    say(child, "Why?", "confidence", READY)
+    say(child, "Why?", "agreement", READY)
     say(child, "/cost", "session", READY)
     say(child, "/debug on", "--no-store writes nothing", READY)
     assert "this conversation was not stored" in leave(child)

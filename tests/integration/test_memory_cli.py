@@ -86,7 +86,9 @@ def test_record_drains_the_queue(database: Path, capsys: pytest.CaptureFixture[s
     assert command("record")[1].endswith("massmem: recorded 0 messages, 0 ends of turns, 0 new facts\n")
     after = command.json("stats")
     assert (after["episodes"], after["sessions"], after["embedder"]) == (SAID, 1, "none")
-    assert after["recordings"] == {"pending": 0, "done": SAID + 3, "failed": 0, "reason": None}
+    assert after["recordings"] == {
+        "pending": 0, "retrying": 0, "oldest": None, "done": SAID + 3, "failed": 0, "reason": None,
+    }  # fmt: skip
     assert after["bytes"] > 0
     assert f"recording  0 pending, {SAID + 3} done, 0 failed" in command("stats")[0]
 

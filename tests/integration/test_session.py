@@ -198,6 +198,17 @@ async def test_a_stopped_turn_is_kept_and_can_be_finished(folder: Path, by: Any)
     assert end_of(rest).usage.requests == 7
 
 
+async def test_stop_that_comes_before_the_turn_has_begun_stops_it(folder: Path):
+    session = await Session.open(team(SCRIPTS), home=folder)
+    question = session.ask("why?")
+    session.stop("user")
+    events = await collect(question)
+    assert isinstance(events[-1], TurnInterrupted)
+    assert only(events, AnswerSubmitted) == []
+    assert end_of(await collect(session.finish_turn())), "it stops one turn, and no more"
+    await session.close()
+
+
 @pytest.mark.parametrize("way", ["aclose", "cancel"])
 async def test_a_turn_that_is_dropped_by_its_caller_is_marked_interrupted(folder: Path, way: str):
     slow = {n: s | {"latency": 30} for n, s in SCRIPTS.items()}

@@ -114,9 +114,9 @@ async def test_picture_is_recalled_by_its_name_and_description(folder: Path):
     config = TeamConfig.model_validate({"agents": agents, "files": {"describe": True}})
     async with await Session.open(config, home=folder) as session:
         await collect(session.ask("What is it?", attachments=[make_attachment("plan.png", "image/png", PNG)]))
-    found = massmem("memory", "search", "pump house doors", "--json", text=True)
-    assert found.returncode == 0, found.stderr
-    texts = [memory["text"] for memory in json.loads(found.stdout)["memories"]]
+    search = massmem("memory", "search", "pump house doors", "--json", text=True)
+    assert search.returncode == 0, search.stderr
+    texts = [memory["text"] for memory in json.loads(search.stdout)["memories"]]
     assert any("two doors" in text for text in texts)
     assert any("plan.png" in text for text in texts)
 

@@ -27,7 +27,7 @@ from massmem.cli.memory import (
     search_memories,
 )
 from massmem.cli.question import Question, attach_mentioned_files
-from massmem.cli.sessions import export_session, fork_named_session, list_sessions, rename_session
+from massmem.cli.sessions import export_named_session, fork_named_session, list_sessions, rename_named_session
 from massmem.cli.setup import replace_model
 from massmem.cli.streams import write_err, write_out
 from massmem.cli.terminal import copy_to_clipboard, edit_text
@@ -363,7 +363,7 @@ async def _rename(state: ChatState, rest: str) -> None:
     _require_session(state)
     if not rest:
         raise InputError("the new name is missing", "write it like this: /rename Trip to Lisbon")
-    session = await rename_session(state.setup, state.session.id, rest)
+    session = await rename_named_session(state.setup, state.session.id, rest)
     write_err(f'{session.session_id} is now called "{session.title}"')
 
 
@@ -371,7 +371,7 @@ async def _export(state: ChatState, rest: str) -> None:
     _require_session(state)
     format_ = rest if rest in FORMATS else None
     output = _choose_file(rest if format_ is None else "", state.session.id, format_ or "markdown")
-    await export_session(state.setup, state.session.id, format_, output, detailed=False)
+    await export_named_session(state.setup, state.session.id, format_, output, detailed=False)
     write_err(f"Written to {output}")
 
 

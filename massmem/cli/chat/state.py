@@ -9,7 +9,7 @@ from pathlib import Path
 from massmem.cli.logs import disable_logging, log_to_file, log_to_usual_file, new_debug_log
 from massmem.cli.question import Question
 from massmem.cli.run import Invocation, load_team_of
-from massmem.cli.setup import Setup, select_agent, use_session_config
+from massmem.cli.setup import Setup, use_session_config
 from massmem.config.models import AgentConfig, BackendConfig, TeamConfig
 from massmem.core.errors import InputError
 from massmem.core.records import Owner, TurnRecord
@@ -95,7 +95,7 @@ class ChatState:
     async def ask_alone(self, agent_id: str) -> AsyncGenerator[None, None]:
         """Reduce the team to this agent within the block. Raises as `Team.start`."""
         config = self._config
-        await self._switch_team(select_agent(config, agent_id), self.session.id)
+        await self._switch_team(config.select_agent(agent_id), self.session.id)
         try:
             yield
         finally:

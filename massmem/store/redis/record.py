@@ -122,7 +122,13 @@ class Record:
             counts = Counter(job.status for job in self.jobs if job.status != "forgotten")
             troubled = [job for job in self.jobs if job.status in ("pending", "failed") and job.reason is not None]
             newest = max(troubled, key=lambda job: job.created_at, default=None)
-            self.stored.jobs = records.RecordingCounts(**counts, reason=newest and newest.reason)
+            pending = [job for job in self.jobs if job.status == "pending"]
+            self.stored.jobs = records.RecordingCounts(
+                **counts,
+                reason=newest and newest.reason,
+                retrying=sum(job.attempts > 0 for job in pending),
+                oldest=min((job.created_at for job in pending), default=None),
+            )
         entries = {f"entry:{seq}": " ".join(map(str, entry)) for seq, entry in self.entries.items()}
         jobs = {f"jobs:{seq}": _JOBS.dump_json(jobs).decode() for seq, jobs in self.jobs_by_seq.items() if jobs}
         return entries | jobs | {"record": self.stored.model_dump_json()}
@@ -192,7 +198,9 @@ class Record:
             changes = self._add(seqs[-1], Entry(turn, 0, event.type, payload))
             jobs = [job for change in changes for job in self._make_jobs(seqs[-1], turn, change)]
             self.jobs_by_seq[seqs[-1]] = jobs
-            self.stored.jobs = self.stored.jobs.model_copy(update={"pending": self.stored.jobs.pending + len(jobs)})
+            counts = self.stored.jobs
+            oldest = counts.oldest or min((job.created_at for job in jobs), default=None)
+            self.stored.jobs = counts.model_copy(update={"pending": counts.pending + len(jobs), "oldest": oldest})
             if changes:
                 self.stored.update(updated_at=batch[-1].event.at)
         return seqs

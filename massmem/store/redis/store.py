@@ -339,6 +339,8 @@ class RedisStore(RedisKeyTable):
             done=sum(count.done for count in counts),
             failed=sum(count.failed for count in counts),
             reason=next((count.reason for count in counts if count.reason is not None), None),
+            retrying=sum(count.retrying for count in counts),
+            oldest=min((count.oldest for count in counts if count.oldest is not None), default=None),
         )
 
     async def requeue_recordings(self, session_id: str | None = None, *, done: bool) -> int:

@@ -145,8 +145,11 @@ class SqlRecordingQueue:
             .order_by(_r.created_at.desc())
             .limit(1)
         )
+        retrying = sa.func.count(sa.case((_r.attempts > 0, 1))).label("retrying")
+        oldest = sa.func.min(_r.created_at).label("oldest")
+        (waiting,) = await self._database.fetch(sa.select(retrying, oldest).where(_r.status == "pending", *of_session))
         counts = {row["status"]: row["number"] for row in numbers if row["status"] != "forgotten"}
-        return RecordingCounts(**counts, reason=reasons[0]["reason"] if reasons else None)
+        return RecordingCounts(**counts, **waiting, reason=reasons[0]["reason"] if reasons else None)
 
     async def requeue_recordings(self, session_id: str | None = None, *, done: bool) -> int:
         requeue = (

@@ -3,13 +3,13 @@ from hypothesis import strategies as st
 
 from massmem.cli.session_view import (
     SearchHit,
-    cut_excerpt,
     format_heading,
     format_hits,
     format_insights,
     format_table,
     format_turn,
 )
+from massmem.core.display import cut_excerpt
 from massmem.core.insights import Insights
 from massmem.core.records import ListedSession
 from tests.support.sessions_said import added, message, said, session_record
@@ -24,7 +24,7 @@ def test_table_aligns_columns_and_marks_escalation():
     ]
     lines = format_table(rows).splitlines()
     assert [line.index("20") for line in lines[1:]] == [lines[0].index("LAST USED")] * 2
-    assert lines[1].endswith("50%!  Why is the sky blue?")
+    assert lines[1].endswith("50%!   Why is the sky blue?")
     assert lines[2].endswith("Ärger 日本")
 
 
@@ -37,7 +37,7 @@ def test_control_sequences_in_titles_are_removed():
 
 def test_turn_has_speakers_and_the_decision():
     text = format_turn(said(), detailed=False)
-    assert "You:\n  Why is the sky blue?\n\nann:\n  The final answer.\n\n2 of 2 votes, 3 rounds, confidence 90%" in text
+    assert "You:\n  Why is the sky blue?\n\nann:\n  The final answer.\n\n2 of 2 votes, 3 rounds, agreement 90%" in text
     assert "No answer: the turn is failed." in format_turn(said(answer=None, status="failed"), detailed=False)
     whole = format_turn(said(), detailed=True)
     parts = ["ann, reasoning:\n  Let me think.", "bob:\n  Second.", "bob votes for bob, void", "bob votes for ann:"]
@@ -84,7 +84,7 @@ def test_insights_with_and_without_turns():
     empty.add_session(session_record())
     empty.add_turn(said())
     text = format_insights(empty.to_json())
-    assert "confidence  90% on average" in text
+    assert "agreement   90% on average" in text
     assert "cost        1 turn without a known price" in text
     empty.add_turn(said(cost=0.5))
     assert "cost        $0.50, and 1 turn without a known price" in format_insights(empty.to_json())

@@ -10,6 +10,7 @@ import pytest
 
 from massmem.config.models import RecordingConfig
 from massmem.core.errors import EmbeddingError, MalformedResponse, RateLimited
+from massmem.core.records import RecordingCounts
 from massmem.memory.extraction.extractor import Extractor as MemoryExtractor
 from massmem.memory.extraction.messages import Extraction, Origin, RecordedMessage
 from massmem.memory.persistent import Fact, Selection
@@ -78,7 +79,7 @@ async def test_everything_that_was_said_becomes_a_memory(store: SessionStore) ->
     assert memory.won == {("session_a", 1, "ann")}
     assert {m.group for m in memory.found.values()} == {"project"}
     assert {(o.agent_id, o.won) for o, _ in extract.asked} == {("ann", True), ("bob", False)}
-    assert (await store.count_recordings()).model_dump() == {"pending": 0, "done": 11, "failed": 0, "reason": None}
+    assert await store.count_recordings() == RecordingCounts(done=11)
     assert await Recorder(store, memory, extract.port).drain() == DrainCounts()
 
 

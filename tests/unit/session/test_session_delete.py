@@ -165,29 +165,16 @@ async def test_many_events_are_deleted_in_parts(place: Place, monkeypatch: pytes
     assert shown[-1] == record.message_count
 
 
-async def test_deletion_leaves_no_words_of_a_long_conversation_in_the_files(home: Path, tmp_path: Path) -> None:
+async def test_deletion_leaves_no_words_of_a_long_conversation_in_the_files(place: Place):
     """Of so many messages, deletion of the rows alone leaves words in the search index and in the write-ahead log."""
-    folder = home / ".massmem"
-    url = f"sqlite:///{folder}/massmem.db"
-    config = TeamConfig.model_validate(
-        {
-            "agents": [{"id": "ann", "backend": {"type": "scripted", "script": {"answer": "hi"}}}],
-            "store": {"url": url},
-            "memory": {"persistent_memory": {"enabled": False}},
-        }
-    )
-    store = await open_store(url, folder)
-    for name, word in (("session_a", "xylophone"), ("session_b", "marimba")):
-        await store.create_session(session(name))
+    for name, word in (("session_long", "xylophone"), ("session_other", "marimba")):
+        await place.store.create_session(session(name))
         for turn in range(1, TURNS + 1):
             text = " ".join(f"{word}{turn}x{number}" for number in range(100))
-            await store.append(name, turn, [begin("ann", question=text), answer(1, "ann", text), done(text=text)])
-    record = await store.get_session("session_a")
-    assert record is not None
-    deleter = SessionDeleter(config, folder, store, tmp_path, {})
-    result = await deleter.delete([record], lambda *_: None)
+            events = [begin("ann", question=text), answer(1, "ann", text), done(text=text)]
+            await place.store.append(name, turn, events)
+    result = await place.delete("session_long")
     assert result.erased
-    contents = read_files(folder)
+    contents = read_files(place.home)
     assert b"xylophone" not in contents
     assert b"marimba" in contents
-    await store.close()

@@ -271,7 +271,7 @@ def test_usage_before_adds_up():
         budget.open_request(Price(), 201, 0)
 
 
-async def ask_limited(request: ChatRequest, tokens: int, times: int = 1, max_tokens: int | None = None) -> None:
+async def ask_within_limit(request: ChatRequest, tokens: int, times: int = 1, max_tokens: int | None = None) -> None:
     """Send a request so often, in a turn that may use so many tokens. max_tokens: of the backend."""
     config = config_of("ann", {"answer": "yes"})
     config = config.model_copy(update={"backend": config.backend.model_copy(update={"max_tokens": max_tokens})})
@@ -286,23 +286,23 @@ ASK = ChatRequest((ChatMessage("user", "why?"),), "answer", "ann")
 
 
 async def test_reply_is_expected_to_have_the_tokens_that_it_may_have_at_most():
-    await ask_limited(ASK, 200, max_tokens=10)
-    await ask_limited(replace(ASK, max_tokens=10), 200)
+    await ask_within_limit(ASK, 200, max_tokens=10)
+    await ask_within_limit(replace(ASK, max_tokens=10), 200)
     for request, max_tokens in ((ASK, None), (replace(ASK, max_tokens=300), 10)):
         with pytest.raises(LimitReached):
-            await ask_limited(request, 200, max_tokens=max_tokens)
+            await ask_within_limit(request, 200, max_tokens=max_tokens)
 
 
 async def test_after_a_short_reply_a_short_one_is_expected():
-    await ask_limited(ASK, 520, times=3)
+    await ask_within_limit(ASK, 520, times=3)
 
 
 async def test_tools_and_pictures_are_part_of_the_prompt():
     tool = ToolSpec("find", "Finds things. " * 40, {"type": "object", "properties": {"text": {"type": "string"}}})
     picture = make_attachment("plan.png", "image/png", PNG)
     shown = replace(ASK, messages=(ChatMessage("user", "why?", attachments=(picture,)),))
-    await ask_limited(ASK, 100, max_tokens=1)
+    await ask_within_limit(ASK, 100, max_tokens=1)
     for request in (replace(ASK, tools=(tool,), tool_choice="auto"), shown):
-        await ask_limited(request, 2_000, max_tokens=1)
+        await ask_within_limit(request, 2_000, max_tokens=1)
         with pytest.raises(LimitReached):
-            await ask_limited(request, 100, max_tokens=1)
+            await ask_within_limit(request, 100, max_tokens=1)

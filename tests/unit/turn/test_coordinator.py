@@ -181,10 +181,28 @@ async def test_more_agents_are_asked_while_the_winner_is_open():
 
 
 async def test_agent_with_nothing_to_choose_between_is_not_asked_to_vote():
-    events = await play({"a": {"answer": "7"}, "b": {"answer": "42"}, "c": {"answer": "42."}}, max_rounds=2)
+    team = {"a": {"answer": "7"}, "b": {"answer": "42"}, "c": {"answer": "42."}}
+    events = await play(team, max_rounds=2, majority_wins=False)
     assert only(events, RoundStarted)[1].agents == ("b", "c"), "the only answer besides its own is theirs"
     alone = await play({"a": {"answer": "7"}, "b": {"answer": ""}, "c": {"answer": ""}}, max_rounds=2)
     assert (only(alone, WinnerDecided)[0].by, len(only(alone, RoundStarted))) == ("only_answer", 1)
+
+
+async def test_answer_of_more_than_half_of_the_agents_wins_without_a_vote():
+    team = {"a": {"answer": "7"}, "b": {"answer": "42"}, "c": {"answer": "6 x 7\nAnswer: 42"}}
+    events = await play(team, max_rounds=2)
+    check_order(events)
+    (winner,) = only(events, WinnerDecided)
+    (end,) = only(events, TurnCompleted)
+    assert (winner.agent_id, winner.by, winner.votes, len(only(events, RoundStarted))) == ("b", "majority", {}, 1)
+    assert end.confidence == pytest.approx(2 / 3, abs=1e-3)
+
+
+async def test_half_of_the_agents_is_no_majority_and_rounds_that_may_improve_answers_are_held():
+    half = {"a": {"answer": "7"}, "b": {"answer": "42"}, "c": {"answer": "42"}, "d": {"answer": "9"}}
+    assert len(only(await play(half, max_rounds=2), RoundStarted)) == 2
+    most = {"a": {"answer": "7"}, "b": {"answer": "42"}, "c": {"answer": "42"}}
+    assert [start.round for start in only(await play(most, max_rounds=3), RoundStarted)] == [1, 2]
 
 
 async def test_early_stop_that_was_cut_off_after_any_event_asks_nobody_more_and_has_the_same_winner():
