@@ -2,8 +2,9 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,19 @@ def service(tmp_path_factory: pytest.TempPathFactory, council: CouncilServer) ->
     service.stop()
 
 
-def connect(service: Service, user: str, **options: Any) -> Any:
-    """Return an SDK client, without its annotations: requests here are built from parts, and some are wrong."""
-    return OpenAI(base_url=f"{service.url}/v1", api_key=make_token(user), max_retries=0, **options)
+Connect = Callable[..., Any]
+"""Returns an SDK client, without its annotations: requests here are built from parts, and some are wrong."""
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    with ExitStack() as clients:
+
+        def connect_as(service: Service, user: str, **options: Any) -> OpenAI:
+            client = OpenAI(base_url=f"{service.url}/v1", api_key=make_token(user), max_retries=0, **options)
+            return clients.enter_context(client)
+
+        yield connect_as
 
 
 def say(*texts: str, system: str = "") -> list[Any]:
@@ -87,7 +98,7 @@ def refusal_of(client: Any, **request: Any) -> tuple[int, str | None, str | None
     return refused.value.status_code, body["param"], body["code"]
 
 
-def test_teams_and_agents_are_models(service: Service) -> None:
+def test_teams_and_agents_are_models(service: Service, connect: Connect) -> None:
     client = connect(service, "models")
     names = [model.id for model in client.models.list()]
     assert names[:4] == ["massmem", "massmem/default", "massmem/default/ann", "massmem/default/bob"]
@@ -98,7 +109,7 @@ def test_teams_and_agents_are_models(service: Service) -> None:
     assert refused.value.code == "model_not_found"
 
 
-def test_council_answers_with_its_progress_and_usage(service: Service) -> None:
+def test_council_answers_with_its_progress_and_usage(service: Service, connect: Connect) -> None:
     completion, session_id = ask(connect(service, "ada"), "Why is the sky blue?")
     assert text_of(completion) == "It is blue."
     assert completion.choices[0].finish_reason == "stop"
@@ -112,7 +123,7 @@ def test_council_answers_with_its_progress_and_usage(service: Service) -> None:
     ]  # fmt: skip
 
 
-def test_stream_has_progress_then_words_then_usage(service: Service) -> None:
+def test_stream_has_progress_then_words_then_usage(service: Service, connect: Connect) -> None:
     stream = connect(service, "bea").chat.completions.create(
         model="massmem/default", messages=say("Why?"), stream=True, stream_options={"include_usage": True}
     )
@@ -127,7 +138,7 @@ def test_stream_has_progress_then_words_then_usage(service: Service) -> None:
     assert chunks[-1].usage.total_tokens > 0
 
 
-def test_resent_history_goes_on_with_its_session_and_is_not_stored_twice(service: Service) -> None:
+def test_resent_history_goes_on_with_its_session_and_is_not_stored_twice(service: Service, connect: Connect) -> None:
     client = connect(service, "cara")
     _, session_id = ask(client, "Why?")
     # Clients trim texts, and prompts of theirs may have the date.
@@ -139,7 +150,7 @@ def test_resent_history_goes_on_with_its_session_and_is_not_stored_twice(service
     assert questions == ["Why?", "And at night?", "Sure?"]
 
 
-def test_history_of_another_user_is_a_new_session(service: Service) -> None:
+def test_history_of_another_user_is_a_new_session(service: Service, connect: Connect) -> None:
     _, session_id = ask(connect(service, "dan"), "Why dan?")
     _, other_id = ask(connect(service, "eli"), "Why dan?", "It is blue.", "More?")
     assert other_id != session_id
@@ -147,7 +158,9 @@ def test_history_of_another_user_is_a_new_session(service: Service) -> None:
     assert len(service.client("dan").read_history(session_id)) == 2
 
 
-def test_edited_history_begins_a_session_that_agents_know(service: Service, council: CouncilServer) -> None:
+def test_edited_history_begins_a_session_that_agents_know(
+    service: Service, council: CouncilServer, connect: Connect
+) -> None:
     client = connect(service, "fred")
     answer, session_id = ask(client, "What is a penguin?", model="massmem/held")
     council.requests.clear()
@@ -173,7 +186,9 @@ def test_edited_history_begins_a_session_that_agents_know(service: Service, coun
         {"extra_headers": {"X-Session-Id": "my-chat"}},
     ],
 )
-def test_named_session_is_gone_on_with_whatever_is_resent(service: Service, naming: dict[str, Any]) -> None:
+def test_named_session_is_gone_on_with_whatever_is_resent(
+    service: Service, naming: dict[str, Any], connect: Connect
+) -> None:
     user = f"gail-{next(iter(naming))}"
     client = connect(service, user)
     assert ask(client, "One?", **naming)[1] == "my-chat"
@@ -181,7 +196,7 @@ def test_named_session_is_gone_on_with_whatever_is_resent(service: Service, nami
     assert [text for role, text in service.client(user).read_history("my-chat") if role == "user"] == ["One?", "Two?"]
 
 
-def test_chat_of_open_webui_is_a_session_until_its_user_edits_it(service: Service) -> None:
+def test_chat_of_open_webui_is_a_session_until_its_user_edits_it(service: Service, connect: Connect) -> None:
     client = connect(service, "hugo", default_headers={"X-OpenWebUI-Chat-Id": "0b5d-chat"})
     assert ask(client, "One?")[1] == "0b5d-chat"
     # The client may send a text with what it has found on the web, and resend it without.
@@ -192,7 +207,7 @@ def test_chat_of_open_webui_is_a_session_until_its_user_edits_it(service: Servic
     assert ask(connect(service, "hugo", default_headers={"X-OpenWebUI-Chat-Id": "local:x y"}), "Hm?")[1] != ""
 
 
-def test_session_is_found_after_a_restart(start_service: StartService) -> None:
+def test_session_is_found_after_a_restart(start_service: StartService, connect: Connect) -> None:
     first = start_service(make_config())
     _, session_id = ask(connect(first, "ida"), "Why?")
     first.stop()
@@ -210,7 +225,9 @@ def test_session_is_found_after_a_restart(start_service: StartService) -> None:
     ],
     ids=["agent", "header", "Open WebUI", "metadata"],
 )
-def test_one_model_alone_answers_and_nothing_is_remembered(service: Service, request_: dict[str, Any]) -> None:
+def test_one_model_alone_answers_and_nothing_is_remembered(
+    service: Service, request_: dict[str, Any], connect: Connect
+) -> None:
     user = f"jo-{'-'.join(request_)}-{len(str(request_))}"
     raw = connect(service, user).chat.completions.with_raw_response.create(
         **{"model": "massmem", "messages": say("Why?", "So.", "Why?"), **request_}
@@ -223,14 +240,14 @@ def test_one_model_alone_answers_and_nothing_is_remembered(service: Service, req
     assert service.client(user).list_sessions() == []
 
 
-def test_agent_alone_streams(service: Service) -> None:
+def test_agent_alone_streams(service: Service, connect: Connect) -> None:
     stream = connect(service, "kim").chat.completions.create(
         model="massmem/default/ann", messages=say("Why?"), stream=True, stop="blue"
     )
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "It is "
 
 
-def test_stop_and_limit_of_tokens_end_the_answer(service: Service) -> None:
+def test_stop_and_limit_of_tokens_end_the_answer(service: Service, connect: Connect) -> None:
     client = connect(service, "leo")
     assert text_of(ask(client, "a", stop=["is", "never"])[0]) == "It "
     short, _ = ask(client, "b", max_completion_tokens=1)
@@ -238,14 +255,14 @@ def test_stop_and_limit_of_tokens_end_the_answer(service: Service) -> None:
     assert ask(client, "b", "It i", "c")[0].choices[0].finish_reason == "stop"
 
 
-def test_answer_follows_a_schema(service: Service) -> None:
+def test_answer_follows_a_schema(service: Service, connect: Connect) -> None:
     schema = {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]}
     form: Any = {"type": "json_schema", "json_schema": {"name": "color", "schema": schema}}
     completion, _ = ask(connect(service, "mia"), "Why?", model="massmem/form", response_format=form)
     assert json.loads(text_of(completion)) == {"color": "blue"}
 
 
-def test_council_that_needs_a_value_asks_and_takes_the_reply(service: Service) -> None:
+def test_council_that_needs_a_value_asks_and_takes_the_reply(service: Service, connect: Connect) -> None:
     client = connect(service, "nat")
     question, session_id = ask(client, "Where is my order?", model="massmem/orders")
     assert text_of(question) == "Which?"
@@ -253,7 +270,7 @@ def test_council_that_needs_a_value_asks_and_takes_the_reply(service: Service) -
     assert (text_of(answer), same_id) == ("Sent.", session_id)
 
 
-def test_picture_in_a_message_is_shown(service: Service) -> None:
+def test_picture_in_a_message_is_shown(service: Service, connect: Connect) -> None:
     url = f"data:image/png;base64,{b64encode(PNG).decode()}"
     content = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": url}}]
     messages: Any = [{"role": "user", "content": content}]
@@ -264,7 +281,7 @@ def test_picture_in_a_message_is_shown(service: Service) -> None:
     assert refusal_of(client, messages=bad)[0] == 400
 
 
-def test_errors_have_the_form_of_the_api(service: Service) -> None:
+def test_errors_have_the_form_of_the_api(service: Service, connect: Connect) -> None:
     client = connect(service, "pam")
     assert refusal_of(client, model="gpt-4") == (404, "model", "model_not_found")
     refused: list[tuple[dict[str, Any], str]] = [
@@ -287,7 +304,7 @@ def test_errors_have_the_form_of_the_api(service: Service) -> None:
     assert httpx2.get(f"{service.url}/v1/nothing").json()["error"]["type"] == "invalid_request_error"
 
 
-def test_unknown_fields_and_tools_are_tolerated(service: Service) -> None:
+def test_unknown_fields_and_tools_are_tolerated(service: Service, connect: Connect) -> None:
     tool: Any = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     completion, _ = ask(
         connect(service, "quin"), "Why?", tools=[tool], tool_choice="auto", user="q", seed=1, top_p=0.5,
@@ -296,7 +313,7 @@ def test_unknown_fields_and_tools_are_tolerated(service: Service) -> None:
     assert text_of(completion) == "It is blue."
 
 
-def test_client_that_goes_away_stops_the_council(service: Service, council: CouncilServer) -> None:
+def test_client_that_goes_away_stops_the_council(service: Service, council: CouncilServer, connect: Connect) -> None:
     client = connect(service, "ray")
     for stream in (False, True):
         council.gate.clear()
@@ -319,7 +336,9 @@ def test_client_that_goes_away_stops_the_council(service: Service, council: Coun
         assert service.client("ray").read_history(name) == [("user", "Why?")]
 
 
-def test_second_question_to_a_busy_session_is_a_conflict(service: Service, council: CouncilServer) -> None:
+def test_second_question_to_a_busy_session_is_a_conflict(
+    service: Service, council: CouncilServer, connect: Connect
+) -> None:
     client = connect(service, "sue")
     naming: dict[str, Any] = {"extra_headers": {"X-Session-Id": "busy"}, "model": "massmem/held"}
     council.gate.clear()
@@ -334,7 +353,7 @@ def test_second_question_to_a_busy_session_is_a_conflict(service: Service, counc
         assert text_of(first.result()[0])
 
 
-def test_limit_of_questions_is_a_rate_limit_error(start_service: StartService) -> None:
+def test_limit_of_questions_is_a_rate_limit_error(start_service: StartService, connect: Connect) -> None:
     service = start_service(make_config(server={"limits": {"requests": 1}}))
     client = connect(service, "tom")
     assert len(client.models.list().data) == 3
@@ -343,7 +362,7 @@ def test_limit_of_questions_is_a_rate_limit_error(start_service: StartService) -
     assert int(refused.value.response.headers["retry-after"]) > 0
 
 
-def test_responses_go_on_from_one_another(service: Service) -> None:
+def test_responses_go_on_from_one_another(service: Service, connect: Connect) -> None:
     client = connect(service, "uma")
     first = client.responses.create(model="massmem", input="Why?", instructions="Be brief.")
     assert (first.output_text, first.status) == ("It is blue.", "completed")
@@ -362,7 +381,7 @@ def test_responses_go_on_from_one_another(service: Service) -> None:
         connect(service, "vic").responses.create(model="massmem", input="More?", previous_response_id=second.id)
 
 
-def test_responses_stream_as_the_sdk_expects(service: Service) -> None:
+def test_responses_stream_as_the_sdk_expects(service: Service, connect: Connect) -> None:
     kinds: list[str] = []
     with connect(service, "wim").responses.stream(
         model="massmem",
@@ -379,7 +398,7 @@ def test_responses_stream_as_the_sdk_expects(service: Service) -> None:
     assert kinds[-1] == "response.completed"
 
 
-def test_progress_and_errors_name_no_secrets(service: Service, tmp_path: Path) -> None:
+def test_progress_and_errors_name_no_secrets(service: Service, tmp_path: Path, connect: Connect) -> None:
     completion, _ = ask(connect(service, "xan"), "My key is sk-proj-0123456789abcdefghij?")
     assert "0123456789abcdef" not in getattr(completion.choices[0].message, "reasoning_content", "")
     assert str(tmp_path.parent) not in completion.model_dump_json()
