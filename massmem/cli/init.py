@@ -286,7 +286,7 @@ _REST = """\
 
 coordination:
   max_rounds: {rounds}               # 1: first answers; last: votes only; rounds between improve answers, and cost more
-  presentation: {presentation:<10}    # synthesize: the winner writes the answer from all; as_is: its own, unchanged
+  presentation: {presentation:<10}    # auto: the winner writes the answer from all, unless it is a number; as_is: its own
   timeout: {timeout}                # seconds for a whole turn
 
 memory:
@@ -321,9 +321,7 @@ def format_config(backends: Sequence[Draft], file: str = "", schema: str = "", e
         file=f" {file}" if file else "",
         config=f" --config {file}" if file else "",
     )
-    rest = _REST.format(
-        rounds=2 if slow else 3, timeout=900 if slow else 600, presentation="as_is" if slow else "synthesize"
-    )
+    rest = _REST.format(rounds=2 if slow else 3, timeout=900 if slow else 600, presentation="as_is" if slow else "auto")
     if extractor is not None:
         model = PRESETS[extractor.type].memory_model
         rest += _EXTRACTION.format(provider=extractor.type, model=model, key=f"${{{extractor.key}}}")

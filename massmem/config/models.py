@@ -23,7 +23,7 @@ EFFORT_BUDGETS: Mapping[Effort, int] = {
     "minimal": 1_024, "low": 4_096, "medium": 10_000, "high": 24_000, "xhigh": 32_000, "max": 32_000,
 }  # fmt: skip
 """Tokens of thinking that an effort stands for, where a model is too old for efforts."""
-Presentation = Literal["synthesize", "as_is"]
+Presentation = Literal["auto", "synthesize", "as_is"]
 HistoryPreset = Literal["brief", "chat", "long"]
 
 MAX_SERVERS = 100
@@ -316,8 +316,9 @@ class CoordinationConfig(Section):
     """Hold no last vote when more than half of the agents gave the same answer; false: vote all the same."""
     early_stop: bool = True
     """In the last round, do not ask for ballots that cannot change the winner; false: ask everybody, all at once."""
-    presentation: Presentation = "synthesize"
-    """synthesize: the winner writes the final answer from all answers; as_is: its answer is used unchanged."""
+    presentation: Presentation = "auto"
+    """synthesize: the winner writes the final answer from all answers; as_is: its answer is used unchanged; auto: as_is
+    for an answer that ends in a number, a letter, yes or no, which others cannot add to, else synthesize."""
     max_concurrency: int = Field(default=16, ge=1, le=1000)
     """Most requests of a turn at the same time."""
     compression_target_ratio: float | None = Field(default=None, gt=0, lt=1)

@@ -385,7 +385,7 @@ class _TurnRun:
     async def _conclude(self, winner: WinnerDecided) -> AsyncGenerator[Event | Checkpoint, None]:
         """Let the winner write the final answer, where that is wanted, and end the turn."""
         presentation: Presentation | None = None
-        presenter = self.agents.get(winner.agent_id) if self._needs_presentation() else None
+        presenter = self.agents.get(winner.agent_id) if self._needs_presentation(winner) else None
         if presenter is not None:
             async with aclosing(self._present(presenter)) as items:
                 async for item in items:
@@ -410,11 +410,16 @@ class _TurnRun:
         flaws = [_NO_VOTE] if winner.by == "no_vote" else []
         return [*flaws, _CUT_ANSWER] if completed.truncated and self.limit is None else flaws
 
-    def _needs_presentation(self) -> bool:
+    def _needs_presentation(self, winner: WinnerDecided) -> bool:
         """There are two answers to write from and the user waits, or there is a form; and no limit is reached."""
-        synthesize = self.settings.presentation == "synthesize" and len(list_distinct(self.tally.answers)) > 1
-        is_useful = (synthesize and not self._ends_now) or self.turn.answer_schema is not None
-        return is_useful and self.limit is None
+        is_useful = self._may_synthesize(winner) and not self._ends_now
+        return (is_useful or self.turn.answer_schema is not None) and self.limit is None
+
+    def _may_synthesize(self, winner: WinnerDecided) -> bool:
+        answers, kind = self.tally.answers, self.settings.presentation
+        if kind == "as_is" or len(list_distinct(answers)) == 1:
+            return False
+        return kind == "synthesize" or not answers[winner.agent_id].short.is_bare
 
     async def _present(self, agent: TurnAgent) -> AsyncGenerator[Event | Checkpoint | Presentation, None]:
         number, tally, cost = self.tally.round, self.tally, StepCost()

@@ -32,7 +32,7 @@ async def test_final_answer_is_the_value_and_its_text(tools: bool):
     assert only(events, TurnStarted)[0].answer_schema == SCHEMA
 
 
-@pytest.mark.parametrize("presentation", ["synthesize", "as_is"])
+@pytest.mark.parametrize("presentation", ["auto", "synthesize", "as_is"])
 async def test_agent_alone_brings_its_answer_into_the_form(presentation: str):
     events = await play({"ann": {"answer": "It is 8080.", "present": FITS}}, presentation=presentation)
     assert completed(events).data == {"port": 8080}

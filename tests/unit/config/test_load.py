@@ -468,7 +468,8 @@ server:
         (AGENT + "coordination:\n  timeout: .nan\n", "5: coordination.timeout: must be a finite number, not nan"),
         (
             AGENT + "coordination:\n  presentation: synthesise\n",
-            "5: coordination.presentation: 'synthesise' is not one of synthesize, as_is (did you mean 'synthesize'?)",
+            "5: coordination.presentation: 'synthesise' is not one of auto, synthesize, as_is "
+            "(did you mean 'synthesize'?)",
         ),
         (
             AGENT + "coordination: {max_rounds: " + "x" * 90 + "}\n",

@@ -397,6 +397,24 @@ async def test_presentation_as_is_sends_no_request():
     assert completed(events).usage.requests == 6
 
 
+@pytest.mark.parametrize(
+    ("kind", "answers", "presented"),
+    [
+        ("auto", ("Half of 84.\nAnswer: 42", "Twice 20.\nAnswer: 40", "Answer: 41"), False),
+        ("auto", ("No, it is not.\nAnswer: no", "It is.\nAnswer: yes", "Maybe."), False),
+        ("auto", ("Air scatters blue light.", "The sky mirrors the sea.", "Answer: 42"), True),
+        ("synthesize", ("Answer: 42", "Answer: 40", "Answer: 41"), True),
+    ],
+    ids=["number", "verdict", "text", "always"],
+)
+async def test_answer_that_ends_in_a_result_is_not_written_again(kind: str, answers: tuple[str, ...], presented: bool):
+    scripts = {f"agent_{i}": {"answer": text, "present": "All of it."} for i, text in enumerate(answers)}
+    for i, script in enumerate(scripts.values()):
+        script["vote"] = {"vote_for": answers[0] if i else answers[1], "reason": "r"}
+    end = completed(await play(scripts, presentation=kind))
+    assert (end.answer, end.presented) == ("All of it." if presented else answers[0], presented)
+
+
 async def test_time_limit_ends_the_turn_with_the_answers_it_has():
     scripts = council(2, vote=VOTE_A)
     scripts["agent_b"]["answer"] = {"text": "late", "delay": 30}

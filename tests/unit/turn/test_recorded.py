@@ -31,7 +31,7 @@ def draw_team(chance: random.Random) -> TeamConfig:
     scripts: dict[str, dict[str, Any]] = {name: draw_script(chance, name) for name in names}
     coordination: dict[str, Any] = {
         "max_rounds": chance.choice([1, 2, 3, 4]),
-        "presentation": chance.choice(["synthesize", "as_is"]),
+        "presentation": chance.choice(["auto", "synthesize", "as_is"]),
         "early_stop": chance.random() < 0.5,
         "escalate_below": chance.choice([None, 0.6]),
         "max_concurrency": chance.choice([1, 2, 16]),
