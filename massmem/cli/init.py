@@ -286,7 +286,7 @@ _REST = """\
 
 coordination:
   max_rounds: {rounds}               # 1: first answers; last: votes only; rounds between improve answers, and cost more
-  presentation: {presentation:<10}    # auto: the winner writes the answer from all, unless it is a number; as_is: its own
+  presentation: {presentation:<10}    # auto: the winner rewrites its answer unless it is a number; as_is: its own
   timeout: {timeout}                # seconds for a whole turn
 
 memory:
