@@ -137,10 +137,12 @@ class Conversations:
         await self._register(renamed)
         return renamed
 
-    async def fork(self, session: SessionRecord, turn: int | None) -> SessionRecord:
-        """Begin a new session with a copy of this one, up to a turn. Raises as `fork_session`."""
+    async def fork(
+        self, session: SessionRecord, turn: int | None = None, *, before: int | None = None
+    ) -> SessionRecord:
+        """Begin a new session with a copy of this one, up to or before a turn. Raises as `fork_session`."""
         prefix = "" if session.user_id is None else f"{owner_hash(session.user_id)}."
-        fork = await fork_session(self._store, session.session_id, turn, prefix)
+        fork = await fork_session(self._store, session.session_id, turn, prefix, before=before)
         await self._register(fork)
         self._team.memory.wake()
         return fork

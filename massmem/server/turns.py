@@ -22,6 +22,7 @@ from massmem.core.events import (
     TurnAbandoned,
     TurnCompleted,
     TurnFailed,
+    TurnInterrupted,
     TurnResumed,
     TurnStarted,
     TurnWaiting,
@@ -153,6 +154,17 @@ class RunningTurn:
         if self._session is not None:
             self._session.stop(by)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether its last event was yielded; it may still hold the session for a moment."""
+        # An abandoned turn makes room for the question that it was abandoned for.
+        ends = TurnCompleted | TurnFailed | TurnWaiting | TurnInterrupted
+        return bool(self._events) and isinstance(self._events[-1][1], ends)
+
+    async def wait_for_end(self) -> None:
+        while not self._has_ended:
+            await self._changed.wait()
+
     def end(self, error: Exception | None = None) -> None:
         """Tell those who follow that no event comes any more; they raise `error` after the last event."""
         self._error = error
@@ -276,13 +288,14 @@ class Turns:
 
         Returns when the turn is under way, or has ended. Raises as `ask`, and InputError: no turn is unfinished.
         """
-        if self.is_running(session_id):
-            return
         last = await self._store.get_last_turn(session_id)
+        running = self._running.get(session_id)
+        if running is not None and not running.is_over:
+            return
         if last is None or not last.is_unfinished or last.status == "waiting":
             raise InputError("no turn of this session is unfinished", "ask a question")
         turn = RunningTurn(session_id, owner)
-        self._start(turn)
+        self._start(turn, running)
         async with aclosing(turn.follow()) as events:
             await anext(events, None)
 
@@ -345,25 +358,29 @@ class Turns:
 
     def _find_or_start(self, question: Question) -> RunningTurn:
         """Not a coroutine: of two requests for the same question the second one finds the turn of the first."""
-        turn = self._running.get(question.session_id)
-        if turn is None:
-            turn = RunningTurn(question.session_id, question.owner, question)
-            self._start(turn)
-        elif not turn.is_turn_of(question):
+        last = self._running.get(question.session_id)
+        if last is not None and last.is_turn_of(question):
+            return last
+        if last is not None and not last.is_over:
             raise SessionBusyError("another question to this session is under way")
+        turn = RunningTurn(question.session_id, question.owner, question)
+        self._start(turn, last)
         return turn
 
-    def _start(self, turn: RunningTurn) -> None:
+    def _start(self, turn: RunningTurn, last: RunningTurn | None = None) -> None:
+        """last: ends before this turn begins."""
         self._running[turn.session_id] = turn
-        task = asyncio.create_task(self._run(turn))
+        task = asyncio.create_task(self._run(turn, last))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, turn: RunningTurn) -> None:
+    async def _run(self, turn: RunningTurn, last: RunningTurn | None) -> None:
         error: Exception | None = RetryLater(503, _ENDING)
         session: Session | None = None
         started = time.monotonic()
         try:
+            if last is not None:
+                await last.wait_for_end()
             with self._hold(turn), self._metrics.running.track_inprogress():
                 session = await self._open_session(turn)
                 async with aclosing(turn.run(session)) as events:
@@ -375,7 +392,8 @@ class Turns:
             error = e
         finally:
             turn.end(error)
-            del self._running[turn.session_id]
+            if self._running[turn.session_id] is turn:
+                del self._running[turn.session_id]
         if session is not None:
             await self._close_session(session)
 

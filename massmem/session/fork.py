@@ -31,32 +31,38 @@ _SUFFIX = " (fork)"
 
 
 async def fork_session(
-    store: SessionStore, session_id: str, turn: int | None = None, prefix: str = ""
+    store: SessionStore, session_id: str, turn: int | None = None, prefix: str = "", *, before: int | None = None
 ) -> SessionRecord:
-    """Copy a session up to the end of a turn; return the new session.
+    """Copy a session up to the end of a turn, or up to the beginning of one; return the new session.
 
     The copy has the messages, votes, winners, summaries and files as they were then, and the values that the user had
     given. Its messages become memories of its own. Facts are not extracted from them again, which would be paid twice.
 
     turn: the last one that is copied; None: the last one that has ended. prefix: what the new id begins with.
+    before: instead of `turn`: the turn in whose place another question will be asked. Before the first one there may be
+    nothing to copy: the new session then has no name until its first question.
 
     Raises:
         UnknownSessionError
-        InputError: there is no such turn, it has not ended, or it was undone.
+        InputError: there is no such turn; `turn` has not ended, or was undone.
         StoreError: the store cannot be used; there is no new session then.
     """
     copy = await store.export_session(session_id)
     if copy is None or copy.session.status == "deleting":
         raise UnknownSessionError(f"there is no session {session_id}", "see the sessions with: massmem --list-sessions")
-    last = await (_find_newest_turn(store, session_id) if turn is None else _find_turn(store, session_id, turn))
+    if before is not None:
+        last = await _find_turn_before(store, session_id, before)
+    else:
+        last = await (_find_newest_turn(store, session_id) if turn is None else _find_turn(store, session_id, turn))
+    end = 0 if last is None else last.turn
     fork_id = await _choose_id(store, prefix)
     fork = SessionCopy(
         session=await _describe(store, copy.session, last, fork_id),
-        state=await _restore_state(store, copy.state, last),
-        abandoned=tuple(number for number in copy.abandoned if number <= last.turn),
+        state=await _restore_state(store, copy.state, session_id, end),
+        abandoned=tuple(number for number in copy.abandoned if number <= end),
         files=copy.files,
     )
-    log = copy_log(store, session_id, last.turn, fork_id)
+    log = copy_log(store, session_id, end, fork_id)
     await store.import_session(fork, log, read_files(store, copy))
     return fork.session
 
@@ -90,11 +96,25 @@ async def _find_newest_turn(store: SessionStore, session_id: str) -> TurnRecord:
     return last
 
 
-async def _find_turn(store: SessionStore, session_id: str, number: int) -> TurnRecord:
+async def _find_turn_before(store: SessionStore, session_id: str, number: int) -> TurnRecord | None:
+    """Return the last turn before this one that counts; None: there is none."""
+    before = (await _get_turn(store, session_id, number)).turn - 1
+    while before > 0 and (turns := await store.list_turns(session_id, before - 1, 1)):
+        if turns[0].turn == before and turns[0].status != "undone":
+            return turns[0]
+        before -= 1
+    return None
+
+
+async def _get_turn(store: SessionStore, session_id: str, number: int) -> TurnRecord:
     turns = await store.list_turns(session_id, number - 1, 1)
     if not turns or turns[0].turn != number:
         raise InputError(f"{session_id} has no turn {number}", f"see them with: massmem sessions show {session_id}")
-    turn = turns[0]
+    return turns[0]
+
+
+async def _find_turn(store: SessionStore, session_id: str, number: int) -> TurnRecord:
+    turn = await _get_turn(store, session_id, number)
     if turn.is_unfinished:
         raise InputError(f"turn {number} has not ended", f"finish it with: massmem --session-id {session_id}")
     if turn.status == "undone":
@@ -109,50 +129,50 @@ async def _choose_id(store: SessionStore, prefix: str) -> str:
     return fork_id
 
 
-async def _describe(store: SessionStore, source: SessionRecord, last: TurnRecord, fork_id: str) -> SessionRecord:
-    """Return the record of the fork."""
+async def _describe(store: SessionStore, source: SessionRecord, last: TurnRecord | None, fork_id: str) -> SessionRecord:
+    """Return the record of the fork. last: None for one without turns."""
     count, newest = 0, ""
-    async for message in _read_messages(store, last):
+    async for message in _read_messages(store, source.session_id, 0 if last is None else last.turn):
         count += 1
         if message.kind == "user" or message.final:
             newest = message.content
     created_at = now()
     changes = {
         "session_id": fork_id,
-        "title": source.title[: MAX_NAME_LENGTH - len(_SUFFIX)] + _SUFFIX,
+        "title": "" if last is None else source.title[: MAX_NAME_LENGTH - len(_SUFFIX)] + _SUFFIX,
         "last_message": one_line(newest, LAST_MESSAGE_LENGTH),
         "message_count": count,
         "active": True,
         "history_hash": "",
-        "status": "completed" if last.status == "completed" else "active",
+        "status": "completed" if last is not None and last.status == "completed" else "active",
         "created_at": created_at,
         "updated_at": created_at,
     }
     return SessionRecord.model_validate(source.model_dump() | changes)
 
 
-async def _read_messages(store: SessionStore, last: TurnRecord) -> AsyncGenerator[MessageRecord]:
-    """Yield the messages before the turn after `last`."""
+async def _read_messages(store: SessionStore, session_id: str, last: int) -> AsyncGenerator[MessageRecord]:
+    """Yield the messages before the turn after the turn `last`."""
     after = 0
-    while page := await store.read_messages(last.session_id, after, PAGE):
+    while page := await store.read_messages(session_id, after, PAGE):
         after = page[-1].seq
         for message in page:
-            if message.turn > last.turn:
+            if message.turn > last:
                 return
             yield message
 
 
-async def _restore_state(store: SessionStore, state: SessionState, last: TurnRecord) -> SessionState:
-    """Return the state without what the user gave after the turn, waiting for nothing."""
+async def _restore_state(store: SessionStore, state: SessionState, session_id: str, last: int) -> SessionState:
+    """Return the state without what the user gave after the turn `last`, waiting for nothing."""
     params, result = dict(state.params), state.last_result
-    after = last.turn
-    while turns := await store.list_turns(last.session_id, after):
+    after = last
+    while turns := await store.list_turns(session_id, after):
         after = turns[-1].turn
         for turn in turns:
-            for event in await store.read_turn_events(last.session_id, turn.turn):
+            for event in await store.read_turn_events(session_id, turn.turn):
                 if isinstance(event, ParamProvided):
                     params.pop(event.param, None)
-    if result is not None and result.get("turn", 0) > last.turn:
+    if result is not None and result.get("turn", 0) > last:
         result = None
     changes = {"params": params, "waiting_for_param": None, "plan_execution": None, "last_result": result}
     return state.model_copy(update=changes)

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from massmem.core.errors import InputError, UnknownSessionError
-from massmem.core.events import HistoryCleared, ParamProvided, TurnUndone
+from massmem.core.events import HistoryCleared, NoteAdded, ParamProvided, TurnUndone
 from massmem.core.records import SessionFilter, SessionState
 from massmem.session.fork import FACTS_STAY, fork_session
 from massmem.store.ports import SessionStore
@@ -65,6 +65,34 @@ async def test_fork_ends_with_the_turn_that_was_named(three: SessionStore):
     assert (last.turn, last.winner, last.session_id) == (2, "ann", fork.session_id)
     assert await three.search_messages("harbour", [fork.session_id]) == []
     assert {m.turn for m in await three.search_messages("windmill", [fork.session_id])} == {2}
+
+
+async def test_fork_ends_before_the_turn_that_is_asked_again(three: SessionStore):
+    await three.append(ID, 2, [TurnUndone(session_id=ID, turn=2)])
+    fork = await fork_session(three, ID, before=3)
+    last = await three.get_last_turn(fork.session_id)
+    assert last is not None
+    assert last.turn == 1, "turn 2 was undone"
+    assert await list_conversation(three, fork.session_id) == ["Where is the lighthouse?", "The lighthouse is there."]
+    assert (await three.load_state(fork.session_id)).params == {"lighthouse": 1}
+    with pytest.raises(InputError, match="no turn 9"):
+        await fork_session(three, ID, before=9)
+
+
+async def test_before_the_first_turn_there_are_notes_alone(store: SessionStore):
+    await store.create_session(session(ID))
+    await store.append(ID, 0, [NoteAdded(text="I live in Lisbon.")])
+    await store.append(ID, 1, [begin("ann", question="Where am I?"), done(1, "In Lisbon.")])
+    await store.save_state(ID, SessionState(params={}, last_result={"turn": 1}))
+    fork = await fork_session(store, ID, before=1)
+    assert (fork.title, fork.message_count, fork.status) == ("", 1, "active")
+    assert await store.get_last_turn(fork.session_id) is None
+    assert (await store.load_state(fork.session_id)).last_result is None
+    await store.append(fork.session_id, 1, [begin("ann", question="Who am I?"), done(1, "Ana.")])
+    named = await store.get_session(fork.session_id)
+    assert named is not None
+    assert named.title == "Who am I?"
+    assert await list_conversation(store, fork.session_id) == ["I live in Lisbon.", "Who am I?", "Ana."]
 
 
 async def test_messages_of_the_fork_become_its_memories_and_facts_are_not_paid_again(three: SessionStore):

@@ -98,6 +98,21 @@ def test_fork_belongs_to_its_user_and_goes_its_own_way(alice: Client, service: S
     assert alice.post(f"{SESSIONS}/s/fork", {"turn": 7}).status_code == 422
 
 
+def test_fork_before_a_turn_has_what_was_said_before_it(alice: Client, service: Service) -> None:
+    for question in ("Why?", "How?"):
+        alice.chat(question, "s")
+    fork = alice.post(f"{SESSIONS}/s/fork", {"before": 2}).json()["session_id"]
+    alice.chat("When?", fork)
+    assert [text for role, text in alice.read_history(fork) if role == "user"] == ["Why?", "When?"]
+    first = alice.post(f"{SESSIONS}/s/fork", {"before": 1}).json()["session_id"]
+    assert first not in alice.list_sessions(), "nothing has been said in it"
+    alice.chat("Who?", first)
+    assert [text for role, text in alice.read_history(first) if role == "user"] == ["Who?"]
+    assert alice.get(f"{SESSIONS}/{first}").json()["session"]["title"] == "Who?"
+    assert alice.post(f"{SESSIONS}/s/fork", {"before": 3}).status_code == 422
+    assert service.client("bob").post(f"{SESSIONS}/s/fork", {"before": 1}).status_code == 404
+
+
 @pytest.mark.parametrize("form", ["json", "markdown", "text", "html"])
 def test_export_has_the_conversation_and_nothing_of_the_service(alice: Client, form: str) -> None:
     alice.chat("Why?", "s")

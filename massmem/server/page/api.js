@@ -80,6 +80,17 @@ export function randomName() {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
+// Returns a file as a data: URL.
+export function readAsUrl(blob) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    // Browsers leave the kind out for names that they do not know, and the service looks at the bytes anyway.
+    reader.onload = () => resolve(String(reader.result).replace(/^data:(?=;|,)/, "data:application/octet-stream"));
+    reader.onerror = () => reject(new Error(`${blob.name || "A file"} cannot be read.`));
+    reader.readAsDataURL(blob);
+  });
+}
+
 // Lets the browser save a response as a file.
 export async function download(path, name) {
   const url = URL.createObjectURL(await (await request(path)).blob());

@@ -1,7 +1,8 @@
 // The next question: text, files, and what to do with the turn that is under way.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { readAsUrl } from "./api.js";
 import { bytes } from "./format.js";
-import { Icon, Trouble } from "./parts.js";
+import { FileList, fitHeight, Icon, Trouble } from "./parts.js";
 
 export function Composer({ talk, about, onAsk }) {
   const [text, setText] = useState("");
@@ -14,10 +15,7 @@ export function Composer({ talk, about, onAsk }) {
   const isRunning = talk.isRunning;
   const asked = waitingMessage(talk);
 
-  useLayoutEffect(() => {
-    field.current.style.height = "auto";
-    field.current.style.height = `${Math.min(field.current.scrollHeight + 2, window.innerHeight * 0.4)}px`;
-  }, [text]);
+  useLayoutEffect(() => fitHeight(field.current), [text]);
   useEffect(() => {
     if (window.matchMedia("(min-width: 700px)").matches) field.current.focus();
   }, []);
@@ -30,17 +28,18 @@ export function Composer({ talk, about, onAsk }) {
     setFiles([]);
     setProblem(null);
     try {
-      await onAsk(question, sent, about.teams.length > 1 && talk.messages.length === 0 && team ? team : null);
+      const read = await Promise.all(sent.map(async (file) => ({ name: file.name, url: await file.url })));
+      await onAsk(question, read, about.teams.length > 1 && talk.messages.length === 0 && team ? team : null);
     } catch (error) {
       setText(question);
       setFiles(sent);
       setProblem(error);
     }
   };
-  const add = async (chosen) => {
+  const add = (chosen) => {
     try {
-      const read = await Promise.all(Array.from(chosen, (file) => readFile(file, about.max_file_size)));
-      setFiles((old) => [...old, ...read]);
+      const added = Array.from(chosen, (file) => startReading(file, about.max_file_size));
+      setFiles((old) => [...old, ...added]);
       setProblem(null);
     } catch (error) {
       setProblem(error);
@@ -70,8 +69,7 @@ export function Composer({ talk, about, onAsk }) {
       ${isRunning && html`<div class="controls">
         <button type="button" onClick=${() => attempt(() => talk.answerNow())}><${Icon} name="bolt" />Answer now</button>
         <button type="button" onClick=${() => attempt(() => talk.stop())}><${Icon} name="stop" />Stop</button></div>`}
-      ${files.length > 0 && html`<ul class="files">${files.map((file, index) => html`<li class="file"><${Icon} name="clip" />${file.name} <span class="dim">${bytes(file.size)}</span>
-        <button type="button" class="icon-button small" aria-label=${`Remove ${file.name}`} onClick=${() => setFiles(files.filter((_, i) => i !== index))}><${Icon} name="close" /></button></li>`)}</ul>`}
+      ${files.length > 0 && html`<${FileList} files=${files} onRemove=${(index) => setFiles(files.filter((_, i) => i !== index))} />`}
       <div class="field">
         <label class="hidden" for="question">${asked ? "Your reply" : "Your question"}</label>
         <textarea id="question" ref=${field} rows="1" placeholder=${asked ? `Reply to ${asked.agent || "the agents"}` : isRunning ? "The agents are at work" : "Ask the council"} value=${text} onInput=${(e) => setText(e.target.value)} onKeyDown=${onKey} onPaste=${onPaste}></textarea>
@@ -93,16 +91,10 @@ function waitingMessage(talk) {
   return last && last.waiting_for && talk.turns.get(last.turn)?.status === "waiting" ? last : null;
 }
 
-function readFile(file, most) {
+// A file belongs to the question from when it is chosen; its bytes are waited for when the question is sent.
+function startReading(file, most) {
   if (file.size > most) throw new Error(`${file.name} is larger than ${bytes(most)}. Attach a smaller file.`);
-  return new Promise((resolve, reject) => {
-    const reader = new FileReader();
-    reader.onload = () => {
-      // Browsers leave the kind out for names that they do not know, and the service looks at the bytes anyway.
-      const url = String(reader.result).replace(/^data:(?=;|,)/, "data:application/octet-stream");
-      resolve({ name: file.name, size: file.size, url });
-    };
-    reader.onerror = () => reject(new Error(`${file.name} cannot be read.`));
-    reader.readAsDataURL(file);
-  });
+  const url = readAsUrl(file);
+  url.catch(() => {}); // told when the question is sent
+  return { name: file.name, size: file.size, url };
 }

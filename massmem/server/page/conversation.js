@@ -5,7 +5,7 @@ import { Composer } from "./composer.js";
 import { Confidence, Council, LongText, summarise, Verdict } from "./council.js";
 import { bytes, exactly, when } from "./format.js";
 import { LiveConversation } from "./live.js";
-import { announceChange, AgentName, Confirm, Dialog, Empty, Icon, Menu, Trouble, useInterval, Waiting } from "./parts.js";
+import { announceChange, AgentName, Confirm, Dialog, Empty, FileList, fitHeight, Icon, Menu, Trouble, useInterval, useLoad, Waiting } from "./parts.js";
 import { colourOf, hasEnded, nameOf } from "./turn.js";
 
 const REFRESH = 4_000; // milliseconds; a terminal or another tab may go on with the same conversation
@@ -167,7 +167,7 @@ function Messages({ talk, models, colours, about }) {
       ${talk.hasOlder && html`<button type="button" class="plain older" onClick=${older}>Show earlier messages</button>`}
       <${Trouble} problem=${problem} />
       ${isEmpty && html`<${Welcome} about=${about} />`}
-      ${groups.map((group, index) => html`<${Turn} key=${group.key} talk=${talk} group=${group} models=${models} colours=${colours} isLast=${index === groups.length - 1} />`)}
+      ${groups.map((group, index) => html`<${Turn} key=${group.key} talk=${talk} group=${group} models=${models} colours=${colours} about=${about} isLast=${index === groups.length - 1} />`)}
       ${talk.isConnecting && html`<p class="waiting" role="status"><span class="spinner" aria-hidden="true"></span>The connection was lost. Trying again; nothing is lost.</p>`}
       <${Trouble} problem=${talk.problem} onRetry=${() => talk.load()} />
     </div>`;
@@ -194,9 +194,15 @@ function groupByTurn(messages) {
   return groups;
 }
 
-function Turn({ talk, group, models, colours, isLast }) {
+function Turn({ talk, group, models, colours, about, isLast }) {
   const [open, setOpen] = useState(false);
+  const [editing, setEditing] = useState(false);
+  const [wasEditing, setWasEditing] = useState(false);
   const [problem, setProblem] = useState(null);
+  const edit = (isOpen) => {
+    setEditing(isOpen);
+    setWasEditing(!isOpen);
+  };
   const record = talk.turns.get(group.turn);
   const live = talk.live && (talk.live.turn === group.turn || !group.messages.length) ? talk.live : null;
   const details = live || talk.details.get(group.turn);
@@ -215,9 +221,14 @@ function Turn({ talk, group, models, colours, isLast }) {
   if (!group.messages.length && !live) return null;
   const questions = group.messages.length ? group.messages : [{ seq: 0, role: "user", text: live.question, length: live.question.length, files: [], pending: live.files || [] }];
   const shown = questions.filter((message) => message.role === "user" || message.waiting_for || !live || !live.final);
+  const canEdit = group.turn > 0 && group.messages[0]?.role === "user" && !group.messages[0].param && !isRunning;
   return html`
     <section class=${`turn ${status}`} aria-label=${group.turn ? `Turn ${group.turn}` : "Message"}>
-      ${shown.map((message) => html`<${Message} key=${message.seq} talk=${talk} message=${message} colour=${colours[message.agent_id] ?? 0} />`)}
+      ${shown.map((message, index) => {
+        if (index > 0 || !canEdit) return html`<${Message} key=${message.seq} talk=${talk} message=${message} colour=${colours[message.agent_id] ?? 0} />`;
+        if (editing) return html`<${EditQuestion} key="edit" talk=${talk} turn=${group.turn} about=${about} onClose=${() => edit(false)} />`;
+        return html`<${Message} key=${message.seq} talk=${talk} message=${message} onEdit=${() => edit(true)} wasEditing=${wasEditing} />`;
+      })}
       ${isRunning && html`<p class="progress" role="status">${summarise(live)}</p>`}
       ${isRunning && html`<${Council} turn=${live} models=${models} />`}
       ${isRunning && live.presentation && html`<${Presentation} turn=${live} />`}
@@ -227,6 +238,7 @@ function Turn({ talk, group, models, colours, isLast }) {
       ${!isRunning && group.turn > 0 && html`<footer class="turn-footer">
         <button type="button" class="plain" aria-expanded=${open} onClick=${toggle}><${Icon} name="down" />${open ? "Hide the council" : "How they decided"}</button>
         ${details && html`<${Verdict} turn=${details} />`}
+        ${canEdit && !editing && html`<button type="button" class="plain" onClick=${() => edit(true)}>Ask again</button>`}
         <${Copy} text=${() => (live && live.final ? live.final.answer : group.messages.filter((m) => m.role === "assistant").at(-1)?.text)} />
       </footer>`}
       ${open && !isRunning && details && html`<${Council} turn=${details} models=${models} />`}
@@ -258,9 +270,11 @@ const FinalAnswer = ({ turn }) => html`
     ${turn.final.limit && html`<p class="dim">The turn reached its limit (${turn.final.limit}): this is the best answer there was.</p>`}
   </article>`;
 
-function Message({ talk, message, colour }) {
+function Message({ talk, message, colour, onEdit, wasEditing }) {
   const [text, setText] = useState(null);
   const [problem, setProblem] = useState(null);
+  const editButton = useRef(null);
+  useEffect(() => wasEditing && editButton.current.focus(), []); // the keyboard goes on where it was
   const shown = text ?? message.text;
   const rest = message.length > shown.length;
   const loadAll = async () => {
@@ -277,6 +291,7 @@ function Message({ talk, message, colour }) {
       ${message.is_note && html`<span class="dim">Note</span>`}
       <div class="plain">${message.param ? html`<em>Your reply (${message.param}) is not shown.</em>` : clip(shown)}</div>
       ${files}${(rest || shown.length > SHOWN) && html`<${ShowAll} text=${shown} length=${message.length} onLoad=${loadAll} />`}<${Trouble} problem=${problem} />
+      ${onEdit && html`<button type="button" class="plain edit" ref=${editButton} title="Ask it in other words, or ask again, in a new conversation" onClick=${onEdit}><${Icon} name="pencil" />Edit</button>`}
     </article>`;
   return html`
     <article class=${`message assistant final agent-${colour}`}>
@@ -284,6 +299,55 @@ function Message({ talk, message, colour }) {
       <${LongText} text=${shown} isOpen=${false} />
       ${rest && html`<button type="button" class="plain" onClick=${loadAll}>Show all ${message.length.toLocaleString("en")} characters</button>`}<${Trouble} problem=${problem} />
     </article>`;
+}
+
+// The question of a turn, to be asked in other words, or again: in a new conversation, from before this turn.
+function EditQuestion({ talk, turn, about, onClose }) {
+  const [question, problem, again] = useLoad(() => talk.loadQuestion(turn), [turn]);
+  if (!question) return problem ? html`<${Trouble} problem=${problem} onRetry=${again} />` : html`<${Waiting} label="Reading the question" />`;
+  return html`<${EditForm} talk=${talk} turn=${turn} about=${about} question=${question} onClose=${onClose} />`;
+}
+
+function EditForm({ talk, turn, about, question, onClose }) {
+  const [text, setText] = useState(question.text);
+  const [files, setFiles] = useState(question.files);
+  const [team, setTeam] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState(null);
+  const field = useRef(null);
+  useEffect(() => field.current.focus(), []);
+  useLayoutEffect(() => fitHeight(field.current), [text]);
+  const send = async () => {
+    if (!text.trim() || busy) return;
+    setBusy(true);
+    try {
+      const id = await talk.askInstead(turn, text, files, team);
+      announceChange();
+      location.hash = `#/c/${encodeURIComponent(id)}`;
+    } catch (error) {
+      setProblem(error);
+      setBusy(false);
+    }
+  };
+  const onKey = (event) => {
+    if (event.key === "Escape") onClose();
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    send();
+  };
+  return html`
+    <form class="message user editing" onSubmit=${(e) => { e.preventDefault(); send(); }}>
+      <label for="edit">Your question in a new conversation; this one stays as it is</label>
+      <textarea id="edit" ref=${field} rows="1" value=${text} onInput=${(e) => setText(e.target.value)} onKeyDown=${onKey}></textarea>
+      ${files.length > 0 && html`<${FileList} files=${files} onRemove=${(index) => setFiles(files.filter((_, i) => i !== index))} />`}
+      <${Trouble} problem=${problem} />
+      <footer>
+        ${about.teams.length > 1 && html`<label class="team-choice"><span class="hidden">Team</span><select value=${team === null ? "same" : `team ${team}`} onChange=${(e) => setTeam(e.target.value === "same" ? null : e.target.value.slice(5))}>
+          <option value="same">the same team</option>${about.teams.map((entry) => html`<option value=${`team ${entry.name}`}>${entry.name || "default team"}</option>`)}</select></label>`}
+        <span class="spacer"></span>
+        <button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="primary" disabled=${busy || !text.trim()}>Ask</button>
+      </footer>
+    </form>`;
 }
 
 const SHOWN = 4_000; // characters of a question that are shown at once

@@ -1,9 +1,10 @@
 // One conversation as the service has it: its messages, and the turn under way, followed through broken connections.
-import { getJson, postJson, randomName, readEvents, request } from "./api.js";
+import { getJson, postJson, randomName, readAsUrl, readEvents, request } from "./api.js";
 import { feed, fromEvents, hasEnded, newTurn } from "./turn.js";
 
 const PAGE = 30;
 const LONGEST_WAIT = 8_000; // milliseconds between two attempts to connect
+const ATTEMPTS = 15; // to stop a turn that another process is about to hand over
 
 export class LiveConversation {
   // id: null for a conversation that begins with its first question. onChange: called after each change.
@@ -102,17 +103,13 @@ export class LiveConversation {
   async ask(text, files, team) {
     const isNew = this.id === null;
     if (isNew) this.id = `session_${timestamp()}_${randomName().slice(0, 4)}`;
-    const message = files.length
-      ? [{ type: "text", text }, ...files.map((file) => ({ type: "file", file: { filename: file.name, file_data: file.url } }))]
-      : text;
-    const body = { message, session_id: this.id, ...(team === null ? {} : { team }) };
     this.problem = null;
     this.live = newTurn(text);
     this.live.files = files.map((file) => file.name);
     this.changed();
     let response;
     try {
-      response = await request("api/v1/chat/stream", { method: "POST", body, headers: { "Idempotency-Key": randomName() }, signal: this._abort.signal });
+      response = await sendQuestion(this.id, text, files, team, this._abort.signal);
     } catch (error) {
       if (isNew) this.id = null;
       this.live = null;
@@ -122,12 +119,51 @@ export class LiveConversation {
     this._read(response);
   }
 
-  async stop() {
-    await postJson(`api/v1/chat/${encodeURIComponent(this.id)}/stop`);
+  // Returns the question of a turn as it was written: {text, files: [{name, hash, media_type}]}.
+  async loadQuestion(number) {
+    const { events } = await getJson(this.path(`/turns/${number}`), { signal: this._abort.signal });
+    const started = events.find((event) => event.type === "turn_started");
+    const names = started.attachments.map((file) => `[attached: ${file.name}]`).join("\n");
+    return { text: cutEnd(cutEnd(started.question, started.description), names), files: started.attachments };
   }
 
-  async answerNow() {
-    await postJson(`api/v1/chat/${encodeURIComponent(this.id)}/now`);
+  // Asks in the place of a turn's question, in a new conversation that has what was said before it. Returns its id.
+  async askInstead(number, text, files, team) {
+    const sent = await Promise.all(files.map(async (file) => ({ name: file.name, url: await this._loadFile(file) })));
+    const fork = await postJson(this.path("/fork"), { before: number });
+    try {
+      const response = await sendQuestion(fork.session_id, text, sent, team);
+      response.body.cancel().catch(() => {}); // the turn goes on; whoever shows the conversation follows it
+    } catch (error) {
+      if (error.status) await request(`api/ai-memory/conversations/${encodeURIComponent(fork.session_id)}`, { method: "DELETE" }).catch(() => {});
+      throw error;
+    }
+    return fork.session_id;
+  }
+
+  async _loadFile(file) {
+    const blob = await (await request(this.path(`/files/${file.hash}`))).blob();
+    return readAsUrl(new Blob([blob], { type: file.media_type }));
+  }
+
+  stop() {
+    return this._steer("stop");
+  }
+
+  answerNow() {
+    return this._steer("now");
+  }
+
+  // A process that has just started may not have taken up the turn yet.
+  async _steer(action) {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await postJson(`api/v1/chat/${encodeURIComponent(this.id)}/${action}`);
+      } catch (error) {
+        if (error.status !== 503 || attempt === ATTEMPTS || this._isClosed) throw error;
+        await new Promise((resolve) => setTimeout(resolve, 1_000));
+      }
+    }
   }
 
   // Goes on with a turn that was stopped, or has failed.
@@ -239,10 +275,19 @@ export class LiveConversation {
     if (turn.isWhole) this.details.set(turn.turn, turn);
     this.changed();
     await this.load();
-    if (!this.problem) this.live = null;
+    if (!this.problem && this.live === turn) this.live = null; // unless the next question was asked meanwhile
     this.changed();
   }
 }
+
+function sendQuestion(id, text, files, team, signal) {
+  const parts = [{ type: "text", text }, ...files.map((file) => ({ type: "file", file: { filename: file.name, file_data: file.url } }))];
+  const body = { message: files.length ? parts : text, session_id: id, ...(team === null ? {} : { team }) };
+  return request("api/v1/chat/stream", { method: "POST", body, headers: { "Idempotency-Key": randomName() }, signal });
+}
+
+// What was added to a question stands below it.
+const cutEnd = (text, end) => (end && text.endsWith(`\n\n${end}`) ? text.slice(0, -end.length - 2) : text);
 
 // As massmem names sessions: by the clock of this machine.
 function timestamp() {

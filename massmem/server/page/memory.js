@@ -3,10 +3,11 @@ import { html, useEffect, useState } from "./html.js";
 import { getJson, request } from "./api.js";
 import { Bars, colourTable } from "./chart.js";
 import { bytes, count, exactly, percent, plural, when } from "./format.js";
-import { AgentName, Confirm, Empty, Icon, Trouble, useLoad, Waiting } from "./parts.js";
+import { AgentName, Confirm, Empty, Icon, Trouble, useInterval, useLoad, Waiting } from "./parts.js";
 
 const TABS = [["", "Search"], ["all", "Browse"], ["figures", "Figures"]];
 const PAGE = 50;
+const REFRESH = 3_000; // milliseconds; what has just been said is recorded in the background
 
 export function MemoryView({ about, part }) {
   const colours = colourTable(about);
@@ -82,6 +83,7 @@ function Browse({ about, colours }) {
   useEffect(() => {
     load(0);
   }, [filter]);
+  useInterval(() => memories?.length === 0 && load(0), REFRESH);
   const set = (name) => (event) => setFilter((old) => ({ ...old, [name]: event.target.value }));
   return html`
     <div class="row card">

@@ -1,5 +1,6 @@
 // Small parts that all views share.
 import { html, useEffect, useRef, useState } from "./html.js";
+import { bytes } from "./format.js";
 
 const ICONS = {
   plus: "M12 5v14M5 12h14",
@@ -40,6 +41,17 @@ export const Trouble = ({ problem, onRetry }) =>
   <div class="trouble" role="alert"><${Icon} name="warn" /><span>${problem.message || problem}</span>
     ${onRetry && html`<button type="button" class="plain" onClick=${onRetry}>Try again</button>`}
   </div>`;
+
+// The files of a question that is being written.
+export const FileList = ({ files, onRemove }) => html`
+  <ul class="files">${files.map((file, index) => html`<li class="file"><${Icon} name="clip" />${file.name} <span class="dim">${bytes(file.size)}</span>
+    <button type="button" class="icon-button small" aria-label=${`Remove ${file.name}`} onClick=${() => onRemove(index)}><${Icon} name="close" /></button></li>`)}</ul>`;
+
+// Lets a text field be as high as its text, within reason.
+export function fitHeight(field) {
+  field.style.height = "auto";
+  field.style.height = `${Math.min(field.scrollHeight + 2, window.innerHeight * 0.4)}px`;
+}
 
 export const Waiting = ({ label }) => html`<p class="waiting" role="status"><span class="spinner" aria-hidden="true"></span>${label}</p>`;
 

@@ -216,6 +216,8 @@ class ForkRequest(Body):
 
     turn: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
     """The last turn that is copied; left out: the last one that has ended."""
+    before: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
+    """Everything before this turn is copied, to ask another question in its place; goes before `turn`."""
 
 
 class SearchHit(Body):
@@ -368,9 +370,10 @@ async def rename(session_id: SessionPath, body: NewTitle, caller: Authorized) ->
 
 @router.post("/sessions/{session_id}/fork", responses={409: TURN_PROBLEMS[409]})
 async def fork(session_id: SessionPath, body: ForkRequest, caller: Authorized) -> SessionEntry:
-    """Begin a new session with a copy of this one, up to the end of a turn."""
+    """Begin a new session with a copy of this one, up to the end of a turn or before its beginning."""
     conversations = caller.service.conversations
-    record = await conversations.fork(await conversations.find(caller.sub, session_id), body.turn)
+    record = await conversations.find(caller.sub, session_id)
+    record = await conversations.fork(record, body.turn, before=body.before)
     return await _describe(caller, record)
 
 

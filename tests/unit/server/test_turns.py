@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from massmem.config.models import LimitsConfig
 from massmem.core.errors import SessionBusyError
-from massmem.core.events import AgentDelta, TurnCompleted, TurnStarted
+from massmem.core.events import AgentDelta, TurnCompleted, TurnInterrupted, TurnResumed, TurnStarted
 from massmem.server.errors import RetryLater
-from massmem.server.turns import NumberedEvent, Question, RunningTurn
+from massmem.server.limits import Limits
+from massmem.server.metrics import Metrics
+from massmem.server.turns import NumberedEvent, Question, RunningTurn, Turns
 from massmem.session.session import Session
+from massmem.session.team import Team
 from tests.support.sessions import team
 
 SCRIPT = {"answer": ["It is blue."], "latency": 0, "chunk_size": 2, "chunk_delay": 0.001}
@@ -80,3 +84,39 @@ async def test_turn_that_is_stopped_before_it_begins_asks_nothing(session: Sessi
     with pytest.raises(RetryLater):
         await run(turn, session)
     assert session.unfinished is None
+
+
+@pytest.fixture
+async def turns(tmp_path: Path) -> AsyncIterator[Turns]:
+    opened = await Team.open(team({"ann": {**SCRIPT, "answer": ["It is blue. " * 50]}}), home=tmp_path)
+    await opened.start()
+    turns = Turns({"": opened}, Limits(LimitsConfig.model_validate({"turns_per_user": 1})), Metrics())
+    yield turns
+    await turns.stop(0)
+    await opened.close()
+
+
+async def test_next_question_is_taken_as_soon_as_the_answer_is_seen(turns: Turns) -> None:
+    async with aclosing(turns.ask(Question("alice", "s", "Why?"))) as first:
+        async for _, event in first:
+            if isinstance(event, TurnCompleted):
+                break
+        async with aclosing(turns.ask(Question("alice", "s", "How?"))) as second:
+            events = [event async for _, event in second]
+    assert isinstance(events[0], TurnStarted)
+    assert (events[0].turn, events[0].question) == (2, "How?")
+    assert isinstance(events[-1], TurnCompleted)
+
+
+async def test_turn_is_continued_as_soon_as_its_end_is_seen(turns: Turns) -> None:
+    async with aclosing(turns.ask(Question("alice", "s", "Why?"))) as stopped:
+        async for _, event in stopped:
+            if isinstance(event, AgentDelta):
+                await turns.stop_turn("s")
+            if isinstance(event, TurnInterrupted):
+                break
+        await turns.continue_turn("s", "alice")
+    async with aclosing(turns.follow("s", 0)) as log:
+        events = [event async for _, event in log]
+    assert any(isinstance(event, TurnResumed) for event in events)
+    assert isinstance(events[-1], TurnCompleted)
