@@ -134,6 +134,12 @@ class MessageRecord(_Record):
         """What people are shown for its agent: the name, as far as the message says it, or the id; "" for the user."""
         return str(self.metadata.get("agent_type") or self.agent_id or "")
 
+    @property
+    def public_text(self) -> str:
+        """The text; of a reply to the agents the name of what they asked for, because it may hold a secret value."""
+        param = self.metadata.get("param")
+        return f"[{param}]" if isinstance(param, str) else self.content
+
 
 class MessageToRecord(_Record):
     """A message that is to become a memory, with what its session knows."""

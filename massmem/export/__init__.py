@@ -58,5 +58,4 @@ def redact_session(session: SessionRecord, params: Mapping[str, object] | None =
 
 
 def _redact_message(message: MessageRecord, params: Mapping[str, object]) -> str:
-    name = message.metadata.get("param")
-    return f"[{name}]" if isinstance(name, str) else redact(mask(message.content, params))
+    return redact(mask(message.public_text, params))

@@ -231,12 +231,6 @@ def public_session_id(stored_id: str) -> str:
     return stored_id if match is None else stored_id[match.end() :]
 
 
-def get_public_text(message: MessageRecord) -> str:
-    """Return the text of a message, without a value that the user was asked for."""
-    param = message.metadata.get("param")
-    return f"[{param}]" if isinstance(param, str) else message.content
-
-
 def list_agents(messages: Sequence[MessageRecord]) -> list[str]:
     """Return the names of the agents that answered, in the order of their first answers."""
     return list(dict.fromkeys(m.agent_name for m in messages if m.agent_name and m.kind != "user"))

@@ -321,6 +321,14 @@ def test_reply_to_a_request_for_a_param(service: Service) -> None:
     assert "O-12345" not in service.log.read_text()
     events = read_events(paul.get("/api/v1/chat/stream/s", stream=True))
     assert "O-12345" not in json.dumps([data for name, _, data in events if name == "user_replied"])
+    assert ("user", "[order_id]") in paul.read_history("s")
+    for path in (
+        "/api/v1/chat/history/s",
+        "/api/conversation/s",
+        "/api/ai-memory/conversations/s",
+        "/api/v1/sessions/s",
+    ):
+        assert "O-12345" not in paul.get(path).text
 
 
 def test_stream_goes_on_after_the_last_event_that_was_read(service: Service) -> None:

@@ -215,7 +215,7 @@ async def _read_session(access: Access, session_id: str, limit: int) -> SessionM
     messages = [
         SessionMessage(
             role="user" if message.kind == "user" else "assistant",
-            text=message.content,
+            text=message.public_text,
             agent=message.agent_name or message.agent_id or "",
             created_at=message.created_at,
         )

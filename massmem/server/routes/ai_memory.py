@@ -20,7 +20,7 @@ async def memory(session_id: SessionPath, caller: Authorized) -> MemoryAnswer:
     messages = [
         MemoryMessage(
             role="user" if message.kind == "user" else "assistant",
-            content=message.content,
+            content=message.public_text,
             timestamp=_to_milliseconds(message.created_at),
         )
         for message in await conversations.read(session)

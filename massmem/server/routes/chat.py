@@ -82,7 +82,7 @@ async def history(
     messages = [
         HistoryMessage(
             role="user" if message.kind == "user" else "assistant",
-            content=message.content,
+            content=message.public_text,
             confidence=message.confidence,
             agent=message.agent_name or None,
             agent_id=message.agent_id or None,

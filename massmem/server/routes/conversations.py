@@ -69,7 +69,7 @@ async def query(body: QueryRequest, caller: Authorized, key: IdempotencyKey = No
 
 
 def _show_message(message: MessageRecord) -> ConversationMessage:
-    content, timestamp = message.content, message.created_at
+    content, timestamp = message.public_text, message.created_at
     if message.kind == "user":
         return ConversationMessage(role="user", content=content, timestamp=timestamp)
     agent = message.agent_name or None

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from massmem.core.events import now
 from massmem.core.records import is_remembered
 from massmem.memory.persistent import USER, Memory, Selection
-from massmem.server.conversations import get_public_text, public_session_id
+from massmem.server.conversations import public_session_id
 from massmem.server.dependencies import Authorized, Caller
 from massmem.server.errors import PROBLEMS
 from massmem.server.memories import Memories
@@ -223,7 +223,7 @@ async def memory_details(memory_id: MemoryId, caller: Authorized) -> MemoryDetai
             seq=message.seq,
             turn=message.turn,
             agent=message.agent_name or None,
-            text=get_public_text(message),
+            text=message.public_text,
             created_at=message.created_at,
         )
         for message in await _open(caller).read_sources(record)

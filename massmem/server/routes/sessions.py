@@ -18,7 +18,7 @@ from massmem.core.ids import MAX_NAME_LENGTH
 from massmem.core.records import ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord, TurnRecord
 from massmem.core.transcript import parse_ballot
 from massmem.export import FORMATS
-from massmem.server.conversations import get_public_text, public_session_id
+from massmem.server.conversations import public_session_id
 from massmem.server.dependencies import Authorized, Caller, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import hide_internals
@@ -340,7 +340,7 @@ async def message(
     messages = await caller.service.team.store.read_conversation(record.session_id, seq + 1, 1)
     if not messages or messages[0].seq != seq:
         raise HTTPException(404, "There is no such message")
-    return Response(get_public_text(messages[0]), media_type="text/plain; charset=utf-8")
+    return Response(messages[0].public_text, media_type="text/plain; charset=utf-8")
 
 
 @router.get("/sessions/{session_id}/files/{file_hash}", response_class=Response, responses=_FILE)
@@ -450,7 +450,7 @@ def _show_session(listed: ListedSession) -> SessionEntry:
 def _show_message(message: MessageRecord) -> SessionMessage:
     metadata, is_user = message.metadata, message.kind == "user"
     param, waiting_for = metadata.get("param"), metadata.get("waiting_for")
-    text = get_public_text(message)
+    text = message.public_text
     return SessionMessage(
         seq=message.seq,
         turn=message.turn,
