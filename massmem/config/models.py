@@ -439,7 +439,7 @@ class LimitsConfig(Section):
     streams_per_user: int = Field(default=50, ge=1)
     """Open event streams of one user, per process."""
     counted_in: str | None = None
-    """Where requests are counted, redis://...; left out: every process counts for itself."""
+    """Where processes count requests and share the limits of model servers, redis://...; left out: each for itself."""
 
 
 class CorsConfig(Section):

@@ -179,6 +179,7 @@ class AgentRetrying(EventBase):
     delay: float
     """Seconds until it is sent again."""
     attempt: int
+    """Number of the request that follows; 0: none was sent yet, since the server wants no requests for so long."""
 
 
 class AnswerSubmitted(SourceEvent):

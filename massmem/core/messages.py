@@ -176,6 +176,7 @@ class RetryChunk:
     delay: float
     """Seconds until it is sent again."""
     attempt: int
+    """Number of the request that follows; 0: nothing was sent, since the server wants no requests for so long."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import os
 from massmem.config.models import BackendConfig
 from massmem.providers.base import ChatProvider, ProviderFactory
 from massmem.providers.learnt import LearntModels
+from massmem.providers.pauses import LocalPauses, Pauses
 from massmem.providers.presets import PRESETS, Kind, check_key
 
 __all__ = ["Providers", "check_key"]
@@ -14,9 +15,13 @@ __all__ = ["Providers", "check_key"]
 class Providers:
     """Opens providers. Agents with the same endpoint and key share one HTTP client, those with one file one model."""
 
-    def __init__(self, learnt: LearntModels | None = None) -> None:
-        """learnt: what servers have refused before; None: nothing, and it is forgotten with this object."""
+    def __init__(self, learnt: LearntModels | None = None, pauses: Pauses | None = None) -> None:
+        """learnt: what servers have refused before; None: nothing, and it is forgotten with this object.
+
+        pauses: of endpoints that want no requests; None: only this object's providers know of them.
+        """
         self._learnt = learnt or LearntModels()
+        self._pauses = pauses or LocalPauses()
         self._factories: dict[Kind, ProviderFactory] = {}
         self._lock = asyncio.Lock()
 
@@ -42,21 +47,21 @@ class Providers:
     def _open(self, backend: BackendConfig) -> ChatProvider:
         kind = PRESETS[backend.type].kind
         if kind not in self._factories:
-            self._factories[kind] = _load_factory(kind, self._learnt)
+            self._factories[kind] = _load_factory(kind, self._learnt, self._pauses)
         return self._factories[kind].open(backend)
 
 
-def _load_factory(kind: Kind, learnt: LearntModels) -> ProviderFactory:
+def _load_factory(kind: Kind, learnt: LearntModels, pauses: Pauses) -> ProviderFactory:
     """Import the adapter: only the libraries that are used get loaded."""
     match kind:
         case "openai":
             from massmem.providers.openai import OpenAIFactory
 
-            return OpenAIFactory(learnt)
+            return OpenAIFactory(learnt, pauses)
         case "anthropic":
             from massmem.providers.anthropic import AnthropicFactory
 
-            return AnthropicFactory(learnt)
+            return AnthropicFactory(learnt, pauses)
         case "local":
             from massmem.providers.local import LocalFactory
 

@@ -41,6 +41,7 @@ from massmem.core.messages import (
 from massmem.providers.base import GO_ON, Thoughts, encode_data, portable_schema, read_count, read_usage
 from massmem.providers.failures import ErrorContext, ErrorReply, Refusal, error_reply_of
 from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, ReplyReader, timeouts
+from massmem.providers.pauses import Pause
 from massmem.providers.presets import Endpoint
 from massmem.providers.retry import RetryBudget
 
@@ -81,11 +82,11 @@ class AnthropicFactory(ApiFactory[AsyncAnthropic]):
         return client
 
     def _make_provider(
-        self, client: AsyncAnthropic, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget
+        self, client: AsyncAnthropic, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget, pause: Pause
     ) -> "AnthropicProvider":
         if backend.temperature is not None:
             log.warning("backend.temperature is not used: Anthropic's API no longer has it")
-        return AnthropicProvider(client, backend, endpoint, budget, self._learnt)
+        return AnthropicProvider(client, backend, endpoint, budget, pause, self._learnt)
 
 
 class AnthropicProvider(ApiProvider[AsyncAnthropic]):

@@ -78,6 +78,9 @@ _KIND_BY_CODE: Mapping[str, type[ProviderError]] = {
 # Messages of status 429 that no wait helps against, for servers that send no code.
 _QUOTA_USED_UP = re.compile(r"insufficient_quota|billing[ _]hard[ _]limit", re.IGNORECASE)
 
+_MOMENTS_FROM, _MILLISECONDS_FROM = 1e9, 1e11
+"""Larger numbers in `ratelimit-reset` are seconds, or milliseconds, since 1970; smaller ones are seconds from now."""
+
 # How servers say "context too long", with the numbers where they name them. Each has a test.
 _OVERFLOW_PATTERNS = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
@@ -452,17 +455,33 @@ def find_wrong_address(error: BaseException | None) -> str:
 def parse_retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
     """Return the seconds that a server asks to wait, from `retry-after-ms` or `retry-after` (seconds or an HTTP date).
 
-    headers: with lower-case names, or a mapping that ignores case. Return None when
-    there is no usable value.
+    Without either, they are those until the end of a window of which nothing is left. headers: with lower-case names,
+    or a mapping that ignores case. Return None when there is no usable value.
     """
+    now = now or datetime.now(UTC)
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
     value = headers.get("retry-after")
+    if value is None:
+        return parse_exhaustion(headers, now)
     seconds = _number(value)
-    if seconds is not None or value is None:
-        return seconds
-    return _seconds_until(value, now or datetime.now(UTC))
+    return _seconds_until(value, now) if seconds is None else seconds
+
+
+def parse_exhaustion(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """Return the seconds until a server takes requests again that says that none is left; None: it does not say that.
+
+    These headers (OpenRouter, gateways) tell the end of a window. Those of OpenAI and Anthropic tell when the limit is
+    whole again, long after the next request may be sent: they do not count.
+    """
+    for prefix in ("x-ratelimit", "ratelimit"):
+        reset = _number(headers.get(f"{prefix}-reset"))
+        if reset is not None and _number(headers.get(f"{prefix}-remaining")) == 0:
+            moment = reset / 1000 if reset > _MILLISECONDS_FROM else reset
+            clock = (now or datetime.now(UTC)).timestamp() if reset > _MOMENTS_FROM else 0.0
+            return max(0.0, moment - clock)
+    return None
 
 
 def read_overflow(text: str) -> tuple[int | None, int | None] | None:

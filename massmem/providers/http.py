@@ -46,8 +46,10 @@ from massmem.providers.failures import (
     describe_refusal,
     find_refusal,
     find_wrong_address,
+    parse_exhaustion,
 )
 from massmem.providers.learnt import LearntModels
+from massmem.providers.pauses import LocalPauses, Pause, Pauses
 from massmem.providers.presets import Abilities, Endpoint, resolve
 from massmem.providers.pricing import price_of
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
@@ -94,9 +96,13 @@ SdkStream = Any
 class ApiFactory(ProviderFactory, Generic[Client]):
     """Opens the providers of one API. Agents with the same endpoint and key share one client and its connections."""
 
-    def __init__(self, learnt: LearntModels | None = None) -> None:
-        """learnt: what servers have refused before; None: nothing, and it is forgotten with this object."""
+    def __init__(self, learnt: LearntModels | None = None, pauses: Pauses | None = None) -> None:
+        """learnt: what servers have refused before; None: nothing, and it is forgotten with this object.
+
+        pauses: of endpoints that want no requests; None: only this object's providers know of them.
+        """
         self._learnt = learnt or LearntModels()
+        self._pauses = pauses or LocalPauses()
         self._clients: dict[tuple[str, str], Client] = {}
         self._connections: list[httpx2.AsyncClient] = []
         self._budgets: dict[str, RetryBudget] = {}
@@ -114,7 +120,7 @@ class ApiFactory(ProviderFactory, Generic[Client]):
             self._connections.append(connections)
             client = self._clients[endpoint.base_url, endpoint.key] = self._make_client(endpoint, connections)
         budget = self._budgets.setdefault(endpoint.base_url, RetryBudget())
-        return self._make_provider(client, backend, endpoint, budget)
+        return self._make_provider(client, backend, endpoint, budget, Pause.of(endpoint, self._pauses))
 
     async def close(self) -> None:
         connections = self._connections.copy()
@@ -128,7 +134,7 @@ class ApiFactory(ProviderFactory, Generic[Client]):
 
     @abstractmethod
     def _make_provider(
-        self, client: Client, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget
+        self, client: Client, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget, pause: Pause
     ) -> ChatProvider: ...
 
 
@@ -203,7 +209,13 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
     """Exceptions of the SDK and of the HTTP client below it. The most derived class counts."""
 
     def __init__(
-        self, client: Client, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget, learnt: LearntModels
+        self,
+        client: Client,
+        backend: BackendConfig,
+        endpoint: Endpoint,
+        budget: RetryBudget,
+        pause: Pause,
+        learnt: LearntModels,
     ) -> None:
         self.price = price_of(backend, os.environ)
         self._client = client
@@ -212,7 +224,8 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
         self._context = ErrorContext(backend.type, endpoint.model, endpoint.key)
         self._learnt = learnt
         self._thoughts = Thoughts()
-        self._retrier = Retrier(RetryPolicy.of(backend), budget, self.price)
+        self._pause = pause
+        self._retrier = Retrier(RetryPolicy.of(backend), budget, self.price, pause)
 
     @property
     def abilities(self) -> Abilities:
@@ -296,6 +309,8 @@ class ApiProvider(AlwaysReady, ABC, Generic[Client]):
                 yield RetryChunk(reason, 0.0, 0)
         reader = self._reader(request, body)
         async with stream:
+            if seconds := parse_exhaustion(stream.response.headers):
+                await self._pause.begin(seconds)
             self._check_content_type(stream)
             try:
                 async with aclosing(self._receive(stream, reader)) as events:

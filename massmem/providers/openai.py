@@ -48,6 +48,7 @@ from massmem.providers.base import (
 )
 from massmem.providers.failures import ErrorContext, ErrorReply, Refusal, error_reply_of, parse_error_body
 from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, ReplyReader, timeouts
+from massmem.providers.pauses import Pause
 from massmem.providers.presets import PRESETS, Endpoint
 from massmem.providers.retry import RetryBudget
 
@@ -90,9 +91,9 @@ class OpenAIFactory(ApiFactory[AsyncOpenAI]):
         return client
 
     def _make_provider(
-        self, client: AsyncOpenAI, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget
+        self, client: AsyncOpenAI, backend: BackendConfig, endpoint: Endpoint, budget: RetryBudget, pause: Pause
     ) -> "OpenAIProvider":
-        return OpenAIProvider(client, backend, endpoint, budget, self._learnt)
+        return OpenAIProvider(client, backend, endpoint, budget, pause, self._learnt)
 
 
 class OpenAIProvider(ApiProvider[AsyncOpenAI]):

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from massmem.config.models import BackendConfig
-from massmem.core.errors import DeadlineExceeded, ProviderError
+from massmem.core.errors import DeadlineExceeded, ProviderError, RateLimited
 from massmem.core.messages import Chunk, FinishChunk, RetryChunk, TextChunk
+from massmem.providers.pauses import Pause
 from massmem.providers.pricing import Price
 
 _WINDOW = 60.0
@@ -89,6 +90,35 @@ class RetryBudget:
         return now
 
 
+@dataclass(slots=True)
+class _Sent:
+    """What was sent for one reply, and what came back."""
+
+    requests: int = 0
+    text: list[str] = field(default_factory=list[str])
+    """Of the last request."""
+
+    def begin(self) -> None:
+        """Count a request."""
+        self.requests += 1
+        self.text = []
+
+    def count(self, chunk: Chunk, price: Price) -> Chunk:
+        """Return the chunk with the number, or the usage and cost, of all requests."""
+        match chunk:
+            case TextChunk():
+                self.text.append(chunk.text)
+                return chunk
+            case RetryChunk():
+                self.requests += 1
+                return replace(chunk, attempt=self.requests)
+            case FinishChunk():
+                usage = replace(chunk.usage, requests=self.requests)
+                return FinishChunk(chunk.reason, price.add_cost(usage))
+            case _:
+                return chunk
+
+
 @dataclass(frozen=True, slots=True)
 class Retrier:
     """Streams a request, with retries while they make sense."""
@@ -96,6 +126,8 @@ class Retrier:
     policy: RetryPolicy
     budget: RetryBudget
     price: Price = field(default_factory=Price)
+    pause: Pause | None = None
+    """None: nobody else sends requests to this endpoint."""
     jitter: Callable[[], float] = random.random
     sleep: Callable[[float], Awaitable[None]] = field(default=asyncio.sleep)
 
@@ -103,6 +135,8 @@ class Retrier:
         self, attempt: Callable[[], AsyncGenerator[Chunk, None]], deadline: float | None = None
     ) -> AsyncGenerator[Chunk, None]:
         """Yield the chunks of attempt(); after a transient failure a RetryChunk, and then those of another attempt.
+
+        While the endpoint wants no requests, nothing is sent: RetryChunks with attempt 0 say for how long.
 
         An attempt may itself announce a further request by a RetryChunk. The usage in the FinishChunk counts all
         requests and has their cost.
@@ -113,28 +147,18 @@ class Retrier:
             DeadlineExceeded: it took longer.
             ProviderError: the last attempt's, with the text that it had streamed as `partial`.
         """
-        requests, retries = 0, 0
+        sent, retries = _Sent(), 0
         seconds = min(self.policy.deadline, math.inf if deadline is None else deadline)
         end = asyncio.get_running_loop().time() + seconds
         self.budget.count_request()
         while True:
-            requests += 1
-            text: list[str] = []
+            async for chunk in self._wait_for_endpoint(end):
+                yield chunk
+            sent.begin()
             try:
                 async with aclosing(attempt()) as attempted, aclosing(_receive_until(end, attempted)) as chunks:
                     async for chunk in chunks:
-                        match chunk:
-                            case TextChunk():
-                                text.append(chunk.text)
-                                yield chunk
-                            case RetryChunk():
-                                requests += 1
-                                yield replace(chunk, attempt=requests)
-                            case FinishChunk():
-                                usage = replace(chunk.usage, requests=requests)
-                                yield FinishChunk(chunk.reason, self.price.add_cost(usage))
-                            case _:
-                                yield chunk
+                        yield sent.count(chunk, self.price)
                 return
             except ProviderError as e:
                 failure = e
@@ -142,18 +166,37 @@ class Retrier:
                 raise DeadlineExceeded(
                     f"{self.policy.model}: the reply was not complete after {seconds:g} s",
                     "backend.deadline sets how long a whole reply may take.",
-                    partial="".join(text),
+                    partial="".join(sent.text),
                 ) from e
-            failure.partial = failure.partial or "".join(text)
+            failure.partial = failure.partial or "".join(sent.text)
             retries += 1
-            delay = self._next_delay(failure, retries)
+            delay = await self._next_delay(failure, retries)
             if asyncio.get_running_loop().time() + delay >= end:
                 raise _add_reason(failure, f"No time is left of {seconds:g} s to try again.") from failure
-            yield RetryChunk(failure.message, delay, requests + 1)
+            yield RetryChunk(failure.message, delay, sent.requests + 1)
             await self.sleep(delay)
 
-    def _next_delay(self, failure: ProviderError, retry: int) -> float:
-        """Return the seconds until the next attempt. Raises `failure`, with the reason, when there is none."""
+    async def _wait_for_endpoint(self, end: float) -> AsyncGenerator[RetryChunk, None]:
+        """Wait until the endpoint takes requests again, and yield for how long.
+
+        end: by the event loop's clock. Raises RateLimited: that is too long.
+        """
+        while self.pause is not None and (seconds := await self.pause.find()):
+            delay = self.policy.delay(1, seconds, self.jitter())
+            model = self.policy.model
+            if seconds > self.policy.longest_wait or asyncio.get_running_loop().time() + delay >= end:
+                message = f"{model}: the server asks all to wait {seconds:.0f} s; not waited for, nothing was sent"
+                raise RateLimited(message, "run the same command again then", retry_after=seconds)
+            yield RetryChunk(f"{model}: the server asks all to wait {seconds:.1f} s", delay, 0)
+            await self.sleep(delay)
+
+    async def _next_delay(self, failure: ProviderError, retry: int) -> float:
+        """Return the seconds until the next attempt, and let nobody else send one before the server wants it.
+
+        Raises `failure`, with the reason, when there is none.
+        """
+        if self.pause is not None and failure.retryable and failure.retry_after:
+            await self.pause.begin(failure.retry_after)
         if not failure.retryable or self.policy.max_retries == 0:
             raise failure
         if retry > self.policy.max_retries:

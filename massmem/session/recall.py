@@ -19,6 +19,7 @@ from massmem.memory.extraction.extractor import Extractor, failing_extractor, op
 from massmem.memory.persistent import USER, Memory, PersistentMemory, RecallOptions, RecallResult, Scope, Selection
 from massmem.memory.quoting import Quote, render
 from massmem.memory.tokens import estimate_tokens
+from massmem.providers.pauses import Pauses
 from massmem.recording.rules import is_ballot, is_for_session_only, is_tool_use, mask_params, write_out
 from massmem.recording.worker import Recorder
 
@@ -74,12 +75,17 @@ class SessionMemory:
         self._extractor: Extractor | None = None
         self._reopen_time = 0.0
         """When to open again, by the monotonic clock, after that has failed."""
+        self._pauses: Pauses | None = None
         self._stack = AsyncExitStack()
         self._notices: list[str] = []
         self._past_notices: set[str] = set()
 
-    def start(self) -> None:
-        """Begin to open the memory and to record what is queued; return at once."""
+    def start(self, pauses: Pauses | None = None) -> None:
+        """Begin to open the memory and to record what is queued; return at once.
+
+        pauses: of models that want no requests; None: those of the model that extracts facts alone.
+        """
+        self._pauses = pauses
         if self.enabled:
             self._opening = asyncio.create_task(self._open())
 
@@ -225,7 +231,8 @@ class SessionMemory:
         if not self.records:
             self._recorder = Recorder(self._store, memory, leaves_facts=True)
             return memory
-        opening = open_extractor(self._config.persistent_memory.llm, self._home, memory.get_known_facts())
+        llm, known = self._config.persistent_memory.llm, memory.get_known_facts()
+        opening = open_extractor(llm, self._home, known, pauses=self._pauses)
         try:
             extractor = await self._stack.enter_async_context(opening)
         except MassmemError as e:

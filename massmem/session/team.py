@@ -15,12 +15,14 @@ from massmem.core.records import SessionRecord
 from massmem.providers import Providers, check_key
 from massmem.providers.base import ChatProvider
 from massmem.providers.learnt import LearntModels
+from massmem.providers.pauses import LocalPauses, Pauses
 from massmem.recording.forgetting import open_durable_memory
 from massmem.session.lease import ProcessLock
 from massmem.session.recall import SessionMemory
 from massmem.session.registry import require_database
 from massmem.session.windows import Windows
 from massmem.store import open_configured
+from massmem.store.pauses import open_pauses
 from massmem.store.ports import SessionStore
 from massmem.telemetry.spans import Tracer, open_tracer
 from massmem.telemetry.stages import Stages
@@ -40,7 +42,15 @@ DEFAULT_TEAM = ""
 class Team:
     """Create it with `Team.open`; it is ready after `start`."""
 
-    def __init__(self, config: TeamConfig, home: Path, store: SessionStore, memory: SessionMemory) -> None:
+    def __init__(
+        self,
+        config: TeamConfig,
+        home: Path,
+        store: SessionStore,
+        memory: SessionMemory,
+        pauses: Pauses | None = None,
+    ) -> None:
+        """pauses: of models that want no requests; None: those of this process."""
         self.config = config
         self.home = home
         self.store = store
@@ -57,7 +67,8 @@ class Team:
         # No other process can use a store that is held in memory.
         self.process = ProcessLock(home if store.info.durable else None)
         self._tracing = ExitStack()
-        self._providers = Providers(learnt)
+        self._pauses = pauses or LocalPauses()
+        self._providers = Providers(learnt, self._pauses)
         self._pricing: asyncio.Task[bool] | None = None
         self._is_guest = False
         self._warned = False
@@ -91,7 +102,8 @@ class Team:
         store = await open_configured(config.store, home, fallback=fallback)
         agents = resolve_agents(config, os.environ)
         memory = config.memory if store.info.durable else config.memory.model_copy(update={"enabled": False})
-        return cls(config, home, store, SessionMemory(memory, home, store, agents, debug, records=records))
+        pauses = await asyncio.to_thread(open_pauses, config.server.limits.counted_in)
+        return cls(config, home, store, SessionMemory(memory, home, store, agents, debug, records=records), pauses)
 
     def beside(self, config: TeamConfig) -> Self:
         """Return another team on this team's store and memory; close it before this one.
@@ -102,7 +114,7 @@ class Team:
         """
         _check_keys(config)
         Toolboxes(config.agents).check()
-        guest = type(self)(config, self.home, self.store, self.memory)
+        guest = type(self)(config, self.home, self.store, self.memory, self._pauses)
         guest._is_guest = True
         guest.process = self.process
         return guest
@@ -145,7 +157,7 @@ class Team:
         # Beside the first request, which takes longer: it loads the list of prices.
         self._pricing = asyncio.create_task(asyncio.to_thread(_load_prices, self.chat))
         if not self._is_guest:
-            self.memory.start()
+            self.memory.start(self._pauses)
         self.windows.start()
 
     async def close(self) -> None:
@@ -159,6 +171,7 @@ class Team:
         await self._providers.close()
         if not self._is_guest:
             self.process.close()
+            await self._pauses.close()
             await self.store.close()
 
 

@@ -211,7 +211,7 @@ class RequestSender:
                             self._meter.buffer.stream(text, "reasoning")
                             yield self._delta(step.round, "reasoning", text)
                         case RetryChunk(error, delay, attempt):
-                            retries += 1
+                            retries += attempt > 0  # nothing was sent while its server wanted no requests
                             yield AgentRetrying(
                                 agent_id=self._id, round=step.round, error=error, delay=delay, attempt=attempt
                             )

@@ -35,6 +35,7 @@ from massmem.memory.extraction.replies import ParsedReply, Statement, parse_repl
 from massmem.memory.mem0 import import_mem0
 from massmem.memory.persistent import Fact
 from massmem.providers import Providers
+from massmem.providers.pauses import Pauses
 
 log = logging.getLogger(__name__)
 
@@ -62,12 +63,16 @@ class Extractor:
 
 @asynccontextmanager
 async def open_extractor(
-    llm: MemoryLlmConfig | None, home: Path, known: KnownFacts | None = None, environ: Mapping[str, str] = os.environ
+    llm: MemoryLlmConfig | None,
+    home: Path,
+    known: KnownFacts | None = None,
+    environ: Mapping[str, str] = os.environ,
+    pauses: Pauses | None = None,
 ) -> AsyncGenerator[Extractor | None]:
     """Open the configured model; yield None when none is configured: then messages are all that is remembered.
 
     home: folder of massmem's own files. known: what the memory holds, so that the model is shown it and does not say
-    it again.
+    it again. pauses: of models that want no requests.
 
     Raises:
         InputError: the model cannot be used: see models.open_model.
@@ -75,7 +80,7 @@ async def open_extractor(
     if llm is None:
         yield None
         return
-    providers = Providers()
+    providers = Providers(pauses=pauses)
     models: dict[str | None, MemoryModel] = {}
 
     async def open_named(name: str | None) -> MemoryModel:

@@ -122,7 +122,7 @@ const CHANGES = {
     const step = activeStep(turn, event);
     if (!step) return;
     clearStream(step);
-    Object.assign(step, { state: "busy", note: `${event.error}; attempt ${event.attempt} in ${event.delay.toFixed(1)} s` });
+    Object.assign(step, { state: "busy", note: `${event.error}; tried again in ${event.delay.toFixed(1)} s` });
   },
   tool_called(turn, event) {
     const step = activeStep(turn, event);

@@ -235,7 +235,7 @@ def check_url(url: str) -> None:
             "%40 for @, %2F for /, %3A for :, %3F for ?, %23 for #, %25 for %",
         )
     is_valid = parts.path if parts.scheme == "unix" else re.fullmatch(r"/?\d{0,9}", parts.path)
-    if not is_valid:
+    if not is_valid or parts.scheme not in _OPTIONS:
         raise _invalid_url()
     allowed = _OPTIONS[parts.scheme] | {"client_name"}
     if unknown := sorted(set(options) - allowed):

@@ -371,6 +371,17 @@ def test_any_body_is_read(body: object) -> None:
         ({"retry-after": "inf"}, None),
         ({"retry-after": "tomorrow"}, None),
         ({"retry-after": ""}, None),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(NOW.timestamp() + 9)}, 9.0),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(1000 * NOW.timestamp() + 9_500)}, 9.5),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "12"}, 12.0),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(NOW.timestamp() - 9)}, 0.0),
+        ({"ratelimit-remaining": "0", "ratelimit-reset": "12"}, 12.0),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "12", "retry-after": "3"}, 3.0),
+        ({"x-ratelimit-remaining": "1", "x-ratelimit-reset": "12"}, None),
+        ({"x-ratelimit-remaining": "0"}, None),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "soon"}, None),
+        # When the limit is whole again, not when the next request may be sent.
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "60s"}, None),
     ],
 )
 def test_retry_after_header(headers: dict[str, str], seconds: float | None) -> None:

@@ -117,6 +117,26 @@ async def test_retry_after_is_waited_for(remote: Remote) -> None:
     assert 0.15 <= chunks[0].delay <= 0.165
 
 
+async def test_agents_on_one_model_and_key_send_nothing_after_a_refusal_and_others_do(remote: Remote) -> None:
+    busy = remote.wire.error(429, "slow down", headers={"retry-after": "100"})
+    first = await remote.open(busy, remote.wire.stream(OK))
+    await failure(first)
+    second = await remote.open(remote.wire.stream(OK))
+    assert "nothing was sent" in (await failure(second)).message
+    assert len(remote.stub.requests) == 1
+    for other in ({"model": "n"}, {"api_key": "sk-other"}):
+        assert await collect(await remote.open(remote.wire.stream(OK), **other), ASK)
+
+
+async def test_reply_that_used_up_a_window_is_read_and_the_next_request_waits(remote: Remote) -> None:
+    last = remote.wire.stream(OK)
+    last.headers.update({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "100"})
+    provider = await remote.open(last)
+    assert await collect(provider, ASK)
+    assert "nothing was sent" in (await failure(provider)).message
+    assert len(remote.stub.requests) == 1
+
+
 async def test_a_retry_after_of_an_hour_is_named_at_once(remote: Remote) -> None:
     provider = await remote.open(remote.wire.error(429, "slow down", headers={"retry-after": "3600"}), max_retries=3)
     error = await failure(provider)

@@ -14,6 +14,7 @@ from massmem.core.messages import (
     TextChunk,
     Usage,
 )
+from massmem.providers.pauses import LocalPauses, Pause
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
 
 DONE = FinishChunk("stop", Usage(3, 2, requests=1))
@@ -152,3 +153,72 @@ def test_never_more_retries_in_a_minute_than_the_budget(steps: list[tuple[float,
             retries.append(clock.now)
             recent = [t for t in requests if t > clock.now - 60]
             assert len([t for t in retries if t > clock.now - 60]) <= 10 + len(recent) * 0.1
+
+
+class Pacing:
+    """Retriers on one endpoint whose sleeps move the clock."""
+
+    def __init__(self) -> None:
+        self.clock, self.sleeps = Clock(), Sleeps()
+        self.pause = Pause(LocalPauses(self.clock), "endpoint")
+
+    def retrier(self, policy: RetryPolicy = RetryPolicy(3)) -> Retrier:  # noqa: B008 - frozen
+        return Retrier(policy, RetryBudget(self.clock), pause=self.pause, jitter=lambda: 0.0, sleep=self._sleep)
+
+    async def _sleep(self, seconds: float) -> None:
+        await self.sleeps(seconds)
+        self.clock.now += seconds
+
+
+async def test_refusal_of_one_request_holds_back_the_others_until_its_time() -> None:
+    pacing = Pacing()
+    refused = [RateLimited("429", retry_after=40)]
+    with pytest.raises(RateLimited):
+        await run(pacing.retrier(RetryPolicy(0)), attempts(refused))
+    pacing.clock.now += 10
+    chunks = await run(pacing.retrier(), attempts([DONE]))
+    assert pacing.sleeps.seconds == [30]
+    assert chunks[0] == RetryChunk("the model: the server asks all to wait 30.0 s", 30, 0)
+    assert chunks[-1] == FinishChunk("stop", Usage(3, 2, requests=1)), "nothing was sent in vain"
+
+
+async def test_request_that_was_refused_itself_waits_once() -> None:
+    pacing = Pacing()
+    chunks = await run(pacing.retrier(), attempts([ProviderUnavailable("529", retry_after=7)], [DONE]))
+    assert pacing.sleeps.seconds == [7]
+    assert [c.attempt for c in chunks if isinstance(c, RetryChunk)] == [2]
+
+
+async def test_pause_that_grows_while_somebody_waits_is_waited_for_as_well() -> None:
+    pacing = Pacing()
+    await pacing.pause.begin(10)
+    retrier = pacing.retrier()
+    waiting = retrier.stream(attempts([DONE]))
+    assert isinstance(await anext(waiting), RetryChunk)
+    await pacing.pause.begin(25)
+    assert [type(chunk) async for chunk in waiting] == [RetryChunk, FinishChunk]
+    assert pacing.sleeps.seconds == [10, 15]
+
+
+@pytest.mark.parametrize("seconds", [61, 100_000])
+async def test_pause_that_is_too_long_is_named_and_nothing_is_sent(seconds: float) -> None:
+    pacing = Pacing()
+    await pacing.pause.begin(seconds)
+    with pytest.raises(RateLimited, match=r"asks all to wait .* nothing was sent"):
+        await run(pacing.retrier(), attempts())
+    assert pacing.sleeps.seconds == []
+
+
+async def test_pause_beyond_the_deadline_is_not_waited_for() -> None:
+    pacing = Pacing()
+    await pacing.pause.begin(50)
+    with pytest.raises(RateLimited):
+        await run(pacing.retrier(RetryPolicy(3, deadline=20)), attempts())
+
+
+@pytest.mark.parametrize("error", [ProviderUnavailable("503"), AuthenticationError("401", retry_after=30)])
+async def test_failure_that_names_no_time_or_cannot_pass_stops_nobody_else(error: ProviderError) -> None:
+    pacing = Pacing()
+    with pytest.raises(ProviderError):
+        await run(pacing.retrier(RetryPolicy(0)), attempts([error]))
+    assert await pacing.pause.find() == 0
