@@ -35,6 +35,8 @@ class Figures:
 
     days: dict[str, Day] = field(default_factory=lambda: defaultdict[str, Day](Day))
     """By YYYY-MM-DD, in UTC."""
+    turns: int = 0
+    """Of all days."""
     names: dict[str, str] = field(default_factory=dict[str, str])
     """What people are shown instead of an agent's id, of the agents that have a name."""
     recalls: int = 0
@@ -47,6 +49,7 @@ class Figures:
         if turn.is_between_turns:
             return
         day = self.days[turn.record.started_at.date().isoformat()]
+        self.turns += 1
         day.turns += 1
         if turn.final is not None and turn.seconds is not None:
             day.answered += 1

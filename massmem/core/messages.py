@@ -105,12 +105,34 @@ class Usage:
             round(self.saved + other.saved, 10),
         )
 
+    def __sub__(self, part: "Usage") -> "Usage":
+        """Return what is left of a sum without one part of it.
+
+        Estimated when the sum is; without a cost when the sum or the part has tokens and no known price.
+        """
+        return Usage(
+            self.prompt - part.prompt,
+            self.completion - part.completion,
+            self.cached - part.cached,
+            self.requests - part.requests,
+            self.reported,
+            self._cost_without(part),
+            self.reasoning - part.reasoning,
+            self.cache_written - part.cache_written,
+            round(self.saved - part.saved, 10),
+        )
+
     def _cost_with(self, other: "Usage") -> float | None:
         if not (self.prompt or self.completion):
             return other.cost
         if not (other.prompt or other.completion):
             return self.cost
         return None if self.cost is None or other.cost is None else round(self.cost + other.cost, 10)
+
+    def _cost_without(self, part: "Usage") -> float | None:
+        if not (part.prompt or part.completion):
+            return self.cost
+        return None if self.cost is None or part.cost is None else round(self.cost - part.cost, 10)
 
 
 @dataclass(frozen=True, slots=True)

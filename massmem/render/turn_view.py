@@ -266,19 +266,7 @@ class TurnView:
         """Return the turn's usage less that of the agents' events: no event reports the presentation alone."""
         if self.resumed or not isinstance(event, TurnCompleted) or not event.presented:
             return Usage()
-        total, steps = event.usage, self._agents_usage()
-        unpriced = total.cost is None or steps.cost is None
-        return Usage(
-            total.prompt - steps.prompt,
-            total.completion - steps.completion,
-            total.cached - steps.cached,
-            total.requests - steps.requests,
-            total.reported,
-            None if unpriced else round((total.cost or 0) - (steps.cost or 0), 10),
-            total.reasoning - steps.reasoning,
-            total.cache_written - steps.cache_written,
-            round(total.saved - steps.saved, 10),
-        )
+        return event.usage - self._agents_usage()
 
     def _agents_usage(self) -> Usage:
         return sum((agent.usage for agent in self.agents.values()), Usage())

@@ -30,7 +30,7 @@ from massmem.core.events import (
     now,
 )
 from massmem.core.outcome import was_cut_off
-from massmem.core.records import SessionFilter, SessionRecord
+from massmem.core.records import SessionFilter, SessionRecord, TurnRecord
 from massmem.server.errors import RetryLater
 from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
@@ -307,7 +307,8 @@ class Turns:
         for session in sessions:
             if self._was_stopped(session) or self.is_running(session.session_id):
                 continue
-            if await self._was_cut_off(session.session_id):
+            last = await self._store.get_last_turn(session.session_id)
+            if last is not None and await self._was_cut_off(last):
                 assert session.user_id is not None  # the filter finds sessions with an owner
                 self.resume(session.session_id, session.user_id)
             else:
@@ -319,13 +320,10 @@ class Turns:
     async def _is_under_way(self, session_id: str) -> bool:
         """Whether the session's turn runs, or somebody will resume it: not when its user stopped it."""
         last = await self._store.get_last_turn(session_id)
-        return last is not None and (last.status == "running" or await self._was_cut_off(session_id))
+        return last is not None and (last.status == "running" or await self._was_cut_off(last))
 
-    async def _was_cut_off(self, session_id: str) -> bool:
-        turn = await self._store.get_last_turn(session_id)
-        if turn is None or turn.status not in _UNDER_WAY:
-            return False
-        return was_cut_off(await self._store.read_turn_events(session_id, turn.turn))
+    async def _was_cut_off(self, turn: TurnRecord) -> bool:
+        return turn.status in _UNDER_WAY and was_cut_off(await self._store.read_turn_events(turn.session_id, turn.turn))
 
     async def stop(self, grace: float) -> None:
         """Start no more turns, let those that run go on for `grace` seconds, then hand them over."""

@@ -22,6 +22,7 @@ from massmem.core.records import (
     TurnRecord,
 )
 from massmem.store import open_store
+from massmem.store.lookup import require_turn
 from massmem.store.move import PAGE, read_files, read_log_pages
 from massmem.store.ports import SessionStore
 from massmem.store.projection import LAST_MESSAGE_LENGTH, make_message_id
@@ -98,7 +99,7 @@ async def _find_newest_turn(store: SessionStore, session_id: str) -> TurnRecord:
 
 async def _find_turn_before(store: SessionStore, session_id: str, number: int) -> TurnRecord | None:
     """Return the last turn before this one that counts; None: there is none."""
-    before = (await _get_turn(store, session_id, number)).turn - 1
+    before = (await require_turn(store, session_id, number)).turn - 1
     while before > 0 and (turns := await store.list_turns(session_id, before - 1, 1)):
         if turns[0].turn == before and turns[0].status != "undone":
             return turns[0]
@@ -106,15 +107,8 @@ async def _find_turn_before(store: SessionStore, session_id: str, number: int) -
     return None
 
 
-async def _get_turn(store: SessionStore, session_id: str, number: int) -> TurnRecord:
-    turns = await store.list_turns(session_id, number - 1, 1)
-    if not turns or turns[0].turn != number:
-        raise InputError(f"{session_id} has no turn {number}", f"see them with: massmem sessions show {session_id}")
-    return turns[0]
-
-
 async def _find_turn(store: SessionStore, session_id: str, number: int) -> TurnRecord:
-    turn = await _get_turn(store, session_id, number)
+    turn = await require_turn(store, session_id, number)
     if turn.is_unfinished:
         raise InputError(f"turn {number} has not ended", f"finish it with: massmem --session-id {session_id}")
     if turn.status == "undone":

@@ -26,6 +26,7 @@ from massmem.session.history import History
 from massmem.session.owners import restrict_to_owner
 from massmem.session.team import Team
 from massmem.session.turn_runner import create_agents
+from massmem.store.lookup import require_turn
 from massmem.store.ports import SessionStore
 from massmem.turn.agent import Agent, Presentation, Result, Work
 from massmem.turn.budget import Budget
@@ -117,12 +118,10 @@ async def load_recorded_turn(store: SessionStore, session_id: str, number: int) 
         InputError: there is no such turn, or it is under way.
         StoreError: the store cannot be read.
     """
-    turns = await store.list_turns(session_id, number - 1, 1)
-    if not turns or turns[0].turn != number:
-        raise InputError(f"{session_id} has no turn {number}", f"see them with: massmem sessions show {session_id}")
-    if turns[0].status == "running":
+    turn = await require_turn(store, session_id, number)
+    if turn.status == "running":
         raise InputError(f"turn {number} is under way", "replay it when it has ended")
-    return turns[0], await store.read_turn_events(session_id, number)
+    return turn, await store.read_turn_events(session_id, number)
 
 
 class TurnReplayer:
@@ -293,24 +292,17 @@ class _ReplayAgent:
         self._reason = reason
         self._replay = replay
 
-    async def answer(self, question: str, round_: int, cost: StepCost) -> AsyncGenerator[Work | Result, None]:
-        recorded = self._find(round_, "answer", ())
-        items = self._agent.answer(question, round_, cost) if recorded is None else self._play(recorded, cost)
-        async with aclosing(items):
-            async for item in items:
-                yield item  # pyright: ignore[reportReturnType] - an answer is no presentation
+    def answer(self, question: str, round_: int, cost: StepCost) -> AsyncGenerator[Work | Result, None]:
+        live = self._agent.answer(question, round_, cost)
+        return self._act(round_, "answer", (), cost, live)
 
-    async def vote(
+    def vote(
         self, question: str, round_: int, candidates: Sequence[Candidate], cost: StepCost, *, final: bool
     ) -> AsyncGenerator[Work | Result, None]:
-        recorded = self._find(round_, "vote", candidates)
         live = self._agent.vote(question, round_, candidates, cost, final=final)
-        items = live if recorded is None else self._play(recorded, cost)
-        async with aclosing(items):
-            async for item in items:
-                yield item  # pyright: ignore[reportReturnType] - a ballot is no presentation
+        return self._act(round_, "vote", candidates, cost, live)
 
-    async def present(
+    def present(
         self,
         question: str,
         round_: int,
@@ -318,12 +310,18 @@ class _ReplayAgent:
         cost: StepCost,
         schema: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Work | Presentation, None]:
-        recorded = self._find(round_, "present", candidates)
         live = self._agent.present(question, round_, candidates, cost, schema)
+        return self._act(round_, "present", candidates, cost, live)
+
+    async def _act(
+        self, round_: int, name: StepName, candidates: Sequence[Candidate], cost: StepCost, live: AsyncGenerator[Any]
+    ) -> AsyncGenerator[Any]:
+        """Do what the agent did in this step, or what it does now. live: begins when it is asked for its first item."""
+        recorded = self._find(round_, name, candidates)
         items = live if recorded is None else self._play(recorded, cost)
         async with aclosing(items):
             async for item in items:
-                yield item  # pyright: ignore[reportReturnType] - a presentation is no ballot
+                yield item
 
     def _play(self, recorded: RecordedStep, cost: StepCost) -> AsyncGenerator[Work | Result | Presentation, None]:
         """Play a step at the pace of the log: the order of answers may decide a tie."""

@@ -118,14 +118,18 @@ async def read_transcript(store: SessionStore, session_id: str, after: int = 0) 
         yield await _build_turn(store, records, messages)
 
 
-async def read_turn_transcript(store: SessionStore, session_id: str, turn: int) -> TurnTranscript:
+async def require_turn(store: SessionStore, session_id: str, number: int) -> TurnRecord:
+    """Return the turn with this number. Raises InputError: the session has no such turn."""
+    turns = await store.list_turns(session_id, number - 1, 1)
+    if not turns or turns[0].turn != number:
+        raise InputError(f"{session_id} has no turn {number}", f"see them with: massmem sessions show {session_id}")
+    return turns[0]
+
+
+async def read_turn_transcript(store: SessionStore, session_id: str, number: int) -> TurnTranscript:
     """Return one turn. Raises InputError: the session has no such turn."""
-    turns = await store.list_turns(session_id, turn - 1, 1)
-    if not turns or turns[0].turn != turn:
-        raise InputError(
-            f"{session_id} has no turn {turn}", f"see what it has with: massmem sessions show {session_id}"
-        )
-    return build_transcript(turns[0], await store.read_turn_messages(session_id, turn))
+    turn = await require_turn(store, session_id, number)
+    return build_transcript(turn, await store.read_turn_messages(session_id, number))
 
 
 async def _build_turn(

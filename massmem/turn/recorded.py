@@ -115,7 +115,10 @@ def read_steps(
                 step = RecordedStep(agent_id, number, name, place, shown)
                 current[agent_id] = steps[agent_id, number, name] = step
             case TurnCompleted(presented=True, winner=winner) if winner in current:
-                current[winner].presentation = place, _read_presentation(event, tally.usage)
+                # What it cost is in no event of its own.
+                usage = event.usage - tally.usage
+                presentation = Presentation(event.answer, event.reasoning, usage, event.truncated, event.data)
+                current[winner].presentation = place, presentation
             case _:
                 step = current.get(getattr(event, "agent_id", ""))
                 if step is not None and not step.is_whole and _belongs(event, step):
@@ -126,23 +129,6 @@ def read_steps(
 
 def _belongs(event: Event, step: RecordedStep) -> bool:
     return isinstance(event, (*_WORK, *_RESULTS)) and event.round == step.round
-
-
-def _read_presentation(end: TurnCompleted, before: Usage) -> Presentation:
-    """before: what the turn had used until then; what the presentation cost is in no event of its own."""
-    total = end.usage
-    usage = Usage(
-        total.prompt - before.prompt,
-        total.completion - before.completion,
-        total.cached - before.cached,
-        total.requests - before.requests,
-        total.reported,
-        None if total.cost is None else round(total.cost - (before.cost or 0.0), 10),
-        total.reasoning - before.reasoning,
-        total.cache_written - before.cache_written,
-        round(total.saved - before.saved, 10),
-    )
-    return Presentation(end.answer, end.reasoning, usage, end.truncated, end.data)
 
 
 async def play_step(
@@ -421,17 +407,15 @@ class _RecordedAgent:
         self._steps = steps
         self._wait = wait
 
-    async def answer(self, question: str, round_: int, cost: StepCost) -> AsyncGenerator[Work | Result, None]:
-        async for item in self._play(round_, "answer", cost):
-            yield item
+    def answer(self, question: str, round_: int, cost: StepCost) -> AsyncGenerator[Work | Result, None]:
+        return self._play(round_, "answer", cost)
 
-    async def vote(
+    def vote(
         self, question: str, round_: int, candidates: Sequence[Candidate], cost: StepCost, *, final: bool
     ) -> AsyncGenerator[Work | Result, None]:
-        async for item in self._play(round_, "vote", cost):
-            yield item
+        return self._play(round_, "vote", cost)
 
-    async def present(
+    def present(
         self,
         question: str,
         round_: int,
@@ -439,8 +423,7 @@ class _RecordedAgent:
         cost: StepCost,
         schema: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Work | Presentation, None]:
-        async for item in self._play(round_, "present", cost):
-            yield item
+        return self._play(round_, "present", cost)
 
     async def _play(self, round_: int, name: StepName, cost: StepCost) -> AsyncGenerator[Any, None]:
         step = self._steps.get((self.id, round_, name))

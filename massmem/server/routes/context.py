@@ -12,10 +12,9 @@ from massmem.memory.tokens import Buffer
 from massmem.server.dependencies import Authorized, SessionPath
 from massmem.server.errors import PROBLEMS
 from massmem.server.schemas import Body
-from massmem.server.service import Service
 from massmem.session.history import AgentContext
 from massmem.session.session import Session
-from massmem.session.team import Team
+from massmem.session.team import Team, find_team
 
 router = APIRouter(prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
 
@@ -90,7 +89,7 @@ class ContextView(Body):
 async def context(session_id: SessionPath, body: ContextQuestion, caller: Authorized) -> ContextView:
     """What each agent would be sent with the next question. Nothing is asked and nothing is stored."""
     record = await caller.service.conversations.find(caller.sub, session_id)
-    team = _find_team(caller.service, record.config_path)
+    team = find_team(caller.service.teams, record)
     session = Session(team, record, owner=caller.sub)
     try:
         contexts = await session.preview(body.question)
@@ -101,11 +100,6 @@ async def context(session_id: SessionPath, body: ContextQuestion, caller: Author
         summary = await team.store.get_latest_summary(record.session_id, agent_context.prompt.agent_id)
         entries.append(_show_context(team, agent_context, summary))
     return ContextView(agents=entries)
-
-
-def _find_team(service: Service, config_path: str) -> Team:
-    """Return the team that the session has had so far, or the default one."""
-    return next((team for team in service.teams.values() if team.config.source == config_path), service.team)
 
 
 def _show_context(team: Team, context: AgentContext, summary: MessageRecord | None) -> ContextEntry:

@@ -89,21 +89,20 @@ async def figures(
     store, since = caller.service.team.store, now() - timedelta(days=days)
     criteria = SessionFilter(owner=Owner(caller.sub), since=since, has_messages=True)
     listed = await store.find_sessions(criteria, MOST_SESSIONS + 1)
-    result, count = Figures(), 0
+    result = Figures()
     for entry in listed[:MOST_SESSIONS]:
         session_id = entry.session.session_id
         async with aclosing(_read_newest_turns(store, entry)) as turns:
             async for turn in turns:
-                if turn.record.started_at >= since and count < MOST_TURNS and not turn.is_between_turns:
-                    count += 1
+                if turn.record.started_at >= since and result.turns < MOST_TURNS:
                     result.add_turn(turn, await store.read_turn_events(session_id, turn.record.turn))
-        if count == MOST_TURNS:
+        if result.turns == MOST_TURNS:
             break
     return FiguresView(
         days=[_show_day(result, day) for day in sorted(result.days)],
         agents=_label_agents(caller, result),
-        turns=count,
-        is_cut=count == MOST_TURNS or len(listed) > MOST_SESSIONS,
+        turns=result.turns,
+        is_cut=result.turns == MOST_TURNS or len(listed) > MOST_SESSIONS,
         recalls=result.recalls,
         without_recall=result.without_recall,
     )

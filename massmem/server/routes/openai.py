@@ -156,9 +156,8 @@ async def _begin(caller: Caller, target: _Target, conversation: Conversation, fo
         pieces = limit_words(_ask_alone(caller, model, conversation, form), form.stops, None)
         return _Call(pieces, encode.Answer(f"{prefix}{uuid4().hex}", target.model))
     service, named = caller.service, _read_session_id(target)
-    chat = (
-        target.naming.chat if target.naming.chat and is_session_id(target.naming.chat) else None
-    )  # "local:..." is not kept
+    # Other names are those of chats that the client does not keep: "local:...".
+    chat = target.naming.chat if is_session_id(target.naming.chat or "") else None
     target_session = await find_session(service.team.store, caller.sub, conversation.history, named=named, chat=chat)
     public_id = public_session_id(target_session.id)
     question = replace(

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from massmem.core.attachments import read_attached_files
 from massmem.core.display import cut_excerpt
+from massmem.core.errors import InputError
 from massmem.core.events import hide_reply_text
 from massmem.core.ids import MAX_NAME_LENGTH
 from massmem.core.records import ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord, TurnRecord
@@ -24,6 +25,7 @@ from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import hide_internals
 from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
 from massmem.session.export import export_session
+from massmem.store.lookup import require_turn
 
 router = APIRouter(prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
 
@@ -318,15 +320,16 @@ async def turn(
     """What happened in a turn."""
     record = await caller.service.conversations.find(caller.sub, session_id)
     store = caller.service.team.store
-    turns = await store.list_turns(record.session_id, turn - 1, 1)
-    if not turns or turns[0].turn != turn:
-        raise HTTPException(404, "There is no such turn")
+    try:
+        turn_record = await require_turn(store, record.session_id, turn)
+    except InputError as e:
+        raise HTTPException(404, "There is no such turn") from e
     events: list[dict[str, Any]] = []
     for event in await store.read_turn_events(record.session_id, turn):
         public = hide_reply_text(event) if caller.is_local else hide_internals(event)
         if public is not None:
             events.append(public.model_dump(mode="json"))
-    return TurnDetails(turn=_show_turn(turns[0], record), events=events)
+    return TurnDetails(turn=_show_turn(turn_record, record), events=events)
 
 
 @router.get("/sessions/{session_id}/messages/{seq}", response_class=Response, responses=_TEXT)

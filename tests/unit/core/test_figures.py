@@ -22,12 +22,13 @@ def test_days_have_turns_wins_tokens_and_waits():
     assert (first.agents["ann"].turns, first.agents["ann"].wins) == (2, 1)
     assert first.agents["ann"].usage.prompt == 60
     assert (second.turns, second.agents["bob"].wins) == (1, 0)
+    assert figures.turns == 3
 
 
 def test_messages_between_turns_are_no_turn():
     figures = Figures()
     figures.add_turn(added(), [])
-    assert not figures.days
+    assert (figures.days, figures.turns) == ({}, 0)
 
 
 def test_prompts_with_and_without_memories_are_counted():
