@@ -13,9 +13,9 @@ import typer
 
 from massmem.cli.completion import offer_agents
 from massmem.cli.options import AllOwners, AsJson, Config, InSession, OwnerName, Yes
-from massmem.cli.paths import measure_disk_usage
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import MB, Progress, notify, show_progress, write_json, write_out
+from massmem.config.home import measure_disk_usage
 from massmem.config.load import resolve_agents
 from massmem.config.models import MemoryConfig
 from massmem.core.display import make_printable, one_line

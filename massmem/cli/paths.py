@@ -50,9 +50,3 @@ def _format_store(url: str) -> str:
     """Return the file of an SQLite store, else the URL without its password."""
     name = url.removeprefix("sqlite:///")
     return str(Path(name).expanduser().absolute()) if name != url else without_password(url)
-
-
-def measure_disk_usage(*paths: Path) -> int:
-    """Return the bytes that files and folders occupy on the disk: index files are sparse."""
-    files = (file for path in paths for file in (path.rglob("*") if path.is_dir() else [path]))
-    return sum(file.stat().st_blocks * 512 for file in files if file.is_file())

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from massmem.cli.options import Config
-from massmem.cli.setup import load_setup, load_team
+from massmem.cli.setup import load_server_teams, load_setup
 from massmem.cli.token import ensure_secret
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError
@@ -40,7 +40,7 @@ def serve_command(
     setup = load_setup(config)
     with_secret, notice = ensure_secret(setup.config, os.environ, setup.home)
     team = _replace_settings(with_secret, host=host, port=port, workers=workers, record=record)
-    teams = {name: load_team(file, setup.home) for name, file in team.server.teams.items()}
+    teams = load_server_teams(team, setup.home)
     try:
         from massmem.server.serve import serve
         from massmem.server.service import Settings

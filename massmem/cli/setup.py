@@ -119,6 +119,11 @@ def load_team(
     return team if store else team.model_copy(update={"store": StoreConfig(url=NO_STORE), "session_id": None})
 
 
+def load_server_teams(config: TeamConfig, home: Path) -> dict[str, TeamConfig]:
+    """Load the other teams of a service, by name, as `load_team`. Raises ConfigError, InputError."""
+    return {name: load_team(file, home) for name, file in config.server.teams.items()}
+
+
 def find_session_config(session_id: str) -> str | None:
     """Return the configuration that a session of this machine began with, and tell the user.
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from massmem.cli.options import Config
-from massmem.cli.setup import load_setup, load_team
+from massmem.cli.setup import load_server_teams, load_setup
 from massmem.cli.streams import notify, write_out
 from massmem.cli.token import ensure_secret
 from massmem.config.models import TeamConfig
@@ -35,7 +35,7 @@ def ui_command(
     """
     setup = load_setup(config)
     team = _set_server(ensure_secret(setup.config, os.environ, setup.home)[0], port)
-    teams = {name: load_team(file, setup.home) for name, file in team.server.teams.items()}
+    teams = load_server_teams(team, setup.home)
     try:
         from massmem.server.serve import serve_page
         from massmem.server.service import Settings

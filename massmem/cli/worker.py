@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from massmem.cli.options import Config
-from massmem.cli.setup import load_setup, load_team
+from massmem.cli.setup import load_server_teams, load_setup
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError
 
@@ -30,7 +30,7 @@ def worker_command(
     compress. Nothing is lost when one is killed.
     """
     setup = load_setup(config)
-    teams = {name: load_team(file, setup.home) for name, file in setup.config.server.teams.items()}
+    teams = load_server_teams(setup.config, setup.home)
     try:
         from massmem.server.service_log import log_to_stderr
     except ModuleNotFoundError as e:

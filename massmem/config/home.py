@@ -124,6 +124,12 @@ def make_private(folder: Path) -> None:
                     path.chmod(mode & 0o700)
 
 
+def measure_disk_usage(*paths: Path) -> int:
+    """Return the bytes that files and folders occupy on the disk: index files are sparse."""
+    files = (file for path in paths for file in (path.rglob("*") if path.is_dir() else [path]))
+    return sum(file.stat().st_blocks * 512 for file in files if file.is_file())
+
+
 def explain_write_error(path: Path, error: OSError) -> MassmemError:
     """Return the error to raise when `path` could not be written."""
     if error.errno in _FULL:

@@ -34,7 +34,7 @@ from qdrant_edge import (
     VectorStorageDatatype,
 )
 
-from massmem.config.home import make_folder, make_private, replace_file, sync_to_disk
+from massmem.config.home import make_folder, make_private, measure_disk_usage, replace_file, sync_to_disk
 from massmem.core.errors import IndexDamaged, MassmemError, MemoryUnavailable
 from massmem.memory.index import MEANING, WORDS
 
@@ -158,8 +158,7 @@ class Shard:
             self._write_notes(points)
 
     def _size(self) -> int:
-        """Bytes that the shard takes on the disk."""
-        return sum(path.stat().st_blocks * 512 for path in (self._folder / "shard").rglob("*") if path.is_file())
+        return measure_disk_usage(self._folder / "shard")
 
     def _open(self) -> EdgeShard:
         self._clear_up()

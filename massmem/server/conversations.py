@@ -31,6 +31,7 @@ MAX_MESSAGES = 10_000
 """Messages of a conversation that is read whole."""
 
 _PAGE = 1_000
+_NEWEST = 10
 
 _OWNER = re.compile(r"[0-9a-f]{24}\.")
 """What the stored id of a session begins with, unless it is one of this machine's user."""
@@ -114,6 +115,25 @@ class Conversations:
         if last is not None and last.turn not in numbers and before is None:
             turns.append(last)
         return ConversationPart(messages, turns, has_older, await self._find_start(session, last))
+
+    async def describe(self, session: SessionRecord) -> ListedSession:
+        """Return the session with what lists show beside it. Raise StoreError."""
+        last = await self._store.get_last_turn(session.session_id)
+        answer = await self._read_newest_answer(session.session_id)
+        return ListedSession(
+            session=session,
+            turns=0 if last is None else last.turn,
+            confidence=None if answer is None else answer.confidence,
+            escalated=answer is not None and answer.escalated,
+        )
+
+    async def _read_newest_answer(self, session_id: str) -> MessageRecord | None:
+        before = None
+        while messages := await self._store.read_conversation(session_id, before, _NEWEST):
+            if answer := next((message for message in messages if message.final), None):
+                return answer
+            before = messages[-1].seq
+        return None
 
     async def _find_start(self, session: SessionRecord, last: TurnRecord | None) -> int | None:
         """Return the number of the event before the turn that is under way; None when none is."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from massmem.config.home import measure_disk_usage
 from massmem.core.errors import IndexDamaged, MemoryUnavailable
 from massmem.core.records import COMMAND_LINE_USER, MessageRecord, Owner, SessionFilter
 from massmem.memory.opening import index_root
@@ -104,10 +105,7 @@ class Memories:
         config = self._team.config.memory
         if config.persistent_memory.qdrant.mode == "server":
             return None
-        root = index_root(config, self._team.home)
-        return await asyncio.to_thread(
-            lambda: sum(path.stat().st_blocks * 512 for path in root.rglob("*") if path.is_file())
-        )
+        return await asyncio.to_thread(measure_disk_usage, index_root(config, self._team.home))
 
     async def _restrict(self, selection: Selection) -> Selection:
         """Return the selection without the sessions of other users."""

@@ -270,23 +270,24 @@ def test_second_question_to_a_busy_session_is_refused(service: Service, council:
     assert len(bea.read_history("s")) == 2
 
 
+def ask_and_end(service: Service, user: Client, how: str) -> requests.Response:
+    """Ask a team that takes long, end the turn by the route `how`, and return the response to the question."""
+    body = {"message": "Why?", "session_id": "s", "team": "patient"}
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(Client(service.url, user.token).post, "/api/v1/chat", body)
+        wait_until(lambda: user.post(f"/api/v1/chat/s/{how}", {}).status_code == 204)
+        return running.result()
+
+
 def test_user_who_does_not_want_to_wait_is_given_the_answers_so_far(service: Service) -> None:
     zoe = service.client("zoe")
-    with ThreadPoolExecutor(1) as pool:
-        body = {"message": "Why?", "session_id": "s", "team": "patient"}
-        running = pool.submit(service.client("zoe").post, "/api/v1/chat", body)
-        wait_until(lambda: zoe.post("/api/v1/chat/s/now", {}).status_code == 204)
-        assert running.result().json()["response"] == "It is blue."
+    assert ask_and_end(service, zoe, "now").json()["response"] == "It is blue."
     assert zoe.post("/api/v1/chat/s/now", {}).status_code == 422, "no turn is under way"
 
 
 def test_turn_that_its_user_stops_has_no_answer_and_the_next_question_goes_on(service: Service) -> None:
     tom = service.client("tom")
-    with ThreadPoolExecutor(1) as pool:
-        body = {"message": "Why?", "session_id": "s", "team": "patient"}
-        running = pool.submit(service.client("tom").post, "/api/v1/chat", body)
-        wait_until(lambda: tom.post("/api/v1/chat/s/stop", {}).status_code == 204)
-        stopped = running.result()
+    stopped = ask_and_end(service, tom, "stop")
     assert (stopped.status_code, stopped.json()["error"]) == (409, "the turn was stopped")
     assert tom.post("/api/v1/chat/s/stop", {}).status_code == 422, "no turn is under way"
     started = time.monotonic()

@@ -43,6 +43,16 @@ def test_list_is_paged_and_filtered(alice: Client) -> None:
     assert alice.get(f"{SESSIONS}?limit=1").json()["total"] == 3
 
 
+def test_session_alone_is_described_as_in_the_list(alice: Client) -> None:
+    alice.chat("Why?", "s")
+    listed = alice.get(SESSIONS).json()["sessions"][0]
+    assert listed["confidence"] == 1.0
+    assert read_part(alice, "s")["session"] == listed
+    renamed = alice.post(f"{SESSIONS}/s/rename", {"title": "Colours"}).json()
+    assert renamed == {**listed, "title": "Colours"}
+    assert alice.post(f"{SESSIONS}/s/fork", {}).json()["confidence"] == 1.0
+
+
 def test_messages_come_in_parts_with_their_turns(alice: Client) -> None:
     for number in range(3):
         alice.chat(f"Question {number}?", "s")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from massmem import __version__
 from massmem.cli.checks import CheckResult, DoctorContext, fail, ok, skip
-from massmem.cli.paths import measure_disk_usage
 from massmem.cli.streams import MB
+from massmem.config.home import measure_disk_usage
 from massmem.providers.weights import models_folder
 from massmem.render.text import pluralize
 

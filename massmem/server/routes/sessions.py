@@ -20,7 +20,7 @@ from massmem.core.records import ListedSession, MessageRecord, Owner, SessionFil
 from massmem.core.transcript import parse_ballot
 from massmem.export import FORMATS
 from massmem.server.conversations import public_session_id
-from massmem.server.dependencies import Authorized, Caller, SessionPath
+from massmem.server.dependencies import Authorized, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import hide_internals
 from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
@@ -303,7 +303,7 @@ async def session(
     record = await conversations.mark_interrupted(await conversations.find(caller.sub, session_id))
     part = await conversations.read_part(record, before, limit)
     return SessionPart(
-        session=await _describe(caller, record),
+        session=_show_session(await conversations.describe(record)),
         messages=[_show_message(message) for message in part.messages],
         turns=[_show_turn(turn, record) for turn in part.turns],
         has_older=part.has_older,
@@ -368,7 +368,7 @@ async def rename(session_id: SessionPath, body: NewTitle, caller: Authorized) ->
     """Give a session a name, which no other session of the user has."""
     conversations = caller.service.conversations
     record = await conversations.rename(await conversations.find(caller.sub, session_id), body.title)
-    return await _describe(caller, record)
+    return _show_session(await conversations.describe(record))
 
 
 @router.post("/sessions/{session_id}/fork", responses={409: TURN_PROBLEMS[409]})
@@ -377,7 +377,7 @@ async def fork(session_id: SessionPath, body: ForkRequest, caller: Authorized) -
     conversations = caller.service.conversations
     record = await conversations.find(caller.sub, session_id)
     record = await conversations.fork(record, body.turn, before=body.before)
-    return await _describe(caller, record)
+    return _show_session(await conversations.describe(record))
 
 
 @router.get("/sessions/{session_id}/export", response_class=StreamingResponse, responses=_EXPORT)
@@ -429,11 +429,6 @@ async def search(query: Words, caller: Authorized, limit: Limit = 20) -> SearchH
             )
         )
     return SearchHits(hits=hits)
-
-
-async def _describe(caller: Caller, record: SessionRecord) -> SessionEntry:
-    last = await caller.service.team.store.get_last_turn(record.session_id)
-    return _show_session(ListedSession(session=record, turns=0 if last is None else last.turn))
 
 
 def _show_session(listed: ListedSession) -> SessionEntry:
