@@ -102,7 +102,7 @@ class Shard:
     @contextmanager
     def removing(self, *, erase: bool) -> Generator[EdgeShard]:
         """For deletions. erase: afterwards leave nothing of what was deleted on the disk."""
-        _check_room(self._folder, ROOM + (self._size() if erase else 0))
+        _check_room(self._folder, ROOM + (measure_disk_usage(self._folder / "shard") if erase else 0))
         with self.reading() as edge:
             self._write_notes(0)
             yield edge
@@ -150,15 +150,12 @@ class Shard:
 
     def _tidy(self, edge: EdgeShard) -> None:
         points = edge.info().points_count
-        room = shutil.disk_usage(self._folder).free > ROOM + self._size()
+        room = shutil.disk_usage(self._folder).free > ROOM + measure_disk_usage(self._folder / "shard")
         if points - self._tidied >= _TIDY_FROM and room:
             edge.optimize()
             edge.flush()
             self._tidied = points
             self._write_notes(points)
-
-    def _size(self) -> int:
-        return measure_disk_usage(self._folder / "shard")
 
     def _open(self) -> EdgeShard:
         self._clear_up()

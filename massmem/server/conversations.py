@@ -120,12 +120,8 @@ class Conversations:
         """Return the session with what lists show beside it. Raise StoreError."""
         last = await self._store.get_last_turn(session.session_id)
         answer = await self._read_newest_answer(session.session_id)
-        return ListedSession(
-            session=session,
-            turns=0 if last is None else last.turn,
-            confidence=None if answer is None else answer.confidence,
-            escalated=answer is not None and answer.escalated,
-        )
+        fields = {} if answer is None else answer.model_dump(include={"confidence", "escalated"})
+        return ListedSession(session=session, turns=0 if last is None else last.turn, **fields)
 
     async def _read_newest_answer(self, session_id: str) -> MessageRecord | None:
         before = None

@@ -293,8 +293,7 @@ class _ReplayAgent:
         self._replay = replay
 
     def answer(self, question: str, round_: int, cost: StepCost) -> AsyncGenerator[Work | Result, None]:
-        live = self._agent.answer(question, round_, cost)
-        return self._act(round_, "answer", (), cost, live)
+        return self._act(round_, "answer", (), cost, self._agent.answer(question, round_, cost))
 
     def vote(
         self, question: str, round_: int, candidates: Sequence[Candidate], cost: StepCost, *, final: bool
