@@ -11,6 +11,7 @@ from massmem.core.errors import MemoryUnavailable
 from massmem.memory.access import only_author_sees, reader_keys
 from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.index import Index, Point, matching
+from massmem.memory.languages import guess_language
 from massmem.memory.persistent import CompletedTurn, Episode, Fact, Selection
 from massmem.memory.points import (
     MOST_PASSAGES,
@@ -24,7 +25,8 @@ from massmem.memory.points import (
     session_base,
     to_fact,
 )
-from massmem.memory.text_analysis import build_document_vector, extract_terms, split_passages
+from massmem.memory.text_analysis import build_document_vector, split_passages
+from massmem.memory.words import extract_forms
 
 Vectors = Sequence[Sequence[float] | None]
 
@@ -199,10 +201,9 @@ class IndexWriter:
                 for point_id, fact in by_id.items()
                 if (new := merge_facts(stored[point_id], fact) if point_id in stored else fact) is not None
             }
-            words = [extract_terms(fact.text) for fact in changed.values()]
+            words = [extract_forms(fact.text) for fact in changed.values()]
             payloads = [
-                fact_payload(fact, found_terms, self._count)
-                for fact, found_terms in zip(changed.values(), words, strict=True)
+                fact_payload(fact, len(forms), self._count) for fact, forms in zip(changed.values(), words, strict=True)
             ]
             self._store([*changed], words, payloads)
         return len(by_id) - len(stored)
@@ -225,22 +226,22 @@ class IndexWriter:
     def _write_passages(self, plans: Mapping[str, WritePlan]) -> None:
         """Write the passages of all sessions together: one call of the embedder, one of the index."""
         passages = {point_id: passage for plan in plans.values() for point_id, passage in plan.passages.items()}
-        words = [extract_terms(passage.text) for passage in passages.values()]
+        words = [extract_forms(p.text, guess_language(p.episode.text)) for p in passages.values()]
         payloads = [
-            passage_payload(passage.episode, passage.text, found_terms, passage.position, self._count)
-            for passage, found_terms in zip(passages.values(), words, strict=True)
+            passage_payload(passage.episode, passage.text, len(forms), passage.position, self._count)
+            for passage, forms in zip(passages.values(), words, strict=True)
         ]
         self._store([*passages], words, payloads)
 
-    def _store(self, ids: Sequence[int], words: Sequence[Sequence[str]], payloads: Sequence[dict[str, Any]]) -> None:
-        """words: the terms of each text."""
+    def _store(
+        self, ids: Sequence[int], words: Sequence[Sequence[tuple[str, ...]]], payloads: Sequence[dict[str, Any]]
+    ) -> None:
+        """words: the forms of each content word of each text."""
         for start in range(0, len(ids), _BATCH):
             part = slice(start, start + _BATCH)
             vectors = self._embed([f"{payload['agent_id']}: {payload['data']}" for payload in payloads[part]])
             points = zip(ids[part], vectors, words[part], payloads[part], strict=True)
-            self._index.upsert(
-                [Point(i, vector, build_document_vector(w), payload) for i, vector, w, payload in points]
-            )
+            self._index.upsert([Point(i, vector, _weigh(forms), payload) for i, vector, forms, payload in points])
 
     def _mark_won(self, turn: CompletedTurn) -> None:
         """Make visible to the other agents what the winner said in its turn, except its ballots."""
@@ -253,6 +254,10 @@ class IndexWriter:
         for group, ids in ids_by_group.items():
             fields = {"run_id": session_id, "agent_id": winner, "group": group, "won": True}
             self._index.set_payload(ids, {"won": True, "seen": reader_keys(fields)})
+
+
+def _weigh(words: Sequence[tuple[str, ...]]) -> dict[int, float]:
+    return build_document_vector([term for forms in words for term in forms], len(words))
 
 
 def merge_facts(stored: Fact, restated: Fact) -> Fact | None:

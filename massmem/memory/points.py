@@ -9,7 +9,7 @@ needs: position in the session, number of the message, flags, content words, tok
 ordinal of its day. `seen` and `at` are keys for the index: who may see it (massmem.memory.access), and its second.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from hashlib import blake2b, md5
 from typing import Any
@@ -54,19 +54,17 @@ def message_number(message_id: str) -> int:
     return _number(62, message_id)
 
 
-def passage_payload(
-    episode: Episode, text: str, terms: Sequence[str], position: int, count: CountTokens
-) -> dict[str, Any]:
-    """Return the payload of a passage. terms: of the text. position: among the passages of the session."""
-    flags, *counts = _numbers(text, terms, "episode", count)
+def passage_payload(episode: Episode, text: str, word_count: int, position: int, count: CountTokens) -> dict[str, Any]:
+    """Return the payload of a passage. word_count: content words. position: among the passages of the session."""
+    flags, *counts = _numbers(text, word_count, "episode", count)
     flags |= PRIVATE if episode.private else 0
     numbers = [position, episode.position, flags, *counts, episode.created_at.toordinal()]
     return {"kind": "episode", "message_ids": [episode.message_id], "f": numbers, **_common_fields(episode, text)}
 
 
-def fact_payload(fact: Fact, terms: Sequence[str], count: CountTokens) -> dict[str, Any]:
-    """Return the payload of a fact. terms: of its text."""
-    numbers = [0, 0, *_numbers(fact.text, terms, "fact", count), fact.created_at.toordinal()]
+def fact_payload(fact: Fact, word_count: int, count: CountTokens) -> dict[str, Any]:
+    """Return the payload of a fact. word_count: content words."""
+    numbers = [0, 0, *_numbers(fact.text, word_count, "fact", count), fact.created_at.toordinal()]
     return {"kind": "fact", "message_ids": [*fact.message_ids], "f": numbers, **_common_fields(fact, fact.text)}
 
 
@@ -129,6 +127,6 @@ def _common_fields(source: Episode | Fact, text: str) -> dict[str, Any]:
     }
 
 
-def _numbers(text: str, terms: Sequence[str], kind: Kind, count: CountTokens) -> tuple[int, int, int]:
+def _numbers(text: str, word_count: int, kind: Kind, count: CountTokens) -> tuple[int, int, int]:
     flags = (ASKS if is_question(text) else 0) | (HAS_TIME if has_time(text) else 0)
-    return flags, len(terms), count(f" {quote_text(text, kind)}")
+    return flags, word_count, count(f" {quote_text(text, kind)}")

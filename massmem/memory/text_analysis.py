@@ -1,11 +1,10 @@
-"""Text analysis for the memory index: words, stems, passages, sparse vectors. Pure; the only state is a cache."""
+"""Text analysis for the memory index: terms, passages, sparse vectors. Pure."""
 
 import re
 import zlib
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 
-import Stemmer
+from massmem.memory.words import count_unspaced, extract_forms
 
 PASSAGE_WORDS = 30
 """One or two sentences: small enough to show many different messages, large enough to make sense alone."""
@@ -18,21 +17,6 @@ BM25_K1, BM25_B = 1.2, 0.75
 
 TYPICAL_TERMS = 13.0
 """Content words of a typical passage: a constant, so that adding one memory changes no other."""
-
-STOP_WORDS = frozenset(
-    """
-    a an the this that these those of to in on at by for with from as into about over after before during between
-    through under up down out off again then than so too very just also only even still and or but nor if because while
-    although though until unless is am are was were be been being do does did doing done have has had having will would
-    shall should can could may might must i me my mine myself we us our ours ourselves you your yours yourself he him
-    his himself she her hers herself it its itself they them their theirs themselves what which who whom whose when
-    where why how there here not no yes any some all both each few more most other such own same s t d ll m re ve don't
-    doesn't didn't isn't aren't wasn't weren't hasn't haven't hadn't won't wouldn't shouldn't couldn't can't i'm i've
-    i'll i'd it's that's what's let's you're tell say said mention mentioned talk talked ask asked discuss discussed
-    discussion conversation conversations chat know get got getting got go going went like likely make made thing things
-    something anything lot really please kind sort type many much ever give given across throughout
-    """.split()  # noqa: SIM905 - a list literal of this length reads badly
-)
 
 FRAME_WORDS = frozenset(
     """
@@ -55,13 +39,11 @@ _LONGEST_PIECE = 800
 _LONG_WORD = 25
 """Characters that count as a word where words are longer."""
 
-_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 # A sentence ends at . ! ? before a space (not after a list number or a short abbreviation), or at a line break.
 _SENTENCE = re.compile(
     r"(?<=[.!?…])(?<!\b\d\.)(?<!\b\d\d\.)(?<!\bMr\.)(?<!\bDr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\be\.g\.)(?<!\bi\.e\.)\s+"
     r"|(?<=[。！？])|\s*\n\s*"
 )
-_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")  # kana and Han, written without spaces
 _TIME = re.compile(
     r"\b(yesterday|today|tonight|tomorrow|ago|last|next|since|recently|(?:week|month|year)s?|weekend"
     r"|(?:mon|tues|wednes|thurs|fri|satur|sun)day|january|february|march|april|june|july|august"
@@ -69,38 +51,19 @@ _TIME = re.compile(
 )
 
 
-def split_words(text: str) -> list[str]:
-    """Lower-case words and numbers; split at underscores; Chinese and Japanese as pairs of characters."""
-    words: list[str] = _WORD.findall(text.lower().replace("’", "'"))
-    if text.isascii():
-        return words
-    return [part for word in words for part in _split_unspaced(word)]
+def extract_terms(text: str, language: str = "") -> list[str]:
+    """Terms of the content words, in order, with repetitions. language: of the text; "": as it is guessed."""
+    return [term for forms in extract_forms(text, language) for term in forms]
 
 
-def _split_unspaced(word: str) -> list[str]:
-    if not _UNSPACED.search(word):
-        return [word]
-    return [word[i : i + 2] for i in range(max(1, len(word) - 1))]
-
-
-@lru_cache(50_000)
-def stem(word: str) -> str:
-    """Snowball stem of a lower-case word; a possessive 's is dropped."""
-    # A stemmer is not safe to share between threads; making one costs 1 us, and the cache sees most words.
-    stemmer = Stemmer.Stemmer("english", 0)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped
-    return str(stemmer.stemWord(word.removesuffix("'s").replace("'", "")))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-
-
-def extract_terms(text: str) -> list[str]:
-    """Stems of the content words, in order, with repetitions."""
-    return [stem(word) for word in split_words(text) if word not in STOP_WORDS]
+def extract_query_forms(text: str) -> list[tuple[str, ...]]:
+    """Terms of each word to look for; words that only frame the request are dropped unless nothing else is left."""
+    return extract_forms(text, drop=FRAME_WORDS) or extract_forms(text)
 
 
 def extract_query_terms(text: str) -> list[str]:
-    """Distinct stems to look for; the words that only frame the request are dropped unless nothing else is left."""
-    content = [word for word in split_words(text) if word not in STOP_WORDS]
-    subject = [word for word in content if word not in FRAME_WORDS] or content
-    return list(dict.fromkeys(stem(word) for word in subject))
+    """As `extract_query_forms`: the distinct terms."""
+    return list(dict.fromkeys(term for forms in extract_query_forms(text) for term in forms))
 
 
 def has_time(text: str) -> bool:
@@ -117,13 +80,16 @@ def term_id(term: str) -> int:
     return zlib.crc32(term.encode())
 
 
-def build_document_vector(terms: Sequence[str]) -> dict[int, float]:
-    """Return BM25 weights of a passage's terms without the IDF, which the index applies when it is searched."""
+def build_document_vector(terms: Sequence[str], word_count: int | None = None) -> dict[int, float]:
+    """Return BM25 weights of a passage's terms without the IDF, which the index applies when it is searched.
+
+    word_count: content words of the passage; None: as many as terms.
+    """
     counts: dict[int, int] = {}
     for term in terms:
         index = term_id(term)
         counts[index] = counts.get(index, 0) + 1
-    norm = length_norm(len(terms)) - 1
+    norm = length_norm(len(terms) if word_count is None else word_count) - 1
     return {index: n * (BM25_K1 + 1) / (n + norm) for index, n in counts.items()}
 
 
@@ -132,9 +98,18 @@ def length_norm(term_count: int) -> float:
     return 1 + BM25_K1 * (1 - BM25_B + BM25_B * term_count / TYPICAL_TERMS)
 
 
-def build_query_vector(terms: Sequence[str]) -> dict[int, float]:
-    """Return a weight of 1 for every term; the index weighs it by its IDF."""
-    return {term_id(term): 1.0 for term in terms}
+def build_query_vector(words: Iterable[Sequence[str]]) -> dict[int, float]:
+    """Return the weight of every term; the index weighs it by its IDF.
+
+    words: the forms of each word. Together they weigh 1, so that a word that has many counts no more than another; the
+    first of them, the stem, weighs half.
+    """
+    weights: dict[int, float] = {}
+    for first, *others in words:
+        for form in (first, *others):
+            weight = 1.0 if not others else 0.5 if form is first else 0.5 / len(others)
+            weights[term_id(form)] = max(weight, weights.get(term_id(form), 0.0))
+    return weights
 
 
 def split_sentences(text: str) -> list[str]:
@@ -193,5 +168,4 @@ def _find_cut(head: Sequence[str]) -> int:
 
 def _count_words(text: str) -> int:
     """Return the number of words; two characters count as one where no spaces are written, long words as several."""
-    unspaced = 0 if text.isascii() else sum(len(run) for run in _UNSPACED.findall(text))
-    return max(len(text.split()) + unspaced // 2, len(text) // _LONG_WORD)
+    return max(len(text.split()) + count_unspaced(text) // 2, len(text) // _LONG_WORD)

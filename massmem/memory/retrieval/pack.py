@@ -12,6 +12,7 @@ from math import sqrt
 
 import numpy as np
 
+from massmem.memory.languages import guess_language
 from massmem.memory.retrieval.query import Question, find_names
 from massmem.memory.retrieval.rank import (
     DEFAULT_WEIGHTS,
@@ -263,9 +264,10 @@ def join_excerpt(excerpt: Excerpt) -> str:
 @lru_cache(4096)
 def _analyse_sentences(text: str) -> tuple[_Sentence, ...]:
     sentences: list[_Sentence] = []
+    language = guess_language(text)
     for sentence in split_sentences(text):
-        terms = tuple(extract_terms(sentence))
-        plain = frozenset(extract_terms(_CODE.sub(" ", sentence)))
+        terms = tuple(extract_terms(sentence, language))
+        plain = frozenset(extract_terms(_CODE.sub(" ", sentence), language))
         codes = tuple(frozenset(extract_terms(code)) for code in _CODE.findall(sentence))
         sentences.append(_Sentence(sentence, terms, plain, codes, tuple(t for t in terms if t.isalpha()) or terms))
     return tuple(sentences)

@@ -2,11 +2,13 @@
 
 import re
 from calendar import monthrange
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, date
 
-from massmem.memory.text_analysis import extract_query_terms, split_words, stem
+from massmem.memory.languages import guess_language
+from massmem.memory.text_analysis import extract_query_forms
+from massmem.memory.words import split_words, stem
 
 TOLD_WITHIN = 7
 """Days after an event in which people usually tell of it."""
@@ -16,8 +18,10 @@ TOLD_WITHIN = 7
 class Question:
     """What the question's wording tells, without looking at any memory."""
 
-    terms: tuple[str, ...]
-    """Stems of its content words."""
+    forms: tuple[tuple[str, ...], ...]
+    """Terms of each of its content words, the stem first."""
+    language: str
+    """As it is guessed."""
     words: frozenset[str]
     """All of its words, without "'s", to find names in."""
     about_user: bool
@@ -26,6 +30,11 @@ class Question:
     """It asks when or how long."""
     days: tuple[tuple[int, int], ...]
     """Ranges of dates that it names, as ordinals."""
+
+    @property
+    def terms(self) -> frozenset[str]:
+        """All forms of its content words."""
+        return frozenset(term for forms in self.forms for term in forms)
 
 
 _FIRST_PERSON = re.compile(r"\b(i|me|my|mine|myself|i'm|i've|i'd|i'll|we|us|our|ours)\b", re.IGNORECASE)
@@ -48,7 +57,8 @@ _ROLES = frozenset({"user", "assistant", "system", "tool"})
 def analyse(question: str) -> Question:
     text, users = _THE_USER.subn(" ", question.replace("’", "'"))
     return Question(
-        terms=tuple(extract_query_terms(text)),
+        forms=tuple(extract_query_forms(text)),
+        language=guess_language(text),
         words=frozenset(word.removesuffix("'s") for word in split_words(text)),
         about_user=users > 0 or _FIRST_PERSON.search(text) is not None,
         asks_time=_WHEN.search(text) is not None,
@@ -84,10 +94,10 @@ def _split_name(speaker: str) -> tuple[str, ...]:
     return () if speaker.lower() in _ROLES else tuple(split_words(speaker))
 
 
-def search_terms(question: Question, names: Iterable[str]) -> list[str]:
-    """Return the terms to look for: without the names of speakers, who are recognised as speakers.
+def search_forms(question: Question, names: Iterable[str]) -> Sequence[tuple[str, ...]]:
+    """Return the forms of the words to look for: without the names of speakers, who are recognised as speakers.
 
-    All terms if nothing else is left.
+    Those of all words if nothing else is left.
     """
-    name_terms = {stem(word) for name in names for word in split_words(name)}
-    return [term for term in question.terms if term not in name_terms] or list(question.terms)
+    name_stems = {stem(word) for name in names for word in split_words(name)}
+    return [forms for forms in question.forms if forms[0] not in name_stems] or question.forms

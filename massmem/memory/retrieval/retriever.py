@@ -13,7 +13,7 @@ from massmem.memory.points import FIRST_FACT, CountTokens, is_private, to_memory
 from massmem.memory.quoting import Quote, quote_text, render
 from massmem.memory.retrieval import pack
 from massmem.memory.retrieval.pack import Excerpt, Packed, Room
-from massmem.memory.retrieval.query import Question, analyse, find_names, search_terms
+from massmem.memory.retrieval.query import Question, analyse, find_names, search_forms
 from massmem.memory.retrieval.rank import (
     DEFAULT_WEIGHTS,
     Candidates,
@@ -25,6 +25,7 @@ from massmem.memory.retrieval.rank import (
     score,
     shortlist,
 )
+from massmem.memory.retrieval.spelling import find_spellings
 from massmem.memory.text_analysis import build_query_vector, extract_query_terms, extract_terms
 
 Vector = Sequence[float]
@@ -83,6 +84,9 @@ class Retriever:
     def recall(self, query: str, vector: Vector | None, scope: Scope, options: RecallOptions) -> RecallResult:
         """See PersistentMemory. vector: of the query; None: words alone decide."""
         question = analyse(query)
+        asked = question.terms
+        spellings = find_spellings(self._index, question, scope, lambda text: _is_echo(text, asked))
+        question = replace(question, forms=(*question.forms, *((term,) for term in spellings)))
         c = self._find_candidates(question, vector, scope)
         scores = score(question, c)
         # Only now: what is left out still says where its neighbours stand.
@@ -103,8 +107,8 @@ class Retriever:
 
     def _search(self, question: Question, names: frozenset[str], vector: Vector | None, pool: _Pool) -> Candidates:
         visible = visible_to(pool.scope)
-        terms = search_terms(question, names)
-        hits = self._index.search_words(build_query_vector(terms), visible, _BY_WORDS + 1)
+        words = build_query_vector(search_forms(question, names))
+        hits = self._index.search_words(words, visible, _BY_WORDS + 1)
         scores = dict(hits)
         bm25 = {point_id: scores[point_id] for point_id in _take_best(hits, _BY_WORDS)}
         keys = {*bm25, *_neighbours(_take_best(hits, _WITH_NEIGHBOURS))}
@@ -138,7 +142,8 @@ class Retriever:
         excerpts: dict[int, Excerpt] = {}
         sizes: dict[int, int] | None = None
         if options.max_tokens <= pack.SMALL_ROOM:
-            terms = frozenset(search_terms(question, find_names(question, c.speakers)))
+            words = search_forms(question, find_names(question, c.speakers))
+            terms = frozenset(term for forms in words for term in forms)
             excerpts = pack.cut_excerpts(c, scores, terms, options.max_tokens, self._count_sentence)
             sizes = {i: pack.count_excerpt(excerpt, self._count_sentence) for i, excerpt in excerpts.items()}
         room = Room(options.max_tokens, options.limit)
@@ -173,14 +178,14 @@ def _says_nothing_new(question: Question, c: Candidates, in_prompt: frozenset[st
         [memory.kind == "episode" and memory.message_ids[0] in in_prompt for memory in c.memories], np.bool_
     )
     texts = {_normalise(c.memories[i].text) for i in np.flatnonzero(flags).tolist()}
-    terms = set(question.terms)
+    terms = question.terms
     for i, memory in enumerate(c.memories):
         is_in_prompt = flags[i] or (bool(texts) and _normalise(memory.text) in texts)
         flags[i] = is_in_prompt or (bool(c.asks[i]) and _is_echo(memory.text, terms))
     return flags
 
 
-def _is_echo(text: str, terms: set[str]) -> bool:
+def _is_echo(text: str, terms: frozenset[str]) -> bool:
     """Return whether a question is the one with these terms, as far as its words tell."""
     own = set(extract_query_terms(text))
     return bool(own) and len(own & terms) >= _SAME_SHARE * len(own | terms)

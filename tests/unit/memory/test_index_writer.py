@@ -33,14 +33,14 @@ def index(tmp_path: Path) -> Iterator[EdgeIndex]:
 
 def write(index: EdgeIndex, plan: WritePlan) -> None:
     index.upsert([
-        Point(i, None, {}, passage_payload(p.episode, p.text, [], p.position, count))
+        Point(i, None, {}, passage_payload(p.episode, p.text, 0, p.position, count))
         for i, p in plan.passages.items()
     ])  # fmt: skip
 
 
 def taken(index: EdgeIndex, session: str, point_id: int) -> None:
     """Another session stands at this place."""
-    index.upsert([Point(point_id, None, {}, passage_payload(said("x", session=session), "x", [], 0, count))])
+    index.upsert([Point(point_id, None, {}, passage_payload(said("x", session=session), "x", 0, 0, count))])
 
 
 def test_passages_follow_each_other(index: EdgeIndex):

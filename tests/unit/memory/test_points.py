@@ -22,7 +22,7 @@ from tests.support.memories import count, fact, said
 
 def test_a_passage_comes_back_as_it_was_said():
     episode = said("Did it rain? Yes.", number=7, turn=2, by="a", won=True, group="g")
-    stored = passage_payload(episode, "Did it rain?", ["rain"], 12, count)
+    stored = passage_payload(episode, "Did it rain?", 1, 12, count)
     assert stored["f"] == [12, 7, ASKS, 1, count(" Did it rain?"), episode.created_at.toordinal()]
     assert (stored["won"], stored["user_id"]) == (True, "massmem")
     memory = to_memory(5, stored, 0.5)
@@ -32,7 +32,7 @@ def test_a_passage_comes_back_as_it_was_said():
 
 
 def test_a_fact_names_all_its_messages():
-    stored = fact_payload(fact("It rained yesterday.", sources=("m1", "m2")), ["rain"], count)
+    stored = fact_payload(fact("It rained yesterday.", sources=("m1", "m2")), 1, count)
     assert stored["kind"] == "fact"
     assert stored["f"][:4] == [0, 0, HAS_TIME, 1]
     assert to_memory(1, stored).message_ids == ("m1", "m2")

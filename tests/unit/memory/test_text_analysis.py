@@ -14,26 +14,9 @@ from massmem.memory.text_analysis import (
     has_time,
     is_question,
     split_passages,
-    split_words,
-    stem,
     term_id,
 )
-
-
-def test_words_are_lower_case_and_identifiers_are_split():
-    assert split_words("Call load_config(Path) at 10:30, it's Maria’s") == [
-        "call", "load", "config", "path", "at", "10", "30", "it's", "maria's",
-    ]  # fmt: skip
-
-
-def test_text_without_spaces_is_found_by_pairs_of_characters():
-    assert split_words("今天天气 ok") == ["今天", "天天", "天气", "ok"]
-    assert set(extract_terms("天气")) <= set(extract_terms("今天天气很好"))
-
-
-@pytest.mark.parametrize(("one", "other"), [("painting", "painted"), ("maria's", "maria"), ("studies", "study")])
-def test_forms_of_a_word_share_a_stem(one: str, other: str):
-    assert stem(one) == stem(other)
+from massmem.memory.words import stem
 
 
 def test_terms_are_content_words():
@@ -102,13 +85,23 @@ def test_rare_long_passages_weigh_less_per_word_than_short_ones():
     assert short[kite] > long[kite] > 0
 
 
+def test_other_forms_of_a_word_make_a_text_no_longer():
+    kite = term_id("kite")
+    assert build_document_vector(["kite", "milan", "red"], 2)[kite] == build_document_vector(["kite", "red"])[kite]
+
+
 def test_a_repeated_word_weighs_more_but_not_twice():
     once, twice = build_document_vector(["kite", "red"]), build_document_vector(["kite", "kite"])
     assert once[term_id("kite")] < twice[term_id("kite")] < 2 * once[term_id("kite")]
 
 
-def test_a_query_looks_for_each_term_alike():
-    assert build_query_vector(["kite", "red"]) == {term_id("kite"): 1.0, term_id("red"): 1.0}
+def test_a_query_looks_for_each_word_alike():
+    assert build_query_vector([("kite",), ("red",)]) == {term_id("kite"): 1.0, term_id("red"): 1.0}
+
+
+def test_forms_of_a_word_share_its_weight():
+    weights = build_query_vector([("tiktok", "tik", "tok"), ("tik",)])
+    assert weights == {term_id("tiktok"): 0.5, term_id("tik"): 1.0, term_id("tok"): 0.25}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,47 @@
+"""Words of a question that nobody has said, as they were probably meant: those one edit away that somebody has."""
+
+from collections.abc import Callable, Iterable
+
+from massmem.memory.access import visible_to
+from massmem.memory.index import Index
+from massmem.memory.persistent import Scope
+from massmem.memory.retrieval.query import Question
+from massmem.memory.text_analysis import FRAME_WORDS, build_query_vector, extract_terms
+from massmem.memory.words import LEAST_RESPELLED, STOP_WORDS, fold, respell, stem
+
+_READ = 20
+"""Memories with other spellings that are read, to see which of these they have."""
+
+_ASIDE = 3
+"""Memories with the word that may be left aside: the question itself, when it has been recorded or was asked before."""
+
+
+def find_spellings(index: Index, question: Question, scope: Scope, says_nothing: Callable[[str], bool]) -> list[str]:
+    """Return terms to look for besides those of the question.
+
+    says_nothing: whether a text is the question itself.
+    """
+    spellings = {
+        stem(spelling)
+        for word in sorted(question.words - STOP_WORDS - FRAME_WORDS)
+        if len(word) >= LEAST_RESPELLED and word.isalpha()
+        if not _is_known(index, extract_terms(word, question.language), scope, says_nothing)
+        for spelling in respell(fold(word))
+    }
+    spellings -= question.terms
+    texts = _read(index, _search(index, spellings, scope, _READ))
+    return sorted(spellings.intersection(term for text in texts for term in extract_terms(text)))
+
+
+def _is_known(index: Index, terms: Iterable[str], scope: Scope, says_nothing: Callable[[str], bool]) -> bool:
+    ids = _search(index, terms, scope, _ASIDE + 1)
+    return len(ids) > _ASIDE or not all(map(says_nothing, _read(index, ids)))
+
+
+def _search(index: Index, terms: Iterable[str], scope: Scope, limit: int) -> list[int]:
+    hits = index.search_words(build_query_vector((term,) for term in terms), visible_to(scope), limit)
+    return [point_id for point_id, _ in hits]
+
+
+def _read(index: Index, ids: Iterable[int]) -> list[str]:
+    return [payload["data"] for payload in index.read_payloads(ids).values()]
