@@ -101,7 +101,7 @@ def test_an_accent_still_counts_where_both_are_there():
 
 
 @pytest.mark.parametrize(
-    ("told", "asked"),
+    ("text", "question"),
     [
         ("Meine Katzen schlafen auf dem Sofa.", "Wo schläft die Katze?"),
         ("Nous avons acheté des gâteaux.", "Où est le gâteau que nous avions ?"),
@@ -111,9 +111,9 @@ def test_an_accent_still_counts_where_both_are_there():
         ("L'école est fermée.", "Quelles sont nos écoles ?"),
     ],
 )
-def test_forms_of_words_in_other_languages_share_a_term(told: str, asked: str):
-    stems = [{forms[0] for forms in extract_forms(text)} for text in (told, asked)]
-    assert terms(told) & terms(asked) > stems[0] & stems[1]
+def test_forms_of_words_in_other_languages_share_a_term(text: str, question: str):
+    stems = [{forms[0] for forms in extract_forms(passage)} for passage in (text, question)]
+    assert terms(text) & terms(question) > stems[0] & stems[1]
 
 
 @given(st.text(st.characters(exclude_characters="Σ"), max_size=200))  # its small form depends on what follows
