@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 import random
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,8 +15,9 @@ import typer
 from massmem.cli.setup import load_team, read_environment
 from massmem.cli.signals import EXIT_INTERRUPTED
 from massmem.cli.streams import notify, show_progress, write_json, write_out
-from massmem.config.home import massmem_home
+from massmem.config.home import explain_write_error, make_folder, massmem_home, replace_file
 from massmem.core.errors import InputError
+from massmem.core.events import now
 from massmem.evaluation.as_html import format_html
 from massmem.evaluation.as_json import evaluation_to_dict, list_answers
 from massmem.evaluation.as_text import format_evaluation
@@ -91,6 +93,7 @@ def eval_command(
         runner = Runner(file, home, seed, concurrency, Spending(max_cost))
         evaluator = Evaluator(runner, _show_nothing if quiet else show_progress, referee)
         evaluation = _run(evaluator, entrants, items, equal_budget=equal_budget)
+    _save_report(evaluation, home, data, entrants, items, seed)
     _write(evaluation, output, str(data))
     first = evaluation.entrants[0]
     if fail_under is not None and first.accuracy.value < fail_under:
@@ -105,6 +108,22 @@ def _run(evaluator: Evaluator, entrants: Sequence[Entrant], items: Sequence[Item
         path = evaluator.runner.results.path
         notify(f"stopped; the answers so far are in {path}, and the same command goes on")
         raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _save_report(
+    evaluation: Evaluation, home: Path, data: Path, entrants: Sequence[Entrant], items: Sequence[Item], seed: int
+) -> None:
+    """Keep the report for the page. The same evaluation, run again, replaces it."""
+    asked = [[[entrant.name, entrant.key] for entrant in entrants], [item.key for item in items], seed]
+    asked.append([entrant.name for entrant in evaluation.entrants])  # more of them with --equal-budget
+    digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:8]
+    path = home / "eval" / "reports" / f"{data.stem}-{digest}.json"
+    report = {"data": data.name, "at": now().isoformat(), "seed": seed, **evaluation_to_dict(evaluation)}
+    try:
+        make_folder(path.parent)
+        replace_file(path, json.dumps(report, ensure_ascii=False))
+    except OSError as e:
+        raise explain_write_error(path, e) from e
 
 
 def _write(evaluation: Evaluation, output: _Output, title: str) -> None:

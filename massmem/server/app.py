@@ -22,6 +22,7 @@ from massmem.server.routes import (
     chat,
     context,
     conversations,
+    evaluations,
     figures,
     memories,
     openai,
@@ -86,7 +87,8 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
         redoc_url=None,
         telemetry=_NO_SPANS,
     )
-    for routes in (chat, sessions, context, memories, figures, conversations, ai_memory, openai, operations, page):
+    of_the_page = (sessions, context, memories, figures, evaluations)
+    for routes in (chat, *of_the_page, conversations, ai_memory, openai, operations, page):
         app.include_router(routes.router)
     app.mount(page.PATH, page.PageFiles())
     app.state.visitors = Visitors(settings.page_token)

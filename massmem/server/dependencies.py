@@ -41,6 +41,11 @@ class Caller:
         """Whether it is the user of this machine, who may see what the configuration and its errors say."""
         return self.user.sub is None
 
+    @property
+    def is_operator(self) -> bool:
+        """Whether it may see what belongs to nobody in particular: how teams were evaluated, figures of all users."""
+        return self.is_local or self.user.is_admin
+
     async def make_question(
         self, content: str | Sequence[ContentPart], session_id: str | None, team: str | None, key: str | None
     ) -> Question:

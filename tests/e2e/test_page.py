@@ -10,6 +10,7 @@ import yaml
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, Response, Route, expect
 
+from tests.integration.test_server_evaluations import evaluate
 from tests.support.page import StartPage
 from tests.support.pictures import PNG
 from tests.support.service import Service, make_agent, make_config, make_token, wait_until
@@ -493,6 +494,24 @@ def test_everything_is_reached_by_keyboard(open_page: Open) -> None:
     expect(page.get_by_role("heading", name="Memory")).to_be_visible()
     page.keyboard.press("n")
     expect(page.get_by_label("Your question")).to_be_focused()
+
+
+def test_reports_of_evaluations_are_shown(browser: Browser, start_page: StartPage, tmp_path: Path) -> None:
+    started = start_page({"agents": [make_agent("ann", "It is blue.")]})
+    evaluate(tmp_path)
+    context = browser.new_context(viewport={"width": 400, "height": 900})
+    context.set_default_timeout(PATIENCE)
+    try:
+        page = context.new_page()
+        page.goto(started.address)
+        expect(page.get_by_label("Your question")).to_be_visible()
+        page.goto(f"{started.url}/#/figures")
+        report = page.get_by_role("region", name="Evaluation of questions.jsonl")
+        expect(report.get_by_role("row", name=re.compile("^council"))).to_contain_text("1 of 2")
+        expect(report.get_by_role("row", name=re.compile("^ben in it"))).to_contain_text("0 of 2")
+        check_view(page, "evaluations")
+    finally:
+        context.close()
 
 
 def test_address_of_massmem_ui_opens_the_page_once(browser: Browser, start_page: StartPage) -> None:

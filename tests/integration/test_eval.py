@@ -55,6 +55,14 @@ def test_two_teams_are_compared_on_the_same_questions(tmp_path: Path, home: Path
     assert (figures["chosen"]["count"], figures["chosen"]["total"]) == (1, 2)
     assert report["teams"][1]["council"] is None
     assert count_results(home) == 12
+    evaluate(data, "--config", council, "--config", single)
+    (file,) = (home / ".massmem" / "eval" / "reports").iterdir()  # the same evaluation has one report
+    assert file.stat().st_mode & 0o777 == 0o600
+    saved = json.loads(file.read_bytes())
+    assert (saved["data"], saved["seed"]) == ("questions.jsonl", 0)
+    assert {key: saved[key] for key in report} == report
+    evaluate(data, "--config", council)
+    assert len(list(file.parent.iterdir())) == 2
 
 
 def test_equal_budget_adds_each_agent_and_a_majority(tmp_path: Path):

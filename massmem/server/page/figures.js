@@ -1,8 +1,8 @@
-// Tokens, cost, time and wins of the agents over time.
+// Tokens, cost, time and wins of the agents over time; for whoever runs the service, the reports of evaluations.
 import { html, useState } from "./html.js";
 import { getJson } from "./api.js";
 import { Bars, colourTable } from "./chart.js";
-import { count, dollars, percent, seconds, tokens } from "./format.js";
+import { count, dollars, exactly, percent, plural, seconds, tokens, when } from "./format.js";
 import { AgentName, Empty, Trouble, useLoad, Waiting } from "./parts.js";
 
 const RANGES = [[7, "7 days"], [30, "30 days"], [90, "90 days"], [365, "a year"]];
@@ -25,8 +25,36 @@ export function FiguresView({ about }) {
       ${!view && !problem && html`<${Waiting} label="Reading the turns" />`}
       ${view && view.days.length === 0 && html`<${Empty} title="No question in this time"><p>Ask something, and see here what it took.</p><//>`}
       ${view && view.days.length > 0 && html`<${Shown} view=${view} measure=${measure} onMeasure=${setMeasure} colours=${colours} />`}
+      ${about.is_operator && html`<${Evaluations} />`}
     </div>`;
 }
+
+function Evaluations() {
+  const [view, problem, again] = useLoad(() => getJson("api/v1/evaluations"), []);
+  if (problem) return html`<${Trouble} problem=${problem} onRetry=${again} />`;
+  return view && view.reports.map((report) => html`
+    <section class="card" aria-label=${`Evaluation of ${report.data}`}>
+      <header><h2>Evaluation: ${report.data}</h2><span class="dim">${plural(report.questions, "question")}</span><span class="spacer"></span>
+        <time class="dim" datetime=${report.at} title=${exactly(report.at)}>${when(report.at)}</time></header>
+      <div class="table" tabindex="0" role="region" aria-label=${`Teams on ${report.data}`}><table>
+        <thead><tr><th>Team</th><th class="number">Right</th><th class="number">Accuracy</th><th>With 95 % certainty between</th><th class="number">Tokens</th><th class="number">Wait</th><th class="number">Cost</th></tr></thead>
+        <tbody>${report.teams.map((team) => html`
+          <${EvaluatedRow} name=${team.name} share=${team.accuracy} team=${team} />
+          ${team.council && html`
+            ${Object.entries(team.council.members).map(([id, share]) => html`<${EvaluatedRow} name=${`${id} in it`} share=${share} isPart=${true} />`)}
+            <${EvaluatedRow} name="any agent of it" share=${team.council.oracle} isPart=${true} />`}`)}</tbody></table></div>
+      ${report.comparisons.map((pair) => html`<p class="dim">${pair.first} − ${pair.second}: ${points(pair.difference)} points, with 95 % certainty between ${points(pair.interval[0])} and ${points(pair.interval[1])}; p = ${pair.p.toPrecision(2)}</p>`)}
+    </section>`);
+}
+
+const EvaluatedRow = ({ name, share, team, isPart }) => html`
+  <tr class=${isPart ? "part" : ""}><td>${name}${team && team.failed > 0 && html`<span class="dim"> ${count(team.failed)} without an answer</span>`}</td>
+    <td class="number">${count(share.count)} of ${count(share.total)}</td><td class="number">${percent(share.value)}</td>
+    <td><div class="interval" title=${`${percent(share.interval[0])} to ${percent(share.interval[1])}`}><span style=${{ left: `${share.interval[0] * 100}%`, width: `${(share.interval[1] - share.interval[0]) * 100}%` }}></span><i style=${{ left: `${share.value * 100}%` }}></i></div>
+      <span class="hidden">${percent(share.interval[0])} and ${percent(share.interval[1])}</span></td>
+    <td class="number">${team ? tokens(Math.round(team.per_question.tokens)) : ""}</td><td class="number">${team ? seconds(team.per_question.seconds) : ""}</td><td class="number">${team ? dollars(team.cost) : ""}</td></tr>`;
+
+const points = (share) => `${share > 0 ? "+" : ""}${(share * 100).toFixed(1)}`;
 
 function Shown({ view, measure, onMeasure, colours }) {
   const rows = sumAgents(view);

@@ -202,14 +202,13 @@ async def memory_figures(caller: Authorized) -> MemoryFigures:
         days.setdefault(memory.created_at.date().isoformat(), Counter())[memory.agent_id] += 1
         turns[str(min(memory.turn, 10))] += 1
     ranking = sorted(agents.items(), key=lambda item: (-item[1].total(), item[0]))
-    operator = caller.is_local or caller.user.is_admin
     return MemoryFigures(
         agents=[AgentMemories(agent_id=name, episodes=c["episode"], facts=c["fact"]) for name, c in ranking],
         days=[DayMemories(day=day, agents=dict(counts)) for day, counts in sorted(days.items())],
         turns=dict(sorted(turns.items(), key=lambda item: int(item[0]))),
         counted=len(results.memories),
-        queue=await _read_queue(caller) if operator else None,
-        size=await _open(caller).measure() if operator else None,
+        queue=await _read_queue(caller) if caller.is_operator else None,
+        size=await _open(caller).measure() if caller.is_operator else None,
         notice=results.notice,
     )
 

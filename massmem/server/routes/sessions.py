@@ -87,6 +87,8 @@ class About(Body):
     """What is said becomes memories."""
     max_file_size: int
     """Bytes of one file."""
+    is_operator: bool
+    """The user runs this service: reports of evaluations are shown."""
     warning: str | None
     """What to know about where conversations are stored."""
 
@@ -267,6 +269,7 @@ async def about(caller: Authorized) -> About:
         teams=teams,
         remembers=service.team.memory.enabled,
         max_file_size=service.settings.config.files.max_size,
+        is_operator=caller.is_operator,
         warning=service.warning,
     )
 
