@@ -1,6 +1,7 @@
 """`massmem import`: conversations of other programs become sessions."""
 
 import asyncio
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,15 @@ from massmem.cli.options import AsJson, Config
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import Progress, notify, show_progress, write_json
 from massmem.render.text import pluralize
-from massmem.session.imports import ImportedConversation, ImportResult, import_conversation, read_conversations
+from massmem.session.imports import (
+    ImportedConversation,
+    ImportResult,
+    ImportTarget,
+    import_conversation,
+    read_conversations,
+)
+from massmem.session.lease import ProcessLock
+from massmem.session.owners import memory_group
 from massmem.session.registry import register_sessions
 
 app = typer.Typer()
@@ -42,6 +51,8 @@ def import_command(
     for result in results:
         if result.conflict:
             notify(f"{result.session_id} ({result.title}) has gone on in another way here, and was left as it is")
+        if result.busy:
+            notify(f"{result.session_id} ({result.title}) is in use: import the file again when its turn has ended")
 
 
 async def _import(
@@ -49,10 +60,11 @@ async def _import(
 ) -> list[ImportResult]:
     results: list[ImportResult] = []
     async with setup.open_store() as store:
-        for conversation in conversations:
-            result = await import_conversation(store, conversation, facts=facts)
-            results.append(result)
-            progress(len(results), len(conversations))
+        with closing(ProcessLock(setup.home)) as process:
+            target = ImportTarget(store, process, group=memory_group(setup.config, None), facts=facts)
+            for conversation in conversations:
+                results.append(await import_conversation(target, conversation))
+                progress(len(results), len(conversations))
         # Once for all: the whole file is written. Also those without news: the last run may have been killed here.
         sessions = [await store.get_session(result.session_id) for result in results]
         await register_sessions(setup.home, store, setup.config.store.url, list(filter(None, sessions)))

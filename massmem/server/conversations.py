@@ -18,8 +18,9 @@ from massmem.server.schemas import is_session_id
 from massmem.server.turns import Turns
 from massmem.session.delete import SessionDeleter, delete_contents
 from massmem.session.fork import fork_session
+from massmem.session.imports import ImportedConversation, ImportResult, ImportTarget, import_conversation
 from massmem.session.lease import hold_lease, mark_interrupted
-from massmem.session.owners import owner_hash
+from massmem.session.owners import memory_group, owner_hash, to_stored_id
 from massmem.session.registry import register_sessions
 from massmem.session.rename import rename_session
 from massmem.session.team import Team
@@ -163,10 +164,22 @@ class Conversations:
         self._team.memory.wake()
         return fork
 
-    async def _register(self, session: SessionRecord) -> None:
-        """Enter the session in the list of this machine's user, if it is one of theirs."""
-        if session.user_id is None:
-            await register_sessions(self._team.home, self._store, self._team.config.store.url, [session])
+    async def import_conversations(
+        self, owner: str | None, conversations: Sequence[ImportedConversation]
+    ) -> list[ImportResult]:
+        """Make sessions of the user of what other programs export, or add to them what is new. Raise StoreError."""
+        team = self._team
+        target = ImportTarget(self._store, team.process, owner, memory_group(team.config, owner))
+        results = [await import_conversation(target, conversation) for conversation in conversations]
+        ids = [to_stored_id(owner, result.session_id) for result in results if not result.conflict]
+        await self._register(*filter(None, [await self._store.get_session(session_id) for session_id in ids]))
+        team.memory.wake()
+        return results
+
+    async def _register(self, *sessions: SessionRecord) -> None:
+        """Enter those sessions in the list of this machine's user that are theirs."""
+        if local := [session for session in sessions if session.user_id is None]:
+            await register_sessions(self._team.home, self._store, self._team.config.store.url, local)
 
     async def list_page(self, owner: str | None, limit: int, offset: int) -> ConversationPage:
         """Return the user's conversations from number `offset` on, the last used first. Raise StoreError."""
@@ -234,11 +247,6 @@ class Conversations:
         if session.user_id is None:
             deleter = SessionDeleter(team.config, team.home, self._store, Path.cwd(), dict(os.environ))
             await deleter.delete_traces([session.session_id])
-
-
-def to_stored_id(owner: str | None, session_id: str) -> str:
-    """Return the id under which the store knows a session of the user."""
-    return session_id if owner is None else f"{owner_hash(owner)}.{session_id}"
 
 
 def public_session_id(stored_id: str) -> str:

@@ -15,12 +15,12 @@ from massmem.core.attachments import name_attachments
 from massmem.core.errors import InputError
 from massmem.server.auth import User
 from massmem.server.content import read_content
-from massmem.server.conversations import to_stored_id
 from massmem.server.errors import RETRY_LATER, Forbidden, RetryLater
 from massmem.server.schemas import ContentPart
 from massmem.server.service import Service
 from massmem.server.turns import Question
 from massmem.server.visitors import Visitors, read_cookie
+from massmem.session.owners import to_stored_id
 
 MAX_KEY_LENGTH = 255
 

@@ -8,14 +8,16 @@ Formats, as their programs write them in 2026:
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from massmem.core.errors import InputError
+from massmem.core.errors import InputError, SessionBusyError, SessionExistsError
 from massmem.core.events import (
     AnswerSubmitted,
     Event,
@@ -26,8 +28,10 @@ from massmem.core.events import (
     now,
 )
 from massmem.core.ids import MAX_NAME_LENGTH, SESSION_ID
-from massmem.core.messages import Usage
+from massmem.core.messages import Usage, clean_text
 from massmem.core.records import SessionRecord
+from massmem.session.lease import ProcessLock, hold_lease
+from massmem.session.owners import to_stored_id
 from massmem.store.ports import SessionStore
 
 Source = Literal["chatgpt", "claude", "massmem", "assistant"]
@@ -35,7 +39,11 @@ Source = Literal["chatgpt", "claude", "massmem", "assistant"]
 
 WITHOUT_FACTS = "imported without facts"
 _MAX_BYTES = 2 << 30
+_MAX_ID_LENGTH = 100
+"""Characters; clients of the service cannot name sessions with longer ones."""
 _NO_COST = Usage(requests=0)
+_OF_SOMEBODY = re.compile(r"[0-9a-f]{24}\.")
+"""What the stored id of a session of a user of the service begins with."""
 _KNOWN = "known are exports of ChatGPT and Claude (conversations.json), of massmem, and lists of messages"
 
 
@@ -66,6 +74,8 @@ class ImportResult:
     """Of the export."""
     conflict: bool = False
     """The session has gone on in another way here, and was left as it is."""
+    busy: bool = False
+    """A turn of the session is under way, and it was left as it is."""
 
 
 def read_conversations(path: Path) -> list[ImportedConversation]:
@@ -81,37 +91,77 @@ def read_conversations(path: Path) -> list[ImportedConversation]:
         raise InputError(f"{path} cannot be read: {e.strerror or e}", "name the file of an export") from e
     except UnicodeDecodeError as e:
         raise InputError(f"{path} is no text", "unpack an archive first: conversations.json is inside") from e
-    conversations = [one for one in _list_conversations(_parse(text, path), path.stem) if one.turns]
+    return parse_conversations(text, path.stem, str(path))
+
+
+def parse_conversations(text: str, name: str, file: str) -> list[ImportedConversation]:
+    """Return the conversations in the text of an export that have a question and an answer.
+
+    name: of the export, without a suffix: tells lists of messages apart. file: as messages call it.
+
+    Raises InputError: the text is none of the known exports.
+    """
+    try:
+        conversations = [one for one in _list_conversations(_parse(text, file), name) if one.turns]
+    except RecursionError as e:
+        raise InputError(f"{file} is nested too deeply", _KNOWN) from e
     if not conversations:
-        raise InputError(f"{path} has no conversation with a question and an answer", _KNOWN)
+        raise InputError(f"{file} has no conversation with a question and an answer", _KNOWN)
     return conversations
 
 
-async def import_conversation(
-    store: SessionStore, conversation: ImportedConversation, *, facts: bool = False
-) -> ImportResult:
+@dataclass(frozen=True, slots=True)
+class ImportTarget:
+    """Where conversations are imported to."""
+
+    store: SessionStore
+    process: ProcessLock
+    """Of the process that imports."""
+    owner: str | None = None
+    """The user of the service whose sessions they become; None: this machine's user."""
+    group: str = ""
+    """As `SessionRecord.memory_group`."""
+    facts: bool = False
+    """A model extracts facts of every turn later, where one is configured; else turns are remembered word for word."""
+
+
+async def import_conversation(target: ImportTarget, conversation: ImportedConversation) -> ImportResult:
     """Store a conversation as a session, or what was added to it since the last import.
 
     It can be killed at any time and repeated: what is there is not stored again.
 
-    facts: a model extracts facts of every turn later, where one is configured; else it is remembered word for word.
-
     Raises StoreError.
     """
-    session_id = conversation.session_id
+    store, total = target.store, len(conversation.turns)
+    result = ImportResult(conversation.session_id, conversation.title, 0, total)
+    session_id = to_stored_id(target.owner, conversation.session_id)
+    if not await _create_session(target, conversation, session_id):
+        return replace(result, conflict=True)
+    try:
+        async with hold_lease(store, target.process, session_id):
+            stored = await store.list_turns(session_id, 0, total)
+            if any(record.question != turn.question for record, turn in zip(stored, conversation.turns, strict=False)):
+                return replace(result, conflict=True)
+            missing = conversation.turns[len(stored) :]
+            for number, turn in enumerate(missing, len(stored) + 1):
+                await store.append(session_id, number, _build_events(session_id, number, turn))
+            if not target.facts:
+                extractions = await store.list_due_recordings("extract", total, session_id)
+                await store.finish_recordings([job for job in extractions if job.turn <= total], WITHOUT_FACTS)
+    except SessionBusyError:
+        return replace(result, busy=True)
+    return replace(result, added=len(missing))
+
+
+async def _create_session(target: ImportTarget, conversation: ImportedConversation, session_id: str) -> bool:
+    """Create the session unless it is there. Return whether it can be added to: it is the owner's, and stays."""
+    store = target.store
     if await store.get_session(session_id) is None:
-        await store.create_session(_make_record(conversation))
-    total = len(conversation.turns)
-    stored = await store.list_turns(session_id, 0, total)
-    if any(record.question != turn.question for record, turn in zip(stored, conversation.turns, strict=False)):
-        return ImportResult(session_id, conversation.title, 0, total, conflict=True)
-    missing = conversation.turns[len(stored) :]
-    for number, turn in enumerate(missing, len(stored) + 1):
-        await store.append(session_id, number, _build_events(session_id, number, turn))
-    if not facts:
-        extractions = await store.list_due_recordings("extract", total, session_id)
-        await store.finish_recordings([job for job in extractions if job.turn <= total], WITHOUT_FACTS)
-    return ImportResult(session_id, conversation.title, len(missing), total)
+        changes = {"session_id": session_id, "user_id": target.owner, "memory_group": target.group}
+        with suppress(SessionExistsError):  # another import was faster
+            await store.create_session(_make_record(conversation).model_copy(update=changes))
+    session = await store.get_session(session_id)
+    return session is not None and session.user_id == target.owner and session.status != "deleting"
 
 
 def _build_events(session_id: str, number: int, turn: ImportedTurn) -> list[Event]:
@@ -138,17 +188,15 @@ def _make_record(conversation: ImportedConversation) -> SessionRecord:
     )
 
 
-def _parse(text: str, path: Path) -> Any:
+def _parse(text: str, file: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except ValueError:  # also for numbers with thousands of digits
         pass
-    except RecursionError as e:
-        raise InputError(f"{path} is nested too deeply", _KNOWN) from e
     try:
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
-    except (json.JSONDecodeError, RecursionError) as e:
-        raise InputError(f"{path} is neither JSON nor JSON lines", _KNOWN) from e
+        return [json.loads(line) for line in text.split("\n") if line.strip()]
+    except ValueError as e:
+        raise InputError(f"{file} is neither JSON nor JSON lines", _KNOWN) from e
 
 
 def _list_conversations(data: Any, name: str) -> Iterator[ImportedConversation]:
@@ -207,11 +255,14 @@ def _read_claude(conversation: Mapping[str, Any]) -> ImportedConversation:
 
 
 def _read_massmem(export: Mapping[str, Any]) -> ImportedConversation:
-    """Read an export of massmem. The session keeps its id."""
+    """Read an export of massmem. The session keeps its id, whosever it was, unless it cannot be one."""
     session = _as_object(export.get("session"))
     turns = tuple(filter(None, map(_read_turn, map(_as_object, _as_list(export["turns"])))))
     session_id = session.get("session_id")
-    if isinstance(session_id, str) and SESSION_ID.fullmatch(session_id):
+    if isinstance(session_id, str):
+        session_id = _OF_SOMEBODY.sub("", session_id, count=1)
+        if len(session_id) > _MAX_ID_LENGTH or not SESSION_ID.fullmatch(session_id):
+            session_id = _make_id(f"massmem:{session_id}")
         return ImportedConversation(session_id, _make_title(session.get("title"), turns), turns)
     return ImportedConversation(_make_id(json.dumps(export["turns"])), _make_title(None, turns), turns)
 
@@ -219,9 +270,8 @@ def _read_massmem(export: Mapping[str, Any]) -> ImportedConversation:
 def _read_turn(turn: Mapping[str, Any]) -> ImportedTurn | None:
     match turn:
         case {"question": str(question), "answer": str(answer)} if question.strip() and answer.strip():
-            return ImportedTurn(
-                question, answer, str(turn.get("winner") or "massmem"), _read_time(turn.get("started_at"))
-            )
+            agent = clean_text(str(turn.get("winner") or "massmem"))[:_MAX_ID_LENGTH]
+            return ImportedTurn(clean_text(question), clean_text(answer), agent, _read_time(turn.get("started_at")))
         case _:
             return None
 
@@ -247,7 +297,8 @@ def _build(
 
     def end_turn() -> None:
         if questions and answers:
-            turns.append(ImportedTurn("\n\n".join(questions), "\n\n".join(answers), agent, asked_at))
+            question, answer = (clean_text("\n\n".join(texts)) for texts in (questions, answers))
+            turns.append(ImportedTurn(question, answer, agent, asked_at))
             questions.clear()
         answers.clear()
 
@@ -264,7 +315,7 @@ def _build(
 
 def _make_id(key: str) -> str:
     """Return the id of a session. key: what the program calls the conversation."""
-    return f"import_{sha256(key.encode()).hexdigest()[:16]}"
+    return f"import_{sha256(key.encode(errors='surrogatepass')).hexdigest()[:16]}"
 
 
 def _make_title(title: Any, turns: Sequence[ImportedTurn]) -> str:
@@ -284,13 +335,13 @@ def _read_content(message: Mapping[str, Any]) -> str:
 
 
 def _read_time(value: Any) -> datetime | None:
-    """Return a time that is given in seconds since 1970 or in ISO 8601; None for anything else."""
+    """Return a time that is given in seconds since 1970 or in ISO 8601; None for anything else, and for the future."""
     try:
-        if isinstance(value, int | float):
-            return datetime.fromtimestamp(value, UTC)
         if isinstance(value, str):
             time = datetime.fromisoformat(value)
-            return time if time.tzinfo else time.replace(tzinfo=UTC)
+            value = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+        if isinstance(value, int | float) and 0 <= value <= now().timestamp():
+            return datetime.fromtimestamp(value, UTC)
     except (ValueError, OverflowError, OSError):
         pass
     return None

@@ -16,6 +16,11 @@ def owner_hash(owner: str) -> str:
     return sha256(owner.encode()).hexdigest()[:24]
 
 
+def to_stored_id(owner: str | None, session_id: str) -> str:
+    """Return the id under which the store knows a session of the user."""
+    return session_id if owner is None else f"{owner_hash(owner)}.{session_id}"
+
+
 def restrict_to_owner(agents: Sequence[AgentConfig], owner: str | None) -> tuple[AgentConfig, ...]:
     """Return the agents with memories that reach no further than the owner's sessions. None: this machine's user."""
     return tuple(agents) if owner is None else tuple(_restrict(agent, owner) for agent in agents)

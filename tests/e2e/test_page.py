@@ -1,5 +1,6 @@
 """The page in a real browser, at a real service: ask, watch, stop, reload, come back; markup stays text."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -316,6 +317,28 @@ def test_question_is_asked_in_other_words_in_a_conversation_of_its_own(open_page
     expect(questions).to_have_text(["Why is the sky blue?"])
     page.goto(first)
     expect(questions).to_contain_text(["Why is the sky blue?", "And at night?"])
+
+
+def test_conversations_of_other_programs_are_imported(open_page: Open, tmp_path: Path) -> None:
+    page = open_page("importer")
+    messages = [{"role": "user", "content": "Where is the pump?"}, {"role": "assistant", "content": "In the cellar."}]
+    (tmp_path / "old.json").write_text(json.dumps(messages))
+    (tmp_path / "broken.json").write_text("Hello")
+    page.get_by_role("button", name="Import conversations").press("Enter")
+    dialog = page.get_by_role("dialog")
+    check_view(page, "import")
+    dialog.get_by_label("File").set_input_files([tmp_path / "broken.json"])
+    dialog.get_by_role("button", name="Import").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("neither JSON nor JSON lines")
+    dialog.get_by_label("File").set_input_files([tmp_path / "old.json"])
+    dialog.get_by_role("button", name="Import").click()
+    expect(dialog.get_by_role("status")).to_contain_text("1 conversation read, 1 question")
+    check_view(page, "imported")
+    dialog.get_by_role("button", name="Import").click()
+    expect(dialog.locator(".outcome")).to_contain_text("nothing new")
+    dialog.get_by_role("link", name="Where is the pump?").click()
+    expect(final_answer(page)).to_contain_text("In the cellar.")
+    expect(dialog).to_have_count(0)
 
 
 def test_files_go_with_a_question(open_page: Open, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import requests
 
 from massmem.core.events import MessageAdded
 from massmem.core.records import SessionRecord
-from massmem.server.conversations import to_stored_id
+from massmem.session.owners import to_stored_id
 from massmem.store import open_store
 from tests.integration.test_mcp_server import open_http
 from tests.support.sample_turn import START

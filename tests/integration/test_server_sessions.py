@@ -4,7 +4,9 @@ import json
 from typing import Any
 
 import pytest
+import requests
 
+from massmem.session.owners import to_stored_id
 from tests.support.service import Client, Service, StartService, make_agent, make_config, wait_until
 
 SESSIONS = "/api/v1/sessions"
@@ -163,3 +165,67 @@ def test_stopped_turn_is_continued(start_service: StartService) -> None:
     assert read_part(alice, "s")["follow_after"] == 0
     assert alice.post("/api/v1/chat/s/stop", {}).status_code == 204
     assert alice.post("/api/v1/chat/t/continue", {}).status_code == 404
+
+
+EXPORT = [
+    {"uuid": "u1", "name": "Pump", "chat_messages": [
+        {"sender": "human", "text": "Where is the pump?"}, {"sender": "assistant", "text": "In the cellar."},
+    ]},
+    {"session": {"session_id": "mine"}, "turns": [{"question": "Why?", "answer": "Because."}]},
+]  # fmt: skip
+IMPORT = f"{SESSIONS}/import"
+
+
+def list_outcomes(client: Client, export: object) -> list[tuple[str, int, bool]]:
+    """Import an export; return the id of each session, the turns that were added, and whether there was a conflict."""
+    response = client.post(IMPORT, export)
+    assert response.status_code == 200, response.text
+    return [(one["session_id"], one["added"], one["conflict"]) for one in response.json()["sessions"]]
+
+
+def test_export_is_imported_once_and_goes_on(alice: Client, service: Service) -> None:
+    (pump, added, _), mine = list_outcomes(alice, EXPORT)
+    assert (added, mine) == (1, ("mine", 1, False))
+    assert list_outcomes(alice, EXPORT) == [(pump, 0, False), ("mine", 0, False)]
+    assert alice.read_history(pump) == [("user", "Where is the pump?"), ("assistant", "In the cellar.")]
+    assert sorted(alice.list_sessions()) == sorted(["mine", pump])
+    wait_until(lambda: "In the cellar." in alice.get("/api/v1/memories?agent=claude").text)
+    assert alice.chat("And the valve?", pump).json()["turn"] == 2
+    longer = json.loads(json.dumps(EXPORT))
+    longer[0]["chat_messages"] += [{"sender": "human", "text": "Thanks"}, {"sender": "assistant", "text": "Bye"}]
+    assert list_outcomes(alice, longer) == [(pump, 0, True), ("mine", 0, False)]
+
+
+def test_imports_of_others_are_apart(alice: Client, service: Service) -> None:
+    alice.chat("A secret", "mine")
+    bob = service.client("bob")
+    list_outcomes(bob, EXPORT)
+    assert alice.read_history("mine")[0] == ("user", "A secret")
+    assert bob.read_history("mine") == [("user", "Why?"), ("assistant", "Because.")]
+    foreign = {"session": {"session_id": to_stored_id("alice", "mine")}, "turns": EXPORT[1]["turns"]}
+    assert list_outcomes(bob, foreign) == [("mine", 0, False)], "a stored id of alice is a name like any other"
+    assert len(alice.read_history("mine")) == 2
+    assert alice.list_sessions() == ["mine"]
+
+
+def test_import_of_a_session_that_is_being_asked(start_service: StartService) -> None:
+    alice = start_service(make_config(make_agent("ann", "It is blue.", latency=60))).client("alice")
+    alice.post("/api/v1/chat/stream", {"message": "Why?", "session_id": "mine"}, stream=True)
+    wait_until(lambda: read_part(alice, "mine").get("follow_after") == 0)
+    outcome = alice.post(IMPORT, EXPORT[1]).json()["sessions"][0]
+    assert (outcome["busy"], outcome["added"]) == (True, 0)
+    alice.post("/api/v1/chat/mine/stop", {})
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"PK\x03\xff", b"[" * 100_000, b"9" * 5_000, b'{"turns": 5}'])
+def test_what_is_no_export_is_refused(alice: Client, service: Service, body: bytes) -> None:
+    headers = {"Authorization": f"Bearer {alice.token}", "Content-Type": "application/json"}
+    response = requests.post(service.url + IMPORT, body, headers=headers, timeout=60)
+    assert response.status_code == 422
+    assert response.json()["error"].startswith("the file")
+
+
+def test_import_holds_to_the_limits(start_service: StartService) -> None:
+    service = start_service(make_config(server={"limits": {"body": 1_000}}))
+    assert service.client("alice").post(IMPORT, EXPORT * 100).status_code == 413
+    assert requests.post(service.url + IMPORT, json=EXPORT, timeout=60).status_code == 401

@@ -13,7 +13,7 @@ from typing import Literal
 from uuid import uuid4
 
 from massmem.core.records import Owner, SessionFilter
-from massmem.server.conversations import to_stored_id
+from massmem.session.owners import to_stored_id
 from massmem.store.ports import SessionStore
 
 Exchanged = tuple[Literal["user", "agent"], str]

@@ -12,12 +12,12 @@ const HEADERS = { "X-Massmem-Page": "1" };
 const OFFLINE = "The service cannot be reached. Is massmem still running?";
 
 // Returns the response to a request. Throws a Problem for any status that is not a success.
-export async function request(path, { method = "GET", body, headers = {}, signal } = {}) {
+export async function request(path, { method = "GET", body, file, headers = {}, signal } = {}) {
   const options = { method, signal, headers: { ...HEADERS, ...headers } };
   if (body !== undefined) {
     options.body = JSON.stringify(body);
     options.headers["Content-Type"] = "application/json";
-  }
+  } else if (file) options.body = file;
   let response;
   try {
     response = await fetch(path, options);

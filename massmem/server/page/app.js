@@ -2,6 +2,7 @@
 import { html, render, useCallback, useEffect, useErrorBoundary, useRef, useState } from "./html.js";
 import { getJson, postJson, request } from "./api.js";
 import { Conversation } from "./conversation.js";
+import { ImportDialog } from "./imports.js";
 import { Dialog, Icon, Trouble, Waiting } from "./parts.js";
 import { Sidebar } from "./sidebar.js";
 
@@ -37,6 +38,7 @@ function App() {
   const [view, setView] = useState(0); // another conversation is another view; one that gets its name stays the same
   const shownId = useRef(route.id);
   const [help, setHelp] = useState(false);
+  const [isImporting, setImporting] = useState(false);
   const [listOpen, setListOpen] = useState(false);
 
   const load = useCallback(async () => {
@@ -94,13 +96,14 @@ function App() {
   return html`
     <div class=${`frame ${listOpen ? "list-open" : ""}`}>
       <a class="skip" href="#main" onClick=${(e) => { e.preventDefault(); document.querySelector("#main").focus(); }}>Skip to the content</a>
-      <${Sidebar} about=${about} route=${route} onHelp=${() => setHelp(true)} onClose=${() => setListOpen(false)} onLeave=${() => leave(setLocked)} />
+      <${Sidebar} about=${about} route=${route} onHelp=${() => setHelp(true)} onImport=${() => setImporting(true)} onClose=${() => setListOpen(false)} onLeave=${() => leave(setLocked)} />
       <button type="button" class="icon-button list-button" aria-label="Show conversations" aria-expanded=${listOpen} onClick=${() => setListOpen(!listOpen)}><${Icon} name=${listOpen ? "close" : "menu"} /></button>
       <main id="main" tabindex="-1">
         ${about.warning && html`<${Trouble} problem=${about.warning} />`}
         <${View} route=${route} about=${about} view=${view} />
       </main>
       ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
+      ${isImporting && html`<${ImportDialog} onClose=${() => setImporting(false)} />`}
     </div>`;
 }
 

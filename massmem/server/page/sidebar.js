@@ -8,7 +8,7 @@ const PAGE = 40;
 const REFRESH = 10_000; // milliseconds; other programs talk to the same sessions
 const MARKS = { active: "under way", interrupted: "interrupted", failed: "failed", waiting: "waits for you" };
 
-export function Sidebar({ about, route, onHelp, onClose, onLeave }) {
+export function Sidebar({ about, route, onHelp, onImport, onClose, onLeave }) {
   const [text, setText] = useState("");
   const [list, setList] = useState({ sessions: [], total: 0, loaded: false });
   const [hits, setHits] = useState([]);
@@ -78,6 +78,7 @@ export function Sidebar({ about, route, onHelp, onClose, onLeave }) {
       </div>
       <footer>
         <span class="who" title=${about.user === null ? "The user of this machine" : about.user}>${about.user === null ? "This machine" : about.user}</span>
+        <button type="button" class="icon-button" aria-label="Import conversations" title="Import conversations" onClick=${onImport}><${Icon} name="in" /></button>
         <button type="button" class="icon-button" aria-label="Keys" title="Keys" onClick=${onHelp}><${Icon} name="help" /></button>
         ${about.user !== null && html`<button type="button" class="icon-button" aria-label="Leave" title="Leave" onClick=${onLeave}><${Icon} name="out" /></button>`}
       </footer>

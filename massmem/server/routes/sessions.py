@@ -1,12 +1,14 @@
 """`/api/v1/sessions`: conversations with their turns, as the page shows them; to name, fork, export and search them."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import asdict
 from datetime import datetime
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 from starlette.exceptions import HTTPException
@@ -25,6 +27,7 @@ from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import hide_internals
 from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
 from massmem.session.export import export_session
+from massmem.session.imports import ImportedConversation, parse_conversations
 from massmem.store.lookup import require_turn
 
 router = APIRouter(prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)
@@ -40,6 +43,20 @@ _EXPORT: dict[int | str, dict[str, Any]] = {
             media_type: {"schema": {"type": "object" if media_type == "application/json" else "string"}}
             for media_type in _MEDIA_TYPES.values()
         }
+    }
+}
+
+_UPLOAD: dict[str, Any] = {
+    "requestBody": {
+        "description": "The export.",
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {},
+                "example": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because."}],
+            },
+            "application/jsonl": {"schema": {"type": "string"}},
+        },
     }
 }
 
@@ -224,6 +241,30 @@ class ForkRequest(Body):
     """Everything before this turn is copied, to ask another question in its place; goes before `turn`."""
 
 
+class ImportedSession(Body):
+    """What became of a conversation of the export."""
+
+    session_id: str
+    """Its session; the same for every export of the conversation."""
+    title: str
+    """Its name."""
+    turns: int
+    """Questions with an answer in the export."""
+    added: int
+    """Turns that were new."""
+    conflict: bool
+    """The session has gone on in another way here, and was left as it is."""
+    busy: bool
+    """A turn of the session is under way; import the export again after it."""
+
+
+class ImportedSessions(Body):
+    """What became of the conversations of an export."""
+
+    sessions: list[ImportedSession]
+    """In the order of the export; what has no question with an answer is left out."""
+
+
 class SearchHit(Body):
     """A message that has words of the query."""
 
@@ -292,6 +333,31 @@ async def sessions(
         if listed.session.status != "deleting"
     ]
     return SessionList(sessions=shown, total=total)
+
+
+@router.post("/sessions/import", openapi_extra=_UPLOAD)
+async def import_sessions(
+    request: Request,
+    caller: Authorized,
+    name: Annotated[
+        str, Query(max_length=200, description="Of the file, without a suffix: tells lists of messages apart.")
+    ] = "import",
+) -> ImportedSessions:
+    """Make sessions of an export: of ChatGPT, Claude (conversations.json), massmem, or messages (JSON, JSON lines).
+
+    Import a newer export again: only what is new is added.
+    """
+    with caller.service.limits.hold_turn(caller.sub):
+        conversations = await asyncio.to_thread(_read_export, await request.body(), name)
+        results = await caller.service.conversations.import_conversations(caller.sub, conversations)
+    return ImportedSessions(sessions=[ImportedSession(**asdict(result)) for result in results])
+
+
+def _read_export(body: bytes, name: str) -> list[ImportedConversation]:
+    try:
+        return parse_conversations(body.decode("utf-8-sig"), name, "the file")
+    except UnicodeDecodeError as e:
+        raise InputError("the file is no text", "unpack an archive first: conversations.json is inside") from e
 
 
 @router.get("/sessions/{session_id}")

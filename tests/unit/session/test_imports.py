@@ -10,9 +10,12 @@ import pytest
 
 from massmem.core.errors import InputError
 from massmem.core.events import TurnStarted
-from massmem.session.imports import ImportedConversation, import_conversation, read_conversations
+from massmem.session.imports import ImportedConversation, ImportTarget, import_conversation, read_conversations
+from massmem.session.lease import ProcessLock, hold_lease
+from massmem.session.owners import to_stored_id
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
+from tests.contract.test_session_store import session
 
 
 def node(node_id: str, parent: str | None, role: str, text: str, kind: str = "text") -> dict[str, Any]:
@@ -78,7 +81,7 @@ SAID = [("Where is the pump?", "In the cellar."), ("And the valve?", "Beside it.
 
 def read(tmp_path: Path, text: str) -> list[ImportedConversation]:
     path = tmp_path / "export.json"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     return read_conversations(path)
 
 
@@ -105,6 +108,7 @@ def test_every_known_export_is_read(text: str, tmp_path: Path):
         ('{"a": 1}', "no conversation"),
         ('[{"mapping": 5, "current_node": {}}, {"chat_messages": null}, 7]', "no conversation"),
         ('{"turns": [1, {"question": 2}], "session": []}', "no conversation"),
+        ("9" * 5_000, "neither JSON nor JSON lines"),
     ],
 )
 def test_file_that_is_no_export(text: str, message: str, tmp_path: Path):
@@ -121,6 +125,30 @@ def test_files_that_cannot_be_read(tmp_path: Path):
     assert "unpack" in e.value.hint
 
 
+ODD_TEXTS = ("\ud800", "a\x00b", "a\u2028b", "\x0b", "\U0001f600", "9" * 5_000)
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS, ids=ascii)
+@pytest.mark.parametrize("lines", [False, True])
+async def test_odd_texts_and_times_are_stored(text: str, lines: bool, store: SessionStore, tmp_path: Path):
+    messages = [
+        {"role": "user", "content": f"Q{text}", "timestamp": "0001-01-01T00:00:00+23:00"},
+        {"role": "assistant", "content": f"A{text}", "timestamp": 1e300},
+    ]
+    exports: list[Any] = [
+        {"title": text, "id": text, "messages": messages},
+        {"session": {"session_id": text}, "turns": [{"question": text + "Q", "answer": "A", "winner": text * 50}]},
+    ]
+    written = (
+        "\n".join(json.dumps(one, ensure_ascii=text == "\ud800") for one in exports) if lines else json.dumps(exports)
+    )
+    conversations = read(tmp_path, written)
+    assert len(conversations) == 2
+    for conversation in conversations:
+        assert (await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)).added == 1
+        assert (await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)).added == 0
+
+
 def test_branch_that_loops_has_an_end(tmp_path: Path):
     nodes = {n["id"]: n for n in (node("q", "a", "user", "Where?"), node("a", "q", "assistant", "Here."))}
     (conversation,) = read(tmp_path, json.dumps([{"mapping": nodes, "current_node": "a"}]))
@@ -129,7 +157,7 @@ def test_branch_that_loops_has_an_end(tmp_path: Path):
 
 async def test_imported_conversation_is_a_session(store: SessionStore, tmp_path: Path):
     (conversation,) = read(tmp_path, EXPORTS["chatgpt"])
-    result = await import_conversation(store, conversation)
+    result = await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)
     assert (result.added, result.turns, result.conflict) == (2, 2, False)
     turns = await store.list_turns(result.session_id)
     assert [(turn.question, turn.answer, turn.winner, turn.status) for turn in turns] == [
@@ -144,7 +172,7 @@ async def test_imported_conversation_is_a_session(store: SessionStore, tmp_path:
 @pytest.mark.parametrize("facts", [False, True])
 async def test_messages_become_memories_and_facts_only_on_request(store: SessionStore, tmp_path: Path, facts: bool):
     (conversation,) = read(tmp_path, EXPORTS["claude"])
-    await import_conversation(store, conversation, facts=facts)
+    await import_conversation(ImportTarget(store, ProcessLock(None), facts=facts), conversation)
     assert len(await store.list_due_recordings("episode", 99)) == 4
     assert len(await store.list_due_recordings("extract", 99)) == (2 if facts else 0)
 
@@ -152,25 +180,67 @@ async def test_messages_become_memories_and_facts_only_on_request(store: Session
 async def test_another_import_adds_what_is_new_and_nothing_twice(store: SessionStore, tmp_path: Path):
     (whole,) = read(tmp_path, EXPORTS["messages"])
     first = ImportedConversation(whole.session_id, whole.title, whole.turns[:1])
-    assert (await import_conversation(store, first)).added == 1
-    assert (await import_conversation(store, whole)).added == 1
-    assert (await import_conversation(store, whole)).added == 0
+    assert (await import_conversation(ImportTarget(store, ProcessLock(None)), first)).added == 1
+    assert (await import_conversation(ImportTarget(store, ProcessLock(None)), whole)).added == 1
+    assert (await import_conversation(ImportTarget(store, ProcessLock(None)), whole)).added == 0
     assert len(await store.list_turns(whole.session_id)) == 2
 
 
 async def test_session_that_went_on_here_is_left_alone(store: SessionStore, tmp_path: Path):
     (whole,) = read(tmp_path, EXPORTS["messages"])
     first = ImportedConversation(whole.session_id, whole.title, whole.turns[:1])
-    await import_conversation(store, first)
+    await import_conversation(ImportTarget(store, ProcessLock(None)), first)
     started = TurnStarted(session_id=whole.session_id, turn=2, question="Is it new?", agents=("ann",), seed=0)
     await store.append(whole.session_id, 2, [started])
-    result = await import_conversation(store, whole)
+    result = await import_conversation(ImportTarget(store, ProcessLock(None)), whole)
     assert (result.added, result.conflict) == (0, True)
     assert len(await store.list_turns(whole.session_id)) == 2
 
 
 async def test_export_of_a_session_comes_back_under_its_id(store: SessionStore, tmp_path: Path):
     (conversation,) = read(tmp_path, EXPORTS["massmem"])
-    result = await import_conversation(store, conversation)
+    result = await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)
     assert result.session_id == "session_20260102_030405"
     assert [turn.winner for turn in await store.list_turns(result.session_id)] == ["ann", "ann"]
+
+
+async def test_session_that_is_in_use_is_left_alone(store: SessionStore, tmp_path: Path):
+    (conversation,) = read(tmp_path, EXPORTS["messages"])
+    target, other = ImportTarget(store, ProcessLock(tmp_path / "a")), ProcessLock(tmp_path / "b")
+    await store.create_session(session(conversation.session_id))
+    async with hold_lease(store, other, conversation.session_id):
+        result = await import_conversation(target, conversation)
+    assert (result.added, result.busy) == (0, True)
+    assert (await import_conversation(target, conversation)).added == 2
+    other.close()
+    target.process.close()
+
+
+async def test_owners_have_sessions_of_their_own(store: SessionStore, tmp_path: Path):
+    (conversation,) = read(tmp_path, EXPORTS["massmem"])
+    process = ProcessLock(None)
+    for owner in ("alice", "bob", None):
+        result = await import_conversation(ImportTarget(store, process, owner, "group"), conversation)
+        assert (result.session_id, result.added) == ("session_20260102_030405", 2)
+        stored = await store.get_session(to_stored_id(owner, result.session_id))
+        assert stored is not None
+        assert (stored.user_id, stored.memory_group) == (owner, "group")
+
+
+async def test_export_of_somebody_else_becomes_a_session_of_whoever_imports_it(store: SessionStore, tmp_path: Path):
+    process, stored_id = ProcessLock(None), to_stored_id("alice", "s")
+    export = {**MASSMEM, "session": {"session_id": stored_id}}
+    (conversation,) = read(tmp_path, json.dumps(export))
+    assert conversation.session_id == "s"
+    await import_conversation(ImportTarget(store, process), conversation)
+    assert await store.get_session(stored_id) is None
+    stranger = ImportedConversation(stored_id, "", conversation.turns)
+    await store.create_session(session(stored_id).model_copy(update={"user_id": "alice"}))
+    assert (await import_conversation(ImportTarget(store, process), stranger)).conflict
+    assert await store.list_turns(stored_id) == []
+
+
+@pytest.mark.parametrize("session_id", ["../../x", "x" * 120, ""])
+def test_id_that_cannot_be_one_is_replaced(session_id: str, tmp_path: Path):
+    (conversation,) = read(tmp_path, json.dumps({**MASSMEM, "session": {"session_id": session_id}}))
+    assert conversation.session_id.startswith("import_")
