@@ -184,8 +184,8 @@ def list_outcomes(client: Client, export: object) -> list[tuple[str, int, bool]]
 
 
 def test_export_is_imported_once_and_goes_on(alice: Client, service: Service) -> None:
-    (pump, added, _), mine = list_outcomes(alice, EXPORT)
-    assert (added, mine) == (1, ("mine", 1, False))
+    (pump, added, _), whole = list_outcomes(alice, EXPORT)
+    assert (added, whole) == (1, ("mine", 1, False))
     assert list_outcomes(alice, EXPORT) == [(pump, 0, False), ("mine", 0, False)]
     assert alice.read_history(pump) == [("user", "Where is the pump?"), ("assistant", "In the cellar.")]
     assert sorted(alice.list_sessions()) == sorted(["mine", pump])
@@ -218,7 +218,7 @@ def test_import_of_a_session_that_is_being_asked(start_service: StartService) ->
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"PK\x03\xff", b"[" * 100_000, b"9" * 5_000, b'{"turns": 5}'])
-def test_what_is_no_export_is_refused(alice: Client, service: Service, body: bytes) -> None:
+def test_body_that_is_no_export_is_refused(alice: Client, service: Service, body: bytes) -> None:
     headers = {"Authorization": f"Bearer {alice.token}", "Content-Type": "application/json"}
     response = requests.post(service.url + IMPORT, body, headers=headers, timeout=60)
     assert response.status_code == 422
