@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from massmem.core.ids import SESSION_ID, check_session_name
 from massmem.core.records import COMMAND_LINE_USER, MessageRecord, Owner, RecordingCounts, SessionFilter
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.indexed import IndexedMemory
+from massmem.memory.ledger import Chain
 from massmem.memory.opening import index_root, remove_damaged_copies, set_index_aside
 from massmem.memory.persistent import USER, Memory, MemoryStats, RecallOptions, RecallResult, Scope, Selection
 from massmem.recording.forgetting import DamageHandler, forget_everywhere, open_durable_memory, unknown_memory
@@ -41,6 +43,19 @@ Agent = Annotated[
     str | None,
     typer.Option("--agent", metavar="ID", help="Of this agent only; user: the user.", autocompletion=offer_agents),
 ]
+AsAgent = Annotated[
+    str | None,
+    typer.Option(
+        "--agent",
+        metavar="ID",
+        help="Find what this agent would recall. [default: what every agent may recall]",
+        autocompletion=offer_agents,
+    ),
+]
+AsOf = Annotated[
+    str | None,
+    typer.Option(metavar="DATE", help="As if nothing had been said after this day (YYYY-MM-DD) or time."),
+]
 Turn = Annotated[int | None, typer.Option("--turn", metavar="N", min=1, help="Of this turn only.")]
 
 
@@ -48,33 +63,48 @@ Turn = Annotated[int | None, typer.Option("--turn", metavar="N", min=1, help="Of
 def search_command(
     query: Annotated[str, typer.Argument(metavar="WORDS", help="What to look for, in words.")],
     session_id: InSession = None,
-    agent: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID",
-            help="Find what this agent would recall. [default: what every agent may recall]",
-            autocompletion=offer_agents,
-        ),
-    ] = None,
+    agent: AsAgent = None,
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, max=1000, help="Most memories.")] = None,
     tokens: Annotated[int | None, typer.Option(metavar="N", min=1, help="Token budget.")] = None,
+    as_of: AsOf = None,
     owner: OwnerName = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Find memories by meaning and words, best first.
 
-    Those of the user, of winners, and of the agent itself are searched.
+    Those of the user, of winners, and of the agent itself are searched. Values that no longer hold are left out unless
+    the words ask for history.
     """
     setup = load_setup(config, owner)
-    recalled, unavailable = asyncio.run(search_memories(setup, query, session_id, agent, (limit, tokens)))
+    view = View(session_id, agent, parse_as_of(as_of))
+    recalled, unavailable = asyncio.run(search_memories(setup, query, view, (limit, tokens)))
     memories = recalled.memories[:limit]  # the limit counts messages, of which each passage has its own line here
     if as_json:
-        rows = [memory_to_dict(memory) | {"score": round(memory.score, 4)} for memory in memories]
+        rows = [memory_to_dict(m) | {"score": round(m.score, 4), "note": m.note or None} for m in memories]
         notes = {"lexical_only": recalled.lexical_only, "unavailable": unavailable or None}
         write_json({"query": query, "memories": rows, "tokens": recalled.tokens} | notes)
         return
     print_memories(memories, explain_search(unavailable))
+
+
+@app.command("history")
+def history_command(
+    query: Annotated[str, typer.Argument(metavar="WORDS", help="What the values are of, or one of them.")],
+    session_id: InSession = None,
+    agent: AsAgent = None,
+    as_of: AsOf = None,
+    owner: OwnerName = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show which values something had, since when and until when, and who said so."""
+    view = View(session_id, agent, parse_as_of(as_of))
+    chains = asyncio.run(read_history(load_setup(config, owner), query, view))
+    if as_json:
+        write_json({"query": query, "topics": [chain_to_dict(chain) for chain in chains]})
+    else:
+        print_history(chains)
 
 
 @app.command("list")
@@ -306,18 +336,24 @@ def _require_on_disk(setup: Setup) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """Who looks at the memories, from where, and when."""
+
+    session_id: str | None = None
+    """In the next turn of this session; None: from all sessions."""
+    agent: str | None = None
+    """None: what every agent may recall."""
+    as_of: datetime | None = None
+    """As if nothing had been said later."""
+
+
 async def search_memories(
-    setup: Setup,
-    query: str,
-    session_id: str | None = None,
-    agent: str | None = None,
-    limits: tuple[int | None, int | None] = (None, None),
+    setup: Setup, query: str, view: View, limits: tuple[int | None, int | None] = (None, None)
 ) -> tuple[RecallResult, str]:
-    """Return what an agent would recall in the next turn of the session.
+    """Return what an agent would recall.
 
     Args:
-        session_id: None for all sessions.
-        agent: None for what every agent may recall.
         limits: memories and tokens; None for the values of the configuration.
 
     Returns:
@@ -326,18 +362,50 @@ async def search_memories(
     settings = setup.config.memory.retrieval
     limit, tokens = limits[0] or settings.limit, limits[1] or settings.max_tokens
     async with setup.open_store() as store:
-        session_id = await _find_id(setup, store, session_id)
-        last = None if session_id is None else await store.get_last_turn(session_id)
-        turn = 1 if last is None else last.turn + 1
-        is_everywhere = session_id is None and setup.owner == COMMAND_LINE_USER
-        others = () if session_id or is_everywhere else await _list_session_ids(store, setup.owner)
-        scope = Scope(session_id or "", agent or USER, turn, all_sessions=is_everywhere, others=others)
+        scope = await _build_scope(setup, store, view)
         options = RecallOptions(tokens, limit)
         try:
             async with _open_memory(setup) as memory:
                 return await memory.recall(query, scope, options), ""
         except MemoryUnavailable as e:
             return await recall_by_words(store, query, scope, options), e.message
+
+
+async def read_history(setup: Setup, query: str, view: View) -> Sequence[Chain]:
+    """Return the values of what the query names, by topic, the best topic first.
+
+    Raises:
+        MemoryUnavailable: the index is in use by another process: claims are in the index alone.
+    """
+    async with setup.open_store() as store, _open_memory(setup) as memory:
+        return await memory.read_history(query, await _build_scope(setup, store, view))
+
+
+async def _build_scope(setup: Setup, store: SessionStore, view: View) -> Scope:
+    session_id = await _find_id(setup, store, view.session_id)
+    last = None if session_id is None else await store.get_last_turn(session_id)
+    turn = 1 if last is None else last.turn + 1
+    is_everywhere = session_id is None and setup.owner == COMMAND_LINE_USER
+    others = () if session_id or is_everywhere else await _list_session_ids(store, setup.owner)
+    agent = view.agent or USER
+    return Scope(session_id or "", agent, turn, all_sessions=is_everywhere, others=others, as_of=view.as_of)
+
+
+def parse_as_of(text: str | None) -> datetime | None:
+    """Return the moment that is meant, in UTC: the end of a day, or a time; without a zone this machine's.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as e:
+        raise InputError(f"{one_line(text, 40)!r} is no date", "write it like this: --as-of 2026-05-08") from e
+    if len(text) <= len("2026-05-08"):
+        moment = datetime.combine(moment.date(), time.max)
+    return moment.astimezone(UTC)
 
 
 async def list_memories(setup: Setup, selection: Selection, limit: int) -> Sequence[Memory]:
@@ -493,6 +561,46 @@ def print_memories(memories: Sequence[Memory], notice: str = "") -> None:
         notify("no memory matches")
 
 
+def print_history(chains: Sequence[Chain]) -> None:
+    """Write each topic with its values, the earliest first."""
+    for chain in chains:
+        claim = chain.entries[-1].claim
+        write_out(f"{make_printable(f'{claim.subject}: {claim.attribute}')}\n")
+        for entry in chain.entries:
+            until = f"until {_format_day(entry.until)}" if entry.until else "holds"
+            others = f"; {', '.join(entry.disputed_by)} otherwise" if entry.disputed_by else ""
+            line = f"{one_line(entry.claim.value, 60)}  since {_format_day(entry.since)}, {until}"
+            last = entry.memories[-1]
+            origin = f"{', '.join(entry.authors)}{others}; {last.session_id} turn {last.turn}, memory {last.id}"
+            write_out(f"  {make_printable(f'{line}  ({origin})')}\n")
+    if not chains:
+        notify("no value is known of that")
+
+
+def chain_to_dict(chain: Chain) -> dict[str, Any]:
+    claim = chain.entries[-1].claim
+    return {
+        "subject": claim.subject,
+        "attribute": claim.attribute,
+        "values": [
+            {
+                "value": entry.claim.value,
+                "since": entry.since.isoformat(),
+                "until": entry.until.isoformat() if entry.until else None,
+                "by": entry.authors,
+                "disputed_by": list(entry.disputed_by),
+                "memory_ids": [memory.id for memory in entry.memories],
+                "message_ids": sorted(entry.message_ids),
+            }
+            for entry in chain.entries
+        ],
+    }
+
+
+def _format_day(moment: datetime) -> str:
+    return f"{moment.astimezone():%Y-%m-%d}"
+
+
 def print_stats(stats: Stats) -> None:
     if stats.memory is not None:
         m = stats.memory
@@ -529,7 +637,9 @@ def _message_to_dict(message: MessageRecord) -> dict[str, Any]:
 
 
 def _format_head(memory: Memory) -> str:
-    return make_printable(f"{memory.id}  {memory.kind}  {memory.session_id} turn {memory.turn}  {memory.agent_id}")
+    note = f"  ({memory.note})" if memory.note else ""
+    where = f"{memory.session_id} turn {memory.turn}"
+    return make_printable(f"{memory.id}  {memory.kind}  {where}  {memory.agent_id}{note}")
 
 
 def _indent(text: str, columns: int = 2) -> str:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from massmem.memory.index import All, Condition, OneOf, Span
+from massmem.memory.index import All, Condition, OneOf, Span, until_second
 from massmem.memory.persistent import USER, Memory, Scope
 
 _EVERYONE = "*"
@@ -24,6 +24,8 @@ def may_see(scope: Scope, memory: Memory, *, won: bool) -> bool:
     won: the memory's turn is complete, and the memory's agent won it.
     """
     if memory.id in scope.without or (memory.kind == "episode" and not scope.without.isdisjoint(memory.message_ids)):
+        return False
+    if scope.as_of is not None and memory.created_at > scope.as_of:
         return False
     same_session = memory.session_id == scope.session_id
     if not same_session and scope.before is not None and memory.created_at >= scope.before:
@@ -51,7 +53,8 @@ def visible_to(scope: Scope, *more: Condition) -> All:
     here = () if own_session_only else (OneOf("run_id", (scope.session_id,)),)
     later = All((*here, Span("turn", scope.turn + 1, None)))
     of_others_now = All((*here, Span("turn", scope.turn, scope.turn)), (OneOf("agent_id", (scope.agent_id,)),))
-    return All((seen, *more), (later, of_others_now))
+    until = () if scope.as_of is None else (until_second(scope.as_of),)
+    return All((seen, *until, *more), (later, of_others_now))
 
 
 def only_author_sees(session_id: str, turn: int, agent_id: str) -> All:

@@ -57,6 +57,8 @@ _INDEXES = {
     "won": BoolIndexParams(memory=Memory.Cold),
     "turn": _RANGE,
     "at": _RANGE,
+    "topics": _WORD,
+    "stated_in": _WORD,
 }
 _LOG_OPTIONS = {"wal_options": {"segment_capacity": 4 * 2**20, "segment_queue_len": 0, "retain_closed": 1}}
 """Of qdrant-edge's log of writes, two files of which are read at every start: by default they have 32 MB each."""
@@ -175,6 +177,7 @@ class Shard:
                     f"the memory index in {self._folder} is damaged: {notes['points'] - count} memories are missing",
                     _REBUILD,
                 )
+            _add_field_indexes(edge)
             # Versions up to 0.1 kept a table of numbers beside the points.
             (self._folder / "shard" / "rows.npz").unlink(missing_ok=True)
             make_private(self._folder)
@@ -219,8 +222,7 @@ class Shard:
         # EdgeConfig has no field for them, but what it leaves open is taken from its file.
         (folder / "edge_config.json").write_text(json.dumps(_LOG_OPTIONS))
         edge = EdgeShard.load(str(folder), config)
-        for key, schema in _INDEXES.items():
-            edge.update(UpdateOperation.create_field_index(key, schema))
+        _add_field_indexes(edge)
         edge.flush()
         return edge
 
@@ -263,6 +265,14 @@ class Shard:
     def _release(self) -> None:
         if self._lock.is_locked:
             _unlock_folder(self._folder, self._lock)
+
+
+def _add_field_indexes(edge: EdgeShard) -> None:
+    """Index the fields that are searched; a shard of an older version lacks some of them."""
+    existing = edge.info().payload_schema
+    for key, schema in _INDEXES.items():
+        if key not in existing:
+            edge.update(UpdateOperation.create_field_index(key, schema))
 
 
 def set_aside(folder: Path, wait: float) -> Path | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -190,6 +191,16 @@ def valid_ids(numbers: Iterable[int]) -> Ids:
 def between_days(first: int, last: int) -> Span:
     """Return the condition for what was said on these days (ordinals, both included)."""
     return Span("at", first * DAY, (last + 1) * DAY - 1)
+
+
+def until_second(moment: datetime) -> Span:
+    """Return the condition for what was said up to this second."""
+    return Span("at", None, second_of(moment))
+
+
+def second_of(moment: datetime) -> int:
+    """Return the number under which the index keeps a moment: seconds, in the moment's own time zone."""
+    return moment.toordinal() * DAY + moment.hour * 3600 + moment.minute * 60 + moment.second
 
 
 def settle_order(points: Sequence[tuple[int, int]], ties: Iterable[int], *, newest_first: bool) -> list[int]:

@@ -50,6 +50,8 @@ _INDEXES: dict[str, models.PayloadSchemaType | models.IntegerIndexParams] = {
     "won": models.PayloadSchemaType.BOOL,
     "turn": _RANGE,
     "at": _RANGE,
+    "topics": models.PayloadSchemaType.KEYWORD,
+    "stated_in": models.PayloadSchemaType.KEYWORD,
 }
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from massmem.core.attachments import split_texts
 from massmem.core.errors import MemoryUnavailable
 from massmem.memory.access import only_author_sees, reader_keys
-from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.index import Index, Point, matching
 from massmem.memory.languages import guess_language
-from massmem.memory.persistent import CompletedTurn, Episode, Fact, Selection
+from massmem.memory.persistent import USER, Claim, CompletedTurn, Episode, Fact, Selection
+from massmem.memory.plain_statements import read_claims
 from massmem.memory.points import (
     MOST_PASSAGES,
     CountTokens,
@@ -162,6 +162,9 @@ def _split_message(text: str) -> list[str]:
 class IndexWriter:
     """The only writer of an index in this process. Safe to use from several threads."""
 
+    reads_claims = True
+    """Note what the user claims in plain statements; False: a model does."""
+
     def __init__(self, index: Index, embed: Callable[[Sequence[str]], Vectors], count: CountTokens) -> None:
         """embed: gives a vector for each text, None where there is none. count: tokens of a text."""
         self._index = index
@@ -193,7 +196,7 @@ class IndexWriter:
 
     def add_facts(self, facts: Sequence[Fact]) -> int:
         """Store facts; return how many of them are new. See PersistentMemory."""
-        by_id = {fact_id(fact.session_id, fact.agent_id, normalize_fact(fact.text)): fact for fact in facts}
+        by_id = {fact_id(fact): fact for fact in facts}
         with self._lock:
             stored = {point_id: to_fact(payload) for point_id, payload in self._index.read_payloads([*by_id]).items()}
             changed = {
@@ -228,10 +231,22 @@ class IndexWriter:
         passages = {point_id: passage for plan in plans.values() for point_id, passage in plan.passages.items()}
         words = [extract_forms(p.text, guess_language(p.episode.text)) for p in passages.values()]
         payloads = [
-            passage_payload(passage.episode, passage.text, len(forms), passage.position, self._count)
+            passage_payload(
+                passage.episode,
+                passage.text,
+                len(forms),
+                passage.position,
+                self._count,
+                claims=self._read_claims(passage),
+            )
             for passage, forms in zip(passages.values(), words, strict=True)
         ]
         self._store([*passages], words, payloads)
+
+    def _read_claims(self, passage: Passage) -> Sequence[Claim]:
+        if passage.episode.agent_id != USER or not self.reads_claims:
+            return ()
+        return read_claims(passage.episode.text, passage.text)
 
     def _store(
         self, ids: Sequence[int], words: Sequence[Sequence[tuple[str, ...]]], payloads: Sequence[dict[str, Any]]

@@ -11,6 +11,7 @@ from massmem.core.errors import EmbeddingError, InputError
 from massmem.memory.extraction.known import KnownFacts
 from massmem.memory.index import Index
 from massmem.memory.index_writer import IndexWriter, Vectors
+from massmem.memory.ledger import Chain
 from massmem.memory.persistent import (
     CompletedTurn,
     Episode,
@@ -60,6 +61,10 @@ class IndexedMemory:
         self._writer = IndexWriter(index, self._embed, count)
         self._retriever = Retriever(index, count)
 
+    def leave_claims_to_model(self) -> None:
+        """Read no claims in the user's statements from now on: a model that extracts facts names them."""
+        self._writer.reads_claims = False
+
     async def record(self, episodes: Sequence[Episode]) -> None:
         await asyncio.to_thread(self._writer.record, episodes)
 
@@ -78,6 +83,10 @@ class IndexedMemory:
 
     async def recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
         return await asyncio.to_thread(self._recall, query, scope, options)
+
+    async def read_history(self, query: str, scope: Scope) -> "Sequence[Chain]":
+        """Return what was claimed on what the query names, among what the scope may see: best topic first."""
+        return await asyncio.to_thread(lambda: self._retriever.read_history(query, self._embed_query(query), scope))
 
     async def list(self, selection: Selection, limit: int = 100, offset: int = 0) -> Sequence[Memory]:
         page = await asyncio.to_thread(self._index.page, selection, limit, offset)

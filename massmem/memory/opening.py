@@ -80,11 +80,15 @@ def _open_memory(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -
     embedder = _open_embedder(settings.embedding, environ, home)
     if settings.qdrant.mode == "server":
         index, location = _open_server(settings.qdrant, embedder)
-        return IndexedMemory(index, embedder, count_tokens, location)
-    scratch = None if settings.on_disk else TemporaryDirectory(prefix="massmem-memory-")
-    root = Path(scratch.name) if scratch else index_root(config, home)
-    index, note = _open_embedded(root, embedder)
-    return IndexedMemory(index, embedder, count_tokens, str(root), note, scratch)
+        memory = IndexedMemory(index, embedder, count_tokens, location)
+    else:
+        scratch = None if settings.on_disk else TemporaryDirectory(prefix="massmem-memory-")
+        root = Path(scratch.name) if scratch else index_root(config, home)
+        index, note = _open_embedded(root, embedder)
+        memory = IndexedMemory(index, embedder, count_tokens, str(root), note, scratch)
+    if settings.llm is not None:
+        memory.leave_claims_to_model()
+    return memory
 
 
 def _open_embedder(config: EmbeddingConfig, environ: Mapping[str, str], home: Path) -> "Embedder | None":

@@ -12,6 +12,18 @@ USER = "user"
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """What a memory says holds: the value of one attribute of one subject. See massmem.memory.claims."""
+
+    subject: str
+    """"user", or a name."""
+    attribute: str
+    value: str
+    by: str
+    """Who says so: USER, or an agent."""
+
+
+@dataclass(frozen=True, slots=True)
 class Episode:
     """One message to store verbatim."""
 
@@ -47,6 +59,8 @@ class Fact:
     """As in Episode."""
     group: str = ""
     """As in Episode."""
+    claim: Claim | None = None
+    """What it says holds; None when it says nothing that can change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,10 @@ class Memory:
     created_at: datetime
     score: float = 0.0
     group: str = ""
+    claims: tuple[Claim, ...] = ()
+    """What it says holds."""
+    note: str = ""
+    """Of a search: since when or until when it holds, on which outdated value it rests, and who says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +115,8 @@ class Scope:
     """Ids of memories, or of messages, to go without, as if they had never been stored."""
     before: datetime | None = None
     """Memories that other sessions have stored since then do not exist yet."""
+    as_of: datetime | None = None
+    """Nothing that was said later exists yet, in any session."""
 
 
 @dataclass(frozen=True, slots=True)

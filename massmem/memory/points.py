@@ -4,19 +4,24 @@ An id is derived from what is stored, so that storing it again stores it once. B
 session and 22 for the position, so that passages that follow each other have ids that differ by one. From 2**62 to
 2**63: facts. All fit a signed 64-bit column.
 
+What a memory claims stands in its payload, so that both are written, forgotten and rebuilt as one: `claims`, and the
+`topics` of these, by which the index finds them; with a fact also `stated_in`, the messages that it was read from.
+
 A payload has mem0's field names, so that mem0's adapter reads the same collection. `f` holds the numbers that ranking
 needs: position in the session, number of the message, flags, content words, tokens of the text as it is shown, and the
 ordinal of its day. `seen` and `at` are keys for the index: who may see it (massmem.memory.access), and its second.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b, md5
 from typing import Any
 
 from massmem.memory.access import reader_keys
-from massmem.memory.index import DAY
-from massmem.memory.persistent import Episode, Fact, Kind, Memory
+from massmem.memory.claims import find_topic
+from massmem.memory.extraction.facts import normalize_fact
+from massmem.memory.index import second_of
+from massmem.memory.persistent import Claim, Episode, Fact, Kind, Memory
 from massmem.memory.quoting import quote_text
 from massmem.memory.text_analysis import has_time, is_question
 
@@ -45,8 +50,13 @@ def base_of(passage_id: int) -> int:
     return passage_id >> POSITION_BITS << POSITION_BITS
 
 
-def fact_id(session_id: str, agent_id: str, text: str) -> int:
-    return FIRST_FACT | _number(62, session_id, agent_id, text)
+def fact_id(fact: Fact) -> int:
+    """Return the same id for a fact that its agent states again; for a claim only when it is from the same messages.
+
+    A claim that is made again may hold again: each time counts.
+    """
+    sources = sorted(fact.message_ids) if fact.claim else ()
+    return FIRST_FACT | _number(62, fact.session_id, fact.agent_id, normalize_fact(fact.text), *sources)
 
 
 def message_number(message_id: str) -> int:
@@ -54,25 +64,47 @@ def message_number(message_id: str) -> int:
     return _number(62, message_id)
 
 
-def passage_payload(episode: Episode, text: str, word_count: int, position: int, count: CountTokens) -> dict[str, Any]:
+def passage_payload(
+    episode: Episode,
+    text: str,
+    word_count: int,
+    position: int,
+    count: CountTokens,
+    *,
+    claims: Sequence[Claim] = (),
+) -> dict[str, Any]:
     """Return the payload of a passage. word_count: content words. position: among the passages of the session."""
     flags, *counts = _numbers(text, word_count, "episode", count)
     flags |= PRIVATE if episode.private else 0
     numbers = [position, episode.position, flags, *counts, episode.created_at.toordinal()]
-    return {"kind": "episode", "message_ids": [episode.message_id], "f": numbers, **_common_fields(episode, text)}
+    return {
+        "kind": "episode",
+        "message_ids": [episode.message_id],
+        "f": numbers,
+        **_common_fields(episode, text),
+        **_claim_fields(claims),
+    }
 
 
 def fact_payload(fact: Fact, word_count: int, count: CountTokens) -> dict[str, Any]:
     """Return the payload of a fact. word_count: content words."""
     numbers = [0, 0, *_numbers(fact.text, word_count, "fact", count), fact.created_at.toordinal()]
-    return {"kind": "fact", "message_ids": [*fact.message_ids], "f": numbers, **_common_fields(fact, fact.text)}
+    claims = _claim_fields([fact.claim] if fact.claim else ())
+    if fact.claim:
+        claims["stated_in"] = [*fact.message_ids]
+    return {
+        "kind": "fact",
+        "message_ids": [*fact.message_ids],
+        "f": numbers,
+        **_common_fields(fact, fact.text),
+        **claims,
+    }
 
 
 def add_keys(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Return the payload as it is stored: with `seen` and `at`."""
     time = datetime.fromisoformat(payload["created_at"])
-    second = payload["f"][5] * DAY + time.hour * 3600 + time.minute * 60 + time.second
-    return {**payload, "seen": reader_keys(payload), "at": second}
+    return {**payload, "seen": reader_keys(payload), "at": second_of(time)}
 
 
 def to_memory(point_id: int, payload: Mapping[str, Any], score: float = 0.0) -> Memory:
@@ -87,6 +119,7 @@ def to_memory(point_id: int, payload: Mapping[str, Any], score: float = 0.0) -> 
         created_at=datetime.fromisoformat(payload["created_at"]),
         score=score,
         group=payload.get("group", ""),
+        claims=_read_claim_fields(payload),
     )
 
 
@@ -100,6 +133,7 @@ def to_fact(payload: Mapping[str, Any]) -> Fact:
         created_at=datetime.fromisoformat(payload["created_at"]),
         won=payload["won"],
         group=payload.get("group", ""),
+        claim=next(iter(_read_claim_fields(payload)), None),
     )
 
 
@@ -111,6 +145,17 @@ def is_private(payload: Mapping[str, Any]) -> bool:
 def _number(bits: int, *parts: str) -> int:
     digest = blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> (64 - bits)
+
+
+def _claim_fields(claims: Sequence[Claim]) -> dict[str, Any]:
+    if not claims:
+        return {}
+    rows = [[claim.subject, claim.attribute, claim.value, claim.by] for claim in claims]
+    return {"claims": rows, "topics": list(dict.fromkeys(map(find_topic, claims)))}
+
+
+def _read_claim_fields(payload: Mapping[str, Any]) -> tuple[Claim, ...]:
+    return tuple(Claim(*row) for row in payload.get("claims", ()))
 
 
 def _common_fields(source: Episode | Fact, text: str) -> dict[str, Any]:

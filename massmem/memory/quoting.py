@@ -57,15 +57,22 @@ def _to_visible(character: str) -> str:
             return character
 
 
-def format_label(agent_id: str, turn: int, reader: str) -> str:
-    """Return who said it, as `reader` reads it: its own words, the user's, or those of another agent."""
-    if agent_id == reader:
-        return "You:"
-    return "User:" if agent_id == USER else f"[From {agent_id} Turn {turn}]"
+def format_label(agent_id: str, turn: int, reader: str, note: str = "") -> str:
+    """Return who said it, as `reader` reads it: its own words, the user's, or those of another agent.
+
+    note: Memory.note; it stands in the label because no stored text can begin one.
+    """
+    if agent_id not in (reader, USER):
+        return f"[From {agent_id} Turn {turn}{note and f', {note}'}]"
+    return f"{'You' if agent_id == reader else 'User'}{note and f' ({note})'}:"
 
 
 def format_date(day: date) -> str:
-    return f"[{day.day} {_MONTHS[day.month - 1]} {day.year}]"
+    return f"[{write_date(day)}]"
+
+
+def write_date(day: date) -> str:
+    return f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
 
 
 def render(quotes: Iterable[Quote], reader: str) -> str:
@@ -82,10 +89,12 @@ def render(quotes: Iterable[Quote], reader: str) -> str:
         if here != place:
             lines.append(format_date(here[1]))
             place, message = here, None
-        this = (memory.kind, memory.agent_id, *memory.message_ids) if memory.kind == "episode" else (memory.id,)
+        source = (memory.kind, memory.agent_id, *memory.message_ids) if memory.kind == "episode" else (memory.id,)
+        this = (*source, memory.note)
         if this == message:
             lines[-1] += f"{' ' if quote.follows else ' … '}{quote_text(memory.text, memory.kind)}"
         else:
-            lines.append(f"{format_label(memory.agent_id, memory.turn, reader)} {quote_text(memory.text, memory.kind)}")
+            label = format_label(memory.agent_id, memory.turn, reader, memory.note)
+            lines.append(f"{label} {quote_text(memory.text, memory.kind)}")
         message = this
     return "\n".join(lines)

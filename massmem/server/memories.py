@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from massmem.config.home import measure_disk_usage
 from massmem.core.errors import IndexDamaged, MemoryUnavailable
 from massmem.core.records import COMMAND_LINE_USER, MessageRecord, Owner, SessionFilter
+from massmem.memory.ledger import Chain
 from massmem.memory.opening import index_root
 from massmem.memory.persistent import USER, Memory, RecallOptions, RecallResult, Scope, Selection
 from massmem.recording.forgetting import forget_everywhere
@@ -27,6 +29,20 @@ class Results:
     """Why the index was not used; "": it was."""
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """Who looks at the memories, from where, and when."""
+
+    agent_id: str | None
+    """None: what every agent may recall."""
+    session_id: str | None
+    """None: from any session of the user."""
+    turn: int | None = None
+    """In this turn of the session; None: in the next one."""
+    as_of: datetime | None = None
+    """As if nothing had been said later."""
+
+
 class Memories:
     """Ids of sessions are those of the store."""
 
@@ -36,14 +52,9 @@ class Memories:
         self._sub = sub
         self._owner = Owner(sub)
 
-    async def search(
-        self, query: str, agent_id: str | None, session_id: str | None, turn: int | None, limit: int
-    ) -> RecallResult:
-        """Return what an agent recalls in a turn; without a session, in any session of the user.
-
-        agent_id: None for what every agent may recall. turn: None for the next one. Raises StoreError.
-        """
-        scope = await self._build_scope(agent_id, session_id, turn)
+    async def search(self, query: str, view: View, limit: int) -> RecallResult:
+        """Return what an agent recalls. Raises StoreError."""
+        scope = await self._build_scope(view)
         options = RecallOptions(self._team.config.memory.retrieval.max_tokens, limit)
         try:
             async with self._team.open_durable_memory() as memory:
@@ -51,7 +62,17 @@ class Memories:
         except MemoryUnavailable:
             return await recall_by_words(self._team.store, query, scope, options)
 
-    async def _build_scope(self, agent_id: str | None, session_id: str | None, turn: int | None) -> Scope:
+    async def read_history(self, query: str, view: View) -> Sequence[Chain]:
+        """Return the values of what the query names, by topic, the best first. Raise MemoryUnavailable, StoreError."""
+        scope = await self._build_scope(view)
+        async with self._team.open_durable_memory() as memory:
+            return await memory.read_history(query, scope)
+
+    async def _build_scope(self, view: View) -> Scope:
+        scope = await self._find_scope(view.agent_id, view.session_id, view.turn)
+        return replace(scope, as_of=view.as_of)
+
+    async def _find_scope(self, agent_id: str | None, session_id: str | None, turn: int | None) -> Scope:
         team = self._team
         if session_id is None:
             everywhere = self._owner == COMMAND_LINE_USER

@@ -21,6 +21,7 @@ BENCHES: dict[str, str] = {
     "caching": "how much of an agent's prompts repeats earlier ones, which providers read from their caches",
     "server": "the HTTP service beside a bare FastAPI with PyJWT and SQLite: histories, questions, streams",
     "memory": "searching and recording memories, and with --data how much is recalled",
+    "ledger": "values that change: whether the one that holds is shown, and none that no longer does",
     "local": "a turn on the embedded model and its parts, beside llama.cpp alone",
     "store": "commits of 8 processes against bare sqlite3, a store of 1,000,000 messages, histories in each store",
 }

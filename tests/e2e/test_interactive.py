@@ -80,7 +80,14 @@ def test_a_conversation_with_every_command(team: str, home: Path, tmp_path: Path
     say(child, "/cost", "a +[\\d.k]+ tokens in", "last turn", r"session .*\$0", READY)
     say(child, "/compact", "removed|Removed|Nothing to compact", READY)
     say(child, "/remember I prefer metric units.", "Remembered", READY)
+    say(child, "/remember I live in Porto.", "Remembered", READY)
+    say(child, "/remember Home is Ghent.", "Remembered", READY)
     say(child, "And the sunset?", "agreement", READY)
+    say(
+        child, "/memory history home", "user: home", "Porto +since [\\d-]+, until", "Ghent +since [\\d-]+, holds", READY
+    )
+    say(child, "/memory --as-of 2020-01-01 home", "no memory matches", READY)
+    say(child, "/memory --as-of never home", "'never' is no date", READY)
     say(child, "/memory metric units", "I prefer metric units", READY)
     shown = say(child, "/memory", "messages +[\\d]+", "metric units", READY)
     say(child, "/forget turn 1", r"Forget [\d,]+ memories for good")

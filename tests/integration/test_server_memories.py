@@ -47,6 +47,26 @@ def test_agent_sees_its_own_words_the_users_and_the_winners(alice: Client) -> No
     assert for_ben["Where do quokkas live?"] == "user"
 
 
+def test_values_are_shown_over_time_and_only_to_whom_they_belong(alice: Client, service: Service) -> None:
+    alice.chat("I live in Porto.", "s")
+    alice.chat("Home is Ghent. What is the weather like?", "t")
+    wait_until(lambda: any("Ghent" in memory["text"] for memory in list_memories(alice)))
+    (topic,) = alice.get(f"{MEMORIES}/history?query=home").json()["topics"]
+    old, new = topic["values"]
+    assert (topic["subject"], topic["attribute"], old["value"], new["value"]) == ("user", "home", "Porto", "Ghent")
+    assert (old["until"], new["until"], new["by"], new["disputed_by"]) == (new["since"], None, ["user"], [])
+    notes = {
+        hit["text"]: hit["note"] for hit in alice.get(f"{MEMORIES}/search?query=Where do I live").json()["memories"]
+    }
+    assert "I live in Porto." not in notes
+    assert notes["Home is Ghent. What is the weather like?"].startswith("holds since ")
+    assert alice.get(f"{MEMORIES}/search?query=home&as_of=2020-01-01").json()["memories"] == []
+    assert alice.get(f"{MEMORIES}/search?query=home&as_of=never").status_code == 422
+    bob = service.client("bob")
+    assert bob.get(f"{MEMORIES}/history?query=home").json() == {"topics": []}
+    assert bob.get(f"{MEMORIES}/history?query=home&session_id=s").status_code == 404
+
+
 def test_memories_of_others_are_neither_searched_nor_listed_nor_forgotten(alice: Client, service: Service) -> None:
     bob = service.client("bob")
     assert search(bob, agent="ann") == {}

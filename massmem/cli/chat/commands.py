@@ -16,14 +16,18 @@ from rich.cells import cell_len, set_cell_size
 from massmem.cli import session_view as view
 from massmem.cli.chat.state import ChatState
 from massmem.cli.memory import (
+    View,
     collect_stats,
     count_memories,
     explain_list,
     explain_search,
     forget_memories,
     list_memories_or_conversations,
+    parse_as_of,
+    print_history,
     print_memories,
     print_stats,
+    read_history,
     search_memories,
 )
 from massmem.cli.question import Question, attach_mentioned_files
@@ -43,6 +47,8 @@ from massmem.store.lookup import read_transcript, read_turn_transcript
 
 _SESSION_ONLY = "--session"
 """Before the text of /remember: no other conversation recalls it."""
+_AS_OF = "--as-of"
+"""Before the date of /memory: as if nothing had been said later."""
 _MAX_MEMORIES = 10
 _MAX_SESSIONS = 20
 _MAX_OFFERS = 50
@@ -266,10 +272,27 @@ async def _get_last_turn(state: ChatState) -> TurnRecord:
 
 
 async def _show_memory(state: ChatState, rest: str) -> None:
-    if rest:
-        recalled, unavailable = await search_memories(state.setup, rest, limits=(_MAX_MEMORIES, None))
-        print_memories(recalled.memories[:_MAX_MEMORIES], explain_search(unavailable))
-        return
+    match rest.split(maxsplit=2):
+        case ["history", *words] if words:
+            print_history(await read_history(state.setup, " ".join(words), View()))
+        case [option, date, words] if option == _AS_OF:
+            await _search(state, words, View(as_of=parse_as_of(date)))
+        case [option, *_] if option == _AS_OF:
+            raise InputError(
+                "the date or the words are missing", f"write it like this: /memory {_AS_OF} 2026-05-08 home"
+            )
+        case []:
+            await _show_newest(state)
+        case _:
+            await _search(state, rest, View())
+
+
+async def _search(state: ChatState, words: str, view: View) -> None:
+    recalled, unavailable = await search_memories(state.setup, words, view, (_MAX_MEMORIES, None))
+    print_memories(recalled.memories[:_MAX_MEMORIES], explain_search(unavailable))
+
+
+async def _show_newest(state: ChatState) -> None:
     print_stats(replace(await collect_stats(state.setup), unavailable=""))  # the list says it
     memories, unavailable = await list_memories_or_conversations(state.setup, Selection(), _MAX_MEMORIES)
     print_memories(memories, explain_list(unavailable))
@@ -437,7 +460,12 @@ COMMANDS: dict[str, Command] = {
         Command("compact", "Replace old messages by a summary in the agents' prompts.", _compact),
         Command("clear", "Hide all earlier messages from the agents.", _clear),
         Command("undo", "Undo the last turn, with its memories.", _undo),
-        Command("memory", "Show memories; with words, search them.", _show_memory, "[WORDS]"),
+        Command(
+            "memory",
+            "Show memories; with words, search them; history: values over time.",
+            _show_memory,
+            "[[history] WORDS]",
+        ),
         Command("remember", "Remember a text word for word.", _remember, f"[{_SESSION_ONLY}] TEXT"),
         Command("forget", "Delete memories for good.", _forget, "ID... | turn N"),
         Command("sessions", "List the sessions, the last used first.", _list_sessions, "[TEXT]"),

@@ -17,7 +17,7 @@ from massmem.core.events import now
 from massmem.core.messages import Reply
 from massmem.memory.extraction.debug import make_debug_record, write_debug
 from massmem.memory.extraction.facts import clean_fact, is_grounded, is_knowledge, normalize_fact
-from massmem.memory.extraction.known import KnownFacts
+from massmem.memory.extraction.known import Known, KnownFacts
 from massmem.memory.extraction.messages import (
     Chunk,
     Extraction,
@@ -248,12 +248,12 @@ class _Run:
         return Extraction(tuple(self.facts), self.duplicates, self.answered, self.problem, tuple(self.unread))
 
     async def _read(self, chunk: Chunk) -> ParsedReply:
-        known: list[str] = []
+        known = Known()
         if self.known is not None:
             text = "\n".join(piece.text for piece in chunk)
             known = await asyncio.to_thread(partial(self.known.find_near, text, self.origin))
-            self.seen.update(map(normalize_fact, known))
-        reply = await self.ask(Reading(chunk, self.earlier, known))
+            self.seen.update(map(normalize_fact, known.facts))
+        reply = await self.ask(Reading(chunk, self.earlier, known.facts, known.topics))
         try:
             return parse_reply(reply.text, cut=reply.is_truncated)
         except MalformedResponse as e:

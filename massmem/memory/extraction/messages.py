@@ -7,9 +7,10 @@ from datetime import datetime
 
 from massmem.core.errors import MassmemError
 from massmem.core.messages import Role, clean_text
+from massmem.memory.claims import make_claim, says_value, shares_word
 from massmem.memory.extraction.facts import find_telling_words
 from massmem.memory.extraction.replies import Statement
-from massmem.memory.persistent import Fact
+from massmem.memory.persistent import USER, Claim, Fact
 
 SHORTEST_MESSAGE = 10
 """Characters; what is shorter is not worth a request."""
@@ -135,7 +136,22 @@ def make_fact(statement: Statement, chunk: Chunk, origin: Origin) -> Fact:
         created_at=max(piece.created_at for piece in sources),
         won=origin.won,
         group=origin.group,
+        claim=_make_claim(statement, sources, origin),
     )
+
+
+def _make_claim(statement: Statement, sources: Chunk, origin: Origin) -> Claim | None:
+    """Return what the statement claims; None when its text, or its messages, do not bear that out.
+
+    What comes from the user's messages alone is the user's word, whichever agent noted it.
+    """
+    if statement.claim is None:
+        return None
+    by = USER if all(piece.role == "user" for piece in sources) else origin.agent_id
+    claim = make_claim(*statement.claim, by)
+    if claim is None or not says_value(statement.text, claim.value):
+        return None
+    return claim if any(shares_word(piece.text, claim.value) for piece in sources) else None
 
 
 def _find_sources(statement: Statement, chunk: Chunk) -> Chunk:

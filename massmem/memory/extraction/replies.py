@@ -28,6 +28,8 @@ class Statement:
     text: str
     sources: tuple[str, ...] = ()
     """The labels of messages that the model named, in its own spelling."""
+    claim: tuple[str, str, str] | None = None
+    """Subject, attribute and value, where it says that an attribute has a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,15 @@ def _as_statement(item: object) -> Statement | None:
         return None
     sources = fields.get("sources")
     labels = cast("list[object]", sources if isinstance(sources, list) else [sources] if sources else [])
-    return Statement(text, tuple(str(label) for label in labels))
+    return Statement(text, tuple(str(label) for label in labels), _read_claim(fields))
+
+
+def _read_claim(fields: dict[str, object]) -> tuple[str, str, str] | None:
+    match [fields.get(name) for name in ("subject", "attribute", "value")]:
+        case [str(subject), str(attribute), str() | int() | float() as value] if attribute.strip():
+            return subject, attribute, str(value)
+        case _:
+            return None
 
 
 def _excerpt(text: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, date
 
+from massmem.memory.claims import find_asked_topics
 from massmem.memory.languages import guess_language
 from massmem.memory.text_analysis import extract_query_forms
 from massmem.memory.words import split_words, stem
@@ -30,6 +31,10 @@ class Question:
     """It asks when or how long."""
     days: tuple[tuple[int, int], ...]
     """Ranges of dates that it names, as ordinals."""
+    asks_history: bool = False
+    """It asks for what held earlier, too."""
+    topics: tuple[str, ...] = ()
+    """Topics that it asks for the value of, see massmem.memory.claims."""
 
     @property
     def terms(self) -> frozenset[str]:
@@ -42,6 +47,12 @@ _THE_USER = re.compile(r"\bthe user(?:'s)?\b", re.IGNORECASE)
 _WHEN = re.compile(
     r"\b(when|what (?:date|day|month|year|time)|which (?:date|day|month|year)|how long"
     r"|how many (?:days|weeks|months|years))\b",
+    re.IGNORECASE,
+)
+_HISTORY = re.compile(
+    r"\b(before|previous(?:ly)?|prior|former(?:ly)?|earlier|used to|original(?:ly)?|initial(?:ly)?|first|history"
+    r"|over time|as of|back (?:in|then)|until|ever|so far|how (?:often|many times)|chang\w*|was|were|did|had|been"
+    r"|ago|old|last (?:year|month|week)|(?:in|since) (?:19|20)\d\d)\b",
     re.IGNORECASE,
 )
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -63,6 +74,8 @@ def analyse(question: str) -> Question:
         about_user=users > 0 or _FIRST_PERSON.search(text) is not None,
         asks_time=_WHEN.search(text) is not None,
         days=find_days(text),
+        asks_history=_HISTORY.search(text) is not None,
+        topics=tuple(find_asked_topics(question)),
     )
 
 

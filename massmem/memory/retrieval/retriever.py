@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 
 from massmem.memory.access import may_see, visible_to
-from massmem.memory.index import All, Index, between_days, valid_ids
-from massmem.memory.persistent import Memory, RecallOptions, RecallResult, Scope
+from massmem.memory.claims import find_topic, find_usual_name
+from massmem.memory.index import ALL_POINTS, All, Index, OneOf, between_days, valid_ids
+from massmem.memory.ledger import Chain, build_chains
+from massmem.memory.persistent import USER, Claim, Memory, RecallOptions, RecallResult, Scope
 from massmem.memory.points import FIRST_FACT, CountTokens, is_private, to_memory
 from massmem.memory.quoting import Quote, quote_text, render
 from massmem.memory.retrieval import pack
+from massmem.memory.retrieval.current import find_holding, select_chains, settle
 from massmem.memory.retrieval.pack import Excerpt, Packed, Room
 from massmem.memory.retrieval.query import Question, analyse, find_names, search_forms
 from massmem.memory.retrieval.rank import (
@@ -43,6 +46,8 @@ _COVERING = 40
 """Candidates that stay for their own words, whatever the other signals say."""
 _SAME_SHARE = 0.8
 """Share of a fact's words that stands in a passage of its own message: beside that the fact says nothing new."""
+_MOST_CLAIMS = 400
+"""Claims that a recall reads at once, see _Pool."""
 _MOST_ROUNDS = 4
 """Times that the room is filled again after a fact in it turned out to say nothing new."""
 
@@ -52,12 +57,16 @@ class _Pool:
     """What one search has read from the index."""
 
     scope: Scope
+    most_claims: int = _MOST_CLAIMS
+    """Claims that are read at once; of one topic, the newest."""
     bm25: dict[int, float] = field(default_factory=dict[int, float])
     numbers: dict[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
     """`f` of each payload, by id."""
     memories: dict[int, Memory] = field(default_factory=dict[int, Memory])
     read: set[int] = field(default_factory=set[int])
     """Ids that the index was asked for, whether or not there is such a point."""
+    chains: dict[str, Chain] = field(default_factory=dict[str, Chain])
+    """The ledger of what was read, by topic."""
 
     def add(self, payloads: Mapping[int, Mapping[str, Any]]) -> None:
         """Keep what the scope may see; the index was asked for neighbours whatever they are.
@@ -87,20 +96,31 @@ class Retriever:
         asked = question.terms
         spellings = find_spellings(self._index, question, scope, lambda text: _is_echo(text, asked))
         question = replace(question, forms=(*question.forms, *((term,) for term in spellings)))
-        c = self._find_candidates(question, vector, scope)
+        pool = _Pool(scope)
+        c = self._find_candidates(question, vector, pool)
         scores = score(question, c)
         # Only now: what is left out still says where its neighbours stand.
         new = np.flatnonzero(~_says_nothing_new(question, c, options.exclude))
         rest, rest_scores = c.take(new), scores[new]
         best = np.union1d(shortlist(rest, rest_scores), shortlist(rest, coverage(rest), _COVERING))
+        best = np.union1d(best, find_holding(question, rest, best, pool.chains))
         c, scores = rest.take(best), rest_scores[best]
         if vector is not None and len(scores):
             scores = add_meaning(scores, self._cosines(vector, c))
+        c, scores = settle(question, c, scores, pool.chains, self._count)
         return self._pack(question, c, scores, options, scope.agent_id, lexical_only=vector is None)
 
-    def _find_candidates(self, question: Question, vector: Vector | None, scope: Scope) -> Candidates:
+    def read_history(self, query: str, vector: Vector | None, scope: Scope) -> list[Chain]:
+        """Return the chains that bear on the query, best first."""
+        question = analyse(query)
+        if usual := find_usual_name(query):
+            question = replace(question, topics=(*question.topics, find_topic(Claim(USER, usual, "", USER))))
+        pool = _Pool(scope, ALL_POINTS)
+        c = self._find_candidates(question, vector, pool)
+        return select_chains(question, c, score(question, c), pool.chains)
+
+    def _find_candidates(self, question: Question, vector: Vector | None, pool: _Pool) -> Candidates:
         """Names of speakers are no words to look for, but who spoke is known only afterwards: then search once more."""
-        pool = _Pool(scope)
         c = self._search(question, frozenset(), vector, pool)
         names = find_names(question, c.speakers)
         return self._search(question, names, vector, pool) if names else c
@@ -119,8 +139,36 @@ class Retriever:
             keys.update(point_id for point_id, _ in self._index.search_meaning(vector, visible, _FEW))
         pool.add(self._index.read_payloads(keys - pool.read))
         pool.read |= keys
+        keys |= self._read_chains(question, keys, pool)
         memories = [pool.memories[key] for key in keys if key in pool.memories]
         return build_candidates(memories, pool.numbers, bm25, pool.scope.agent_id, self._count)
+
+    def _read_chains(self, question: Question, keys: Iterable[int], pool: _Pool) -> set[int]:
+        """Read all claims of the topics of what these keys stand for; return the ids of those that hold."""
+        memories = [pool.memories[key] for key in keys if key in pool.memories]
+        messages = {memory.message_ids[0] for memory in memories if memory.kind == "episode"}
+        facts = self._read_visible(self._list_claims("stated_in", sorted(messages), pool), pool)
+        topics = {*question.topics, *(find_topic(claim) for memory in [*memories, *facts] for claim in memory.claims)}
+        chains = build_chains(self._read_visible(self._list_claims("topics", sorted(topics), pool), pool))
+        pool.chains = {topic: chain for topic, chain in chains.items() if topic in topics}
+        return {int(memory.id) for chain in pool.chains.values() for e in chain.holding for memory in e.memories[-1:]}
+
+    def _list_claims(self, key: str, values: Sequence[str], pool: _Pool) -> set[int]:
+        """Return the ids of claims with one of the values, for each value the newest when there are very many."""
+        if not values:
+            return set()
+        condition = visible_to(pool.scope, OneOf(key, tuple(values)))
+        ids = self._index.list_ids(condition, pool.most_claims, newest_first=True)
+        if len(ids) < pool.most_claims or len(values) == 1:
+            return {*ids}
+        half = len(values) // 2
+        return self._list_claims(key, values[:half], pool) | self._list_claims(key, values[half:], pool)
+
+    def _read_visible(self, ids: set[int], pool: _Pool) -> list[Memory]:
+        """Return those of the memories that the scope may see."""
+        pool.add(self._index.read_payloads(ids - pool.read))
+        pool.read |= ids
+        return [pool.memories[point_id] for point_id in ids if point_id in pool.memories]
 
     def _cosines(self, vector: Vector, c: Candidates) -> Floats:
         ids = c.key.tolist()
@@ -226,6 +274,7 @@ def _drop_repeats(memories: Mapping[int, Memory], in_prompt: frozenset[str]) -> 
                 continue
             passages = [m for m in memories.values() if m.kind == "episode" and m.message_ids[0] in memory.message_ids]
             facts = [m for m in shown.values() if m.kind == "fact"]
+            facts = [m for m in facts if m.claims == memory.claims or not m.claims]
             if in_prompt.issuperset(memory.message_ids) or _is_repeat(memory, [*passages, *facts]):
                 continue
         shown[i] = memory

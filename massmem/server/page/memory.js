@@ -5,7 +5,7 @@ import { Bars, colourTable } from "./chart.js";
 import { bytes, count, exactly, percent, plural, when } from "./format.js";
 import { AgentName, Confirm, Empty, Icon, Trouble, useInterval, useLoad, Waiting } from "./parts.js";
 
-const TABS = [["", "Search"], ["all", "Browse"], ["figures", "Figures"]];
+const TABS = [["", "Search"], ["history", "History"], ["all", "Browse"], ["figures", "Figures"]];
 const PAGE = 50;
 const REFRESH = 3_000; // milliseconds; what has just been said is recorded in the background
 
@@ -16,7 +16,7 @@ export function MemoryView({ about, part }) {
       <header><h1>Memory</h1><nav class="tabs" aria-label="Memory">${TABS.map(([name, label]) => html`
         <a href=${`#/memory${name ? `/${name}` : ""}`} aria-current=${part === name ? "page" : undefined}>${label}</a>`)}</nav></header>
       ${!about.remembers && html`<${Trouble} problem="This team remembers nothing: memory.persistent_memory.enabled is false." />`}
-      ${part === "figures" ? html`<${MemoryFigures} about=${about} colours=${colours} />` : part === "all" ? html`<${Browse} about=${about} colours=${colours} />` : html`<${Search} about=${about} colours=${colours} />`}
+      ${part === "figures" ? html`<${MemoryFigures} about=${about} colours=${colours} />` : part === "history" ? html`<${History} about=${about} />` : part === "all" ? html`<${Browse} about=${about} colours=${colours} />` : html`<${Search} about=${about} colours=${colours} />`}
     </div>`;
 }
 
@@ -27,7 +27,7 @@ const agentsOf = (about) => {
 };
 
 function Search({ about, colours }) {
-  const [form, setForm] = useState({ query: "", agent: agentsOf(about)[0]?.[0] || "", session: "", turn: "" });
+  const [form, setForm] = useState({ query: "", agent: agentsOf(about)[0]?.[0] || "", session: "", turn: "", as_of: "" });
   const [asked, setAsked] = useState(null);
   const [sessions] = useLoad(() => getJson("api/v1/sessions?limit=100"), []);
   const set = (name) => (event) => setForm((old) => ({ ...old, [name]: event.target.value }));
@@ -41,6 +41,7 @@ function Search({ about, colours }) {
       <label>As<select value=${form.agent} onChange=${set("agent")}>${agentsOf(about).map(([id, name]) => html`<option value=${id}>${name}</option>`)}<option value="">any agent</option></select></label>
       <label>In<select value=${form.session} onChange=${set("session")}><option value="">all conversations</option>${(sessions?.sessions || []).map((session) => html`<option value=${session.session_id}>${(session.title || session.session_id).slice(0, 60)}</option>`)}</select></label>
       ${form.session && html`<label>In turn<input class="short" type="number" min="1" placeholder="next" value=${form.turn} onInput=${set("turn")} /></label>`}
+      <label>As of<input type="date" value=${form.as_of} onInput=${set("as_of")} /></label>
       <button type="submit" class="primary">Search</button>
     </form>
     ${asked ? html`<${Hits} asked=${asked} about=${about} colours=${colours} />` : html`<${Empty} title="What does an agent remember?">
@@ -52,6 +53,7 @@ function Hits({ asked, about, colours }) {
   if (asked.agent) query.set("agent", asked.agent);
   if (asked.session) query.set("session_id", asked.session);
   if (asked.session && asked.turn) query.set("turn", asked.turn);
+  if (asked.as_of) query.set("as_of", asked.as_of);
   const [hits, problem, again] = useLoad(() => getJson(`api/v1/memories/search?${query}`), [query.toString()]);
   if (problem) return html`<${Trouble} problem=${problem} onRetry=${again} />`;
   if (!hits) return html`<${Waiting} label="Searching" />`;
@@ -59,6 +61,31 @@ function Hits({ asked, about, colours }) {
   return html`
     <p class="dim" role="status">${plural(hits.memories.length, "memory").replace("memorys", "memories")}, ${count(hits.tokens)} tokens in the prompt. ${hits.by_words_alone ? "Found by words alone." : "Found by words and meaning."}</p>
     <${MemoryList} memories=${hits.memories} about=${about} colours=${colours} onForgotten=${again} />`;
+}
+
+function History({ about }) {
+  const [query, setQuery] = useState("");
+  const [agent, setAgent] = useState(agentsOf(about)[0]?.[0] || "");
+  const [history, setHistory] = useState(null);
+  const [problem, setProblem] = useState(null);
+  const submit = (event) => {
+    event.preventDefault();
+    const asked = new URLSearchParams({ query, ...(agent && { agent }) });
+    getJson(`api/v1/memories/history?${asked}`).then((answer) => (setHistory(answer), setProblem(null)), setProblem);
+  };
+  return html`
+    <form class="row card" role="search" onSubmit=${submit}>
+      <label class="wide">What the values are of, or one of them<input type="search" required value=${query} onInput=${(event) => setQuery(event.target.value)} /></label>
+      <label>As<select value=${agent} onChange=${(event) => setAgent(event.target.value)}>${agentsOf(about).map(([id, name]) => html`<option value=${id}>${name}</option>`)}<option value="">any agent</option></select></label>
+      <button type="submit" class="primary">Show</button>
+    </form>
+    <${Trouble} problem=${problem} />
+    ${history && history.topics.length === 0 && html`<${Empty} title="No value is known of that"><p>A value is known when somebody said it plainly, or when a model that extracts facts named it.</p><//>`}
+    ${history && history.topics.map((topic) => html`<section class="card"><header><h2>${topic.subject === "user" ? "You" : topic.subject}: ${topic.attribute}</h2></header>
+      <table><thead><tr><th>Value</th><th>Since</th><th>Until</th><th>Says who</th></tr></thead>
+        <tbody>${topic.values.map((value) => html`<tr><td>${value.value}</td><td><time datetime=${value.since}>${exactly(value.since)}</time></td>
+          <td>${value.until ? html`<time datetime=${value.until}>${exactly(value.until)}</time>` : html`<strong>holds</strong>`}</td>
+          <td>${value.by.map((name) => (name === "user" ? "you" : name)).join(", ")}${value.disputed_by.length > 0 && html`<span class="dim">; ${value.disputed_by.map((name) => (name === "user" ? "you" : name)).join(", ")} otherwise</span>`}</td></tr>`)}</tbody></table></section>`)}`;
 }
 
 function Browse({ about, colours }) {
@@ -121,6 +148,7 @@ function MemoryCard({ memory, about, colours, onForgotten }) {
       <header>${memory.agent_id === "user" ? html`<strong>you</strong>` : html`<${AgentName} name=${name} colour=${colours[memory.agent_id] ?? 7} />`}
         <span class="badge">${memory.kind === "fact" ? "fact" : "word for word"}</span>
         ${memory.seen_because && html`<span class="why">${WHY[memory.seen_because]}</span>`}
+        ${memory.note && html`<span class="badge">${memory.note}</span>`}
         <span class="spacer"></span><time class="dim" datetime=${memory.created_at} title=${exactly(memory.created_at)}>${when(memory.created_at)}</time></header>
       <p class="plain">${memory.text}</p>
       <footer><a href=${`#/c/${encodeURIComponent(memory.session_id)}`}>${memory.turn ? `Turn ${memory.turn} of its conversation` : "Its conversation"}</a>

@@ -1,19 +1,20 @@
 """`/api/v1/memories`: what is remembered; to search as an agent does, to trace, to forget, and how much there is."""
 
 from collections import Counter
-from datetime import datetime
+from datetime import UTC, date, datetime, time
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 from starlette.exceptions import HTTPException
 
 from massmem.core.events import now
 from massmem.core.records import is_remembered
+from massmem.memory.ledger import Chain
 from massmem.memory.persistent import USER, Memory, Selection
 from massmem.server.conversations import public_session_id
 from massmem.server.dependencies import Authorized, Caller
 from massmem.server.errors import PROBLEMS
-from massmem.server.memories import Memories
+from massmem.server.memories import Memories, View
 from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
 
 router = APIRouter(prefix="/api/v1/memories", tags=["memories"], responses=PROBLEMS)
@@ -46,6 +47,8 @@ class MemoryEntry(Body):
     """Of a search: how well it fits."""
     seen_because: Literal["own", "user", "won"] | None
     """Of a search: the agent said it itself, the user did, or it won the turn in which it was said."""
+    note: str
+    """Of a search: since when or until when it holds, on which outdated value it rests, who says otherwise."""
     created_at: datetime
     """When it was said."""
 
@@ -68,6 +71,41 @@ class MemoryHits(Body):
     """Of the text that the model is shown."""
     by_words_alone: bool
     """Words were compared, and no meaning."""
+
+
+class Value(Body):
+    """A value and the time in which it held."""
+
+    value: str
+    """The value."""
+    since: datetime
+    """When it was said first."""
+    until: datetime | None
+    """When another value took its place; null: it holds."""
+    by: list[str]
+    """Who says so: agents, or user."""
+    disputed_by: list[str]
+    """Who says otherwise at the same time."""
+    memory_ids: list[str]
+    """The memories that say so."""
+
+
+class Topic(Body):
+    """An attribute of something, and the values that it had."""
+
+    subject: str
+    """Of what; user: the user."""
+    attribute: str
+    """Which one."""
+    values: list[Value]
+    """The earliest first."""
+
+
+class MemoryHistory(Body):
+    """What was said to hold, over time."""
+
+    topics: list[Topic]
+    """The one that fits best first."""
 
 
 class Source(Body):
@@ -157,6 +195,20 @@ class MemoryFigures(Body):
     """Why the index could not be used; empty: it was."""
 
 
+async def _read_view(
+    caller: Authorized,
+    session_id: InSession = None,
+    agent: OfAgent = None,
+    turn: Annotated[int | None, Query(ge=1, le=1_000_000, description="The turn of the session; the next.")] = None,
+    as_of: Annotated[date | None, Query(description="As if nothing had been said after this day (UTC).")] = None,
+) -> View:
+    moment = None if as_of is None else datetime.combine(as_of, time.max, UTC)
+    return View(agent, await _find_session(caller, session_id), turn, moment)
+
+
+OfView = Annotated[View, Depends(_read_view)]
+
+
 @router.get("")
 async def memories(
     caller: Authorized,
@@ -176,18 +228,26 @@ async def memories(
 async def search_memories(
     query: Annotated[str, Query(min_length=1, max_length=1_000, pattern=r"\S", description="What to look for.")],
     caller: Authorized,
-    session_id: InSession = None,
-    agent: OfAgent = None,
-    turn: Annotated[int | None, Query(ge=1, le=1_000_000, description="The turn of the session; the next.")] = None,
+    view: OfView,
     limit: Limit = 20,
 ) -> MemoryHits:
     """What an agent recalls: its own words, the user's, and the winners' of complete turns."""
-    recalled = await _open(caller).search(query, agent, await _find_session(caller, session_id), turn, limit)
+    recalled = await _open(caller).search(query, view, limit)
     return MemoryHits(
-        memories=[_show_memory(memory, agent or USER) for memory in recalled.memories],
+        memories=[_show_memory(memory, view.agent_id or USER) for memory in recalled.memories],
         tokens=recalled.tokens,
         by_words_alone=recalled.lexical_only,
     )
+
+
+@router.get("/history")
+async def memory_history(
+    query: Annotated[str, Query(min_length=1, max_length=1_000, pattern=r"\S", description="What to look for.")],
+    caller: Authorized,
+    view: OfView,
+) -> MemoryHistory:
+    """Which values something had, since when and until when, and who said so, as an agent sees it."""
+    return MemoryHistory(topics=[_show_chain(chain) for chain in await _open(caller).read_history(query, view)])
 
 
 @router.get("/figures")
@@ -261,6 +321,22 @@ async def _read_queue(caller: Caller) -> Queue:
     return Queue(pending=counts.pending, done=counts.done, failed=counts.failed, reason=counts.reason)
 
 
+def _show_chain(chain: Chain) -> Topic:
+    claim = chain.entries[-1].claim
+    values = [
+        Value(
+            value=entry.claim.value,
+            since=entry.since,
+            until=entry.until,
+            by=entry.authors,
+            disputed_by=[*entry.disputed_by],
+            memory_ids=[memory.id for memory in entry.memories],
+        )
+        for entry in chain.entries
+    ]
+    return Topic(subject=claim.subject, attribute=claim.attribute, values=values)
+
+
 def _show_memory(memory: Memory, reader: str | None = None) -> MemoryEntry:
     """reader: the agent that recalls it; None: nobody does."""
     seen_because: Literal["own", "user", "won"] | None = None
@@ -275,5 +351,6 @@ def _show_memory(memory: Memory, reader: str | None = None) -> MemoryEntry:
         text=memory.text,
         score=memory.score,
         seen_because=seen_because,
+        note=memory.note,
         created_at=memory.created_at,
     )

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from qdrant_edge import UpdateOperation
 
+from massmem.memory.edge_shard import Shard
 from massmem.memory.index import Point
 from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.persistent import Selection
@@ -20,6 +22,22 @@ async def test_few_points_are_left_as_they_are(tmp_path: Path):
     await memory.record([said(f"Kites {i}.", i) for i in range(100)])
     await memory.close()
     assert noted(tmp_path / "index") == {"dims": 0, "points": 100, "tidied": 0}
+
+
+async def test_an_index_of_an_older_version_gets_the_fields_that_it_lacks(tmp_path: Path):
+    memory = indexed(tmp_path / "index")
+    await memory.record([said("I live in Porto."), said("I live in Ghent.", 1)])
+    await memory.close()
+    shard = Shard(tmp_path / "index", 0, 1)
+    with shard.writing() as edge:
+        edge.update(UpdateOperation.delete_field_index("topics"))
+        edge.flush()
+        assert "topics" not in edge.info().payload_schema
+    shard.close()
+    shard = Shard(tmp_path / "index", 0, 1)
+    with shard.reading() as edge:
+        assert edge.info().payload_schema["topics"].points == 2
+    shard.close()
 
 
 @pytest.mark.full

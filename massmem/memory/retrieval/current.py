@@ -1,0 +1,212 @@
+"""What of the candidates holds now: older values make room for the one that took their place, or say until when. Pure.
+
+Values are cut out sentence by sentence: what else stands in a passage stays.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from massmem.memory.claims import find_topic, is_distinctive, says_value
+from massmem.memory.ledger import Chain, Entry
+from massmem.memory.persistent import Memory
+from massmem.memory.plain_statements import read_statement, split_statements
+from massmem.memory.points import CountTokens
+from massmem.memory.quoting import quote_text, to_one_line, write_date
+from massmem.memory.retrieval.query import Question
+from massmem.memory.retrieval.rank import Candidates, Floats, Ints
+from massmem.memory.text_analysis import extract_terms
+
+_SHORTEST_REST = 12
+"""Characters that a passage must still have to be shown without its outdated sentences."""
+_LONGEST_NAME = 40
+"""Characters of a value in a note."""
+
+
+def find_holding(question: Question, c: Candidates, best: Ints, chains: Mapping[str, Chain]) -> Ints:
+    """Return the indexes of what holds for the topics that the question, or one of the best candidates, is about."""
+    indexes: list[int] = best.tolist()
+    ledger = _Ledger.of(chains.values())
+    topics = {*question.topics, *(ledger.chain_of[id(e)] for i in indexes for e in ledger.find_stated(c.memories[i]))}
+    ids = {memory.id for topic in topics if topic in chains for e in chains[topic].holding for memory in e.memories}
+    return np.array([i for i, memory in enumerate(c.memories) if memory.id in ids], np.int64)
+
+
+def settle(
+    question: Question, c: Candidates, scores: Floats, chains: Mapping[str, Chain], count: CountTokens
+) -> tuple[Candidates, Floats]:
+    """Return the candidates and scores as they are shown.
+
+    What holds is lifted to the rank of what it replaced. What no longer holds is left out, unless the question asks
+    for it: then a note says until when it did. count: tokens of a text.
+    """
+    ledger = _Ledger.of(chains.values())
+    scores = _lift(question, c, scores, ledger)
+    memories = list(c.memories)
+    tokens = c.tokens.copy()
+    stays = np.ones(len(memories), np.bool_)
+    for i, memory in enumerate(c.memories):
+        stated = ledger.find_stated(memory)
+        outdated = [entry for entry in stated if entry.until is not None]
+        if outdated and not question.asks_history:
+            rest = _cut(memory, outdated)
+            stays[i] = len(rest) >= _SHORTEST_REST
+            memories[i] = memory = replace(memory, text=rest)
+            tokens[i] = count(f" {quote_text(rest, memory.kind)}")
+            stated = [entry for entry in stated if entry.until is None]
+        if note := ledger.write_note(memory, stated):
+            memories[i] = replace(memory, note=note)
+            tokens[i] += count(f" ({note})")
+    c = replace(c, memories=tuple(memories), tokens=tokens)
+    shown = np.flatnonzero(stays)
+    return c.take(shown), scores[shown]
+
+
+def select_chains(question: Question, c: Candidates, scores: Floats, chains: Mapping[str, Chain]) -> list[Chain]:
+    """Return the chains that the question names, then those that share words with it, the best first."""
+    terms = set(question.terms)
+    best: dict[str, float] = dict.fromkeys(chains, 0.0)
+    for i, memory in enumerate(c.memories):
+        for topic in map(find_topic, memory.claims):
+            if topic in best:
+                best[topic] = max(best[topic], float(scores[i]))
+    rank = {
+        topic: (topic in question.topics, len(terms.intersection(_name_terms(chain))), best[topic])
+        for topic, chain in chains.items()
+    }
+    named = [topic for topic in chains if rank[topic][0] or rank[topic][1]]
+    return [chains[topic] for topic in sorted(named, key=lambda topic: (rank[topic], topic), reverse=True)]
+
+
+def _name_terms(chain: Chain) -> set[str]:
+    """Return the stems of subject, attribute and values."""
+    texts = (text for e in chain.entries for text in (e.claim.subject, e.claim.attribute, e.claim.value))
+    return {term for text in texts for term in extract_terms(text)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ledger:
+    """The entries of chains, by the memories and the messages that they rest on."""
+
+    by_memory: Mapping[str, list[Entry]]
+    by_message: Mapping[str, list[Entry]]
+    changed: Sequence[Entry]
+    """Entries that no longer hold."""
+    replaced: frozenset[int]
+    """Which entries took the place of another; by their identity."""
+    chain_of: Mapping[int, str]
+    """The topic of each entry, by its identity."""
+
+    @staticmethod
+    def of(chains: Iterable[Chain]) -> "_Ledger":
+        by_memory: dict[str, list[Entry]] = {}
+        by_message: dict[str, list[Entry]] = {}
+        changed: list[Entry] = []
+        replaced: set[int] = set()
+        chain_of: dict[int, str] = {}
+        for chain in chains:
+            for entry in chain.entries:
+                chain_of[id(entry)] = chain.topic
+                for memory in entry.memories:
+                    by_memory.setdefault(memory.id, []).append(entry)
+                for message_id in entry.message_ids:
+                    by_message.setdefault(message_id, []).append(entry)
+            changed += [entry for entry in chain.entries if entry.until is not None]
+            if any(entry.until is not None for entry in chain.entries):
+                replaced |= {id(entry) for entry in chain.holding}
+        return _Ledger(by_memory, by_message, changed, frozenset(replaced), chain_of)
+
+    def find_stated(self, memory: Memory) -> list[Entry]:
+        """Return the entries that the memory states, itself or as a passage of a message that a fact was read from."""
+        own = self.by_memory.get(memory.id, [])
+        if memory.kind == "fact":
+            return own
+        of_message = [entry for message_id in memory.message_ids for entry in self.by_message.get(message_id, ())]
+        more = [e for e in _distinct(of_message) if not _is_in(e, own) and says_value(memory.text, e.claim.value)]
+        return [*own, *more]
+
+    def write_note(self, memory: Memory, stated: Sequence[Entry]) -> str:
+        """Return how long the memory holds and who disagrees; "" when there is nothing to say."""
+        disputed = sorted({name for entry in stated for name in entry.disputed_by if entry.until is None})
+        notes = [f"{_write_names(disputed)} otherwise"] if disputed else []
+        if (ended := [entry.until for entry in stated if entry.until is not None]) and len(ended) == len(stated):
+            notes.append(f"held until {write_date(min(ended))}")
+        elif since := [entry.since for entry in stated if id(entry) in self.replaced and entry.until is None]:
+            notes.append(f"holds since {write_date(max(since))}")
+        elif not stated and (base := self._find_base(memory)) is not None:
+            name = _write_name(base.claim.value)
+            notes.append(f"rests on {name}, which held until {write_date(base.until or base.since)}")
+        return "; ".join(notes)
+
+    def _find_base(self, memory: Memory) -> Entry | None:
+        """Return the entry that held when the memory was said, that it names, and that no longer holds.
+
+        A value that is an everyday word ("blue") must have been said in the same turn.
+        """
+        for entry in self.changed:
+            value = entry.claim.value
+            answers = any((m.session_id, m.turn) == (memory.session_id, memory.turn) for m in entry.memories)
+            if not (is_distinctive(value) or answers) or memory.created_at < entry.since:
+                continue
+            if entry.until is not None and memory.created_at < entry.until and says_value(memory.text, value):
+                return entry
+        return None
+
+
+def _lift(question: Question, c: Candidates, scores: Floats, ledger: _Ledger) -> Floats:
+    """Return the scores, with what holds not below what it replaced; what the question names is the best of all."""
+    best: dict[str, float] = {}
+    holding: list[tuple[int, str]] = []
+    top = float(scores.max(initial=0.0))
+    for i, memory in enumerate(c.memories):
+        for entry in ledger.find_stated(memory):
+            topic = ledger.chain_of[id(entry)]
+            best[topic] = top if topic in question.topics else max(best.get(topic, 0.0), float(scores[i]))
+            if entry.until is None:
+                holding.append((i, topic))
+    lifted = scores.copy()
+    for i, topic in holding:
+        lifted[i] = max(lifted[i], best[topic])
+    return lifted
+
+
+def _cut(memory: Memory, outdated: Sequence[Entry]) -> str:
+    """Return what of the memory's text does not state one of the entries."""
+    if memory.kind == "fact":
+        return ""
+    return " ".join(sentence for sentence in split_statements(memory.text) if not _states_any(sentence, outdated))
+
+
+def _states_any(sentence: str, entries: Iterable[Entry]) -> bool:
+    claim = read_statement(sentence)
+    for entry in entries:
+        if claim is not None and find_topic(claim) == find_topic(entry.claim):
+            return claim.value == entry.claim.value
+        if says_value(sentence, entry.claim.value):
+            return True
+    return False
+
+
+def _distinct(entries: Iterable[Entry]) -> Iterator[Entry]:
+    seen: set[int] = set()
+    for entry in entries:
+        if id(entry) not in seen:
+            seen.add(id(entry))
+            yield entry
+
+
+def _is_in(entry: Entry, entries: Iterable[Entry]) -> bool:
+    return any(entry is other for other in entries)
+
+
+def _write_names(names: Sequence[str]) -> str:
+    shown = [_write_name("the user" if name == "user" else name) for name in names[:2]]
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    return f"{' and '.join(shown)}{more} {'says' if len(names) == 1 else 'say'}"
+
+
+def _write_name(text: str) -> str:
+    """Return a stored text as it may stand in a label: short, and without a sign that could end the label."""
+    plain = "".join(sign for sign in to_one_line(text) if sign.isalnum() or sign in " .,:'+-/@_")
+    return plain if len(plain) <= _LONGEST_NAME else f"{plain[: _LONGEST_NAME - 1].rstrip()}…"

@@ -1,0 +1,149 @@
+"""The ledger under kills and crowds: every acknowledged value is in it, in the order of the log."""
+
+import asyncio
+import contextlib
+import itertools
+import random
+import shutil
+import signal
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from massmem.core.errors import MemoryUnavailable, SessionExistsError
+from massmem.core.records import SessionRecord
+from massmem.memory.index_edge import EdgeIndex
+from massmem.memory.indexed import IndexedMemory
+from massmem.memory.ledger import Entry
+from massmem.memory.persistent import USER, Scope
+from massmem.recording.worker import Recorder
+from massmem.store import open_store
+from massmem.store.ports import SessionStore
+from tests.support.sample_turn import event
+from tests.support.store_writer import Notes, finish, noted, start
+from tests.support.verdict import check
+
+EVERYWHERE = Scope("s_none", USER, 1, all_sessions=True)
+
+
+@pytest.fixture
+def database(home: Path) -> Path:
+    return home / ".massmem" / "massmem.db"
+
+
+def open_memory(home: Path) -> IndexedMemory:
+    return IndexedMemory(EdgeIndex(home / "memory" / "words", 0, wait=0.2), None, len, "here")
+
+
+def claim(database: Path, notes: Path, name: str, count: int) -> None:
+    asyncio.run(_claim(database, Notes(notes), name, count))
+
+
+async def _claim(database: Path, notes: Notes, name: str, count: int) -> None:
+    """Say again and again that the user lives in another town, and record it; note each town once stored."""
+    store = await open_store(f"sqlite:///{database}", database.parent)
+    moment = datetime.now(UTC)
+    with contextlib.suppress(SessionExistsError):
+        await store.create_session(SessionRecord(session_id="s", created_at=moment, updated_at=moment))
+    memory, recorder = None, None
+    with contextlib.suppress(MemoryUnavailable):  # another process records now; the queue keeps it for later
+        memory = await asyncio.to_thread(open_memory, database.parent)
+        recorder = Recorder(store, memory)
+        recorder.start()
+    for number in range(count):
+        town = f"{name}town{number}"
+        note = event(0, "note_added", text=f"I live in {town}.").model_copy(update={"at": datetime.now(UTC)})
+        await store.append("s", 0, [note])
+        notes.add(town)
+        if recorder is not None:
+            recorder.wake()
+        await asyncio.sleep(0.005)
+    if memory is not None and recorder is not None:
+        await recorder.stop(5)
+        await memory.close()
+    await store.close()
+
+
+async def read_towns(store: SessionStore) -> list[str]:
+    """The towns in the order of their time in the log."""
+    messages = await store.read_messages("s", limit=1_000_000)
+    in_order = sorted(messages, key=lambda message: (message.created_at, message.id))
+    return [message.content.removeprefix("I live in ").rstrip(".") for message in in_order]
+
+
+async def read_ledger(database: Path) -> list[Entry]:
+    """What the ledger has after the next run has recorded what was left."""
+    store = await open_store(f"sqlite:///{database}", database.parent)
+    memory = await asyncio.to_thread(open_memory, database.parent)
+    try:
+        assert (await Recorder(store, memory).drain()).unavailable == ""
+        chains = await memory.read_history("home", EVERYWHERE)
+        return [entry for chain in chains for entry in chain.entries]
+    finally:
+        await memory.close()
+        await store.close()
+
+
+async def rebuild(database: Path) -> None:
+    """Lose the index, and queue everything again."""
+    shutil.rmtree(database.parent / "memory")
+    store = await open_store(f"sqlite:///{database}", database.parent)
+    await store.requeue_recordings(None, done=True)
+    await store.close()
+
+
+async def check_ledger(database: Path, acknowledged: list[str], what: str) -> None:
+    store = await open_store(f"sqlite:///{database}", database.parent)
+    towns = await read_towns(store)
+    await store.close()
+    entries = await read_ledger(database)
+    values = [entry.claim.value for entry in entries]
+    counts = {
+        "lost": len({*acknowledged} - {*values}),
+        "ghost": len(values) - len({*values}) + len({*values} - {*towns}),
+        "lie": int(values != towns) + sum(entry.until is None for entry in entries[:-1]),
+    }
+    counts["lie"] += sum(one.until != following.since for one, following in itertools.pairwise(entries))
+    check(f"ledger, {what}, {len(acknowledged)} acknowledged, {len(values)} values", counts)
+    assert entries[-1].until is None
+    await rebuild(database)
+    assert [(e.claim, e.since, e.until) for e in await read_ledger(database)] == [
+        (e.claim, e.since, e.until) for e in entries
+    ]
+
+
+async def killed(database: Path, notes: Path, kills: int) -> None:
+    notes.mkdir()
+    rng = random.Random(3)
+    at_work = 0
+    for number in range(kills):
+        book = notes / f"{number:03}.notes"
+        writer = start(claim, database, book, f"W{number}", 100_000)
+        while not book.exists() or not book.stat().st_size:
+            assert writer.is_alive()
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.2))  # most of what is cut is recording
+        writer.kill()
+        writer.join(10)
+        at_work += writer.exitcode == -signal.SIGKILL
+    assert at_work == kills
+    await check_ledger(database, noted(notes), f"{kills} kills")
+
+
+async def test_kill_minus_9_while_claims_are_written(database: Path, tmp_path: Path) -> None:
+    await killed(database, tmp_path / "notes", 8)
+
+
+@pytest.mark.full
+async def test_kill_minus_9_while_claims_are_written_often(database: Path, tmp_path: Path) -> None:
+    await killed(database, tmp_path / "notes", 200)
+
+
+async def test_two_processes_claim_at_once(database: Path, tmp_path: Path) -> None:
+    writers = [start(claim, database, tmp_path / f"{n}.notes", f"W{n}", 25) for n in range(2)]
+    assert finish(writers) == [0, 0]
+    acknowledged = noted(tmp_path)
+    assert len(acknowledged) == 50
+    await check_ledger(database, acknowledged, "2 processes")

@@ -1,0 +1,132 @@
+"""`massmem memory history` and `--as-of` on a real store and a real index."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from massmem.cli.main import main
+from massmem.core.events import Event
+from massmem.store import open_store
+from tests.contract.test_session_store import session
+from tests.support.extraction_stub import extraction_server
+from tests.support.sample_turn import event
+
+CONFIG = """
+agents: [{id: ann, backend: {type: scripted, script: {answer: "Hello."}}}]
+memory: {persistent_memory: {session_name: null, embedding: {model: none}}}
+"""
+NOTES = {4: "I live in Porto.", 9: "My sister collects stamps.", 20: "Home is Ghent."}
+"""By day of March 2026."""
+
+
+def note(day: int, text: str) -> Event:
+    return event(0, "note_added", text=text).model_copy(update={"at": datetime(2026, 3, day, 12, tzinfo=UTC)})
+
+
+@pytest.fixture
+async def database(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "team.yaml").write_text(CONFIG)
+    path = home / ".massmem" / "massmem.db"
+    store = await open_store(f"sqlite:///{path}", path.parent)
+    await store.create_session(session())
+    for day, text in NOTES.items():
+        await store.append("session_a", 0, [note(day, text)])
+    await store.close()
+    return path
+
+
+class Command:
+    """Runs `massmem memory` in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *line: str, code: int = 0) -> tuple[str, str]:
+        """stdout and stderr; the exit code must be `code`."""
+        self._capsys.readouterr()
+        ended = main(["memory", *line, "--config", "team.yaml"])
+        out, err = self._capsys.readouterr()
+        assert (ended, "Traceback" in err) == (code, False), err
+        return out, err
+
+    def json(self, *line: str) -> Any:
+        return json.loads(self(*line, "--json")[0])
+
+    def values(self, *line: str) -> list[tuple[str, str, str | None]]:
+        """Each value with the days of its beginning and its end."""
+        (topic,) = self.json("history", *line)["topics"]
+        return [(v["value"], v["since"][:10], v["until"] and v["until"][:10]) for v in topic["values"]]
+
+    def notes(self, *line: str) -> dict[str, str | None]:
+        """What a search says of each text."""
+        return {m["text"]: m["note"] for m in self.json("search", *line)["memories"]}
+
+
+@pytest.fixture
+def memory(database: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    command = Command(capsys)
+    command("record")
+    return command
+
+
+BOTH = [("Porto", "2026-03-04", "2026-03-20"), ("Ghent", "2026-03-20", None)]
+
+
+def test_history_shows_each_value_with_its_time(memory: Command) -> None:
+    assert memory.values("home") == BOTH
+    assert memory.values("where I live") == BOTH
+    assert memory.values("Porto") == BOTH
+    out, _ = memory("history", "home")
+    head, first, second = out.splitlines()
+    assert head == "user: home"
+    assert first.startswith("  Porto  since 2026-03-04, until 2026-03-20  (user; session_a turn 0, memory ")
+    assert second.startswith("  Ghent  since 2026-03-20, holds  (user; ")
+    assert memory("history", "quasar") == ("", "massmem: no value is known of that\n")
+
+
+def test_search_shows_what_holds_and_as_of_a_day_what_held_then(memory: Command) -> None:
+    sister = {"My sister collects stamps.": None}
+    assert memory.notes("Where do I live?") == {"Home is Ghent.": "holds since 20 March 2026"} | sister
+    assert "(holds since 20 March 2026)" in memory("search", "Where do I live?")[0]
+    assert memory.notes("Where do I live?", "--as-of", "2026-03-10") == {"I live in Porto.": None} | sister
+    assert memory.values("home", "--as-of", "2026-03-10T18:00") == [("Porto", "2026-03-04", None)]
+    assert memory.notes("Where do I live?", "--as-of", "2026-03-01") == {}
+
+
+@pytest.mark.parametrize("date", ["yesterday", "2026-13-01", "", "20260"])
+def test_a_wrong_date_is_told(memory: Command, date: str) -> None:
+    _, err = memory("search", "home", "--as-of", date, code=2)
+    assert "is no date" in err
+    assert "--as-of 2026-05-08" in err
+
+
+def test_forgetting_a_memory_takes_its_value_along_and_a_rebuild_does_not_restore_it(memory: Command) -> None:
+    (topic,) = memory.json("history", "home")["topics"]
+    memory("forget", *topic["values"][1]["memory_ids"], "--yes")
+    assert memory.values("home") == [("Porto", "2026-03-04", None)]
+    memory("rebuild")
+    assert memory.values("home") == [("Porto", "2026-03-04", None)]
+
+
+def test_a_damaged_ledger_is_rebuilt_from_the_log(memory: Command, home: Path) -> None:
+    before = memory.json("history", "home")
+    (shard,) = (home / ".massmem" / "memory").glob("*/shard")
+    for path in shard.rglob("segment.json"):
+        path.write_bytes(b"{")
+    assert "damaged" in memory("history", "home", code=3)[1]
+    memory("rebuild")
+    assert memory.json("history", "home") == before
+
+
+def test_a_model_names_claims_where_there_is_one(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The rules leave claims to the model then, whatever it says."""
+    with extraction_server('{"memory": []}') as url:
+        llm = f"llm: {{provider: openai, model: stub, api_key: sk-stub, base_url: '{url}/v1'}}"
+        Path("team.yaml").write_text(CONFIG.replace("session_name: null", f"session_name: null, {llm}"))
+        command = Command(capsys)
+        command("record")
+        assert command.json("history", "home")["topics"] == []
