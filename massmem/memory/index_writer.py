@@ -9,6 +9,7 @@ from typing import Any
 from massmem.core.attachments import split_texts
 from massmem.core.errors import MemoryUnavailable
 from massmem.memory.access import only_author_sees, reader_keys
+from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.index import Index, Point, matching
 from massmem.memory.languages import guess_language
 from massmem.memory.persistent import USER, Claim, CompletedTurn, Episode, Fact, Selection
@@ -196,7 +197,7 @@ class IndexWriter:
 
     def add_facts(self, facts: Sequence[Fact]) -> int:
         """Store facts; return how many of them are new. See PersistentMemory."""
-        by_id = {fact_id(fact): fact for fact in facts}
+        by_id = {fact_id(fact, normalize_fact(fact.text)): fact for fact in facts}
         with self._lock:
             stored = {point_id: to_fact(payload) for point_id, payload in self._index.read_payloads([*by_id]).items()}
             changed = {

@@ -19,7 +19,6 @@ from typing import Any
 
 from massmem.memory.access import reader_keys
 from massmem.memory.claims import find_topic
-from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.index import second_of
 from massmem.memory.persistent import Claim, Episode, Fact, Kind, Memory
 from massmem.memory.quoting import quote_text
@@ -50,13 +49,13 @@ def base_of(passage_id: int) -> int:
     return passage_id >> POSITION_BITS << POSITION_BITS
 
 
-def fact_id(fact: Fact) -> int:
+def fact_id(fact: Fact, text: str) -> int:
     """Return the same id for a fact that its agent states again; for a claim only when it is from the same messages.
 
-    A claim that is made again may hold again: each time counts.
+    A claim that is made again may hold again: each time counts. text: of the fact, normalised.
     """
     sources = sorted(fact.message_ids) if fact.claim else ()
-    return FIRST_FACT | _number(62, fact.session_id, fact.agent_id, normalize_fact(fact.text), *sources)
+    return FIRST_FACT | _number(62, fact.session_id, fact.agent_id, text, *sources)
 
 
 def message_number(message_id: str) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from massmem.config.home import explain_write_error, make_folder
 from massmem.core.redact import redact_values
+from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.extraction.messages import Origin, RecordedMessage
 from massmem.memory.persistent import Fact
 from massmem.memory.points import fact_id
@@ -29,9 +30,13 @@ def make_debug_record(
         "turn": origin.turn,
         "metadata": {"tools_used": tools, "has_tools": bool(tools), "message_count": len(messages)},
         "messages_sent": [{"role": message.role, "content": message.text} for message in messages],
-        "facts_extracted": [{"id": str(fact_id(fact)), "memory": fact.text, "event": "ADD"} for fact in facts],
+        "facts_extracted": [{"id": _id(fact), "memory": fact.text, "event": "ADD"} for fact in facts],
         "extraction_count": len(facts),
     }
+
+
+def _id(fact: Fact) -> str:
+    return str(fact_id(fact, normalize_fact(fact.text)))
 
 
 def write_debug(log_folder: Path, attempt: int, record: dict[str, Any]) -> Path:

@@ -55,7 +55,7 @@ def test_keys_for_the_index_are_added_to_a_copy():
 @given(st.text(), st.integers(0, 15), st.integers(0, MOST_PASSAGES - 1))
 def test_passages_and_facts_never_meet_and_fit_a_signed_column(session: str, attempt: int, position: int):
     base = session_base(session, attempt)
-    assert 0 <= base + position < FIRST_FACT <= fact_id(fact("t", session=session)) < 2**63
+    assert 0 <= base + position < FIRST_FACT <= fact_id(fact("t", session=session), "t") < 2**63
     assert base_of(base + position) == base
 
 
@@ -64,7 +64,7 @@ def test_another_attempt_is_another_place():
 
 
 def test_parts_are_kept_apart():
-    assert fact_id(fact("t", by="c", session="ab")) != fact_id(fact("t", by="bc", session="a"))
+    assert fact_id(fact("t", by="c", session="ab"), "t") != fact_id(fact("t", by="bc", session="a"), "t")
 
 
 def test_ids_do_not_change_between_versions():
