@@ -88,7 +88,7 @@ class ProcessLock:
         lock, self._lock = self._lock, None
         if lock is not None:
             with suppress(OSError):  # a file that stays is removed later, see _remove_stale
-                self._path(self._name).unlink(missing_ok=True)
+                self._path(self._name).unlink()
             lock.release()
 
     def _acquire_lock(self, folder: Path) -> FileLock:
@@ -128,7 +128,7 @@ class Lease:
         self._may_be_held = False
         self._renewal: asyncio.Task[None] | None = None
 
-    async def acquire(self, wait: float = 0) -> None:
+    async def acquire(self, wait: float) -> None:
         """Acquire the lease. wait: seconds to wait for its present owner.
 
         Raises:
@@ -247,7 +247,7 @@ def _is_free(path: Path) -> bool:
     except OSError as e:
         raise explain_write_error(path, e) from e
     with suppress(OSError):
-        path.unlink(missing_ok=True)
+        path.unlink()
     lock.release()
     return True
 
@@ -255,7 +255,7 @@ def _is_free(path: Path) -> bool:
 def _remove_stale(folder: Path) -> None:
     """Remove lock files of processes that were killed."""
     for path in folder.glob("process_*.lock"):
-        with suppress(OSError):
+        with suppress(OSError, MassmemError):  # one of another user stays
             if time.time() - path.stat().st_mtime > _STALE_AFTER:
                 _is_free(path)
 

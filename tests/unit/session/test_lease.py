@@ -2,16 +2,18 @@
 
 import asyncio
 import os
+import sqlite3
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from massmem.core.errors import SessionBusyError, StoreError
+from massmem.core.errors import HomeError, SessionBusyError, StoreError
 from massmem.core.events import NoteAdded, now
 from massmem.core.records import SessionRecord
 from massmem.session.lease import Lease, ProcessLock, hold_lease, is_owner_gone, mark_interrupted
@@ -62,9 +64,10 @@ def stranger(tmp_path: Path) -> Iterator[ProcessLock]:
 
 
 async def assert_busy(store: SessionStore, process: ProcessLock) -> None:
-    with pytest.raises(SessionBusyError, match="another process is running a turn of session_a"):
+    with pytest.raises(SessionBusyError, match="another process is running a turn of session_a") as refusal:
         async with hold_lease(store, process, ID):
             pass
+    assert refusal.value.hint == "run this again when it has finished, or with --wait"
 
 
 async def assert_free(store: SessionStore, process: ProcessLock, wait: float = 0) -> None:
@@ -129,9 +132,18 @@ async def test_lease_that_this_process_failed_to_release_is_free_for_it(store: S
     await assert_free(store, process)
 
 
+async def test_lease_in_a_store_of_this_process_alone_is_free_when_its_owner_is_gone(store: SessionStore):
+    process = ProcessLock(None)
+    owner = process.add_owner()
+    assert await store.acquire_lease(ID, owner, 60)
+    await assert_busy(store, process)
+    process.remove_owner(owner)
+    await assert_free(store, process)
+
+
 async def test_lease_is_renewed_until_it_is_released(store: SessionStore, process: ProcessLock):
     lease = Lease(store, process, ID, seconds=0.3)
-    await lease.acquire()
+    await lease.acquire(0)
     for _ in range(10):
         await asyncio.sleep(0.1)
         assert not await store.acquire_lease(ID, "somebody else", 60)
@@ -142,7 +154,7 @@ async def test_lease_is_renewed_until_it_is_released(store: SessionStore, proces
 async def test_owner_that_lost_its_lease_is_told_and_cannot_write(store: SessionStore, process: ProcessLock):
     lost = asyncio.Event()
     lease = Lease(store, process, ID, lost.set, seconds=0.3)
-    await lease.acquire()
+    await lease.acquire(0)
     await store.release_lease(ID, lease.owner)
     assert await store.acquire_lease(ID, "somebody else", 60)
     await asyncio.wait_for(lost.wait(), 10)
@@ -152,12 +164,60 @@ async def test_owner_that_lost_its_lease_is_told_and_cannot_write(store: Session
     assert await store.get_lease_owner(ID) == "somebody else"
 
 
+def read_expiry(home: Path) -> str:
+    with closing(sqlite3.connect(home / "massmem.db")) as connection:
+        return connection.execute("SELECT expires_at FROM leases").fetchone()[0]
+
+
+def break_leases(home: Path) -> None:
+    """From now on the store fails whenever it is asked about a lease."""
+    with closing(sqlite3.connect(home / "massmem.db")) as connection:
+        connection.execute("ALTER TABLE leases RENAME TO away")
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+async def test_lease_is_lost_when_the_store_stays_away_until_it_expires_and_not_before(
+    store: SessionStore, process: ProcessLock, tmp_path: Path, caplog: pytest.LogCaptureFixture, renewed: bool
+):
+    """Nobody else may run the session until then, and this process must not go on longer."""
+    lost, seconds, clock = asyncio.Event(), 0.9, asyncio.get_running_loop().time
+    lease = Lease(store, process, ID, lost.set, seconds)
+    began = clock()
+    await lease.acquire(0)
+    if renewed:
+        first = read_expiry(tmp_path)
+        while read_expiry(tmp_path) == first:
+            await asyncio.sleep(0.01)
+    break_leases(tmp_path)
+    await asyncio.wait_for(lost.wait(), 30)
+    assert clock() >= began + seconds + (seconds / 3 if renewed else 0)
+    await lease.release()
+    assert {record.message.partition(":")[0] for record in caplog.records} == {
+        "the lease of a session could not be renewed",
+        "the lease of a session was not released",
+    }
+    assert process.is_gone(lease.owner)
+
+
+async def test_lease_that_need_not_be_released_needs_no_store(
+    store: SessionStore, process: ProcessLock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    never, released = Lease(store, process, ID), Lease(store, process, ID)
+    await released.acquire(0)
+    await store.append(ID, 0, [NoteAdded(text="last")], owner=released.owner, release_lease=True)
+    released.mark_released()
+    break_leases(tmp_path)
+    await never.release()
+    await released.release()
+    assert not caplog.records
+
+
 async def test_lease_that_the_store_has_released_is_not_taken_from_its_next_owner(
     store: SessionStore, process: ProcessLock
 ):
     lost = asyncio.Event()
     lease = Lease(store, process, ID, lost.set, seconds=0.15)
-    await lease.acquire()
+    await lease.acquire(0)
     await store.append(ID, 0, [NoteAdded(text="last")], owner=lease.owner, release_lease=True)
     lease.mark_released()
     assert await store.acquire_lease(ID, "next", 60)
@@ -180,7 +240,7 @@ async def test_lease_that_was_never_acquired_leaves_the_owner_alone(
 async def test_unknown_session_has_no_lease(store: SessionStore, process: ProcessLock):
     lease = Lease(store, process, "session_b")
     with pytest.raises(StoreError):
-        await lease.acquire()
+        await lease.acquire(0)
     await lease.release()
     assert process.is_gone(lease.owner)
 
@@ -219,6 +279,8 @@ def test_whether_an_owner_is_gone_is_known_in_its_home_only(
     assert not is_owner_gone(tmp_path, far)
     home = near.partition(":")[0]
     assert not is_owner_gone(tmp_path, f"{home}:../process:1")
+    (tmp_path / "locks" / "process_odd.lock").mkdir()
+    assert not is_owner_gone(tmp_path, f"{home}:odd:1"), "its lock cannot be tried"
     assert is_owner_gone(tmp_path, f"{home}:dead:1")
     process.close()
     stranger.close()
@@ -241,6 +303,42 @@ def test_lock_file_is_made_with_the_first_owner_and_removed_at_the_end(tmp_path:
     process.close()
     process.close()
     assert lock_files(tmp_path) == ["home"]
+
+
+def test_later_owners_stay_under_the_first_lock(tmp_path: Path, process: ProcessLock):
+    """Were it taken again, a neighbour could find it free in between."""
+    process.add_owner()
+    (tmp_path / "locks" / "home").unlink()
+    process.add_owner()
+    assert "home" not in lock_files(tmp_path), "nothing is made anew"
+
+
+def test_lock_file_that_cannot_be_removed_holds_up_no_end(tmp_path: Path):
+    process = ProcessLock(tmp_path)
+    process.add_owner()
+    (path,) = (tmp_path / "locks").glob("process_*")
+    path.unlink()
+    path.mkdir()
+    process.close()
+
+
+def test_lock_that_cannot_be_taken_or_tried_is_reported_with_its_place(tmp_path: Path, process: ProcessLock):
+    home, name, _ = process.add_owner().split(":")
+    locks = tmp_path / "locks"
+    (locks / "process_odd.lock").mkdir()
+    with pytest.raises(HomeError, match=r"process_odd.lock cannot be written: .*directory"):
+        process.is_gone(f"{home}:odd:1")
+    (locks / f"process_{name}.lock").unlink()
+    (locks / f"process_{name}.lock").symlink_to(tmp_path / "nowhere" / "file")
+    with pytest.raises(HomeError, match=r"locks cannot be written: \w"):
+        process.add_owner()
+
+
+def test_home_whose_name_cannot_be_read_is_reported(tmp_path: Path, process: ProcessLock):
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "locks" / "home").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(HomeError, match="home cannot be written: No such file"):
+        process.add_owner()
 
 
 def test_owners_of_two_processes_and_two_homes_are_told_apart(
@@ -293,13 +391,15 @@ def test_lock_files_of_killed_processes_are_removed_after_a_day(
     old, young = tmp_path / "locks" / "process_old.lock", tmp_path / "locks" / "process_young.lock"
     old.touch()
     young.touch()
+    (old.parent / "process_odd.lock").mkdir()  # cannot be tried
     for path in old.parent.glob("process_*"):
         if path != young:
             os.utime(path, (time.time() - 200_000,) * 2)
     process.add_owner()
     assert not old.exists()
     assert young.exists()
-    assert len(lock_files(tmp_path)) == 4
+    assert len(lock_files(tmp_path)) == 5
+    assert {stat.S_IMODE(path.stat().st_mode) for path in old.parent.glob("process_????????????*.lock")} == {0o600}
 
 
 def test_store_in_memory_needs_no_lock_files():
