@@ -1,14 +1,16 @@
 """Deletion of sessions: what is left of them on the disk, and what of others stays."""
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from massmem.config.models import TeamConfig
+from massmem.core.errors import HomeError
 from massmem.core.records import SessionRecord
-from massmem.session.delete import DeletionResult, SessionDeleter, list_begun_deletions
+from massmem.session.delete import DeletionResult, SessionDeleter, delete_contents, list_begun_deletions
+from massmem.session.lease import ProcessLock
 from massmem.session.registry import Registry, build_entry
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
@@ -83,11 +85,13 @@ async def test_deleted_session_is_gone_and_others_stay(place: Place):
 
 
 async def test_progress_counts_the_messages_of_all_sessions(place: Place):
-    records = [await place.get("session_mine"), await place.get("session_b")]
+    await place.store.create_session(session("session_c"))
+    await place.store.append("session_c", 1, [begin("ann"), answer(1, "ann", "Here."), done()])
+    records = [await place.get(name) for name in ("session_mine", "session_b", "session_c")]
     shown: list[tuple[int, int]] = []
     await place.deleter.delete(records, lambda deleted, total: shown.append((deleted, total)))
     count = records[0].message_count
-    assert shown == [(count, 2 * count), (2 * count, 2 * count)]
+    assert shown == [(count, 3 * count), (2 * count, 3 * count), (3 * count, 3 * count)]
 
 
 @pytest.mark.parametrize("below", ["work", "home"])
@@ -136,6 +140,73 @@ async def test_deletion_that_was_cut_off_is_finished_by_the_next_one(place: Plac
     assert sorted(result.sessions) == ["session_b", "session_mine"]
     assert await place.list_ids() == []
     assert list_begun_deletions(place.home) == []
+
+
+async def test_session_of_a_killed_process_is_deleted_before_its_lease_expires(place: Place):
+    killed = ProcessLock(place.home)
+    assert await place.store.acquire_lease("session_mine", killed.add_owner(), 600)
+    killed.close()
+    assert (await place.delete("session_mine")).sessions == ("session_mine",)
+
+
+async def test_all_sessions_are_marked_before_the_first_is_deleted(place: Place):
+    def end_process(deleted: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    records = [await place.get("session_mine"), await place.get("session_b")]
+    with pytest.raises(KeyboardInterrupt):
+        await place.deleter.delete(records, end_process)
+    assert (await place.get("session_b")).status == "deleting"
+    result = await place.delete()
+    assert sorted(result.sessions) == ["session_b", "session_mine"]
+    assert await place.list_ids() == []
+
+
+async def test_deletion_that_another_process_ends_first_is_done(place: Place):
+    mark = place.home / "deleting" / "session_mine"
+    await place.deleter.delete([await place.get("session_mine")], lambda *_: mark.unlink())
+    assert list_begun_deletions(place.home) == []
+
+
+async def test_memories_go_before_the_log_and_what_was_written_meanwhile_after_it(place: Place):
+    steps: list[str] = []
+
+    async def erase(session_ids: Sequence[str]) -> int:
+        steps.append(f"memories of {' '.join(session_ids)}")
+        return len(steps)
+
+    record = await place.get("session_mine")
+    count = await delete_contents(place.store, [record], erase, lambda *_: steps.append("log"))
+    assert steps == ["memories of session_mine", "log", "memories of session_mine"]
+    assert count == 1 + 3
+
+
+async def test_what_is_still_to_be_recorded_of_other_sessions_stays(place: Place):
+    waiting = await place.store.count_recordings("session_b")
+    assert waiting.pending
+    await place.delete("session_mine")
+    assert await place.store.count_recordings("session_b") == waiting
+
+
+async def test_file_that_vanishes_holds_up_no_deletion_and_one_that_cannot_be_read_is_reported(place: Place):
+    logs = place.home / "logs"
+    logs.mkdir(exist_ok=True)
+    (logs / "crash-1.txt").symlink_to(logs / "nowhere")
+    await place.deleter.delete_traces(["session_mine"])
+    (logs / "crash-2.txt").symlink_to(logs / "crash-2.txt")
+    with pytest.raises(HomeError, match=r"\.massmem cannot be written: Too many levels of symbolic links"):
+        await place.deleter.delete_traces(["session_mine"])
+
+
+async def test_files_of_the_working_directory_are_no_backups_of_a_database_on_a_server(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    own = place.write(tmp_path / ".bak-notes", "of session_mine")
+    settings = place.config.store.model_copy(update={"url": "postgresql://localhost/massmem"})
+    config = place.config.model_copy(update={"store": settings})
+    await replace(place.deleter, config=config).delete_traces(["session_mine"])
+    assert own.exists()
 
 
 async def test_files_of_a_session_that_is_gone_from_the_store_already_are_deleted(place: Place):
