@@ -1,6 +1,25 @@
+"""Forgetting: from every index, from the queue, and never again from the log."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
 import pytest
 
-from massmem.recording.forgetting import fingerprint_fact, is_forgotten
+from massmem.config.models import EmbeddingConfig, MemoryConfig, PersistentMemoryConfig, QdrantConfig
+from massmem.core.errors import InputError
+from massmem.memory import open_memory
+from massmem.memory.extraction.messages import Extraction, Origin, RecordedMessage
+from massmem.memory.persistent import Selection
+from massmem.recording.forgetting import fingerprint_fact, forget_everywhere, is_forgotten, open_eraser
+from massmem.recording.worker import Recorder
+from massmem.store import open_store
+from massmem.store.ports import SessionStore
+from tests.contract.test_session_store import session
+from tests.support.memories import said
+from tests.support.qdrant_stub import QdrantStub
+from tests.support.sample_turn import answer, begin, event
+from tests.unit.recording.test_worker import Extractor, fact
 
 DAUGHTER = "The user's daughter is named Xenia."
 WRITES = "Postgres 16 took 1,200 writes per second on the staging server on 4 March 2025."
@@ -13,6 +32,7 @@ WRITES = "Postgres 16 took 1,200 writes per second on the staging server on 4 Ma
         (DAUGHTER.upper(), True),
         ("Xenia is the daughter of the user.", True),
         ("The user's daughter plays the violin.", False),
+        ("Xenia, daughter of the user named Henk, studies mathematics near Toulouse on weekdays.", False),
         ("The user lives in Cobham.", False),
         ("", False),
     ],
@@ -39,3 +59,113 @@ def test_nothing_of_the_text_is_kept():
     assert all(0 <= number < 2**32 for number in numbers)
     assert not is_forgotten(DAUGHTER, [])
     assert not is_forgotten("", [()])
+
+
+DEFAULT = MemoryConfig()
+WORDS = MemoryConfig(persistent_memory=PersistentMemoryConfig(embedding=EmbeddingConfig(provider="none")))
+
+
+class NameFinder(Extractor):
+    """Finds the same fact in each session."""
+
+    async def extract(self, messages: Sequence[RecordedMessage], origin: Origin) -> Extraction:
+        return Extraction((fact(origin, f"{origin.session_id} is called Xenia", messages[-1].message_id),))
+
+
+@dataclass
+class Remembered:
+    """The sessions a and b, recorded in the index of the default embedder and in that of words alone."""
+
+    store: SessionStore
+    home: Path
+
+    async def record(self, config: MemoryConfig, *, again: bool = True) -> None:
+        """Record what the store has: as after another embedder was configured, and after `massmem memory rebuild`."""
+        memory = await open_memory(config, self.home, {})
+        if again:
+            await self.store.requeue_recordings(done=True)
+        await Recorder(self.store, memory, NameFinder().port).drain()
+        await memory.close()
+
+    async def list(self, config: MemoryConfig) -> dict[str, str]:
+        """Return the texts of all memories, by kind, session and agent."""
+        memory = await open_memory(config, self.home, {})
+        memories = await memory.list(Selection())
+        await memory.close()
+        return {f"{one.kind} {one.session_id} {one.agent_id}": one.text for one in memories}
+
+    async def forget(self, selection: Selection) -> int:
+        memory = await open_memory(WORDS, self.home, {})
+        try:
+            return await forget_everywhere(self.store, memory, selection, WORDS, self.home)
+        finally:
+            await memory.close()
+
+    async def find_id(self, kind: str, session_id: str) -> str:
+        memory = await open_memory(WORDS, self.home, {})
+        memories = await memory.list(Selection(session_id, "ann"))
+        await memory.close()
+        (found,) = [one.id for one in memories if one.kind == kind]
+        return found
+
+
+@pytest.fixture
+async def remembered(tmp_path: Path) -> AsyncIterator[Remembered]:
+    store = await open_store(f"sqlite:///{tmp_path / 'm.db'}", tmp_path)
+    for name in ("a", "b"):
+        await store.create_session(session(name))
+        events = [begin("ann", question=f"Who is {name} then?"), answer(1, "ann", f"It is {name}, as ever.")]
+        await store.append(name, 1, [*events, event(3, "turn_interrupted", by="user")])
+    remembered = Remembered(store, tmp_path)
+    await remembered.record(DEFAULT, again=False)
+    await remembered.record(WORDS)
+    yield remembered
+    await store.close()
+
+
+async def test_forgotten_memory_is_in_no_index_and_is_not_recorded_again(remembered: Remembered):
+    everything = await remembered.list(WORDS)
+    assert len(everything) == 6
+    assert await remembered.list(DEFAULT) == everything
+    ids = (await remembered.find_id("episode", "a"), await remembered.find_id("fact", "b"))
+    assert await remembered.forget(Selection(ids=ids)) == 2
+    left = {name: text for name, text in everything.items() if name not in ("episode a ann", "fact b ann")}
+    assert await remembered.list(WORDS) == left
+    assert await remembered.list(DEFAULT) == left
+    await remembered.record(DEFAULT)
+    await remembered.record(WORDS)
+    assert await remembered.list(DEFAULT) == left
+    assert await remembered.list(WORDS) == left
+
+
+async def test_forgotten_session_is_in_no_index_and_is_not_recorded_again(remembered: Remembered):
+    everything = await remembered.list(WORDS)
+    assert await remembered.forget(Selection("a")) == 3
+    left = {name: text for name, text in everything.items() if " b " in name}
+    assert await remembered.list(DEFAULT) == left
+    await remembered.record(WORDS)
+    assert await remembered.list(WORDS) == left
+
+
+async def test_nothing_is_forgotten_when_one_of_the_ids_names_no_memory(remembered: Remembered):
+    everything = await remembered.list(WORDS)
+    ids = (await remembered.find_id("episode", "a"), "m" * 100)
+    with pytest.raises(InputError, match=f"there is no memory '{'m' * 60}'$") as refusal:
+        await remembered.forget(Selection(ids=ids))
+    assert refusal.value.hint == "see them with: massmem memory list"
+    await remembered.record(WORDS)
+    assert await remembered.list(WORDS) == everything
+
+
+async def test_sessions_are_erased_from_a_server(tmp_path: Path):
+    with QdrantStub() as server:
+        qdrant = QdrantConfig(mode="server", url=server.url)
+        words = WORDS.persistent_memory.model_copy(update={"qdrant": qdrant})
+        config = WORDS.model_copy(update={"persistent_memory": words})
+        memory = await open_memory(config, tmp_path, {})
+        await memory.record([said("Red kites nest.", session="a"), said("So do owls.", session="b")])
+        async with open_eraser(config, tmp_path, {}) as erase:
+            assert await erase([]) == 0
+            assert await erase(["a", "c"]) == 1
+        assert [one.text for one in await memory.list(Selection())] == ["So do owls."]
+        await memory.close()
