@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from massmem.core.errors import StoreError
+from massmem.core.errors import HomeError, StoreError
 from massmem.session.registry import (
     Entry,
     Registry,
@@ -16,12 +17,14 @@ from massmem.session.registry import (
     build_entry,
     read_lease_owner,
     read_sessions,
+    register_sessions,
     require_database,
     without_password,
 )
 from massmem.store import open_store
 from tests.contract.test_session_store import session
 from tests.support.sample_turn import begin, whole_turn
+from tests.support.small_disk import mounted
 
 
 def entry(number: int) -> Entry:
@@ -50,6 +53,34 @@ def test_entries_come_back_newest_first(registry: Registry) -> None:
     assert registry.read_entries() == [changed, entry(2)]
     registry.replace([entry(1)])
     assert registry.read_entries() == [entry(1)]
+
+
+def test_sessions_of_the_same_second_come_in_the_order_of_their_ids(registry: Registry) -> None:
+    same = [replace(entry(1), session_id=name) for name in ("a", "c", "b")]
+    registry.upsert(*same)
+    assert [one.session_id for one in registry.read_entries()] == ["c", "b", "a"]
+
+
+def test_registry_that_cannot_be_read_or_written_is_reported(registry: Registry) -> None:
+    registry.path.mkdir(parents=True)
+    with pytest.raises(HomeError, match=r"sessions\.json cannot be read: Is a directory") as refusal:
+        registry.read_entries()
+    assert refusal.value.hint == "check its owner and permissions"
+    with pytest.raises(HomeError, match=r"sessions\.json cannot be written: Is a directory"):
+        registry.replace([entry(1)])
+
+
+def test_full_disk_leaves_the_list_as_it_was(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "64k") as disk:
+        registry = Registry(disk)
+        registry.upsert(entry(1))
+        many = [entry(1), *(replace(entry(2), session_id=f"s{number}") for number in range(1000))]
+        with pytest.raises(StoreError, match=r"the disk is full: .*/sessions\.json cannot be written"):
+            registry.upsert(*many)
+        assert registry.read_entries() == [entry(1)]
+        registry.path.write_text("damaged " * 5_000)
+        with pytest.raises(StoreError, match=r"the disk is full: .*\.damaged-\d{8}T\d{12} cannot be written"):
+            registry.read_entries()
 
 
 def test_the_fields_are_those_of_the_seed_and_the_store(registry: Registry) -> None:
@@ -111,13 +142,30 @@ def test_a_damaged_file_is_kept_and_rebuilt(registry: Registry, content: str | b
         with pytest.raises(RegistryDamaged, match="is damaged") as caught:
             use()
         assert caught.value.copy.read_bytes() == data
-        assert caught.value.copy.name.startswith("sessions.json.damaged-")
+        assert re.fullmatch(r"sessions\.json\.damaged-\d{8}T\d{12}", caught.value.copy.name)
         assert str(caught.value.copy) in caught.value.hint
     registry.rebuild([entry(2), entry(3)])
     assert registry.read_entries() == [entry(3), entry(2)]
     (kept,) = registry.path.parent.glob("*.damaged-*")
     assert kept.read_bytes() == data
     assert kept.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ("truncated", "Unterminated string"),
+        ("no list", "it has no list of sessions"),
+        ("a path", "an entry has an impossible session id"),
+        ("a number", "an entry has a value that is no text"),
+        ("no time", "Invalid isoformat string"),
+    ],
+)
+def test_damage_is_explained(registry: Registry, damage: str, reason: str) -> None:
+    registry.path.parent.mkdir()
+    registry.path.write_text(str(DAMAGED[damage]))
+    with pytest.raises(RegistryDamaged, match=rf"sessions\.json is damaged: {reason}"):
+        registry.read_entries()
 
 
 def test_rebuilding_keeps_what_others_wrote_meanwhile(registry: Registry) -> None:
@@ -222,7 +270,7 @@ def test_database_that_the_registry_knows_must_be_there(registry: Registry, empt
     word = "empty" if empty else "missing"
     with pytest.raises(StoreError, match=f"massmem.db is {word}, but .*sessions.json lists 2 of its sessions") as e:
         require_database(registry.path.parent, url)
-    assert "massmem --new-home" in e.value.hint
+    assert e.value.hint == "put massmem.db back from a copy; or begin anew with: massmem --new-home"
     database.write_text("anything")
     require_database(registry.path.parent, url)
     database.unlink()
@@ -238,6 +286,7 @@ def test_registry_that_is_set_aside_is_kept(registry: Registry):
     assert not registry.path.exists()
     (copy,) = registry.path.parent.glob("sessions.json.before-*")
     assert copy.read_bytes() == content
+    assert re.fullmatch(r"sessions\.json\.before-\d{8}T\d{12}", copy.name)
     assert registry.read_entries() == []
 
 
@@ -263,8 +312,33 @@ def test_same_damage_is_copied_once(registry: Registry):
 
 def test_a_store_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "m.db").write_text("no database " * 1000)
-    with pytest.raises(StoreError, match="cannot be read"):
+    with pytest.raises(StoreError, match=r"the sessions in .*m\.db cannot be read: file is not a database") as refusal:
         read_sessions(tmp_path / "m.db")
+    assert refusal.value.hint == "check it with: massmem doctor"
+    assert read_lease_owner(tmp_path / "m.db", "a") is None
+
+
+async def test_damaged_registry_is_made_again_from_the_store_when_a_session_is_entered(
+    registry: Registry, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"sqlite:///{tmp_path}/m.db"
+    store = await open_store(url, tmp_path)
+    stored = [session("a", 1), session("b", 2), session("c", 3).model_copy(update={"user_id": "alice"})]
+    for one in stored:
+        await store.create_session(one)
+    home = registry.path.parent
+    await register_sessions(home, store, f"{url}?password=x", stored[:1])
+    assert registry.read_entries() == [build_entry(stored[0], url)]
+    assert not caplog.records
+    registry.path.write_text("damaged")
+    await register_sessions(home, store, f"{url}?password=x", stored[:1])
+    assert registry.read_entries() == [build_entry(stored[1], url), build_entry(stored[0], url)]
+    (copy,) = home.glob("*.damaged-*")
+    (warning,) = caplog.records
+    assert warning.name == "massmem.session.registry"
+    assert "is damaged: " in warning.message
+    assert warning.message.endswith(f"; it is made again from the store. its bytes are kept in {copy}")
+    await store.close()
 
 
 def test_reading_the_list_loads_nothing_heavy(registry: Registry) -> None:
