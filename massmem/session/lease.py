@@ -239,7 +239,7 @@ def _is_free(path: Path) -> bool:
     """Return whether nobody holds the lock of this file; remove the file then."""
     if not path.exists():
         return True
-    lock = FileLock(path, mode=0o600)
+    lock = FileLock(path)
     try:
         lock.acquire(blocking=False)
     except Timeout:
