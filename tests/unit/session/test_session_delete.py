@@ -181,7 +181,7 @@ async def test_memories_go_before_the_log_and_what_was_written_meanwhile_after_i
     assert count == 1 + 3
 
 
-async def test_what_is_still_to_be_recorded_of_other_sessions_stays(place: Place):
+async def test_recordings_of_other_sessions_stay_queued(place: Place):
     waiting = await place.store.count_recordings("session_b")
     assert waiting.pending
     await place.delete("session_mine")
