@@ -27,6 +27,8 @@ POSTS = (
     "/v1/responses",
     "/api/v1/sessions/s/fork",
     "/api/v1/sessions/s/rename",
+    "/api/v1/sessions/import",
+    "/api/v1/sessions/s/context",
     "/mcp",
 )
 MEGABYTE = 1_000_000

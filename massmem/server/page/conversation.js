@@ -276,7 +276,8 @@ function Message({ talk, message, colour, onEdit, wasEditing }) {
   const editButton = useRef(null);
   useEffect(() => wasEditing && editButton.current.focus(), []); // the keyboard goes on where it was
   const shown = text ?? message.text;
-  const rest = message.length > shown.length;
+  // The service counts characters, the browser halves of some.
+  const isCut = useMemo(() => text === null && message.length > Array.from(message.text).length, [text, message.text]);
   const loadAll = async () => {
     try {
       setText(await (await request(talk.path(`/messages/${message.seq}`))).text());
@@ -290,14 +291,14 @@ function Message({ talk, message, colour, onEdit, wasEditing }) {
     return html`<article class=${`message user ${message.is_note ? "note" : ""}`} aria-label=${message.is_note ? "Your note" : "You"}>
       ${message.is_note && html`<span class="dim">Note</span>`}
       <div class="plain">${message.param ? html`<em>Your reply (${message.param}) is not shown.</em>` : clip(shown)}</div>
-      ${files}${(rest || shown.length > SHOWN) && html`<${ShowAll} text=${shown} length=${message.length} onLoad=${loadAll} />`}<${Trouble} problem=${problem} />
+      ${files}${(isCut || shown.length > SHOWN) && html`<${ShowAll} text=${shown} length=${message.length} onLoad=${isCut ? loadAll : null} />`}<${Trouble} problem=${problem} />
       ${onEdit && html`<button type="button" class="plain edit" ref=${editButton} title="Ask it in other words, or ask again, in a new conversation" onClick=${onEdit}><${Icon} name="pencil" />Edit</button>`}
     </article>`;
   return html`
     <article class=${`message assistant final agent-${colour}`}>
       <header>${message.agent && html`<${AgentName} name=${message.agent} colour=${colour} />`}<${Confidence} share=${message.confidence} escalated=${message.escalated} />${time}</header>
-      <${LongText} text=${shown} isOpen=${false} />
-      ${rest && html`<button type="button" class="plain" onClick=${loadAll}>Show all ${message.length.toLocaleString("en")} characters</button>`}<${Trouble} problem=${problem} />
+      <${LongText} text=${shown} isOpen=${false} length=${message.length} onLoad=${isCut ? loadAll : null} />
+      <${Trouble} problem=${problem} />
     </article>`;
 }
 
@@ -356,7 +357,7 @@ const clip = (text) => (text.length > SHOWN ? `${text.slice(0, SHOWN)} …` : te
 function ShowAll({ text, length, onLoad }) {
   const [dialog, setDialog] = useState(false);
   const open = async () => {
-    if (length > text.length) await onLoad();
+    if (onLoad) await onLoad();
     setDialog(true);
   };
   return html`<button type="button" class="plain" onClick=${open}>Show all ${length.toLocaleString("en")} characters</button>

@@ -71,12 +71,17 @@ const Tool = ({ tool }) => html`
   </details>`;
 
 // A text that grows is shown as it is: Markdown that is cut in the middle would jump.
-export function LongText({ text, isOpen }) {
+// onLoad: loads the rest, when `text` is the beginning only of a text of `length` characters.
+export function LongText({ text, isOpen, length = text.length, onLoad }) {
   const [whole, setWhole] = useState(false);
   if (isOpen) return html`<div class="prose plain streaming">${text.length > LONG ? `… ${text.slice(-LONG)}` : text}</div>`;
-  if (whole || text.length <= LONG) return html`<${Markdown} text=${text} />`;
+  if (!onLoad && (whole || text.length <= LONG)) return html`<${Markdown} text=${text} />`;
+  const showAll = async () => {
+    if (onLoad) await onLoad();
+    setWhole(true);
+  };
   return html`<${Markdown} text=${`${text.slice(0, LONG)} …`} />
-    <button type="button" class="plain" onClick=${() => setWhole(true)}>Show all ${text.length.toLocaleString("en")} characters</button>`;
+    <button type="button" class="plain" onClick=${showAll}>Show all ${length.toLocaleString("en")} characters</button>`;
 }
 
 // One line on how it ended; the whole council is one click away.
