@@ -260,6 +260,9 @@ async def test_a_turn_that_the_user_stopped_gives_way_to_another_question(folder
     session = await Session.open(team(SCRIPTS), home=folder, session_id=session_id)
     assert session.unfinished is None
     await session.close()
+    store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
+    assert [turn.status for turn in await store.list_turns(session_id, 0)] == ["abandoned", "completed"]
+    await store.close()
 
 
 async def test_the_same_question_again_takes_the_stopped_turn_up(folder: Path):
