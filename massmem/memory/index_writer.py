@@ -124,7 +124,8 @@ class PassageIds:
     def note(self, session_id: str, plan: WritePlan) -> None:
         """Note that the plan was carried out."""
         points = ((point_id, passage.episode.message_id) for point_id, passage in plan.passages.items())
-        self._sessions[session_id].add(points)
+        if session_id in self._sessions:  # else it was dropped below, and is read again when it is needed
+            self._sessions[session_id].add(points)
         while len(self._sessions) > _MOST_SESSIONS:
             self._sessions.pop(next(iter(self._sessions)))
 

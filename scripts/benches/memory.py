@@ -78,7 +78,13 @@ def _of_set(name: str, figures: Mapping[str, Any]) -> list[Row]:
     rows: list[Row] = []
     for kind, of in (("", figures), (" without embedder", figures["no_embedder"])):
         rows += [_row(name, f"{name}{kind}: {figure}", figure, of) for figure in _SHOWN]
+        rows += [_of_category(f"{name}{kind}", *one) for one in of["categories"].items()]
     return rows
+
+
+def _of_category(name: str, category: str, of: Mapping[str, float]) -> Row:
+    note = f"{of['low']} to {of['high']}, {of['questions']} questions"
+    return reported(f"{name}, {category}: recall@1000tok", of["recall@1000tok"], "", note)
 
 
 def _row(name: str, what: str, figure: str, of: Mapping[str, Any]) -> Row:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from statistics import mean, median
+from random import Random
+from statistics import mean, median, quantiles
 from typing import Any
 
 from massmem.memory.tokens import count_tokens
@@ -23,6 +24,7 @@ SETS = {"conv-": "locomo", "beam100k-": "beam100k", "lme-": "lme"}
 
 _SEARCHED = 10
 _BUDGETS = (500, 1000)
+_RESAMPLED = 1_000
 _UNSCORED = "adversarial"
 _SMALL = re.compile(
     r"a|an|the|of|to|in|on|at|and|or|is|was|were|be|been|being|by|for|with|from|as|it|its|his|her|their|they|he|she|i|you"
@@ -56,12 +58,13 @@ def measure(folder: Path, opened: Callable[[Path], Adapter]) -> dict[str, dict[s
 def _of_set(files: Sequence[Path], opened: Callable[[Path], Adapter]) -> dict[str, Any]:
     costs = Costs()
     conversations = [_of_conversation(json.loads(file.read_bytes()), opened, costs) for file in files]
-    halves = [_mean([one for part in conversations[start::2] for one in part]) for start in (0, 1)]
+    halves = [_mean([one for part in conversations[start::2] for _, one in part]) for start in (0, 1)]
     return {
         "conversations": len(files),
         "questions": sum(map(len, conversations)),
-        **_mean([one for part in conversations for one in part]),
+        **_mean([one for part in conversations for _, one in part]),
         "halves recall@1000tok": [half.get("recall@1000tok") for half in halves],
+        "categories": _by_category([one for part in conversations for one in part]),
         "search_cpu_p50_ms": round(median(costs.search_ms), 2),
         "ingest_messages_per_s": round(costs.messages / costs.seconds),
     }
@@ -72,13 +75,31 @@ def _mean(figures: Sequence[Figures]) -> Figures:
     return {name: round(mean(one[name] for one in figures if name in one), 4) for name in names}
 
 
-def _of_conversation(conversation: Mapping[str, Any], opened: Callable[[Path], Adapter], costs: Costs) -> list[Figures]:
+def _by_category(questions: Sequence[tuple[str, Figures]]) -> dict[str, dict[str, float]]:
+    """Recall within 1,000 tokens of each category, with the interval that holds 95 % of resampled means."""
+    of_category: dict[str, list[float]] = {}
+    for category, figures in questions:
+        of_category.setdefault(category, []).append(figures["recall@1000tok"])
+    shown: dict[str, dict[str, float]] = {}
+    for category, recalls in sorted(of_category.items()):
+        draw = Random(0)
+        means = quantiles([mean(draw.choices(recalls, k=len(recalls))) for _ in range(_RESAMPLED)], n=40)
+        numbers = {"recall@1000tok": mean(recalls), "low": means[0], "high": means[-1]}
+        shown[category] = {name: round(number, 3) for name, number in numbers.items()} | {"questions": len(recalls)}
+    return shown
+
+
+def _of_conversation(
+    conversation: Mapping[str, Any], opened: Callable[[Path], Adapter], costs: Costs
+) -> list[tuple[str, Figures]]:
+    """Category and figures of each question."""
     with tempfile.TemporaryDirectory(prefix="massmem-bench-") as folder:
         memory = opened(Path(folder))
         try:
             _record(memory, conversation["messages"], costs)
             texts = {m["id"]: m["text"] for m in conversation["messages"]}
-            return [_of_question(memory, question, texts, costs) for question in _scored(conversation["questions"])]
+            questions = _scored(conversation["questions"])
+            return [(q["category"], _of_question(memory, q, texts, costs)) for q in questions]
         finally:
             memory.close()
 

@@ -60,6 +60,7 @@ def test_recall_is_measured_per_set(data: Path):
     assert (locomo["conversations"], locomo["questions"]) == (2, 4)
     assert locomo["recall@1000tok"] == locomo["answer@1000tok"] == 1
     assert locomo["halves recall@1000tok"] == [1, 1]
+    assert locomo["categories"] == {"single": {"recall@1000tok": 1, "low": 1, "high": 1, "questions": 4}}
     assert 0.9 < locomo["claimed_words@1000tok"] <= 1
     assert 0 < locomo["tokens@1000tok"] < 1000
     assert sets["lme"]["recall@10"] == 1

@@ -29,6 +29,10 @@ class Question:
     """It says "my", "I" or "the user"."""
     asks_time: bool
     """It asks when or how long."""
+    asks_order: bool
+    """It asks in which order things happened."""
+    asks_overview: bool
+    """It asks for an order or a summary, or how something went in all conversations."""
     days: tuple[tuple[int, int], ...]
     """Ranges of dates that it names, as ordinals."""
     asks_history: bool = False
@@ -55,6 +59,12 @@ _HISTORY = re.compile(
     r"|ago|old|last (?:year|month|week)|(?:in|since) (?:19|20)\d\d)\b",
     re.IGNORECASE,
 )
+_ORDER = re.compile(r"\b(?:(?:in|the|what|which) order|chronolog\w+)\b", re.IGNORECASE)
+_OVERVIEW = re.compile(
+    r"\b(?:summar\w+|overview|recap|so far|over time|(?:across|throughout) (?:our|my|all)"
+    r"|how (?:has|have|had|did)\b.*\b(?:progress|develop|evolve|change)d?)\b",
+    re.IGNORECASE,
+)
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DATE = re.compile(
     rf"(?:\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? )?\b({'|'.join(_MONTHS)})[a-z]*\.?"
@@ -73,6 +83,8 @@ def analyse(question: str) -> Question:
         words=frozenset(word.removesuffix("'s") for word in split_words(text)),
         about_user=users > 0 or _FIRST_PERSON.search(text) is not None,
         asks_time=_WHEN.search(text) is not None,
+        asks_order=_ORDER.search(text) is not None,
+        asks_overview=_ORDER.search(text) is not None or _OVERVIEW.search(text) is not None,
         days=find_days(text),
         asks_history=_HISTORY.search(text) is not None,
         topics=tuple(find_asked_topics(question)),

@@ -15,6 +15,7 @@ from massmem.memory.points import FIRST_FACT, CountTokens, is_private, to_memory
 from massmem.memory.quoting import Quote, quote_text, render
 from massmem.memory.retrieval import pack
 from massmem.memory.retrieval.current import find_holding, select_chains, settle
+from massmem.memory.retrieval.overview import cut_headlines
 from massmem.memory.retrieval.pack import Excerpt, Packed, Room
 from massmem.memory.retrieval.query import Question, analyse, find_names, search_forms
 from massmem.memory.retrieval.rank import (
@@ -35,6 +36,7 @@ Vector = Sequence[float]
 
 _BY_WORDS = 200
 """Memories that share a word with the question."""
+_BY_WORDS_FOR_OVERVIEW = 400
 _WITH_NEIGHBOURS = 60
 """The best of them, whose neighbours are candidates too: as many on each side as are scored together. Two more would
 cost a third more reading, and recall the same."""
@@ -102,9 +104,11 @@ class Retriever:
         # Only now: what is left out still says where its neighbours stand.
         new = np.flatnonzero(~_says_nothing_new(question, c, options.exclude))
         rest, rest_scores = c.take(new), scores[new]
-        best = np.union1d(shortlist(rest, rest_scores), shortlist(rest, coverage(rest), _COVERING))
-        best = np.union1d(best, find_holding(question, rest, best, pool.chains))
-        c, scores = rest.take(best), rest_scores[best]
+        if not question.asks_overview:
+            best = np.union1d(shortlist(rest, rest_scores), shortlist(rest, coverage(rest), _COVERING))
+            best = np.union1d(best, find_holding(question, rest, best, pool.chains))
+            rest, rest_scores = rest.take(best), rest_scores[best]
+        c, scores = rest, rest_scores
         if vector is not None and len(scores):
             scores = add_meaning(scores, self._cosines(vector, c))
         c, scores = settle(question, c, scores, pool.chains, self._count)
@@ -128,15 +132,17 @@ class Retriever:
     def _search(self, question: Question, names: frozenset[str], vector: Vector | None, pool: _Pool) -> Candidates:
         visible = visible_to(pool.scope)
         words = build_query_vector(search_forms(question, names))
-        hits = self._index.search_words(words, visible, _BY_WORDS + 1)
-        scores = dict(hits)
-        bm25 = {point_id: scores[point_id] for point_id in _take_best(hits, _BY_WORDS)}
-        keys = {*bm25, *_neighbours(_take_best(hits, _WITH_NEIGHBOURS))}
+        most = _BY_WORDS_FOR_OVERVIEW if question.asks_overview else _BY_WORDS
+        hits = self._index.search_words(words, visible, most + 1)
+        keys = {*_take_best(hits, most), *_neighbours(_take_best(hits, _WITH_NEIGHBOURS))}
         for first, last in question.days:
             on_days = visible_to(pool.scope, between_days(first, last))
             keys.update(self._index.list_ids(on_days, _ON_A_DAY, newest_first=False))
         if vector is not None and len(hits) < _FEW:
             keys.update(point_id for point_id, _ in self._index.search_meaning(vector, visible, _FEW))
+        bm25 = dict(hits)
+        if len(hits) > most:  # those that came for another reason have words of the question, too
+            bm25 = dict(self._index.search_words(words, All((valid_ids(keys),)), len(keys)))
         pool.add(self._index.read_payloads(keys - pool.read))
         pool.read |= keys
         keys |= self._read_chains(question, keys, pool)
@@ -187,24 +193,33 @@ class Retriever:
         lexical_only: bool,
     ) -> RecallResult:
         """Fill the room; a fact that says nothing new makes room for others."""
-        excerpts: dict[int, Excerpt] = {}
-        sizes: dict[int, int] | None = None
-        if options.max_tokens <= pack.SMALL_ROOM:
+        excerpts: dict[int, Excerpt] | None = None
+        if question.asks_overview:
+            excerpts = cut_headlines(question, c, scores, options.max_tokens, self._count_sentence)
+        elif options.max_tokens <= pack.SMALL_ROOM:
             words = search_forms(question, find_names(question, c.speakers))
             terms = frozenset(term for forms in words for term in forms)
             excerpts = pack.cut_excerpts(c, scores, terms, options.max_tokens, self._count_sentence)
-            sizes = {i: pack.count_excerpt(excerpt, self._count_sentence) for i, excerpt in excerpts.items()}
+        sizes = None
+        if excerpts is not None:
+            sizes = {
+                i: pack.count_excerpt(excerpt, self._count_sentence) + self._count_note(c.memories[i])
+                for i, excerpt in excerpts.items()
+            }
         room = Room(options.max_tokens, options.limit)
         left_out: set[int] = set()
         shown: dict[int, Memory] = {}
         packed = Packed([], frozenset(), 0)
         for _ in range(_MOST_ROUNDS):
             packed = pack.pack(question, c, scores, room, sizes, left_out)
-            shown = _drop_repeats(_as_shown(c, scores, packed, excerpts), options.exclude)
+            shown = _drop_repeats(_as_shown(c, scores, packed, excerpts or {}), options.exclude)
             if len(shown) == len(packed.chosen):
                 break
             left_out.update(i for i in packed.chosen if i not in shown)
         return RecallResult(_render(c, shown, packed, reader), tuple(shown.values()), packed.tokens, lexical_only)
+
+    def _count_note(self, memory: Memory) -> int:
+        return self._count(f" ({memory.note})") if memory.note else 0
 
     def _count_sentence(self, sentence: str) -> int:
         return self._count(f" {quote_text(sentence)}")

@@ -1,5 +1,6 @@
 """Writing: ids of passages, facts that are stated again, embedders that fail, and writes that were cut off."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations
 from pathlib import Path
@@ -53,6 +54,14 @@ def test_passages_follow_each_other(index: EdgeIndex):
     here.note("s", plan)
     assert [*here.plan("s", [said("Next.", 2)]).passages] == [base + 3]
     assert [*PassageIds(index).plan("s", [said("Next.", 2)]).passages] == [base + 3], "as the index has it"
+
+
+def test_more_sessions_than_are_remembered_are_written_at_once(index: EdgeIndex):
+    memory = IndexedMemory(index, None, count, "")
+    sessions = [f"s{i}" for i in range(150)]
+    for _ in range(2):
+        asyncio.run(memory.record([said("Kites fly.", session=session) for session in sessions]))
+    assert index.count_values("run_id") == dict.fromkeys(sessions, 1)
 
 
 def test_each_passage_of_a_file_names_it(index: EdgeIndex):

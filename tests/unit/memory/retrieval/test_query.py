@@ -23,6 +23,25 @@ def test_it_knows_when_a_time_is_asked_for(question: str, time: bool):
 
 
 @pytest.mark.parametrize(
+    ("question", "order", "overview"),
+    [
+        ("In what order did I bring up my plans?", True, True),
+        ("Can you list the order in which we did it?", True, True),
+        ("Summarize how I got on.", False, True),
+        ("What have we decided so far?", False, True),
+        ("How has my garden changed?", False, True),
+        ("How many plants did I name across my messages?", False, True),
+        ("How many cupcakes did I order?", False, False),
+        ("How did Ana feel about her work?", False, False),
+        ("What changed?", False, False),
+    ],
+)
+def test_it_knows_when_a_whole_course_is_asked_for(question: str, order: bool, overview: bool):
+    asked = analyse(question)
+    assert (asked.asks_order, asked.asks_overview) == (order, overview)
+
+
+@pytest.mark.parametrize(
     ("text", "first", "last"),
     [
         ("on 13 March, 2023", date(2023, 3, 13), date(2023, 3, 13)),

@@ -100,3 +100,27 @@ async def test_ties_are_broken_alike_in_every_session(memory: IndexedMemory):
         result = await memory.recall("kites", asks(turn=9, session=session), RecallOptions(120))
         orders.append([m.text for m in result.memories])
     assert orders[0] == orders[1] == orders[2] != []
+
+
+async def test_a_summary_covers_messages_that_do_not_fit_whole(memory: IndexedMemory):
+    text = (
+        "In week {} my garden had a new bed, and beside it there were so many other things that a list would be long."
+    )
+    await memory.record([said(text.format(i), i, turn=i + 1) for i in range(20)])
+    room = RecallOptions(300)
+    plain = await memory.recall("What was new in my garden?", asks(turn=99), room)
+    summary = await memory.recall("Summarize how my garden developed over time.", asks(turn=99), room)
+    assert len(summary.memories) > len(plain.memories) + 3
+    assert summary.tokens <= 300
+    assert count(summary.text) <= 300
+
+
+async def test_the_words_of_a_neighbour_count_though_many_others_match_better(memory: IndexedMemory):
+    others = [said(f"Kites {i}.", 0, session=f"s{i}") for i in range(250)]
+    filler = "and some more of the other words that make a long passage a weaker match than a short one"
+    without = [said("Red barn.", 0, session="x"), said(f"Ants {filler}.", 1, session="x")]
+    with_word = [said("Red barn.", 0, session="y"), said(f"Kites {filler}.", 1, session="y")]
+    await memory.record([*others, *without, *with_word])
+    result = await memory.recall("red barn kites", asks(turn=9, all_sessions=True), RecallOptions(9000))
+    texts = [m.text.partition(" and")[0] for m in result.memories]
+    assert texts.index("Kites") < texts.index("Ants")
