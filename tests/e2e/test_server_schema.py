@@ -33,7 +33,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def test_every_response_is_as_described(service: Service, tmp_path: Path, token: str, examples: int) -> None:
     document = tmp_path / "openapi.json"
     client = service.client("fuzz", "admin")
-    document.write_text(client.get("/openapi.json").text)
+    description = client.get("/openapi.json")
+    document.write_text(description.text)
+    operations = sum(len(methods) for methods in description.json()["paths"].values())
     command = [
         str(Path(sys.executable).with_name("schemathesis")), "run", str(document), "--url", service.url,
         "--checks", CHECKS, "--max-examples", str(examples), "--phases", "examples,coverage,fuzzing,stateful",
@@ -44,6 +46,7 @@ def test_every_response_is_as_described(service: Service, tmp_path: Path, token:
     run = subprocess.run(command, capture_output=True, text=True, timeout=3_000, check=False, cwd=tmp_path)
     print(run.stdout[-3_000:])
     assert run.returncode == 0, run.stdout[-6_000:] + run.stderr[-2_000:]
+    assert f"Tested: {operations}\n" in run.stdout, "every route, and none in vain"
     cases = re.search(r"(\d+) generated, (\d+) passed", run.stdout)
     links = re.search(r"API Links: +(\d+) covered", run.stdout)
     assert cases is not None, run.stdout[-2_000:]

@@ -91,6 +91,23 @@ def test_body_of_every_route_that_takes_one_is_limited_in_size_and_time(service:
         assert slow.recv(100).startswith(b"HTTP/1.1 408")
 
 
+ODD_BODIES = (
+    b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"token": 1}', b'{"token": ""}', b'{"token": "\\ud800"}',
+    b'{"token": "a\\u0000\\r\\nb"}', b'{"token": "' + b"x" * 10_000 + b'"}', b"[" * 50_000,
+    b'{"jsonrpc": "2.0", "id": 1, "method": "\\ud800"}',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/page/enter", "/page/leave", "/mcp"])
+def test_odd_bodies_at_routes_without_a_description_are_no_error_of_the_service(service: Service, path: str) -> None:
+    """Those with one are tried by schemathesis."""
+    for body in ODD_BODIES:
+        for more in ({}, {"Authorization": f"Bearer {service.client('odd').token}"}, {"Cookie": "massmem-http=x; ;="}):
+            headers = {"X-Massmem-Page": "1", "Content-Type": "application/json", "Accept": "*/*", **more}
+            response = requests.post(service.url + path, body, headers=headers, timeout=60)
+            assert response.status_code < 500, (body[:60], response.text)
+
+
 def test_turn_of_a_megabyte_is_asked_streamed_and_read(start_service: StartService) -> None:
     text = "It is blue. " * (900_000 // 12)  # a configuration has a megabyte at most
     config = make_config(make_agent("ann", "", answer=[text], chunk_size=50_000), memory={"enabled": False})

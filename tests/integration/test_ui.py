@@ -22,6 +22,14 @@ def test_address_works_once(start_page: StartPage) -> None:
     assert cookie.value != page.token
 
 
+def test_odd_tokens_are_refused(start_page: StartPage) -> None:
+    page = start_page(CONFIG)
+    for token in ("\ud800", "ü", "a\x00b", "x" * 10_000, ""):
+        answer = requests.post(f"{page.url}/page/enter", json={"token": token}, headers=FROM_PAGE, timeout=60)
+        assert answer.status_code in (401, 422), (token[:9], answer.text)
+    page.enter()
+
+
 def test_cookie_is_of_no_use_to_pages_of_others(start_page: StartPage) -> None:
     page = start_page(CONFIG)
     visitor = page.enter()
