@@ -1,4 +1,4 @@
-"""Clients of OpenAI's API that nobody here wrote: its Node SDK, and `llm`. Its Python SDK: test_server_openai.py.
+"""Clients of OpenAI's API that nobody here wrote: its Node SDK, `llm`, aider. Its Python SDK: test_server_openai.py.
 
 They are installed in `.clients`; CONTRIBUTING.md says how.
 """
@@ -12,11 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.service import Service, make_agent, make_config, make_token
+from tests.support.service import Service, StartService, make_agent, make_config, make_token
 
 ROOT = Path(__file__).parents[2]
 CLIENTS = ROOT / ".clients"
 LLM = CLIENTS / "llm" / "bin" / "llm"
+AIDER = CLIENTS / "aider" / "bin" / "aider"
+AIDER_OPTIONS = (
+    "--no-git", "--no-gitignore", "--no-analytics", "--no-check-update", "--no-show-release-notes", "--no-pretty",
+    "--no-show-model-warnings", "--yes-always", "--edit-format", "whole",
+)  # fmt: skip
 
 pytestmark = pytest.mark.slow
 
@@ -94,3 +99,28 @@ def test_llm_asks_streams_and_continues(service: Service, tmp_path: Path) -> Non
     (session_id,) = service.client("llm").list_sessions()
     questions = [text for role, text in service.client("llm").read_history(session_id) if role == "user"]
     assert questions == ["Why is the sky blue?", "And at night?"]
+
+
+def test_aider_shows_its_files_and_writes_what_the_council_answers(start_service: StartService, tmp_path: Path) -> None:
+    if not AIDER.exists():
+        pytest.skip(
+            "aider is not installed: python -m venv .clients/aider && .clients/aider/bin/pip install aider-chat"
+        )
+    edit = "sky.py\n```python\nCOLOUR = 'blue'\n```\n"
+    service = start_service(make_config(*(make_agent(name, edit, chunk_size=3) for name in ("ann", "bob"))))
+    (tmp_path / "sky.py").write_text("COLOUR = 'grey'\n")
+    url, key = f"{service.url}/v1", make_token("aider")
+    models = ("--model", "openai/massmem", "--weak-model", "openai/massmem/default/ann")
+    run = subprocess.run(
+        [AIDER, *models, "--openai-api-base", url, "--openai-api-key", key, *AIDER_OPTIONS,
+         "--message", "Make the sky blue.", "sky.py"],
+        env=os.environ | {"HOME": str(tmp_path), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}, cwd=tmp_path,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert (tmp_path / "sky.py").read_text() == "COLOUR = 'blue'\n", run.stdout
+    assert "ann answers" in run.stdout, "the council's progress is shown as thoughts"
+    (session_id,) = service.client("aider").list_sessions()
+    history = service.client("aider").read_history(session_id)
+    assert any("COLOUR = 'grey'" in text for _, text in history), "the file belongs to the conversation"
+    assert "Make the sky blue." in history[-2][1]
