@@ -3,6 +3,7 @@
 Large results of tools are summarised first where the configuration says so.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -39,8 +40,11 @@ _ITS_OWN_FAULT = (MalformedResponse, ContentRefused, ContextOverflow)
 
 log = logging.getLogger(__name__)
 
-CLAIM = timedelta(minutes=10)
-"""How long other processes leave a row alone while a model reads it, which takes less; after a kill it is due then."""
+CLAIM = timedelta(minutes=1)
+"""How long other processes leave a row alone once its process is dead. Clocks may differ by 45 seconds."""
+
+_RENEWAL = 15.0
+"""Seconds after which a process that works on a row claims it anew."""
 
 LARGE = 5_000
 """Bytes above which the result of a tool is summarised."""
@@ -89,7 +93,8 @@ class FactWriter:
             if not is_claimed:
                 return True  # another process pays for this one
             try:
-                await self._write(row, counts)
+                async with self._renew_claim(row):
+                    await self._write(row, counts)
             except OUTAGE:
                 raise
             except ROW_ERRORS as e:
@@ -109,6 +114,27 @@ class FactWriter:
             if is_claimed and not settled:
                 with suppress(StoreError):  # then it is due when the claim ends
                     await self._store.release_recording(row)
+
+    @asynccontextmanager
+    async def _renew_claim(self, row: RecordingJob) -> AsyncGenerator[None]:
+        """Renew the claim again and again in the block: a model may take minutes."""
+        ended = asyncio.Event()
+
+        async def renew() -> None:
+            while not ended.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(ended.wait(), _RENEWAL)
+                    return
+                with suppress(StoreError):  # at worst another process pays for the row as well
+                    await self._store.extend_claim(row, now() + CLAIM)
+
+        renewing = asyncio.create_task(renew())
+        try:
+            yield
+        finally:
+            # Not cancelled: a renewal under way must not come after what the end of the block brings.
+            ended.set()
+            await renewing
 
     async def _write(self, row: RecordingJob, counts: DrainCounts) -> None:
         paid = self._paid.setdefault((row.session_id, row.seq, row.agent_id), _PaidWork())

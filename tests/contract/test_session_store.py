@@ -467,13 +467,21 @@ async def test_a_row_is_claimed_by_one_alone(store: SessionStore) -> None:
     assert sum(await asyncio.gather(*(store.claim_recording(bob, later) for _ in range(8)))) == 1
     await store.release_recording(ann)
     assert await store.list_due_recordings("extract", 9) == [ann]
+    # Whoever works on it goes on working.
+    assert await store.claim_recording(ann, now() + timedelta(seconds=0.01))
+    await store.extend_claim(ann, later)
+    assert await store.list_due_recordings("extract", 9) == []
+    assert not await store.claim_recording(ann, later)
+    await store.release_recording(ann)
     # Whoever claimed it has died, and the time is over.
     assert await store.claim_recording(ann, now() - timedelta(seconds=1))
     assert [row.seq for row in await store.list_due_recordings("extract", 9)] == [ann.seq]
     await store.forget_recordings(Selection(session_id="session_a", agent_id="ann"))
     assert not await store.claim_recording(ann, later)
     await store.finish_recordings([bob])
-    assert await store.list_due_recordings("extract", 9) == []
+    for row in (ann, bob):
+        await store.extend_claim(row, now() - timedelta(seconds=1))
+    assert await store.list_due_recordings("extract", 9) == [], "what was done or forgotten stays so"
     assert (await store.count_recordings()).done == 1
 
 

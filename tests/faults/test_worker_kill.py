@@ -112,7 +112,7 @@ def test_kill_of_worker_or_service_loses_nothing(
                 service.start()
             worker.start()
         wait_until(lambda: not has_due_rows(service), 60)
-        # What a killed worker was paying a model for is left alone for some minutes: that is over now.
+        # What a killed worker was paying a model for is left alone for a minute: that is over now.
         read_store(service, lambda store: store.requeue_recordings(done=False))
         wait_until(lambda: count_queue(service).pending == 0, 60)
     finally:

@@ -312,6 +312,9 @@ class RedisStore(RedisKeyTable):
     async def claim_recording(self, recording: RecordingJob, until: datetime) -> bool:
         return await self._edit_pending([recording], lambda j: {"next_attempt_at": until} if _is_due(j) else None) == 1
 
+    async def extend_claim(self, recording: RecordingJob, until: datetime) -> None:
+        await self._edit_pending([recording], lambda _: {"next_attempt_at": until})
+
     async def release_recording(self, recording: RecordingJob) -> None:
         await self._edit_pending([recording], lambda _: {"next_attempt_at": None})
 

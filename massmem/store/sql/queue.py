@@ -68,7 +68,8 @@ _UPDATE = sa.update(recordings).where(
     sa.text(IS_PENDING),
 )
 _REASON = sa.bindparam("new_reason", type_=CleanText)
-_CLAIM = _UPDATE.where(_IS_DUE).values(next_attempt_at=sa.bindparam("until", type_=UtcDateTime))
+_EXTEND = _UPDATE.values(next_attempt_at=sa.bindparam("until", type_=UtcDateTime))
+_CLAIM = _EXTEND.where(_IS_DUE)
 _RELEASE = _UPDATE.values(next_attempt_at=None)
 _FINISH = _UPDATE.values(status="done", reason=_REASON, next_attempt_at=None)
 _HOLD = _UPDATE.values(reason=_REASON, next_attempt_at=HELD)
@@ -106,6 +107,9 @@ class SqlRecordingQueue:
     async def claim_recording(self, recording: RecordingJob, until: datetime) -> bool:
         claim = _key(recording) | {"now": now(), "until": until}
         return await self._database.execute(_CLAIM, claim) == 1
+
+    async def extend_claim(self, recording: RecordingJob, until: datetime) -> None:
+        await self._database.execute(_EXTEND, _key(recording) | {"until": until})
 
     async def release_recording(self, recording: RecordingJob) -> None:
         await self._database.execute(_RELEASE, _key(recording))

@@ -1,8 +1,10 @@
 import asyncio
 import logging
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
-from datetime import timedelta
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,10 +12,12 @@ import pytest
 
 from massmem.config.models import RecordingConfig
 from massmem.core.errors import EmbeddingError, MalformedResponse, RateLimited
+from massmem.core.events import now
 from massmem.core.records import RecordingCounts
 from massmem.memory.extraction.extractor import Extractor as MemoryExtractor
 from massmem.memory.extraction.messages import Extraction, Origin, RecordedMessage
 from massmem.memory.persistent import Fact, Selection
+from massmem.recording import facts
 from massmem.recording.forgetting import fingerprint_fact
 from massmem.recording.queue import MAX_ATTEMPTS, DrainCounts, retry_delay
 from massmem.recording.rules import write_out
@@ -307,6 +311,34 @@ async def test_whoever_gives_up_lets_go_of_its_row(store: SessionStore) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert len(await store.list_due_recordings("extract", 9)) == 2
+
+
+async def test_claim_lasts_a_minute_and_is_renewed_while_its_process_lives(
+    store: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "_RENEWAL", 0.01)
+    await store.append("session_a", 1, turn_without_restart())
+
+    def list_claims() -> set[datetime]:
+        with closing(sqlite3.connect(tmp_path / "m.db")) as database:
+            rows = database.execute(
+                "SELECT next_attempt_at FROM recordings WHERE next_attempt_at IS NOT NULL"
+            ).fetchall()
+        return {datetime.fromisoformat(end).replace(tzinfo=UTC) for (end,) in rows}
+
+    task = asyncio.create_task(Recorder(store, PlainMemory(), Extractor(seconds=300).port).drain())
+    ends: set[datetime] = set()
+    try:
+        async with asyncio.timeout(60):
+            while len(ends) < 3:
+                await asyncio.sleep(0.01)
+                ends |= list_claims()
+        assert all(end <= now() + timedelta(minutes=1) for end in ends)
+    finally:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert list_claims() == set(), "no renewal comes after the end"
 
 
 async def test_a_forgotten_fact_does_not_come_back_and_the_others_do(store: SessionStore) -> None:
