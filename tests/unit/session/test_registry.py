@@ -237,6 +237,7 @@ async def test_sessions_of_other_users_are_not_listed_and_secrets_are_hidden(hom
     running = build_entry(session("a", 1), url)
     ended = build_entry(session("a", 1).model_copy(update={"status": "failed"}), url)
     assert (running.end_time, ended.end_time) == (None, "2025-10-28T14:30:01+00:00")
+    assert (running.status, ended.status) == ("active", "failed")
     titled = build_entry(session("a").model_copy(update={"description": "", "title": "Pump"}), url)
     assert titled.description == "Pump"
     await store.close()
