@@ -66,7 +66,7 @@ USUAL_ATTRIBUTES = tuple(_ATTRIBUTES)
 _CUES: Mapping[str, str] = {
     "home": r"\bwhere (?:do|am|are) (?:i|we) (?:live|based)\b|\bi live\b|\bmy (?:home|city|town)\b",
     "employer": r"\bwork (?:for|at)\b|\bemploy\w*|\bmy company\b|\bi work\b",
-    "manager": r"\b(?:boss|manager|supervisor|report to|manages me)\b",
+    "manager": r"\b(?:boss|manager|supervisor|report|manages me)\b",
     "job": r"\b(?:my (?:job|profession|occupation)|do for a living)\b",
     "car": r"\b(?:car|vehicle|drive)\b",
     "phone": r"\b(?:phone|call me|my number|reach me)\b",

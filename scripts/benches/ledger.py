@@ -35,6 +35,7 @@ MOST_STALE, LEAST_NEWEST, MOST_LOST = 5.0, 97.0, 0.5
 _AGENT = "assistant"
 _NOW = Scope("session_now", _AGENT, 1, all_sessions=True)
 _LABEL = re.compile(r"^(?:\[From [^\]]*\]|(?:You|User)[^:]*:)")
+_DATE_LINE = re.compile(r"^\[\d")
 _OUTDATED = ("held until", "rests on")
 _NEW_MESSAGE = re.compile(r"^user: \((m\d+)\) (.*)$", re.MULTILINE)
 _MISSED = 20
@@ -137,13 +138,15 @@ async def _open(folder: Path, *, reads_claims: bool) -> IndexedMemory:
 
 async def _ask(memory: IndexedMemory, question: Question) -> Score:
     text = (await memory.recall(question.text, _NOW, RecallOptions(BUDGET))).text
-    return Score(question, question.answer in text, any(_shows(text, value) for value in question.stale))
+    lines = [line for line in text.splitlines() if not _DATE_LINE.match(line)]
+    return Score(question, shows(lines, question.answer), any(shows(lines, value) for value in question.stale))
 
 
-def _shows(text: str, value: str) -> bool:
+def shows(lines: Iterable[str], value: str) -> bool:
     """Return whether a line has the value, and its label does not say that it is outdated."""
-    labels = [(match.group() if (match := _LABEL.match(line)) else "", line) for line in text.splitlines()]
-    return any(value in line and not any(mark in label for mark in _OUTDATED) for label, line in labels)
+    whole = re.compile(rf"(?<![\w-]){re.escape(value)}(?![\w-])")
+    labels = ((match.group() if (match := _LABEL.match(line)) else "", line) for line in lines)
+    return any(whole.search(line) and not any(mark in label for mark in _OUTDATED) for label, line in labels)
 
 
 def _make_episodes(messages: Sequence[Message]) -> Iterable[Episode]:
