@@ -13,7 +13,7 @@ from massmem.memory.extraction.known import KnownFacts
 from massmem.memory.extraction.messages import Origin
 from massmem.memory.index import Point
 from massmem.memory.index_edge import EdgeIndex
-from massmem.memory.persistent import Fact
+from massmem.memory.persistent import Claim, Fact
 from massmem.memory.points import fact_payload
 from tests.support.extraction_stub import (
     DAY,
@@ -112,3 +112,29 @@ async def test_an_index_that_is_away_is_said_before_a_model_is_paid(stub: Stub, 
     with pytest.raises(MemoryUnavailable):
         await open_extractor(known=KnownFacts(index, embed)).extract(TURN, ORIGIN)
     assert stub.requests == []
+
+
+def claim_home(index: EdgeIndex, number: int, town: str, origin: Origin = ORIGIN) -> None:
+    claim, time = Claim("user", "home", town, "user"), DAY + timedelta(number)
+    fact = Fact(origin.session_id, 1, origin.agent_id, f"The home of the user is {town}.", (f"q{number}",), time, True)
+    fact = replace(fact, claim=claim, group=origin.group)
+    index.upsert([Point(number, [0.0, 1.0], {number: 1.0}, fact_payload(fact, 1, len))])
+
+
+async def test_a_value_that_no_longer_holds_is_not_known_and_is_new_when_it_is_said_again(
+    stub: Stub, open_extractor: Open, index: EdgeIndex
+):
+    claim_home(index, 1, "Porto")
+    claim_home(index, 2, "Ghent")
+    stub.replies = [facts("The home of the user is Porto.", "The home of the user is Ghent.")]
+    extraction = await open_extractor(known=KnownFacts(index, embed)).extract(TURN, replace(ORIGIN, turn=3, won=True))
+    assert texts(extraction) == ["The home of the user is Porto."]
+    known = json.loads(section(prompts(stub.requests[0])[1], "Existing Memories"))
+    assert [item["text"] for item in known] == ["The home of the user is Ghent."]
+
+
+def test_topics_are_those_of_all_sessions_that_share_a_memory_and_of_no_others(index: EdgeIndex):
+    claim_home(index, 1, "Porto", replace(ORIGIN, session_id="s2", group="mine"))
+    known = KnownFacts(index, embed)
+    assert known.find_near("Anything.", replace(ORIGIN, group="mine")).topics == [("user", "home")]
+    assert known.find_near("Anything.", replace(ORIGIN, group="yours")).topics == []

@@ -7,8 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.core.messages import clean_text
-from massmem.memory.extraction.messages import Piece, halve, list_message_ids, make_fact, split_into_chunks
+from massmem.memory.extraction.messages import (
+    Piece,
+    RecordedMessage,
+    halve,
+    list_message_ids,
+    make_fact,
+    split_into_chunks,
+)
 from massmem.memory.extraction.replies import Statement
+from massmem.memory.persistent import Claim
 from tests.support.extraction_stub import DAY, ORIGIN, TURN, said
 
 
@@ -101,3 +109,23 @@ def test_a_fact_is_dated_by_its_newest_message():
     (chunk,) = split_into_chunks(messages, 1000)
     assert make_fact(Statement("A fact of some length."), chunk, ORIGIN).created_at == DAY + timedelta(1)
     assert make_fact(Statement("A fact of some length.", ("m1",)), chunk, ORIGIN).created_at == DAY
+
+
+def claimed(value: str, *messages: RecordedMessage, text: str = "", sources: tuple[str, ...] = ("m1",)) -> Claim | None:
+    (chunk,) = split_into_chunks(messages, 1_000)
+    statement = Statement(text or f"The home of the user is {value}.", sources, ("the user", "home city", value))
+    return make_fact(statement, chunk, ORIGIN).claim
+
+
+def test_a_claim_from_the_users_messages_alone_is_the_users_word():
+    user, agent = said("We rent a place in Porto."), said("Porto it is, you say.", "a1", "assistant")
+    assert claimed("Porto", user) == Claim("user", "home", "Porto", "user")
+    assert claimed("Porto", user, agent, sources=("m1", "m2")) == Claim("user", "home", "Porto", ORIGIN.agent_id)
+    assert claimed("Porto", agent) == Claim("user", "home", "Porto", ORIGIN.agent_id)
+
+
+def test_a_claim_that_its_own_text_or_its_messages_do_not_bear_out_is_none():
+    user = said("We rent a place in Porto.")
+    assert claimed("Ghent", user, text="The home of the user is Porto.") is None
+    assert claimed("Ghent", user) is None
+    assert claimed("5 May 2026", said("The day after tomorrow is the deadline.")) is not None, "dates are worked out"

@@ -109,3 +109,20 @@ def test_hostile_replies_are_read_in_linear_time():
         with pytest.raises(MalformedResponse):
             parse_reply(reply)
     assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("fields", "claim"),
+    [
+        ({"subject": "user", "attribute": "home", "value": "Porto"}, ("user", "home", "Porto")),
+        ({"subject": "user", "attribute": "age", "value": 34}, ("user", "age", "34")),
+        ({"subject": "user", "attribute": " ", "value": "Porto"}, None),
+        ({"subject": None, "attribute": "home", "value": "Porto"}, None),
+        ({"subject": "user", "attribute": "home", "value": ["Porto"]}, None),
+        ({"subject": "user", "attribute": "home"}, None),
+        ({}, None),
+    ],
+)
+def test_a_claim_needs_all_three_parts(fields: dict[str, object], claim: tuple[str, str, str] | None):
+    (statement,) = parse_reply(json.dumps({"memory": [{"text": "The user lives in Porto."} | fields]})).statements
+    assert statement.claim == claim
