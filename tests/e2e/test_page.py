@@ -285,6 +285,22 @@ def test_conversation_is_renamed_exported_forked_found_and_deleted(open_page: Op
     expect(links).to_have_count(1)
 
 
+def test_values_are_shown_over_time(open_page: Open) -> None:
+    page = open_page("mover")
+    for number, statement in enumerate(("I live in Porto.", "Home is Ghent.")):
+        ask(page, statement)
+        expect(page.locator(".turn").nth(number).locator(".message.final:not([aria-busy])")).to_be_visible()
+    page.goto(f"{get_address(page).partition('#')[0]}#/memory/history")
+    page.get_by_label("What the values are of").fill("home")
+    expect(page.get_by_role("cell", name="Porto")).to_have_count(0)
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_role("heading", name="You: home")).to_be_visible()
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("Porto")
+    expect(rows.last).to_contain_text("holds")
+
+
 def test_question_is_asked_in_other_words_in_a_conversation_of_its_own(open_page: Open, tmp_path: Path) -> None:
     page = open_page("editor")
     ask(page, "Why is the sky blue?")

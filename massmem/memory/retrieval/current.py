@@ -26,6 +26,8 @@ _LONGEST_NAME = 40
 
 def find_holding(question: Question, c: Candidates, best: Ints, chains: Mapping[str, Chain]) -> Ints:
     """Return the indexes of what holds for the topics that the question, or one of the best candidates, is about."""
+    if not chains:
+        return np.zeros(0, np.int64)
     indexes: list[int] = best.tolist()
     ledger = _Ledger.of(chains.values())
     topics = {*question.topics, *(ledger.chain_of[id(e)] for i in indexes for e in ledger.find_stated(c.memories[i]))}
@@ -41,6 +43,8 @@ def settle(
     What holds is lifted to the rank of what it replaced. What no longer holds is left out, unless the question asks
     for it: then a note says until when it did. count: tokens of a text.
     """
+    if not chains:
+        return c, scores
     ledger = _Ledger.of(chains.values())
     scores = _lift(question, c, scores, ledger)
     memories = list(c.memories)
