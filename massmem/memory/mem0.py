@@ -28,6 +28,12 @@ def find_backend_type(provider: str) -> BackendType | None:
     return OWN_NAMES.get(provider) or next((name for name in PRESETS if name == provider), None)
 
 
+def is_on_this_machine(provider: str) -> bool:
+    """Return whether the provider's models run where massmem does, and are small."""
+    backend = find_backend_type(provider)
+    return backend is not None and not PRESETS[backend].needs_key
+
+
 def explain_unknown_provider(setting: str, provider: str, names: Iterable[str]) -> InputError:
     """Return the error for a provider that the section cannot have. names: those that it can."""
     known = sorted(names)

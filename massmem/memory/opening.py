@@ -20,6 +20,7 @@ from massmem.config.models import EmbeddingConfig, MemoryConfig, QdrantConfig
 from massmem.core.errors import InputError, MemoryUnavailable
 from massmem.core.redact import redact
 from massmem.memory.index import ALL_POINTS
+from massmem.memory.mem0 import is_on_this_machine
 from massmem.memory.persistent import Memory, Selection
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _open_memory(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -
         root = Path(scratch.name) if scratch else index_root(config, home)
         index, note = _open_embedded(root, embedder)
         memory = IndexedMemory(index, embedder, count_tokens, str(root), note, scratch)
-    if settings.llm is not None:
+    if settings.llm is not None and not is_on_this_machine(settings.llm.provider):
         memory.leave_claims_to_model()
     return memory
 

@@ -493,7 +493,8 @@ def test_page_is_accessible_and_fits(open_page: Open, scheme: str, width: int) -
     check_view(page, "dialog")
     page.keyboard.press("Escape")
     for hash_, shown in (
-        (f"{address}/context", ".shares"), ("/memory", "form.card"), ("/memory/history", "form.card"), ("/memory/all", ".memory"),
+        (f"{address}/context", ".shares"), ("/memory", "form.card"), ("/memory/history", "form.card"),
+        ("/memory/all", ".memory"),
         ("/memory/figures", "h2:text-is('By turn of the conversation')"), ("/figures", "h2:text-is('By agent')"),
     ):  # fmt: skip
         page.evaluate("hash => { location.hash = hash }", hash_)

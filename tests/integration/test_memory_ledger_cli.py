@@ -130,3 +130,12 @@ def test_a_model_names_claims_where_there_is_one(database: Path, capsys: pytest.
         command = Command(capsys)
         command("record")
         assert command.json("history", "home")["topics"] == []
+
+
+def test_beside_a_small_model_the_rules_go_on(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with extraction_server('{"memory": []}') as url:
+        llm = f"llm: {{provider: vllm, model: stub, base_url: '{url}/v1'}}"
+        Path("team.yaml").write_text(CONFIG.replace("session_name: null", f"session_name: null, {llm}"))
+        command = Command(capsys)
+        command("record")
+        assert command.values("home") == BOTH
