@@ -48,9 +48,6 @@ _LONGEST_COMPOUND = 60
 
 _LONGEST_NUMBER = 16
 
-LEAST_RESPELLED = 4
-"""Letters of a word that is looked for in other spellings: shorter ones are one edit away from too many others."""
-
 
 def split_words(text: str) -> list[str]:
     """Lower-case words and numbers; split at underscores; Chinese and Japanese as pairs of characters."""

@@ -7,10 +7,16 @@ from massmem.memory.index import Index
 from massmem.memory.persistent import Scope
 from massmem.memory.retrieval.query import Question
 from massmem.memory.text_analysis import FRAME_WORDS, build_query_vector, extract_terms
-from massmem.memory.words import LEAST_RESPELLED, STOP_WORDS, fold, respell, stem
+from massmem.memory.words import STOP_WORDS, fold, respell, stem
 
 _READ = 20
 """Memories with other spellings that are read, to see which of these they have."""
+
+_MOST_WORDS = 30
+"""A longer question has enough other words to be found by, and each word that is looked up is a search."""
+
+_LEAST_LETTERS, _MOST_LETTERS = 4, 30
+"""Shorter words are one edit away from too many others; longer ones are data, whose spellings would fill the memory."""
 
 _ASIDE = 3
 """Memories with the word that may be left aside: the question itself, when it has been recorded or was asked before."""
@@ -21,10 +27,13 @@ def find_spellings(index: Index, question: Question, scope: Scope, says_nothing:
 
     says_nothing: whether a text is the question itself.
     """
+    words = question.words - STOP_WORDS - FRAME_WORDS
+    if len(words) > _MOST_WORDS:
+        return []
     spellings = {
         stem(spelling)
-        for word in sorted(question.words - STOP_WORDS - FRAME_WORDS)
-        if len(word) >= LEAST_RESPELLED and word.isalpha()
+        for word in sorted(words)
+        if _LEAST_LETTERS <= len(word) <= _MOST_LETTERS and word.isalpha()
         if not _is_known(index, extract_terms(word, question.language), scope, says_nothing)
         for spelling in respell(fold(word))
     }

@@ -53,6 +53,19 @@ async def test_known_words_numbers_and_short_words_stay(index: EdgeIndex, memory
     assert spellings(index, question) == []
 
 
+async def test_data_is_not_looked_for_in_other_spellings(index: EdgeIndex, memory: IndexedMemory):
+    assert spellings(index, f"the recpie {'x' * 500_000}") == [stem("recipe")]
+
+
+async def test_words_of_a_long_question_are_taken_as_they_are(index: EdgeIndex, memory: IndexedMemory):
+    assert (
+        spellings(
+            index, "the recpie " + " ".join("zeppelin"[:5] + letter * 3 for letter in "abcdefghijklmnopqrstuvwxyzäöüéè")
+        )
+        == []
+    )
+
+
 async def test_a_word_that_only_the_question_itself_has_is_not_known(index: EdgeIndex, memory: IndexedMemory):
     await memory.record([said("What is in the recpie?", 10 + i, turn=2) for i in range(3)])
     assert spellings(index, "What is in the recpie?") == [stem("recipe")]
