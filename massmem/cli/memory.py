@@ -98,7 +98,7 @@ def history_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show which values something had, since when and until when, and who said so."""
+    """Show which values something had, and when."""
     view = View(session_id, agent, parse_as_of(as_of))
     chains = asyncio.run(read_history(load_setup(config, owner), query, view))
     if as_json:
