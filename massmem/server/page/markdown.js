@@ -6,11 +6,14 @@ const MOST = 200_000; // characters; a longer text is shown as it is
 const OPTIONS = { gfm: true, breaks: true };
 
 export function Markdown({ text }) {
-  if (text.length > MOST) return h("div", { class: "prose plain" }, text);
+  if (text.length > MOST) return h("div", { class: "prose plain" }, cutUp(text).map((piece) => h("div", { class: "piece" }, piece)));
   const tokens = lexer(text, OPTIONS);
   setHeadingLevels(tokens);
   return h("div", { class: "prose" }, blocks(tokens));
 }
+
+// Only the pieces near the screen are laid out. A piece ends with a word, where there is one.
+const cutUp = (text) => text.match(/[^]{1,20000}(?=\s|$)\s?|[^]{1,20000}/gu) || [];
 
 // Models begin with headings of any depth, and skip some. On the page the first is a second heading, and none is skipped.
 function setHeadingLevels(tokens) {
