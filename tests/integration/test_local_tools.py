@@ -47,8 +47,8 @@ async def test_it_looks_at_the_clock(home: Path):
     assert called.name == "mcp__time__get_current_time"
     assert json.loads(called.arguments) == {"timezone": "Asia/Tokyo"}
     assert not returned.failed
-    hour_and_minute = json.loads(returned.content)["datetime"][11:16]
-    assert hour_and_minute in only(events, TurnCompleted)[0].answer
+    minute = json.loads(returned.content)["datetime"][13:16]  # the model may say 3:33 PM for 03:33
+    assert minute in only(events, TurnCompleted)[0].answer
 
 
 async def test_file_that_the_agent_reads_is_in_its_answer(tmp_path: Path, home: Path):
