@@ -94,7 +94,7 @@ _V = r"(?P<V>.+)"
 _RULES: tuple[tuple[str, str], ...] = (
     # The attribute, "" where the sentence names it; the sentence.
     ("home", rf"(?:i|we) (?:live|reside|stay) in {_V}"),
-    ("home", rf"(?:i|we) (?:rent|own|have) an? (?:place|flat|apartment|house|home) in {_V}"),
+    ("home", rf"(?:i|we) rent an? (?:place|flat|apartment|house|home) in {_V}"),
     ("home", rf"(?:i am|i'm|we are|we're) (?:based|living) in {_V}"),
     ("home", rf"{_MY} (?:flat|apartment|home|house|place) is in {_V}"),
     ("home", rf"home is {_V}"),
@@ -102,7 +102,7 @@ _RULES: tuple[tuple[str, str], ...] = (
     ("employer", rf"{_V} (?:pays my salary|employs me)"),
     ("job", rf"i work as {_V}"),
     ("manager", rf"i report to {_V}"),
-    ("car", rf"i (?:drive|own) an? {_V}"),
+    ("car", rf"i drive an? {_V}"),
     ("bank", rf"(?:i bank with|my account is (?:with|at)|i have my account (?:with|at)) {_V}"),
     ("gym", rf"i (?:train|work out|exercise) at {_V}"),
     ("landlord", rf"i (?:rent from|pay my rent to) {_V}"),

@@ -40,6 +40,7 @@ def test_plain_statements_are_claims(sentence: str, subject: str, attribute: str
         "I work at night.", "The sister of John is Clara.", "The problem of the day is Postgres 16.", "It is my job.",
         "My sister Clara is a nurse.", "I speak Danish.", "The staging server runs nginx.", "My account is locked.",
         'He wrote: "I live in Porto".', "My job is stressful.", "I live in Porto or Lisbon.",
+        "I own a Canon camera.", "We have a house in Spain.",
     ],
 )  # fmt: skip
 def test_unsure_past_planned_and_other_sentences_are_none(sentence: str):
