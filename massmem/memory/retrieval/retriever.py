@@ -61,7 +61,6 @@ class _Pool:
     scope: Scope
     most_claims: int = _MOST_CLAIMS
     """Claims that are read at once; of one topic, the newest."""
-    bm25: dict[int, float] = field(default_factory=dict[int, float])
     numbers: dict[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
     """`f` of each payload, by id."""
     memories: dict[int, Memory] = field(default_factory=dict[int, Memory])
@@ -82,6 +81,10 @@ class _Pool:
             if may_see(self.scope, memory, won=payload["won"] is True):
                 self.memories[point_id] = memory
                 self.numbers[point_id] = payload["f"]
+
+    def select(self, ids: Iterable[int]) -> list[Memory]:
+        """Return those that the scope may see."""
+        return [self.memories[point_id] for point_id in ids if point_id in self.memories]
 
 
 class Retriever:
@@ -125,11 +128,16 @@ class Retriever:
 
     def _find_candidates(self, question: Question, vector: Vector | None, pool: _Pool) -> Candidates:
         """Names of speakers are no words to look for, but who spoke is known only afterwards: then search once more."""
-        c = self._search(question, frozenset(), vector, pool)
-        names = find_names(question, c.speakers)
-        return self._search(question, names, vector, pool) if names else c
+        keys, bm25 = self._search(question, frozenset(), vector, pool)
+        if names := find_names(question, {memory.agent_id for memory in pool.select(keys)}):
+            keys, bm25 = self._search(question, names, vector, pool)
+        keys |= self._read_chains(question, keys, pool)
+        return build_candidates(pool.select(keys), pool.numbers, bm25, pool.scope.agent_id, self._count)
 
-    def _search(self, question: Question, names: frozenset[str], vector: Vector | None, pool: _Pool) -> Candidates:
+    def _search(
+        self, question: Question, names: frozenset[str], vector: Vector | None, pool: _Pool
+    ) -> tuple[set[int], dict[int, float]]:
+        """Read the candidates. Return their ids, and how well their words match (BM25), by id."""
         visible = visible_to(pool.scope)
         words = build_query_vector(search_forms(question, names))
         most = _BY_WORDS_FOR_OVERVIEW if question.asks_overview else _BY_WORDS
@@ -143,19 +151,16 @@ class Retriever:
         bm25 = dict(hits)
         if len(hits) > most:  # those that came for another reason have words of the question, too
             bm25 = dict(self._index.search_words(words, All((valid_ids(keys),)), len(keys)))
-        pool.add(self._index.read_payloads(keys - pool.read))
-        pool.read |= keys
-        keys |= self._read_chains(question, keys, pool)
-        memories = [pool.memories[key] for key in keys if key in pool.memories]
-        return build_candidates(memories, pool.numbers, bm25, pool.scope.agent_id, self._count)
+        self._read(keys, pool)
+        return keys, bm25
 
     def _read_chains(self, question: Question, keys: Iterable[int], pool: _Pool) -> set[int]:
         """Read all claims of the topics of what these keys stand for; return the ids of those that hold."""
-        memories = [pool.memories[key] for key in keys if key in pool.memories]
+        memories = pool.select(keys)
         messages = {memory.message_ids[0] for memory in memories if memory.kind == "episode"}
-        facts = self._read_visible(self._list_claims("stated_in", sorted(messages), pool), pool)
+        facts = self._read(self._list_claims("stated_in", sorted(messages), pool), pool)
         topics = {*question.topics, *(find_topic(claim) for memory in [*memories, *facts] for claim in memory.claims)}
-        chains = build_chains(self._read_visible(self._list_claims("topics", sorted(topics), pool), pool))
+        chains = build_chains(self._read(self._list_claims("topics", sorted(topics), pool), pool))
         pool.chains = {topic: chain for topic, chain in chains.items() if topic in topics}
         return {int(memory.id) for chain in pool.chains.values() for e in chain.holding for memory in e.memories[-1:]}
 
@@ -170,11 +175,11 @@ class Retriever:
         half = len(values) // 2
         return self._list_claims(key, values[:half], pool) | self._list_claims(key, values[half:], pool)
 
-    def _read_visible(self, ids: set[int], pool: _Pool) -> list[Memory]:
-        """Return those of the memories that the scope may see."""
+    def _read(self, ids: set[int], pool: _Pool) -> list[Memory]:
+        """Read what was not read yet. Return those of the memories that the scope may see."""
         pool.add(self._index.read_payloads(ids - pool.read))
         pool.read |= ids
-        return [pool.memories[point_id] for point_id in ids if point_id in pool.memories]
+        return pool.select(ids)
 
     def _cosines(self, vector: Vector, c: Candidates) -> Floats:
         ids = c.key.tolist()
