@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 MAX_MESSAGES = 10_000
 """Messages of a conversation that is read whole."""
 
+_END_SECONDS = 1.0
+"""Seconds for which another process may still hold a session whose answer its user has seen."""
+
 _PAGE = 1_000
 _NEWEST = 10
 
@@ -215,9 +218,8 @@ class Conversations:
             SessionBusyError: A turn of it is under way.
             StoreError: The session could not be marked as being deleted.
         """
-        if self._turns.is_running(session.session_id):
-            raise SessionBusyError("a question to this session is under way")
-        async with hold_lease(self._store, self._team.process, session.session_id):
+        await self._turns.wait_for_end(session.session_id)
+        async with hold_lease(self._store, self._team.process, session.session_id, _END_SECONDS):
             await self._store.delete_session(session.session_id, 0)
         try:
             await self._erase(session)

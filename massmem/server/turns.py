@@ -209,6 +209,17 @@ class Turns:
     def is_running(self, session_id: str) -> bool:
         return session_id in self._running
 
+    async def wait_for_end(self, session_id: str) -> None:
+        """Wait until no turn in this process holds the session any more; its last event comes a moment earlier.
+
+        Raises:
+            SessionBusyError: A turn is under way.
+        """
+        while (turn := self._running.get(session_id)) is not None:
+            if not turn.is_over:
+                raise SessionBusyError("a question to this session is under way")
+            await turn.wait_for_end()
+
     async def answer_now(self, session_id: str) -> None:
         """Let the session's turn end with the answers that it has. Raises as `stop_turn`."""
         (await self._find_running(session_id)).answer_now()
