@@ -34,7 +34,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
 
-from massmem.core.attachments import AttachedFile
+from massmem.core.attachments import AttachedFile, remove_description
 from massmem.core.messages import Activity, Usage
 
 SCHEMA_VERSION = 1
@@ -547,7 +547,10 @@ def hide_reply_text(event: Event) -> Event:
 def attach_request(event: Event, request: str, question: str) -> Event:
     """Return the event with the client's key `request` when it is the one that `question` became."""
     match event:
-        case TurnStarted(question=text) | TurnResumed(question=text) | UserReplied(text=text) if request:
-            return event.model_copy(update={"request": request}) if text == question else event
+        case TurnStarted(question=text, description=description):
+            text = remove_description(text, description)
+        case TurnResumed(question=text) | UserReplied(text=text):
+            pass
         case _:
             return event
+    return event.model_copy(update={"request": request}) if request and text == question else event

@@ -26,7 +26,6 @@ DamageHandler = Callable[[MemoryConfig, Path, Mapping[str, str]], Awaitable[None
 EraseSessions = Callable[[Sequence[str]], Awaitable[int]]
 """Deletes the memories of the sessions with these ids; returns how many there were."""
 
-_ALL = 1_000_000
 _SAME_WORDS = 0.7
 """Two statements are the same when they share this part of the words of the longer one."""
 
@@ -92,7 +91,7 @@ async def forget_everywhere(
         InputError: one of the ids names no memory.
         MemoryUnavailable: an index cannot be used; it may still hold them.
     """
-    memories = await memory.list(selection, _ALL) if selection.ids else ()
+    memories = await memory.list(selection, len(selection.ids)) if selection.ids else ()
     # The queue first: whoever records beside this finds nothing to record any more.
     await _forget_jobs(store, selection, memories)
     count = await memory.forget(selection)
@@ -111,7 +110,7 @@ def fingerprint_fact(text: str) -> tuple[int, ...]:
     They stand for the text's words. A model words the same fact differently each time: see `is_forgotten`.
     """
     stems = {word.removesuffix("'s")[:STEM] for word in find_telling_words(text)}
-    return tuple(sorted(int.from_bytes(blake2b(stem.encode(), digest_size=4).digest(), "big") for stem in stems))
+    return tuple(sorted(int.from_bytes(blake2b(stem.encode(), digest_size=4).digest()) for stem in stems))
 
 
 def is_forgotten(text: str, forgotten: Iterable[Sequence[int]]) -> bool:

@@ -61,12 +61,11 @@ class _Message:
     consumed: bool = False
     """The message was for that turn, and is no question of its own."""
 
-    def asks_again(self, pending: TurnRecord, logged: Sequence[Event]) -> bool:
-        """Whether it is the question of that turn once more."""
+    def asks_again(self, logged: Sequence[Event]) -> bool:
+        """Whether it is the question of that turn once more. logged: what the log holds of the turn."""
         started = _find_start(logged)
-        shown, description = ((), "") if started is None else (started.attachments, started.description)
-        question = add_description(self.text, description)
-        return question == pending.question and self.attachments == shown
+        question = add_description(self.text, started.description)
+        return question == started.question and self.attachments == started.attachments
 
 
 class TurnRunner:
@@ -154,7 +153,7 @@ class TurnRunner:
     async def _continue_turn(self, pending: TurnRecord, message: _Message) -> AsyncGenerator[Event, None]:
         """Go on with the unfinished turn, as far as the message asks for that, or give it up."""
         logged = await self._load(pending)
-        message.consumed = message.asks_again(pending, logged)
+        message.consumed = message.asks_again(logged)
         if message.consumed or (not self.dialog.is_waiting and was_cut_off(logged)):
             async with aclosing(self._resume(pending, logged)) as events:
                 async for event in events:
@@ -204,9 +203,9 @@ class TurnRunner:
                 logged,
                 replies or self.dialog.find_provided(),
                 self._config.param_specs,
-                None if started is None else started.answer_schema,
-                () if started is None else started.attachments,
-                Description() if started is None else Description(started.description),
+                started.answer_schema,
+                started.attachments,
+                Description(started.description),
             )
         )
 
@@ -237,10 +236,12 @@ class TurnRunner:
         ask_context = self.dialog.build_ask_context(turn.replies)
         agents = await create_agents(self._team, self._agents, self._history, turn, providers, ask_context)
         self._notices += self._team.take_warnings()
-        received = await self._memory_payload()
+        await self._write_stage("received", turn, await self._memory_payload())
         started, ended = False, False
         source = run_turn(turn, agents, self._config.coordination, budget, self._stop.answer_now)
         try:
+            for event in self._history.take_prepared():
+                yield event
             async with aclosing(batch_events(source, self._stop.requested)) as batches:
                 async for batch in batches:
                     last = batch.events[-1] if batch.events else None
@@ -251,11 +252,7 @@ class TurnRunner:
                     batch.confirm()
                     if isinstance(last, TurnCompleted):
                         self._history.prepare_next(self._session_id, turn.number, last.answer, providers)
-                    if not started:
-                        started = True
-                        await self._write_stage("received", turn, received)
-                        for event in self._history.take_prepared():
-                            yield event
+                    started = True
                     for self.seq, event in stored:
                         yield event
             if not ended:
@@ -323,11 +320,8 @@ class TurnRunner:
         description = await describe(turn.question, shown, describer, providers[describer], self._stop.requested)
         if description is None:
             return turn  # it is stopped at once, and described when it is resumed
-        question = add_description(turn.question, description.text)
-        if self._request[1] == turn.question:
-            self._request = (self._request[0], question)
         self._notices.append(f"{describer} described what is attached for agents that do not see it")
-        return replace(turn, question=question, description=description)
+        return replace(turn, question=add_description(turn.question, description.text), description=description)
 
     async def _write_stage(self, stage: Stage, turn: Turn, payload: Mapping[str, Any]) -> None:
         stages = self._team.stages
@@ -371,5 +365,5 @@ async def create_agents(
     return agents
 
 
-def _find_start(events: Sequence[Event]) -> TurnStarted | None:
-    return next((event for event in events if isinstance(event, TurnStarted)), None)
+def _find_start(events: Sequence[Event]) -> TurnStarted:
+    return next(event for event in events if isinstance(event, TurnStarted))

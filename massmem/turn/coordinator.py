@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from massmem.config.models import CoordinationConfig
 from massmem.core import params
-from massmem.core.attachments import AttachedFile
+from massmem.core.attachments import AttachedFile, remove_description
 from massmem.core.election import list_distinct
 from massmem.core.errors import (
     InternalError,
@@ -177,8 +177,9 @@ class _TurnRun:
     async def open(self) -> AsyncGenerator[Event, None]:
         turn, ids = self.turn, tuple(self.agents)
         if turn.events:
+            question = remove_description(turn.question, turn.description.text)
             yield TurnResumed(
-                session_id=turn.session_id, turn=turn.number, question=turn.question, agents=ids, names=self.names
+                session_id=turn.session_id, turn=turn.number, question=question, agents=ids, names=self.names
             )
         else:
             yield TurnStarted(

@@ -285,7 +285,7 @@ class _Run:
         return Turn(
             opening.session_id,
             opening.turn,
-            opening.question,
+            started.question,
             started.seed,
             before,
             replies,

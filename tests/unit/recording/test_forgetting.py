@@ -1,5 +1,6 @@
 """Forgetting: from every index, from the queue, and never again from the log."""
 
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,11 +8,18 @@ from pathlib import Path
 import pytest
 
 from massmem.config.models import EmbeddingConfig, MemoryConfig, PersistentMemoryConfig, QdrantConfig
-from massmem.core.errors import InputError
+from massmem.core.errors import IndexDamaged, InputError, MemoryUnavailable
 from massmem.memory import open_memory
 from massmem.memory.extraction.messages import Extraction, Origin, RecordedMessage
+from massmem.memory.opening import set_index_aside
 from massmem.memory.persistent import Selection
-from massmem.recording.forgetting import fingerprint_fact, forget_everywhere, is_forgotten, open_eraser
+from massmem.recording.forgetting import (
+    fingerprint_fact,
+    forget_everywhere,
+    is_forgotten,
+    open_durable_memory,
+    open_eraser,
+)
 from massmem.recording.worker import Recorder
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
@@ -53,6 +61,14 @@ def test_another_fact_about_the_same_thing_stays(other: str):
     assert not is_forgotten(other, [fingerprint_fact(WRITES)])
 
 
+def test_seven_words_of_ten_make_it_the_same():
+    seven = "Kites, owls, herons, ravens, doves, finches, swifts."
+    ten = f"{seven} Larks, gulls, terns."
+    assert is_forgotten(ten, [fingerprint_fact(seven)])
+    assert not is_forgotten(f"{ten} Storks.", [fingerprint_fact(seven)])
+    assert is_forgotten("Xenia!", [fingerprint_fact("Xenia.")])
+
+
 def test_nothing_of_the_text_is_kept():
     numbers = fingerprint_fact(DAUGHTER)
     assert len(numbers) == 4
@@ -63,6 +79,15 @@ def test_nothing_of_the_text_is_kept():
 
 DEFAULT = MemoryConfig()
 WORDS = MemoryConfig(persistent_memory=PersistentMemoryConfig(embedding=EmbeddingConfig(provider="none")))
+BY_KEY = MemoryConfig(persistent_memory=PersistentMemoryConfig(embedding=EmbeddingConfig(provider="openai")))
+"""It opens where the key is, and needs no request for that."""
+KEYS = {"OPENAI_API_KEY": "key"}
+
+
+def change(config: MemoryConfig, **persistent: object) -> MemoryConfig:
+    """Return the configuration with other values in persistent_memory."""
+    persistent_memory = config.persistent_memory.model_copy(update=persistent)
+    return config.model_copy(update={"persistent_memory": persistent_memory})
 
 
 class NameFinder(Extractor):
@@ -133,9 +158,10 @@ async def test_forgotten_memory_is_in_no_index_and_is_not_recorded_again(remembe
     assert await remembered.list(WORDS) == left
     assert await remembered.list(DEFAULT) == left
     await remembered.record(DEFAULT)
-    await remembered.record(WORDS)
     assert await remembered.list(DEFAULT) == left
-    assert await remembered.list(WORDS) == left
+    shutil.rmtree(remembered.home / "memory")
+    await remembered.record(WORDS)
+    assert await remembered.list(WORDS) == left, "all else is still read from the log"
 
 
 async def test_forgotten_session_is_in_no_index_and_is_not_recorded_again(remembered: Remembered):
@@ -157,11 +183,43 @@ async def test_nothing_is_forgotten_when_one_of_the_ids_names_no_memory(remember
     assert await remembered.list(WORDS) == everything
 
 
+async def test_more_memories_are_forgotten_at_once_than_a_page_holds(tmp_path: Path):
+    store = await open_store(f"sqlite:///{tmp_path / 'm.db'}", tmp_path)
+    memory = await open_memory(WORDS, tmp_path, {})
+    await memory.record([said(f"Kite {number} nests.", number) for number in range(101)])
+    ids = tuple(one.id for one in await memory.list(Selection(), 200))
+    assert await forget_everywhere(store, memory, Selection(ids=ids), WORDS, tmp_path) == 101
+    await memory.close()
+    await store.close()
+
+
+async def test_sessions_are_erased_from_the_indexes_of_all_embedders(remembered: Remembered):
+    everything = await remembered.list(WORDS)
+    async with open_eraser(WORDS, remembered.home, {}) as erase:
+        with pytest.raises(MemoryUnavailable, match="in use"):
+            await open_memory(WORDS, remembered.home, {})
+        assert await erase([]) == 0
+        assert await erase(["a"]) == 6
+    left = {name: text for name, text in everything.items() if " b " in name}
+    assert await remembered.list(DEFAULT) == left
+    assert await remembered.list(WORDS) == left
+
+
+@pytest.mark.parametrize("tier", [True, False], ids=["of the searchable tier", "of all"])
+async def test_server_of_a_memory_that_is_off_is_not_asked_to_erase(tmp_path: Path, tier: bool):
+    memory = await open_memory(WORDS, tmp_path, {})
+    await memory.record([said("Red kites nest.", session="a")])
+    await memory.close()
+    nobody = change(WORDS, qdrant=QdrantConfig(mode="server", url="http://127.0.0.1:9"))
+    config = change(nobody, enabled=False) if tier else nobody.model_copy(update={"enabled": False})
+    async with open_eraser(config, tmp_path, {}) as erase:
+        assert await erase(["a"]) == 1
+
+
 async def test_sessions_are_erased_from_a_server(tmp_path: Path):
     with QdrantStub() as server:
         qdrant = QdrantConfig(mode="server", url=server.url)
-        words = WORDS.persistent_memory.model_copy(update={"qdrant": qdrant})
-        config = WORDS.model_copy(update={"persistent_memory": words})
+        config = change(WORDS, qdrant=qdrant)
         memory = await open_memory(config, tmp_path, {})
         await memory.record([said("Red kites nest.", session="a"), said("So do owls.", session="b")])
         async with open_eraser(config, tmp_path, {}) as erase:
@@ -169,3 +227,28 @@ async def test_sessions_are_erased_from_a_server(tmp_path: Path):
             assert await erase(["a", "c"]) == 1
         assert [one.text for one in await memory.list(Selection())] == ["So do owls."]
         await memory.close()
+        async with open_eraser(change(BY_KEY, qdrant=qdrant), tmp_path, KEYS) as erase:
+            assert await erase(["b"]) == 0, "it is in the collection of another embedder"
+
+
+async def test_memory_of_earlier_runs_is_opened_when_none_is_kept_any_more(tmp_path: Path):
+    memory = await open_memory(WORDS, tmp_path, {})
+    await memory.record([said("Red kites nest.")])
+    await memory.close()
+    for _ in range(2):  # the first block has closed it
+        async with open_durable_memory(change(WORDS, on_disk=False), tmp_path) as memory:
+            assert [one.text for one in await memory.list(Selection())] == ["Red kites nest."]
+
+
+async def test_damaged_index_is_opened_again_when_it_was_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(*next(iter(KEYS.items())))
+    async with open_durable_memory(BY_KEY, tmp_path):
+        pass
+    (notes,) = tmp_path.glob("memory/*/shard.json")
+    notes.write_text("{")
+    with pytest.raises(IndexDamaged):
+        async with open_durable_memory(BY_KEY, tmp_path):
+            pass
+    async with open_durable_memory(BY_KEY, tmp_path, set_index_aside) as memory:
+        assert await memory.list(Selection()) == []
+    assert len(list(notes.parent.glob("shard.damaged-*"))) == 1
