@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
+from sse_starlette.sse import AppStatus
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -57,6 +58,8 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
     on_startup_error: called with what keeps the service from starting; uvicorn only says that something does.
     """
 
+    # The library would cut every stream, also those of MCP, as soon as the process is told to end. The turns end them.
+    AppStatus.disable_automatic_graceful_drain()
     mcp = _open_mcp(settings)
 
     @asynccontextmanager
@@ -93,7 +96,7 @@ def create_app(settings: Settings, on_startup_error: Callable[[MassmemError], No
     app.mount(page.PATH, page.PageFiles())
     app.state.visitors = Visitors(settings.page_token)
     if mcp is not None:
-        app.router.routes.append(Route(mcp.path, mcp, methods=["GET", "POST", "DELETE"], include_in_schema=False))
+        app.router.routes.append(Route(mcp.path, mcp, methods=["POST"], include_in_schema=False))
     app.add_middleware(BodyLimit, limits=settings.config.server.limits)
     app.add_middleware(HeadRequests)
     if origins := settings.config.server.cors.origins:

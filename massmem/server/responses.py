@@ -152,19 +152,10 @@ def get_text(outcome: TurnOutcome) -> str:
     return outcome.answer or outcome.prompt or "Cancelled."
 
 
-def stream_response(events: AsyncGenerator[ServerSentEvent, None], drain_seconds: float) -> EventSourceResponse:
-    """Return a response that streams `events`, with a comment now and then to keep the connection open.
-
-    drain_seconds: how long the stream may go on when the process shuts down. By default the library would cut it at
-    once; a turn ends its own streams with `turn_interrupted`.
-    """
+def stream_response(events: AsyncGenerator[ServerSentEvent, None]) -> EventSourceResponse:
+    """Return a response that streams `events`, with a comment now and then to keep the connection open."""
     return EventSourceResponse(
-        events,
-        headers={"Cache-Control": "no-store"},
-        media_type=_MEDIA_TYPE,
-        ping=_PING_SECONDS,
-        sep="\n",
-        shutdown_grace_period=drain_seconds,
+        events, headers={"Cache-Control": "no-store"}, media_type=_MEDIA_TYPE, ping=_PING_SECONDS, sep="\n"
     )
 
 

@@ -266,18 +266,21 @@ class Turns:
     async def follow(self, session_id: str, after: int) -> AsyncGenerator[NumberedEvent, None]:
         """Yield the events of the session's log with a number > `after`, until no turn is under way.
 
+        When this process ends, only turns of its own are followed any further; clients connect to another one.
+
         Raises StoreError, and RetryLater when an interrupted turn is not resumed.
         """
         number, clock = after, asyncio.get_running_loop().time
         deadline = clock() + _FOLLOW_TIMEOUT
         while True:
-            goes_on = await self._is_under_way(session_id)  # before the log: what ends meanwhile is still read
+            # Before the log: what ends meanwhile is still read.
+            was_here, goes_on = self.is_running(session_id), await self._is_under_way(session_id)
             while page := await self._store.export_log(session_id, number, _PAGE):
                 for entry in page:
                     number = entry.seq
                     yield number, EVENT.validate_json(entry.payload)
                     deadline = clock() + _FOLLOW_TIMEOUT
-            if not goes_on:
+            if not goes_on or (self.stopping and not was_here):
                 return
             if clock() > deadline:
                 raise RetryLater(503, "the turn does not go on", _RETRY_AFTER_TIMEOUT)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 import pytest
@@ -38,11 +38,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @asynccontextmanager
-async def open_http(service: Service, user: str) -> AsyncGenerator[Client]:
+async def open_http(service: Service, user: str, mode: Literal["auto", "legacy"] = "auto") -> AsyncGenerator[Client]:
+    """mode: legacy is the protocol before 2026."""
     headers = {"Authorization": f"Bearer {make_token(user)}"}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=60) as http,
-        Client(streamable_http_client(f"{service.url}/mcp", http_client=http)) as client,
+        Client(streamable_http_client(f"{service.url}/mcp", http_client=http), mode=mode) as client,
     ):
         yield client
 
@@ -152,6 +153,12 @@ async def test_sessions_and_memories_of_others_do_not_exist(service: Service) ->
         assert (await call(dave, "search_memory", query="axolotl Xochi"))["memories"] == []
         assert (await dave.list_resources()).resources == []
         assert (await call(carol, "search_memory", query="axolotl Xochi"))["memories"] != []
+
+
+def test_stream_without_a_request_is_refused(service: Service) -> None:
+    """The server has nothing to send on it; it would only hold a connection."""
+    headers = {"Authorization": f"Bearer {make_token('gil')}", "Accept": "text/event-stream"}
+    assert httpx2.get(f"{service.url}/mcp", headers=headers).status_code == 405
 
 
 def test_request_without_a_valid_key_is_refused(service: Service) -> None:

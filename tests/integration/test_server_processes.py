@@ -1,19 +1,24 @@
 """How services start and end: turns that are handed over, several workers, errors at the start."""
 
+import asyncio
 import os
 import socket
 import stat
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 import pytest
 
 from massmem.memory.index_edge import EdgeIndex
+from tests.integration.test_mcp_server import open_http
 from tests.support.cli import massmem
 from tests.support.service import (
     Client,
+    Service,
     StartService,
     make_agent,
     make_config,
@@ -46,6 +51,71 @@ def test_terminated_process_hands_its_turns_over(start_service: StartService) ->
     assert gwen.read_history("s") == [("user", "Why?"), ("assistant", "Done.")]
     assert gwen.chat("Why?", "s", "k").json()["response"] == "Done."
     assert second.stop() == 0
+
+
+async def ask_over_mcp(service: Service, user: str, mode: Literal["auto", "legacy"]) -> str:
+    async with open_http(service, user, mode) as client:
+        await client.list_tools()  # else the client does it after the call, when nobody listens any more
+        return str((await client.call_tool("ask_council", {"question": "Why?"})).structured_content)
+
+
+def ask_over_http(service: Service, user: str, path: str, body: dict[str, Any]) -> str:
+    return service.client(user).post(path, body, stream=True).text
+
+
+def wait_for_streams(service: Service, count: int) -> None:
+    scraper = service.client("scraper", "metrics")
+    wait_until(lambda: f"massmem_streams {count}.0" in scraper.get("/metrics").text)
+
+
+def follow(service: Service, user: str) -> str:
+    return service.client(user).get("/api/v1/chat/stream/s", stream=True).text
+
+
+def test_what_is_under_way_when_the_service_is_told_to_end_is_answered_on_every_path(
+    start_service: StartService,
+) -> None:
+    agent = make_agent("ann", "It is blue.", latency=2, chunk_delay=0.2, chunk_size=4)
+    service = start_service(make_config(agent, memory={"enabled": False}))
+    chat = {"model": "massmem", "stream": True, "messages": [{"role": "user", "content": "Why?"}]}
+    with ThreadPoolExecutor() as pool:
+        answers = {
+            "completions": pool.submit(ask_over_http, service, "ann", "/v1/chat/completions", chat),
+            "stream": pool.submit(
+                ask_over_http, service, "bob", "/api/v1/chat/stream", {"message": "Why?", "session_id": "s"}
+            ),
+            "mcp": pool.submit(asyncio.run, ask_over_mcp(service, "cid", "auto")),
+            "mcp of 2025": pool.submit(asyncio.run, ask_over_mcp(service, "dee", "legacy")),
+        }
+        wait_until(lambda: all(service.client(user).list_sessions() for user in ("ann", "bob", "cid", "dee")))
+        answers["followed"] = pool.submit(follow, service, "bob")
+        wait_for_streams(service, 3)
+        service.terminate()
+        texts = {path: answer.result(60) for path, answer in answers.items()}
+    assert service.stop() == 0
+    assert '"finish_reason": "stop"' in texts["completions"]
+    assert texts["completions"].endswith("data: [DONE]\n\n")
+    for path in ("stream", "followed"):
+        assert "event: turn_completed" in texts[path], path
+    for path in ("mcp", "mcp of 2025"):
+        assert "'answer': 'It is blue.'" in texts[path], path
+
+
+def test_followed_turn_that_is_handed_over_does_not_hold_the_service(start_service: StartService) -> None:
+    service = start_service(make_config(make_agent("ann", "Done.", latency=20), server={"grace": 0.1}))
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(
+            ask_over_http, service, "gwen", "/api/v1/chat/stream", {"message": "Why?", "session_id": "s"}
+        )
+        wait_until(lambda: len(service.client("gwen").read_history("s")) == 1)
+        followed = pool.submit(follow, service, "gwen")
+        wait_for_streams(service, 2)
+        told_at = time.monotonic()
+        service.terminate()
+        assert "event: turn_interrupted" in followed.result(60)
+        assert "event: turn_interrupted" in asked.result(60)
+    assert service.stop() == 0
+    assert time.monotonic() - told_at < 8, "connections may stay open for ten seconds"
 
 
 @pytest.mark.slow

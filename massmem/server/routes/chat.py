@@ -104,4 +104,4 @@ async def _stream(caller: Caller, events: AsyncGenerator[NumberedEvent, None]) -
                 async for event in encoded:
                     yield event
 
-    return stream_response(count_and_encode(), service.settings.shutdown_seconds)
+    return stream_response(count_and_encode())

@@ -231,7 +231,7 @@ async def _stream(caller: Caller, call: _Call, encode_pieces: Callable[[Pieces],
                 async for event in events:
                     yield event
 
-    response = stream_response(count(), service.settings.shutdown_seconds)
+    response = stream_response(count())
     _name_session(response, call.answer)
     return response
 
