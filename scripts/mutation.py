@@ -17,6 +17,7 @@ SETTINGS = """
 source_paths = ["massmem"]
 only_mutate = ["{module}"]
 also_copy = ["tests", "configs", "scripts", "docs", "README.md"]
+timeout_multiplier = 5
 pytest_add_cli_args = ["-p", "no:cacheprovider", "-m", "not slow and not full"]
 pytest_add_cli_args_test_selection = {tests}
 """

@@ -3,8 +3,8 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, time
 from pathlib import Path
@@ -483,19 +483,14 @@ async def collect_stats(setup: Setup) -> Stats:
     return Stats(stats, queue, location, None if is_server else measure_disk_usage(folder), unavailable, note)
 
 
-@asynccontextmanager
-async def _open_memory(setup: Setup, on_damage: DamageHandler | None = None) -> AsyncGenerator[IndexedMemory]:
+def _open_memory(setup: Setup, on_damage: DamageHandler | None = None) -> AbstractAsyncContextManager[IndexedMemory]:
     """Open the memory on disk, also when the configuration stores nothing from now on.
 
-    Args:
-        on_damage: what makes room for a new index when this one is damaged.
+    on_damage: makes room for a new index when this one is damaged.
     """
-    if setup.team is None:
-        opening = open_durable_memory(setup.config.memory, setup.home, on_damage)
-    else:
-        opening = setup.team.open_durable_memory()
-    async with opening as memory:
-        yield memory
+    if setup.team is not None:
+        return setup.team.open_durable_memory()
+    return open_durable_memory(setup.config.memory, setup.home, on_damage)
 
 
 async def _find_id(setup: Setup, store: SessionStore, name: str | None) -> str | None:

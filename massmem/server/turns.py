@@ -210,11 +210,7 @@ class Turns:
         return session_id in self._running
 
     async def wait_for_end(self, session_id: str) -> None:
-        """Wait until no turn in this process holds the session any more; its last event comes a moment earlier.
-
-        Raises:
-            SessionBusyError: A turn is under way.
-        """
+        """Wait until a turn that is over no longer holds the session. Raise SessionBusyError: one is under way."""
         while (turn := self._running.get(session_id)) is not None:
             if not turn.is_over:
                 raise SessionBusyError("a question to this session is under way")

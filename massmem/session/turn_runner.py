@@ -226,7 +226,7 @@ class TurnRunner:
                     last = event
                     yield event
         if last is not None:
-            await self._write_stage("respond", turn, {**make_respond_payload(last), **await self._memory_payload()})
+            await self._write_stage("respond", turn, make_respond_payload(last))
 
     async def _store_turn(self, turn: Turn, *, release_lease: bool) -> AsyncGenerator[Event, None]:
         """Store each batch of the turn's events, then yield it. A stop or an error is stored as an interruption."""
@@ -236,7 +236,7 @@ class TurnRunner:
         ask_context = self.dialog.build_ask_context(turn.replies)
         agents = await create_agents(self._team, self._agents, self._history, turn, providers, ask_context)
         self._notices += self._team.take_warnings()
-        await self._write_stage("received", turn, await self._memory_payload())
+        await self._write_stage("received", turn, {})
         started, ended = False, False
         source = run_turn(turn, agents, self._config.coordination, budget, self._stop.answer_now)
         try:
@@ -324,17 +324,12 @@ class TurnRunner:
         return replace(turn, question=add_description(turn.question, description.text), description=description)
 
     async def _write_stage(self, stage: Stage, turn: Turn, payload: Mapping[str, Any]) -> None:
-        stages = self._team.stages
-        if stages.is_enabled:
-            await asyncio.to_thread(stages.write, stage, self._session_id, turn.number, payload)
-
-    async def _memory_payload(self) -> dict[str, Any]:
-        """Return, for a stage, how much the session holds now."""
-        if not self._team.stages.is_enabled:
-            return {}
-        session, state = await self._store.get_session(self._session_id), self.dialog.state
-        count = 0 if session is None else session.message_count
-        return {"memory": make_memory_payload(count, state.params, state.waiting_for_param)}
+        """Write the payload, and how much the session holds now."""
+        if self._team.stages.is_enabled:
+            session, state = await self._store.get_session(self._session_id), self.dialog.state
+            count = 0 if session is None else session.message_count
+            payload = {**payload, "memory": make_memory_payload(count, state.params, state.waiting_for_param)}
+            await asyncio.to_thread(self._team.stages.write, stage, self._session_id, turn.number, payload)
 
 
 async def create_agents(
