@@ -6,6 +6,7 @@ import stat
 import time
 from pathlib import Path
 
+from massmem.config.home import expand_home
 from massmem.core.errors import InputError
 
 PIPE_SECONDS = 30.0
@@ -21,8 +22,8 @@ def read_file(path: Path, most: int, seconds: float = PIPE_SECONDS) -> bytes:
     """
     try:
         # A pipe that nobody writes to would block in here; below, it is waited for.
-        descriptor = os.open(path.expanduser(), os.O_RDONLY | os.O_NONBLOCK)
-    except (OSError, RuntimeError, ValueError) as e:
+        descriptor = os.open(expand_home(path), os.O_RDONLY | os.O_NONBLOCK)
+    except (OSError, ValueError) as e:
         reason = e.strerror if isinstance(e, OSError) else e
         raise InputError(f"{path} cannot be read: {reason}", "check the name of the file") from e
     try:

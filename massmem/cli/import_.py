@@ -11,6 +11,7 @@ import typer
 from massmem.cli.options import AsJson, Config
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import Progress, notify, show_progress, write_json
+from massmem.config.home import expand_home
 from massmem.render.text import pluralize
 from massmem.session.imports import (
     ImportedConversation,
@@ -40,7 +41,7 @@ def import_command(
     ChatGPT and Claude (conversations.json), massmem (sessions export --format json), and lists of messages in JSON or
     JSON lines. They are recalled like your own. Run it again with a newer export: only what is new is added.
     """
-    conversations = read_conversations(file.expanduser())
+    conversations = read_conversations(expand_home(file))
     setup = load_setup(config)
     with show_progress("conversations") as progress:
         results = asyncio.run(_import(setup, conversations, progress, facts=facts))

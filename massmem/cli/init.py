@@ -125,7 +125,7 @@ def _offer_first_model(home: Path) -> bool:
         os.environ[variable] = key.strip()
     elif choice == 1:
         with show_progress(DEFAULT.name, in_bytes=True) as progress:
-            fetch_weights(DEFAULT, list_sources(DEFAULT, None), models_folder(), progress, notify)
+            fetch_weights(DEFAULT, list_sources(DEFAULT), models_folder(), progress, notify)
     return choice == 2
 
 
@@ -142,7 +142,9 @@ def _demonstrate() -> int:
 
 
 def _check_overwrite(path: Path, prompter: Prompter, *, force: bool) -> None:
-    """Raise InputError when the file exists and the user keeps it."""
+    """Raise InputError when the file exists and the user keeps it, and for a folder."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder", f"name a file: --to {shlex.quote(str(path / 'team.yaml'))}")
     if force or not path.exists():
         return
     if not prompter.confirm(f"{path} exists. Replace it (a backup stays beside it)?"):

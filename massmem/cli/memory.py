@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from massmem.cli.completion import offer_agents
-from massmem.cli.options import AllOwners, AsJson, Config, InSession, OwnerName, Yes
+from massmem.cli.options import MAX_TURN, AllOwners, AsJson, Config, InSession, OwnerName, Yes
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import MB, Progress, notify, show_progress, write_json, write_out
 from massmem.config.home import measure_disk_usage
@@ -56,7 +56,7 @@ AsOf = Annotated[
     str | None,
     typer.Option(metavar="DATE", help="As if nothing had been said after this day (YYYY-MM-DD) or time."),
 ]
-Turn = Annotated[int | None, typer.Option("--turn", metavar="N", min=1, help="Of this turn only.")]
+Turn = Annotated[int | None, typer.Option("--turn", metavar="N", min=1, max=MAX_TURN, help="Of this turn only.")]
 
 
 @app.command("search")

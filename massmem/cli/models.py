@@ -58,8 +58,9 @@ def fetch_command(
     weights = _choose_weights(url, small=small)
     is_present = read_state(models_folder() / weights.file, weights.sha256) == "verified"
     started = time.monotonic()
+    sources = list_sources(weights, *filter(None, (source, url)))
     with show_progress(weights.name, in_bytes=True) as progress:
-        path = fetch_weights(weights, list_sources(weights, url or source), models_folder(), progress, notify)
+        path = fetch_weights(weights, sources, models_folder(), progress, notify)
     seconds = time.monotonic() - started
     if as_json:
         write_json(_weights_to_dict(weights) | {"fetched": not is_present, "seconds": round(seconds, 1)})

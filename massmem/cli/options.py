@@ -27,6 +27,10 @@ InSession = Annotated[
     ),
 ]
 
+MAX_TURN = 1_000_000
+"""The largest number of a turn that is looked for, as in the service."""
+MAX_LISTED = 1_000_000
+"""Most rows of a list, and the last place where one begins."""
 
 _DURATION = re.compile(r"(\d{1,9})\s*([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}

@@ -1,6 +1,5 @@
 """`massmem paths`: where massmem keeps its files."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,6 +7,7 @@ import typer
 from massmem.cli.logs import DEBUG_LOGS
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import write_json, write_out
+from massmem.config.home import expand_home
 from massmem.core.display import make_printable
 from massmem.memory.opening import index_root
 from massmem.providers.weights import models_folder
@@ -49,4 +49,4 @@ def _find_paths(setup: Setup) -> dict[str, str]:
 def _format_store(url: str) -> str:
     """Return the file of an SQLite store, else the URL without its password."""
     name = url.removeprefix("sqlite:///")
-    return str(Path(name).expanduser().absolute()) if name != url else without_password(url)
+    return str(expand_home(name).absolute()) if name != url else without_password(url)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from massmem.cli.completion import offer_sessions
-from massmem.cli.options import AsJson, Config, OwnerName
+from massmem.cli.options import MAX_TURN, AsJson, Config, OwnerName
 from massmem.cli.setup import choose_backend, find_session_config, load_setup, load_team, read_environment
 from massmem.cli.streams import show_activity, write_json, write_out
 from massmem.config.home import massmem_home
@@ -48,7 +48,7 @@ def replay_command(
             metavar="SESSION", help="Its id, the start of its id, or its name.", autocompletion=offer_sessions
         ),
     ],
-    turn: Annotated[int, typer.Option("--turn", min=1, metavar="N", help="The turn.")],
+    turn: Annotated[int, typer.Option("--turn", min=1, max=MAX_TURN, metavar="N", help="The turn.")],
     without: Annotated[
         list[str] | None,
         typer.Option("--without-memory", metavar="ID", help="Leave this memory out; may be given several times."),

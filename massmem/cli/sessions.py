@@ -16,6 +16,8 @@ import typer
 from massmem.cli import session_view as view
 from massmem.cli.completion import offer_sessions
 from massmem.cli.options import (
+    MAX_LISTED,
+    MAX_TURN,
     AllOwners,
     AsJson,
     Config,
@@ -88,8 +90,8 @@ def list_command(
     ] = None,
     text: Annotated[str, typer.Option(metavar="TEXT", help="With this in id, title or last message.")] = "",
     since: Since = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=0, help="Most sessions; 0: all.")] = 20,
-    offset: Annotated[int, typer.Option(metavar="N", min=0, help="Skip this many.")] = 0,
+    limit: Annotated[int, typer.Option(metavar="N", min=0, max=MAX_LISTED, help="Most sessions; 0: all.")] = 20,
+    offset: Annotated[int, typer.Option(metavar="N", min=0, max=MAX_LISTED, help="Skip this many.")] = 0,
     owner: OwnerName = None,
     all_owners: AllOwners = False,
     config: Config = None,
@@ -117,7 +119,7 @@ def list_command(
 def show_command(
     name: Name,
     detailed: Annotated[bool, typer.Option("--all", help="With rounds, votes and reasoning.")] = False,
-    turn: Annotated[int | None, typer.Option(metavar="N", min=1, help="This turn only.")] = None,
+    turn: Annotated[int | None, typer.Option(metavar="N", min=1, max=MAX_TURN, help="This turn only.")] = None,
     owner: OwnerName = None,
     config: Config = None,
     as_json: AsJson = False,
@@ -212,7 +214,8 @@ def rename_command(
 def fork_command(
     name: Name,
     turn: Annotated[
-        int | None, typer.Option("--turn", min=1, metavar="N", help="Its last turn.", show_default="the last")
+        int | None,
+        typer.Option("--turn", min=1, max=MAX_TURN, metavar="N", help="Its last turn.", show_default="the last"),
     ] = None,
     owner: OwnerName = None,
     config: Config = None,

@@ -16,7 +16,7 @@ import typer
 from massmem.cli.options import AsJson, Config
 from massmem.cli.setup import load_team, read_environment
 from massmem.cli.streams import Progress, notify, show_progress, write_json
-from massmem.config.home import massmem_home
+from massmem.config.home import expand_home, massmem_home
 from massmem.config.models import StoreConfig
 from massmem.core.errors import InputError, StoreError
 from massmem.render.text import pluralize
@@ -88,8 +88,8 @@ def recover_command(
     """
     from massmem.store.recover import recover  # imports SQLAlchemy
 
-    file = file.expanduser().absolute()
-    result = asyncio.run(recover(file, to.expanduser().absolute()))
+    file = expand_home(file).absolute()
+    result = asyncio.run(recover(file, expand_home(to).absolute()))
     if as_json:
         write_json(asdict(result))
     notify(f"{result.messages:,} messages of {result.sessions:,} sessions are in {to}")
@@ -115,7 +115,7 @@ def import_command(
 
     Each is verified by count and hash. The file is not changed, nor a session that went on in the team's store.
     """
-    home, path = massmem_home(), file.expanduser().absolute()
+    home, path = massmem_home(), expand_home(file).absolute()
     if not path.is_file():
         raise InputError(f"{path} is not a file", "name the store to import, as in: massmem store import recovered.db")
     read_environment()

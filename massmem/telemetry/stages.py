@@ -6,10 +6,9 @@ They hold names, numbers and hashes; never the text of a message nor the value o
 import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
-from massmem.config.home import make_file, make_folder
+from massmem.config.home import expand_home, make_file, make_folder
 from massmem.core.errors import MassmemError
 from massmem.core.events import Event, TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting, now
 from massmem.core.redact import redact_values
@@ -31,7 +30,7 @@ class Stages:
 
     def __init__(self, path: str | None, keys: Sequence[str]) -> None:
         """path: None when nothing is written. keys: their values are redacted wherever they stand in a payload."""
-        self._path = None if path is None else Path(path).expanduser()
+        self._path = None if path is None else expand_home(path)
         self._keys = tuple(keys)
 
     @property

@@ -5,6 +5,7 @@ To add one, write an async function that takes the state and the rest of the lin
 
 import asyncio
 import difflib
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -30,11 +31,13 @@ from massmem.cli.memory import (
     read_history,
     search_memories,
 )
+from massmem.cli.options import MAX_TURN
 from massmem.cli.question import Question, attach_mentioned_files
 from massmem.cli.sessions import export_named_session, fork_named_session, list_sessions, rename_named_session
 from massmem.cli.setup import replace_model
 from massmem.cli.streams import write_err, write_out
 from massmem.cli.terminal import copy_to_clipboard, edit_text
+from massmem.config.home import expand_home
 from massmem.config.models import AgentConfig, BackendType
 from massmem.core.display import format_dollars, one_line
 from massmem.core.errors import InputError
@@ -101,7 +104,7 @@ def find_command(name: str) -> Command:
     if len(matches) == 1:
         return COMMANDS[matches[0]]
     near = matches or difflib.get_close_matches(name, COMMANDS, n=2)
-    hint = f"did you mean {' or '.join(f'/{command}' for command in near)}?" if near else "list all with: /help"
+    hint = f"did you mean {' or '.join(f'/{command}' for command in near)}?" if near else "list all with /help."
     raise InputError(f"there is no command /{name[:40]}", f"{hint} To ask it, put a space before it")
 
 
@@ -328,9 +331,9 @@ def _select_memories(state: ChatState, words: list[str]) -> Selection:
     match words:
         case []:
             raise InputError("no memory was named", "name ids as /memory shows them, or: turn N")
-        case ["turn", number] if number.isdecimal():
+        case ["turn", number]:
             _require_session(state)
-            return Selection(state.session.id, turn=int(number))
+            return Selection(state.session.id, turn=_read_turn(number))
         case _:
             return Selection(ids=tuple(words))
 
@@ -361,10 +364,8 @@ async def _resume(state: ChatState, rest: str) -> None:
 
 async def _fork(state: ChatState, rest: str) -> None:
     _require_session(state)
-    if rest and not rest.isdecimal():
-        raise InputError(f"{rest[:40]!r} is not the number of a turn", "/fork copies all turns, /fork 2 the first two")
     source = state.session.id
-    fork = await fork_named_session(state.setup, source, int(rest) if rest else None)
+    fork = await fork_named_session(state.setup, source, _read_turn(rest) if rest else None)
     await state.resume(fork.session_id)
     await show_last_turn(state)
     write_err(f"You are in the copy; the first conversation is still there: /resume {source}")
@@ -399,7 +400,14 @@ async def _export(state: ChatState, rest: str) -> None:
 
 
 def _choose_file(name: str, session_id: str, format_: str) -> Path:
-    return Path(name).expanduser() if name else Path(f"{session_id}.{FORMATS[format_].suffix}")
+    return expand_home(name) if name else Path(f"{session_id}.{FORMATS[format_].suffix}")
+
+
+def _read_turn(text: str) -> int:
+    """Return the number of a turn. Raises InputError."""
+    if re.fullmatch(r"[1-9][0-9]{0,6}", text) is None or int(text) > MAX_TURN:
+        raise InputError(f"{text[:40]!r} is not the number of a turn", "turns are counted from 1")
+    return int(text)
 
 
 def _require_session(state: ChatState) -> None:

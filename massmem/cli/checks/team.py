@@ -19,6 +19,7 @@ from massmem.cli.checks import (
     skip_without_config,
 )
 from massmem.cli.token import SECRET, SECRET_FILE, add_secret, needs_secret
+from massmem.config.home import expand_home
 from massmem.config.models import BackendConfig, JwtConfig, McpServerConfig, TeamConfig
 from massmem.core.errors import MalformedResponse, MassmemError, MissingModelError, ModelNotFound, ToolServerError
 from massmem.core.redact import show_start
@@ -195,7 +196,7 @@ async def check_service(context: DoctorContext) -> Sequence[CheckResult]:
 def _describe_keys(jwt: JwtConfig, environ: Mapping[str, str], home: Path) -> str:
     """Return where the keys come from, without any part of a secret."""
     if jwt.algorithm != "HS256":
-        return f"the public keys in {Path(jwt.jwks_file or '').expanduser()}"
+        return f"the public keys in {expand_home(jwt.jwks_file or '')}"
     sources = ["server.jwt.secret"] if jwt.secret is not None else []
     sources += [f"{pluralize(len(jwt.keys), 'key')} of server.jwt.keys"] if jwt.keys else []
     return " and ".join(sources) or f"the secret in {SECRET if environ.get(SECRET) else home / SECRET_FILE}"

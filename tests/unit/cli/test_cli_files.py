@@ -58,7 +58,7 @@ def test_folder_is_refused(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["missing", "~no-such-user/x", "a\0b"])
 def test_file_that_cannot_be_opened_is_refused(name: str, tmp_path: Path):
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match=r"cannot be read|is not known"):
         read_file(Path(name) if name.startswith("~") else tmp_path / name, 1_000)
 
 

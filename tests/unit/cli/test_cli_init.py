@@ -111,6 +111,13 @@ async def test_output_option(ollama: Stub, tmp_path: Path, home: Path):
     assert "cannot be written" in err
 
 
+async def test_folder_is_not_replaced(ollama: Stub, tmp_path: Path):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    code, _, err = await init("--yes", "--force", "--to", str(folder))
+    assert (code, f"{folder} is a folder" in err, folder.is_dir()) == (2, True, True)
+
+
 async def test_without_any_model_it_fails(home: Path):
     code, out, err = await init("--yes")
     assert (code, out) == (2, "")

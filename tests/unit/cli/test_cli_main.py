@@ -54,6 +54,41 @@ def test_bug_is_exit_70_with_a_log_and_no_traceback(
     )
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import ~nobody-here/export.json",
+        "store import ~nobody-here/x.db",
+        "store recover ~nobody-here/x.db --to out",
+        "store recover x.db --to ~nobody-here/out",
+        "models fetch --from ~nobody-here/x.gguf",
+        "ask hello -f ~nobody-here/notes.txt",
+        "ask hello -m local/~nobody-here/x.gguf",
+    ],
+)
+def test_unknown_home_folder_is_the_users_mistake(line: str, capsys: pytest.CaptureFixture[str]):
+    assert main(line.split()) == 2
+    assert "massmem: ~nobody-here/" in (err := capsys.readouterr().err)
+    assert "this home folder is not known\n  write the whole path\n" in err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sessions list --limit {n}",
+        "sessions list --offset {n}",
+        "sessions show s --turn {n}",
+        "sessions fork s --turn {n}",
+        "memory forget --turn {n} --yes",
+        "memory list --turn {n}",
+        "replay s --turn {n}",
+    ],
+)
+def test_number_that_no_store_takes_is_the_users_mistake(line: str, capsys: pytest.CaptureFixture[str]):
+    assert main(line.format(n=10**20).split()) == 2
+    assert "should be less than or equal to 1000000" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_has_help(name: str):
     ran = call_massmem(name, "--help")

@@ -58,6 +58,12 @@ def test_fetch_from_a_url(server: FileServer, tmp_path: Path) -> None:
     assert len(server.requests) == 1
 
 
+def test_mirror_is_tried_before_the_url(server: FileServer, tmp_path: Path) -> None:
+    ran = run_models(tmp_path, "fetch", server.base + "/moved.gguf", "--from", server.base + "/m.gguf")
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / weights_from_url(server.base + "/moved.gguf").file).read_bytes() == CONTENT
+
+
 def test_fetch_of_a_missing_model(server: FileServer, tmp_path: Path) -> None:
     ran = run_models(tmp_path, "fetch", server.base + "/other.gguf?token=hunter2")
     assert ran.returncode == 2

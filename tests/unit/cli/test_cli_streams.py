@@ -6,6 +6,7 @@ import sys
 import time
 from contextlib import redirect_stderr
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -53,9 +54,30 @@ def test_old_file_stays_when_writing_fails(tmp_path: Path):
 
 
 def test_unwritable_place_is_an_input_error(tmp_path: Path):
-    for path in (tmp_path / "no" / "folder", tmp_path):
+    for path in (tmp_path / "no" / "folder", tmp_path, Path(), Path("/")):
         with pytest.raises(InputError, match="cannot be written"), open_output(path) as write:
             write("x")
+
+
+def test_device_is_written_to_and_not_replaced(tmp_path: Path):
+    pipe, content = tmp_path / "pipe", list[str]()
+    os.mkfifo(pipe)
+    reader = Thread(target=lambda: content.append(pipe.read_text()))
+    reader.start()
+    with open_output(pipe) as write:
+        write("hello\n")
+    reader.join(10)
+    assert content == ["hello\n"]
+    assert pipe.is_fifo()
+
+
+def test_link_stays_a_link_to_what_is_replaced(tmp_path: Path):
+    target, link = tmp_path / "target.md", tmp_path / "link.md"
+    target.write_text("before")
+    link.symlink_to(target)
+    with open_output(link) as write:
+        write("after")
+    assert (link.is_symlink(), target.read_text()) == (True, "after")
 
 
 def test_without_a_file_output_goes_to_stdout(capsys: pytest.CaptureFixture[str]):
@@ -85,6 +107,13 @@ def test_every_tenth_is_a_line_without_a_terminal():
     assert lines[0] == "massmem: recording: 10 % of 1,000"
     assert lines[-1] == "massmem: recording: 100 % of 1,000"
     assert len(lines) == 10
+
+
+def test_nothing_to_do_is_no_line():
+    stderr = io.StringIO()
+    with redirect_stderr(stderr), show_progress("recording") as progress:
+        progress(0, 0)
+    assert stderr.getvalue() == ""
 
 
 def test_download_lines_have_megabytes():

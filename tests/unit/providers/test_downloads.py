@@ -421,3 +421,7 @@ def test_sources_are_listed_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list_sources(weights_from_url("http://x/y.gguf"), "http://x/y.gguf") == [
         FromUrl("http://x/y.gguf", pinned=False)
     ]
+    assert list_sources(weights_from_url("http://x/y.gguf"), "/mirror/y.gguf", "http://x/y.gguf") == [
+        FromFile(Path("/mirror/y.gguf")),
+        FromUrl("http://x/y.gguf", pinned=False),
+    ]

@@ -28,7 +28,7 @@ def test_unique_start_of_a_name_is_enough(typed: str, name: str):
     [
         ("co", "did you mean /continue or /copy or /context or /cost or /compact?"),
         ("udno", "/undo"),
-        ("", "/help"),
+        ("", "list all with /help. To ask it, put a space before it"),
         ("x", "/help"),
     ],
 )
