@@ -401,11 +401,11 @@ def parse_as_of(text: str | None) -> datetime | None:
         return None
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError as e:
+        if len(text) <= len("2026-05-08"):
+            moment = datetime.combine(moment.date(), time.max)
+        return moment.astimezone(UTC)
+    except (ValueError, OverflowError) as e:  # the first and the last day have no such moment in every zone
         raise InputError(f"{one_line(text, 40)!r} is no date", "write it like this: --as-of 2026-05-08") from e
-    if len(text) <= len("2026-05-08"):
-        moment = datetime.combine(moment.date(), time.max)
-    return moment.astimezone(UTC)
 
 
 async def list_memories(setup: Setup, selection: Selection, limit: int) -> Sequence[Memory]:

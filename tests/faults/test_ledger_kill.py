@@ -3,10 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-import random
 import shutil
-import signal
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,7 +19,7 @@ from massmem.recording.worker import Recorder
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.support.sample_turn import event
-from tests.support.store_writer import Notes, finish, noted, start
+from tests.support.store_writer import Notes, Process, finish, kill_writers, read_notes, start
 from tests.support.verdict import check
 
 EVERYWHERE = Scope("s_none", USER, 1, all_sessions=True)
@@ -114,36 +111,26 @@ async def check_ledger(database: Path, acknowledged: list[str], what: str) -> No
     ]
 
 
-async def killed(database: Path, notes: Path, kills: int) -> None:
-    notes.mkdir()
-    rng = random.Random(3)
-    at_work = 0
-    for number in range(kills):
-        book = notes / f"{number:03}.notes"
-        writer = start(claim, database, book, f"W{number}", 100_000)
-        while not book.exists() or not book.stat().st_size:
-            assert writer.is_alive()
-            time.sleep(0.002)
-        time.sleep(rng.uniform(0, 0.2))  # most of what is cut is recording
-        writer.kill()
-        writer.join(10)
-        at_work += writer.exitcode == -signal.SIGKILL
-    assert at_work == kills
-    await check_ledger(database, noted(notes), f"{kills} kills")
+async def kill_and_check(database: Path, notes: Path, kills: int) -> None:
+    def start_claims(number: int, book: Path) -> Process:
+        return start(claim, database, book, f"W{number}", 100_000)
+
+    assert kill_writers(start_claims, notes, kills, longest=0.2) == kills  # long enough to record something
+    await check_ledger(database, read_notes(notes), f"{kills} kills")
 
 
 async def test_kill_minus_9_while_claims_are_written(database: Path, tmp_path: Path) -> None:
-    await killed(database, tmp_path / "notes", 8)
+    await kill_and_check(database, tmp_path / "notes", 8)
 
 
 @pytest.mark.full
 async def test_kill_minus_9_while_claims_are_written_often(database: Path, tmp_path: Path) -> None:
-    await killed(database, tmp_path / "notes", 200)
+    await kill_and_check(database, tmp_path / "notes", 200)
 
 
 async def test_two_processes_claim_at_once(database: Path, tmp_path: Path) -> None:
     writers = [start(claim, database, tmp_path / f"{n}.notes", f"W{n}", 25) for n in range(2)]
     assert finish(writers) == [0, 0]
-    acknowledged = noted(tmp_path)
+    acknowledged = read_notes(tmp_path)
     assert len(acknowledged) == 50
     await check_ledger(database, acknowledged, "2 processes")

@@ -19,7 +19,7 @@ from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.persistent import Selection
 from tests.support.index_writer import AT_ONCE, DIMS, crowded, found_in, store_points, use
 from tests.support.small_disk import mounted
-from tests.support.store_writer import finish, judged, kill_at_work, noted, start
+from tests.support.store_writer import count_faults, finish, kill_writers, read_notes, start
 from tests.support.verdict import check
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "cleanup_qdrant_lock.sh"
@@ -36,29 +36,23 @@ def expected(notes: list[str]) -> tuple[set[str], set[str]]:
     return {note for note in notes if not note.startswith("-")} - removed, removed
 
 
-def killed(folder: Path, notes: Path, kills: int) -> None:
-    notes.mkdir()
-    rng = random.Random(1)
-    at_work = 0
-    for number in range(kills):
-        book = notes / f"{number}.notes"
-        writer = start(store_points, folder, book, number * 100_000, 100_000, 30.0)
-        at_work += kill_at_work(writer, book, rng)
-    acknowledged, removed = expected(noted(notes))
+def kill_and_check(folder: Path, notes: Path, kills: int) -> None:
+    at_work = kill_writers(lambda n, book: start(store_points, folder, book, n * 100_000, 100_000, 30.0), notes, kills)
+    acknowledged, removed = expected(read_notes(notes))
     found = [number for number in map(str, found_in(folder)) if number not in removed]
-    counts = judged(acknowledged, found, in_flight=at_work * AT_ONCE)
+    counts = count_faults(acknowledged, found, in_flight=at_work * AT_ONCE)
     check(f"the index, {at_work} kills, {len(acknowledged)} acknowledged", counts)
     assert at_work == kills
     assert acknowledged
 
 
 def test_kill_minus_9(folder: Path, tmp_path: Path) -> None:
-    killed(folder, tmp_path / "notes", 10)
+    kill_and_check(folder, tmp_path / "notes", 10)
 
 
 @pytest.mark.full
 def test_kill_minus_9_often(folder: Path, tmp_path: Path) -> None:
-    killed(folder, tmp_path / "notes", 200)
+    kill_and_check(folder, tmp_path / "notes", 200)
 
 
 PAGE = 4096
@@ -146,8 +140,8 @@ def test_a_sync_reaches_the_disk(folder: Path, tmp_path: Path) -> None:
 def test_processes_take_turns(folder: Path, tmp_path: Path) -> None:
     writers = [start(store_points, folder, tmp_path / f"{n}.notes", n * 1000, 15, 60.0) for n in range(4)]
     assert finish(writers) == [0] * 4
-    acknowledged, removed = expected(noted(tmp_path))
-    check("four processes on the index", judged(acknowledged, map(str, found_in(folder))))
+    acknowledged, removed = expected(read_notes(tmp_path))
+    check("four processes on the index", count_faults(acknowledged, map(str, found_in(folder))))
     assert len(acknowledged | removed) == 4 * 15
 
 
@@ -261,7 +255,7 @@ def test_the_clean_up_refuses_while_the_index_is_open(folder: Path) -> None:
 
 def test_the_clean_up_removes_what_a_kill_has_left(folder: Path, tmp_path: Path) -> None:
     writer = start(store_points, folder, tmp_path / "w.notes", 0, 100_000, 30.0)
-    while not noted(tmp_path):
+    while not read_notes(tmp_path):
         time.sleep(0.005)
     assert writer.pid
     os.kill(writer.pid, signal.SIGKILL)
@@ -272,7 +266,7 @@ def test_the_clean_up_removes_what_a_kill_has_left(folder: Path, tmp_path: Path)
     assert "2 removed, 0 in use" in done.stdout
     assert not (folder / "lock").exists()
     assert not (folder / "lock.pid").exists()
-    acknowledged, removed = expected(noted(tmp_path))
+    acknowledged, removed = expected(read_notes(tmp_path))
     assert {int(number) for number in acknowledged} <= set(found_in(folder)) | {int(n) for n in removed}
 
 

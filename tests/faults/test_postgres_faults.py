@@ -22,13 +22,13 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.sample_turn import answer, begin, whole_turn
 from tests.support.store_writer import (
     append_answers,
+    count_faults,
     finish,
-    judged,
-    noted,
+    kill_and_check_writers,
+    read_notes,
+    read_stored,
     start,
     start_patient_writers,
-    stored,
-    writers_killed,
 )
 from tests.support.stores import NewPlace
 from tests.support.verdict import check
@@ -51,8 +51,8 @@ async def server_killed(server: PostgresServer, folder: Path, kills: int) -> Non
     enough = folder / "enough"
     writers = start_patient_writers(url, folder, enough)
     for _ in range(kills):
-        before = [len(noted(folder)), time.monotonic()]
-        while len(noted(folder)) < before[0] + 40:
+        before = [len(read_notes(folder)), time.monotonic()]
+        while len(read_notes(folder)) < before[0] + 40:
             assert time.monotonic() < before[1] + 60
             time.sleep(rng.uniform(0.01, 0.2))
         server.kill()
@@ -60,12 +60,12 @@ async def server_killed(server: PostgresServer, folder: Path, kills: int) -> Non
         server.start()
     enough.touch()
     assert finish(writers, 120) == [0] * 4
-    lines = noted(folder)
+    lines = read_notes(folder)
     acknowledged = [line for line in lines if line != "!"]
-    found = Counter(await stored(url))
+    found = Counter(await read_stored(url))
     failed = len(lines) - len(acknowledged)
     what = f"the server killed {kills} times, {len(acknowledged)} acknowledged, {failed} failed"
-    check(what, judged(acknowledged, found.elements()))
+    check(what, count_faults(acknowledged, found.elements()))
     assert failed >= kills
     assert len(acknowledged) == len(found) >= 40 * kills
 
@@ -80,12 +80,12 @@ async def test_the_server_is_killed_often(durable: PostgresServer, tmp_path: Pat
 
 
 async def test_writers_are_killed(durable: PostgresServer, tmp_path: Path) -> None:
-    await writers_killed(durable.url(durable.new_database()), tmp_path / "notes", 5)
+    await kill_and_check_writers(durable.url(durable.new_database()), tmp_path / "notes", 5)
 
 
 @pytest.mark.full
 async def test_writers_are_killed_often(durable: PostgresServer, tmp_path: Path) -> None:
-    await writers_killed(durable.url(durable.new_database()), tmp_path / "notes", 100)
+    await kill_and_check_writers(durable.url(durable.new_database()), tmp_path / "notes", 100)
 
 
 @pytest.mark.parametrize("sessions", [8, 1], ids=["a session each", "one session"])
@@ -93,8 +93,8 @@ async def test_eight_processes_on_an_empty_database(durable: PostgresServer, tmp
     url = durable.url(durable.new_database())
     writers = [start(append_answers, url, tmp_path / f"{n}.notes", f"s{n % sessions}", f"w{n}", 20) for n in range(8)]
     assert finish(writers) == [0] * 8
-    acknowledged, found = noted(tmp_path), await stored(url)
-    check(f"8 processes, {len(acknowledged)} acknowledged", judged(acknowledged, found))
+    acknowledged, found = read_notes(tmp_path), await read_stored(url)
+    check(f"8 processes, {len(acknowledged)} acknowledged", count_faults(acknowledged, found))
     assert len(acknowledged) == 160
 
 

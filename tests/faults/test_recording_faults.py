@@ -2,9 +2,6 @@
 
 import asyncio
 import contextlib
-import random
-import signal
-import time
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +17,7 @@ from massmem.recording.worker import Recorder
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.support.sample_turn import answer, begin
-from tests.support.store_writer import Notes, finish, judged, noted, start
+from tests.support.store_writer import Notes, Process, count_faults, finish, kill_writers, read_notes, start
 from tests.support.verdict import check
 
 
@@ -72,7 +69,7 @@ async def checked(database: Path, acknowledged: list[str], in_flight: int) -> No
     assert counts.unavailable == ""
     found = await memory.list(Selection(), 1_000_000)
     said = await messages(store)
-    counts = judged(acknowledged, [f"{m.session_id}:{m.text}" for m in found], in_flight + len(SESSIONS))
+    counts = count_faults(acknowledged, [f"{m.session_id}:{m.text}" for m in found], in_flight + len(SESSIONS))
     counts["ghost"] += sum(n - 1 for n in Counter(m.message_ids for m in found).values())
     queue = await store.count_recordings()
     counts["lie"] = queue.pending + queue.failed + len({m.message_ids for m in found} ^ said)
@@ -91,33 +88,23 @@ async def messages(store: SessionStore) -> set[tuple[str, ...]]:
     return {(m.id,) for m in said if is_worth_recording(m.content)}
 
 
-async def killed(database: Path, notes: Path, kills: int) -> None:
-    notes.mkdir()
-    rng = random.Random(2)
-    at_work = 0
-    for number in range(kills):
-        book = notes / f"{number}.notes"
-        writer = start(record, database, book, SESSIONS[number % 3], f"w{number}", 100_000)
-        while not book.exists() or not book.stat().st_size:
-            assert writer.is_alive()
-            time.sleep(0.002)
-        time.sleep(rng.uniform(0, 0.25))  # it has opened its memory: most of what is cut is recording
-        writer.kill()
-        writer.join(10)
-        at_work += writer.exitcode == -signal.SIGKILL
-    assert at_work == kills
-    acknowledged = noted(notes)
+async def kill_and_check(database: Path, notes: Path, kills: int) -> None:
+    def start_recording(number: int, book: Path) -> Process:
+        return start(record, database, book, SESSIONS[number % 3], f"w{number}", 100_000)
+
+    assert kill_writers(start_recording, notes, kills, longest=0.25) == kills  # long enough to record something
+    acknowledged = read_notes(notes)
     assert len(acknowledged) >= 5 * kills
-    await checked(database, acknowledged, in_flight=at_work)
+    await checked(database, acknowledged, in_flight=kills)
 
 
 async def test_kill_minus_9_while_recording(database: Path, tmp_path: Path) -> None:
-    await killed(database, tmp_path / "notes", 10)
+    await kill_and_check(database, tmp_path / "notes", 10)
 
 
 @pytest.mark.full
 async def test_kill_minus_9_while_recording_often(database: Path, tmp_path: Path) -> None:
-    await killed(database, tmp_path / "notes", 200)
+    await kill_and_check(database, tmp_path / "notes", 200)
 
 
 async def test_eight_processes_record_at_once(database: Path, tmp_path: Path) -> None:
@@ -125,6 +112,6 @@ async def test_eight_processes_record_at_once(database: Path, tmp_path: Path) ->
         start(record, database, tmp_path / f"{n}.notes", SESSIONS[n % 3], f"w{n}", 30) for n in range(8)
     ]  # fmt: skip
     assert finish(writers) == [0] * 8
-    acknowledged = noted(tmp_path)
+    acknowledged = read_notes(tmp_path)
     assert len(acknowledged) == 240
     await checked(database, acknowledged, in_flight=0)

@@ -20,13 +20,13 @@ from tests.support.redis_server import RedisServer, StartRedis
 from tests.support.sample_turn import answer, begin
 from tests.support.store_writer import (
     append_answers,
+    count_faults,
     finish,
-    judged,
-    noted,
+    kill_and_check_writers,
+    read_notes,
+    read_stored,
     start,
     start_patient_writers,
-    stored,
-    writers_killed,
 )
 from tests.support.verdict import check
 
@@ -52,8 +52,8 @@ async def server_killed(server: RedisServer, folder: Path, kills: int) -> None:
     writers = start_patient_writers(url, folder, enough)
     books = sorted(folder.glob("*.notes"))
     for _ in range(kills):
-        before, begun = len(noted(folder)), time.monotonic()
-        while len(noted(folder)) < before + 40:
+        before, begun = len(read_notes(folder)), time.monotonic()
+        while len(read_notes(folder)) < before + 40:
             assert time.monotonic() < begun + 60
             time.sleep(rng.uniform(0.01, 0.2))
         server.kill()
@@ -61,9 +61,9 @@ async def server_killed(server: RedisServer, folder: Path, kills: int) -> None:
         server.start()
     enough.touch()
     assert finish(writers, 120) == [0] * 4
-    lines = noted(folder)
+    lines = read_notes(folder)
     acknowledged = [line for line in lines if not line.startswith("!")]
-    found = Counter(await stored(url))
+    found = Counter(await read_stored(url))
     # With everysec the server acknowledges what is not in its file yet when the disk is slow; the writer is told.
     lost = {line for line in acknowledged if line not in found}
     told = [book for book in books if "!lost" in book.read_text()]
@@ -71,7 +71,7 @@ async def server_killed(server: RedisServer, folder: Path, kills: int) -> None:
     doubled = sum(count - 1 for count in found.values())
     failed = len(lines) - len(acknowledged)
     what = f"appendfsync {server.durable}, the server killed {kills} times, {len(acknowledged)} acknowledged"
-    counts = {"lost": silent, "ghost": doubled, "leak": judged(acknowledged, found)["leak"]}
+    counts = {"lost": silent, "ghost": doubled, "leak": count_faults(acknowledged, found)["leak"]}
     check(what, counts | {"failed": failed, "lost and told": len(lost) - silent})
     assert len(acknowledged) >= 40 * kills
     assert set(found) <= set(acknowledged)
@@ -88,12 +88,12 @@ async def test_the_server_is_killed_often(durable: RedisServer, tmp_path: Path) 
 
 
 async def test_writers_are_killed(durable: RedisServer, tmp_path: Path) -> None:
-    await writers_killed(durable.new_url(), tmp_path / "notes", 5)
+    await kill_and_check_writers(durable.new_url(), tmp_path / "notes", 5)
 
 
 @pytest.mark.full
 async def test_writers_are_killed_often(durable: RedisServer, tmp_path: Path) -> None:
-    await writers_killed(durable.new_url(), tmp_path / "notes", 100)
+    await kill_and_check_writers(durable.new_url(), tmp_path / "notes", 100)
 
 
 @pytest.mark.parametrize("sessions", [8, 1], ids=["a session each", "one session"])
@@ -101,8 +101,8 @@ async def test_eight_processes_on_an_empty_database(forgetful: RedisServer, tmp_
     url = forgetful.new_url()
     writers = [start(append_answers, url, tmp_path / f"{n}.notes", f"s{n % sessions}", f"w{n}", 20) for n in range(8)]
     assert finish(writers) == [0] * 8
-    acknowledged, found = noted(tmp_path), await stored(url)
-    check(f"8 processes, {len(acknowledged)} acknowledged", judged(acknowledged, found))
+    acknowledged, found = read_notes(tmp_path), await read_stored(url)
+    check(f"8 processes, {len(acknowledged)} acknowledged", count_faults(acknowledged, found))
     assert len(acknowledged) == 160
 
 

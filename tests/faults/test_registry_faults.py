@@ -1,6 +1,5 @@
 """sessions.json under kills, crowds and full disks."""
 
-import random
 import shutil
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import pytest
 from massmem.core.errors import HomeError, StoreError
 from massmem.session.registry import Entry, Registry, RegistryDamaged
 from tests.support.small_disk import mounted
-from tests.support.store_writer import finish, judged, kill_at_work, noted, register, start
+from tests.support.store_writer import count_faults, finish, kill_writers, read_notes, register, start
 from tests.support.verdict import check
 
 WHEN = "2025-10-28T14:30:00+00:00"
@@ -37,23 +36,17 @@ def expected(notes: list[str]) -> list[str]:
 def test_eight_processes_add_and_remove(folder: Path, tmp_path: Path) -> None:
     writers = [start(register, folder, tmp_path / f"{n}.notes", f"w{n}", 25, n % 2 == 0) for n in range(8)]
     assert finish(writers) == [0] * 8
-    notes = noted(tmp_path)
+    notes = read_notes(tmp_path)
     found = [entry.session_id for entry in Registry(folder).read_entries()]
-    check(f"{len(notes)} operations, {len(found)} kept", judged(expected(notes), found))
+    check(f"{len(notes)} operations, {len(found)} kept", count_faults(expected(notes), found))
     assert len(notes) == 8 * 25 + 4 * 12
 
 
-def killed(folder: Path, notes: Path, kills: int) -> None:
-    notes.mkdir()
-    rng = random.Random(1)
-    at_work = 0
-    for number in range(kills):
-        book = notes / f"{number}.notes"
-        writer = start(register, folder, book, f"w{number}", 100_000, False)
-        at_work += kill_at_work(writer, book, rng)
-    acknowledged = noted(notes)
+def kill_and_check(folder: Path, notes: Path, kills: int) -> None:
+    at_work = kill_writers(lambda n, book: start(register, folder, book, f"w{n}", 100_000, False), notes, kills)
+    acknowledged = read_notes(notes)
     found = [entry.session_id for entry in Registry(folder).read_entries()]
-    check(f"{at_work} kills, {len(acknowledged)} acknowledged", judged(acknowledged, found, in_flight=at_work))
+    check(f"{at_work} kills, {len(acknowledged)} acknowledged", count_faults(acknowledged, found, in_flight=at_work))
     assert at_work == kills
     assert acknowledged
     Registry(folder).upsert(Entry("after", WHEN))
@@ -61,12 +54,12 @@ def killed(folder: Path, notes: Path, kills: int) -> None:
 
 
 def test_kill_minus_9(folder: Path, tmp_path: Path) -> None:
-    killed(folder, tmp_path / "notes", 20)
+    kill_and_check(folder, tmp_path / "notes", 20)
 
 
 @pytest.mark.full
 def test_kill_minus_9_often(folder: Path, tmp_path: Path) -> None:
-    killed(folder, tmp_path / "notes", 200)
+    kill_and_check(folder, tmp_path / "notes", 200)
 
 
 def test_a_full_disk(small_disk: Path) -> None:
@@ -81,7 +74,7 @@ def test_a_full_disk(small_disk: Path) -> None:
             raised += 1
             assert "disk is full" in e.message
     kept = [entry.session_id for entry in registry.read_entries()]
-    check(f"a full disk, {len(acknowledged)} acknowledged, {raised} refused", judged(acknowledged, kept))
+    check(f"a full disk, {len(acknowledged)} acknowledged, {raised} refused", count_faults(acknowledged, kept))
     assert acknowledged
     assert raised
 

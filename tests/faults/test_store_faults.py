@@ -19,12 +19,12 @@ from tests.support.sample_turn import answer, begin
 from tests.support.small_disk import mounted
 from tests.support.store_writer import (
     append_answers,
+    count_faults,
     finish,
-    judged,
-    noted,
+    kill_and_check_writers,
+    read_notes,
+    read_stored,
     start,
-    stored,
-    writers_killed,
 )
 from tests.support.verdict import check
 
@@ -46,18 +46,18 @@ def integrity(database: Path) -> str:
         return connection.execute("PRAGMA integrity_check").fetchone()[0]
 
 
-async def killed(database: Path, notes: Path, kills: int) -> None:
-    await writers_killed(database, notes, kills, least=1)
+async def kill_and_check(database: Path, notes: Path, kills: int) -> None:
+    await kill_and_check_writers(database, notes, kills, least=1)
     assert integrity(database) == "ok"
 
 
 async def test_kill_minus_9(database: Path, tmp_path: Path) -> None:
-    await killed(database, tmp_path / "notes", 20)
+    await kill_and_check(database, tmp_path / "notes", 20)
 
 
 @pytest.mark.full
 async def test_kill_minus_9_often(database: Path, tmp_path: Path) -> None:
-    await killed(database, tmp_path / "notes", 200)
+    await kill_and_check(database, tmp_path / "notes", 200)
 
 
 FRESH = [
@@ -74,8 +74,8 @@ async def test_many_processes_on_a_fresh_home(database: Path, tmp_path: Path, pr
         for n in range(processes)
     ]
     assert finish(writers, 120) == [0] * processes
-    acknowledged, found = noted(tmp_path), await stored(database)
-    check(f"{processes} processes, {len(acknowledged)} acknowledged", judged(acknowledged, found))
+    acknowledged, found = read_notes(tmp_path), await read_stored(database)
+    check(f"{processes} processes, {len(acknowledged)} acknowledged", count_faults(acknowledged, found))
     assert len(acknowledged) == 40 * processes
     assert integrity(database) == "ok"
     with closing(sqlite3.connect(database)) as connection:
@@ -98,8 +98,8 @@ async def test_a_full_disk(small_disk: Path) -> None:
             assert "disk" in e.message
             assert "untouched" in e.hint
     await store.close()
-    found = [text.partition(":")[2].split()[0] for text in await stored(database)]
-    check(f"a full disk, {len(acknowledged)} acknowledged, {raised} refused", judged(acknowledged, found))
+    found = [text.partition(":")[2].split()[0] for text in await read_stored(database)]
+    check(f"a full disk, {len(acknowledged)} acknowledged, {raised} refused", count_faults(acknowledged, found))
     assert acknowledged
     assert raised
 

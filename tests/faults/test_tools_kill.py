@@ -30,7 +30,7 @@ def write(folder: Path, log: Path, done: int) -> str:
     return str(path)
 
 
-def killed(config: str, lines: int, *arguments: str) -> list[Event]:
+def run_and_kill(config: str, lines: int, *arguments: str) -> list[Event]:
     """Run, kill after so many events, and return those that were shown."""
     child = ForkedMassmem("--config", config, "--output", "jsonl", *arguments)
     shown = [line for _, line in zip(range(lines), child.stdout, strict=False)]
@@ -41,7 +41,7 @@ def killed(config: str, lines: int, *arguments: str) -> list[Event]:
 
 def one(folder: Path) -> Counter[str]:
     counts, log = Counter(kills=1), folder / "calls"
-    shown = killed(write(folder, log, 0), random.randint(4, 14), "why?")
+    shown = run_and_kill(write(folder, log, 0), random.randint(4, 14), "why?")
     until = time.monotonic() + 6
     while running(folder) and time.monotonic() < until:
         time.sleep(0.05)

@@ -49,7 +49,7 @@ def load_state(home: Path) -> tuple[dict[str, Any], str | None]:
     return (json.loads(row[0]), row[1]) if row else ({}, None)
 
 
-def killed(home: Path, config: str, lines: int, *arguments: str) -> list[Event]:
+def run_and_kill(home: Path, config: str, lines: int, *arguments: str) -> list[Event]:
     """Run, kill after so many events, and return those that were shown."""
     child = ForkedMassmem("--config", config, "--output", "jsonl", *arguments)
     shown = [line for _, line in zip(range(lines), child.stdout, strict=False)]
@@ -69,14 +69,14 @@ def check_state(home: Path, counts: Counter[str]) -> None:
 
 def one(home: Path, config: str) -> Counter[str]:
     counts = Counter(kills=2)
-    shown = killed(home, config, random.randint(1, 14), "Where is my order?")
+    shown = run_and_kill(home, config, random.randint(1, 14), "Where is my order?")
     before = logged(home)
     counts["lie"] += sum(event not in before for event in shown)
     check_state(home, counts)
     if not before:
         return counts
     session = json.loads(before[0].model_dump_json())["session_id"]
-    shown = killed(home, config, random.randint(1, 24), "--session-id", session, SECRET)
+    shown = run_and_kill(home, config, random.randint(1, 24), "--session-id", session, SECRET)
     check_state(home, counts)
     middle = logged(home)
     counts["lost"] += sum(event not in middle for event in before)

@@ -65,6 +65,16 @@ def test_two_teams_are_compared_on_the_same_questions(tmp_path: Path, home: Path
     assert len(list(file.parent.iterdir())) == 2
 
 
+def test_figures_are_shown_though_the_report_cannot_be_kept(tmp_path: Path, home: Path):
+    data, team = write_questions(tmp_path), write_team(tmp_path, "single", "It is 4.")
+    (home / ".massmem" / "eval").mkdir(parents=True)
+    (home / ".massmem" / "eval" / "reports").write_text("a file where a folder should be")
+    ran = call_massmem("eval", data, "--config", team, "--output", "json")
+    assert json.loads(ran.stdout)["teams"][0]["accuracy"]["total"] == 2
+    assert ran.returncode == 0
+    assert b"massmem: the page will not show this report: " in ran.stderr
+
+
 def test_equal_budget_adds_each_agent_and_a_majority(tmp_path: Path):
     council = write_team(tmp_path, "council", "It is 3.", "It is 4.", votes="It is 4")
     report = evaluate(write_questions(tmp_path), "--config", council, "--equal-budget")

@@ -10,7 +10,6 @@ from typing import Any
 import pexpect
 import pytest
 
-from massmem.cli.main import main
 from massmem.config.models import MemoryConfig
 from massmem.memory import open_memory
 from massmem.memory.persistent import Fact
@@ -20,6 +19,7 @@ from tests.contract.test_session_store import everything, session
 from tests.support.cli import massmem
 from tests.support.extraction_stub import extraction_server
 from tests.support.extraction_stub import memory as facts_reply
+from tests.support.memory_command import MemoryCommand
 from tests.support.sample_turn import START, turn_without_restart
 
 CONFIG = """
@@ -43,23 +43,7 @@ async def database(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return path
 
 
-class Command:
-    """Runs `massmem memory` in this process."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, *line: str, code: int = 0) -> tuple[str, str]:
-        """stdout and stderr; the exit code must be `code`."""
-        self._capsys.readouterr()
-        ended = main(["memory", *line, "--config", "team.yaml"])
-        out, err = self._capsys.readouterr()
-        assert (ended, "Traceback" in err) == (code, False), err
-        return out, err
-
-    def json(self, *line: str) -> Any:
-        return json.loads(self(*line, "--json")[0])
-
+class Command(MemoryCommand):
     def ids(self, *line: str) -> dict[str, str]:
         """Ids of what is listed, by text."""
         return {m["text"]: m["id"] for m in self.json("list", *line)["memories"]}

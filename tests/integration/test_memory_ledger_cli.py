@@ -1,17 +1,16 @@
 """`massmem memory history` and `--as-of` on a real store and a real index."""
 
-import json
+import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from massmem.cli.main import main
 from massmem.core.events import Event
 from massmem.store import open_store
 from tests.contract.test_session_store import session
 from tests.support.extraction_stub import extraction_server
+from tests.support.memory_command import MemoryCommand
 from tests.support.sample_turn import event
 
 CONFIG = """
@@ -39,23 +38,7 @@ async def database(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return path
 
 
-class Command:
-    """Runs `massmem memory` in this process."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, *line: str, code: int = 0) -> tuple[str, str]:
-        """stdout and stderr; the exit code must be `code`."""
-        self._capsys.readouterr()
-        ended = main(["memory", *line, "--config", "team.yaml"])
-        out, err = self._capsys.readouterr()
-        assert (ended, "Traceback" in err) == (code, False), err
-        return out, err
-
-    def json(self, *line: str) -> Any:
-        return json.loads(self(*line, "--json")[0])
-
+class Command(MemoryCommand):
     def values(self, *line: str) -> list[tuple[str, str, str | None]]:
         """Each value with the days of its beginning and its end."""
         (topic,) = self.json("history", *line)["topics"]
@@ -102,6 +85,19 @@ def test_a_wrong_date_is_told(memory: Command, date: str) -> None:
     _, err = memory("search", "home", "--as-of", date, code=2)
     assert "is no date" in err
     assert "--as-of 2026-05-08" in err
+
+
+@pytest.mark.parametrize(("zone", "date"), [("America/New_York", "9999-12-31"), ("Asia/Tokyo", "0001-01-01T00:00")])
+def test_a_day_beyond_the_calendar_is_told(
+    memory: Command, monkeypatch: pytest.MonkeyPatch, zone: str, date: str
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert "is no date" in memory("search", "home", "--as-of", date, code=2)[1]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_forgetting_a_memory_takes_its_value_along_and_a_rebuild_does_not_restore_it(memory: Command) -> None:

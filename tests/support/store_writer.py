@@ -26,7 +26,10 @@ from tests.support.forked import processes
 from tests.support.sample_turn import answer, begin
 from tests.support.verdict import check
 
+Process = multiprocessing.process.BaseProcess
 Writer = Callable[..., None]
+StartWriter = Callable[[int, Path], Process]
+"""Takes the writer's number and its book."""
 
 
 class Notes:
@@ -40,7 +43,7 @@ class Notes:
         os.write(self._file, f"{name}\n".encode())
 
 
-def noted(folder: Path) -> list[str]:
+def read_notes(folder: Path) -> list[str]:
     return [line for path in sorted(folder.glob("*.notes")) for line in path.read_text().splitlines()]
 
 
@@ -113,13 +116,13 @@ def register(home: Path, notes: Path, name: str, count: int, removing: bool) -> 
             book.add(f"-{session_id}")
 
 
-def start(writer: Writer, *arguments: Any) -> multiprocessing.process.BaseProcess:
+def start(writer: Writer, *arguments: Any) -> Process:
     process = processes.Process(target=writer, args=arguments, daemon=True)
     process.start()
     return process
 
 
-def start_patient_writers(url: str, folder: Path, enough: Path) -> list[multiprocessing.process.BaseProcess]:
+def start_patient_writers(url: str, folder: Path, enough: Path) -> list[Process]:
     """Start `append_patiently` four times on the sessions a, b and c, and wait until each has appended something.
 
     A store cannot be opened while its server is away: whoever kills the server waits until all have opened it.
@@ -132,7 +135,7 @@ def start_patient_writers(url: str, folder: Path, enough: Path) -> list[multipro
     return writers
 
 
-def finish(writers: Iterable[multiprocessing.process.BaseProcess], seconds: float = 60) -> list[int | None]:
+def finish(writers: Iterable[Process], seconds: float = 60) -> list[int | None]:
     """Wait for the writers; returns their exit codes."""
     codes: list[int | None] = []
     for writer in list(writers):
@@ -142,20 +145,33 @@ def finish(writers: Iterable[multiprocessing.process.BaseProcess], seconds: floa
     return codes
 
 
-def kill_at_work(writer: multiprocessing.process.BaseProcess, notes: Path, rng: random.Random) -> bool:
+def kill_writers(start_writer: StartWriter, notes: Path, kills: int, longest: float = 0.04) -> int:
+    """Start one writer after the other with a book in the folder `notes`, which is made, and kill each.
+
+    longest: seconds that a writer works after its first note. Returns how many were at work.
+    """
+    notes.mkdir()
+    rng, at_work = random.Random(1), 0
+    for number in range(kills):
+        book = notes / f"{number:03}.notes"
+        at_work += kill_at_work(start_writer(number, book), book, rng, longest)
+    return at_work
+
+
+def kill_at_work(writer: Process, notes: Path, rng: random.Random, longest: float = 0.04) -> bool:
     """SIGKILL, mostly soon after the first note, sometimes while it starts; returns whether it was still at work."""
     if rng.random() < 0.8:
         while not notes.exists() or not notes.stat().st_size:
             assert writer.is_alive()
             time.sleep(0.002)
-    time.sleep(rng.uniform(0, 0.04))
+    time.sleep(rng.uniform(0, longest))
     assert writer.pid is not None
     os.kill(writer.pid, signal.SIGKILL)
     writer.join(10)
     return writer.exitcode == -signal.SIGKILL
 
 
-async def stored(database: Path | str) -> list[str]:
+async def read_stored(database: Path | str) -> list[str]:
     """SESSION:TEXT of every answer in the store; checks also that the log and the tables say the same."""
     store = await open_store(url_of(database), Path.home() / ".massmem")
     found: list[str] = []
@@ -171,8 +187,8 @@ async def stored(database: Path | str) -> list[str]:
     return found
 
 
-def judged(acknowledged: Iterable[str], found: Iterable[str], in_flight: int = 0) -> dict[str, int]:
-    """Three of the four counts; the fourth, lies, is what `stored` and others assert.
+def count_faults(acknowledged: Iterable[str], found: Iterable[str], in_flight: int = 0) -> dict[str, int]:
+    """Three of the four counts; the fourth, lies, is what `read_stored` and others assert.
 
     in_flight: how many writes may be there without having been noted (one per kill).
     """
@@ -185,18 +201,15 @@ def judged(acknowledged: Iterable[str], found: Iterable[str], in_flight: int = 0
     return {"lost": len(sent - set(have)), "ghost": ghosts, "leak": len(leaks)}
 
 
-async def writers_killed(database: Path | str, folder: Path, kills: int, *, least: float = 0.5) -> None:
+async def kill_and_check_writers(database: Path | str, folder: Path, kills: int, *, least: float = 0.5) -> None:
     """Kill one writer after the other in the middle of its work, and check what they left.
 
     least: what a writer has stored when it is killed, on the average.
     """
-    folder.mkdir()
-    rng, at_work = random.Random(1), 0
-    for number in range(kills):
-        book = folder / f"{number}.notes"
-        writer = start(append_answers, database, book, f"s{number % 3}", f"w{number}", 100_000)
-        at_work += kill_at_work(writer, book, rng)
-    acknowledged, found = noted(folder), await stored(database)
-    check(f"{at_work} kills, {len(acknowledged)} acknowledged", judged(acknowledged, found, in_flight=at_work))
+    at_work = kill_writers(
+        lambda n, book: start(append_answers, database, book, f"s{n % 3}", f"w{n}", 100_000), folder, kills
+    )
+    acknowledged, found = read_notes(folder), await read_stored(database)
+    check(f"{at_work} kills, {len(acknowledged)} acknowledged", count_faults(acknowledged, found, in_flight=at_work))
     assert at_work == kills
     assert len(acknowledged) >= least * kills

@@ -30,7 +30,7 @@ def find_holding(question: Question, c: Candidates, best: Ints, chains: Mapping[
         return np.zeros(0, np.int64)
     indexes: list[int] = best.tolist()
     ledger = _Ledger.of(chains.values())
-    topics = {*question.topics, *(ledger.chain_of[id(e)] for i in indexes for e in ledger.find_stated(c.memories[i]))}
+    topics = {*question.topics, *(ledger.chain_of[id(e)] for i in indexes for e in ledger.find_entries(c.memories[i]))}
     ids = {memory.id for topic in topics if topic in chains for e in chains[topic].holding for memory in e.memories}
     return np.array([i for i, memory in enumerate(c.memories) if memory.id in ids], np.int64)
 
@@ -51,7 +51,7 @@ def settle(
     tokens = c.tokens.copy()
     stays = np.ones(len(memories), np.bool_)
     for i, memory in enumerate(c.memories):
-        stated = ledger.find_stated(memory)
+        stated = ledger.find_entries(memory)
         outdated = [entry for entry in stated if entry.until is not None]
         if outdated and not question.asks_history:
             rest = _cut(memory, outdated)
@@ -121,7 +121,7 @@ class _Ledger:
                 replaced |= {id(entry) for entry in chain.holding}
         return _Ledger(by_memory, by_message, changed, frozenset(replaced), chain_of)
 
-    def find_stated(self, memory: Memory) -> list[Entry]:
+    def find_entries(self, memory: Memory) -> list[Entry]:
         """Return the entries that the memory states, itself or as a passage of a message that a fact was read from."""
         own = self.by_memory.get(memory.id, [])
         if memory.kind == "fact":
@@ -164,7 +164,7 @@ def _lift(question: Question, c: Candidates, scores: Floats, ledger: _Ledger) ->
     holding: list[tuple[int, str]] = []
     top = float(scores.max(initial=0.0))
     for i, memory in enumerate(c.memories):
-        for entry in ledger.find_stated(memory):
+        for entry in ledger.find_entries(memory):
             topic = ledger.chain_of[id(entry)]
             best[topic] = top if topic in question.topics else max(best.get(topic, 0.0), float(scores[i]))
             if entry.until is None:

@@ -1,7 +1,7 @@
 """Writing: ids of passages, facts that are stated again, embedders that fail, and writes that were cut off."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,6 @@ from tests.support.memories import asks, count, fact, indexed, letters, said
 
 TWO = "The quick brown fox jumps over the lazy dog and the cat as well today. " * 3
 """A message of two passages."""
-
-
-@pytest.fixture
-def index(tmp_path: Path) -> Iterator[EdgeIndex]:
-    index = EdgeIndex(tmp_path / "index", 0)
-    yield index
-    index.close()
 
 
 def write(index: EdgeIndex, plan: WritePlan) -> None:

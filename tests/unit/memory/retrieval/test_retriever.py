@@ -1,8 +1,5 @@
 """Recall from an index that other processes write to, too."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from massmem.memory.index_edge import EdgeIndex
@@ -11,13 +8,6 @@ from massmem.memory.persistent import CompletedTurn, RecallOptions, Selection
 from tests.support.memories import asks, count, fact, said
 
 ROOM = RecallOptions(1000)
-
-
-@pytest.fixture
-def index(tmp_path: Path) -> Iterator[EdgeIndex]:
-    index = EdgeIndex(tmp_path / "index", 0)
-    yield index
-    index.close()
 
 
 @pytest.fixture

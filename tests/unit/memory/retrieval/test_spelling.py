@@ -1,8 +1,5 @@
 """Words of a question that nobody has said, in the spelling in which somebody has."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from massmem.memory.index_edge import EdgeIndex
@@ -12,13 +9,6 @@ from massmem.memory.retrieval.query import analyse
 from massmem.memory.retrieval.spelling import find_spellings
 from massmem.memory.words import stem
 from tests.support.memories import asks, count, said
-
-
-@pytest.fixture
-def index(tmp_path: Path) -> Iterator[EdgeIndex]:
-    index = EdgeIndex(tmp_path / "index", 0)
-    yield index
-    index.close()
 
 
 @pytest.fixture
