@@ -70,7 +70,7 @@ def test_figures_are_shown_though_the_report_cannot_be_kept(tmp_path: Path, home
     (home / ".massmem" / "eval").mkdir(parents=True)
     (home / ".massmem" / "eval" / "reports").write_text("a file where a folder should be")
     ran = call_massmem("eval", data, "--config", team, "--output", "json")
-    assert json.loads(ran.stdout)["teams"][0]["accuracy"]["total"] == 2
+    assert json.loads(ran.stdout)["teams"][0]["accuracy"]["total"] == 6
     assert ran.returncode == 0
     assert b"massmem: the page will not show this report: " in ran.stderr
 
