@@ -27,6 +27,7 @@ from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.ledger import Chain
 from massmem.memory.opening import index_root, remove_damaged_copies, set_index_aside
+from massmem.memory.origins import AGENT, IMPORT, TOOL, find_tool_name
 from massmem.memory.persistent import USER, Memory, MemoryStats, RecallOptions, RecallResult, Scope, Selection
 from massmem.recording.forgetting import DamageHandler, forget_everywhere, open_durable_memory, unknown_memory
 from massmem.recording.queue import DrainCounts
@@ -56,6 +57,10 @@ AsOf = Annotated[
     str | None,
     typer.Option(metavar="DATE", help="As if nothing had been said after this day (YYYY-MM-DD) or time."),
 ]
+FromOrigin = Annotated[
+    str | None,
+    typer.Option("--origin", metavar="ORIGIN", help="Only what is from: user, agent, import, tool, or tool:NAME."),
+]
 Turn = Annotated[int | None, typer.Option("--turn", metavar="N", min=1, max=MAX_TURN, help="Of this turn only.")]
 
 
@@ -67,6 +72,7 @@ def search_command(
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, max=1000, help="Most memories.")] = None,
     tokens: Annotated[int | None, typer.Option(metavar="N", min=1, help="Token budget.")] = None,
     as_of: AsOf = None,
+    origin: FromOrigin = None,
     owner: OwnerName = None,
     config: Config = None,
     as_json: AsJson = False,
@@ -77,7 +83,7 @@ def search_command(
     the words ask for history.
     """
     setup = load_setup(config, owner)
-    view = View(session_id, agent, parse_as_of(as_of))
+    view = View(session_id, agent, parse_as_of(as_of), check_origin(origin))
     recalled, unavailable = asyncio.run(search_memories(setup, query, view, (limit, tokens)))
     memories = recalled.memories[:limit]  # the limit counts messages, of which each passage has its own line here
     if as_json:
@@ -113,6 +119,7 @@ def list_command(
     agent: Agent = None,
     turn: Turn = None,
     facts: Annotated[bool, typer.Option("--facts", help="Facts only, without verbatim passages.")] = False,
+    origin: FromOrigin = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Most memories.")] = 20,
     owner: OwnerName = None,
     all_owners: AllOwners = False,
@@ -120,7 +127,7 @@ def list_command(
     as_json: AsJson = False,
 ) -> None:
     """List memories, newest first."""
-    selection = Selection(session_id, agent, turn, "fact" if facts else None)
+    selection = Selection(session_id, agent, turn, "fact" if facts else None, origin=check_origin(origin))
     setup = load_setup(config, owner, all_owners=all_owners)
     memories, unavailable = asyncio.run(list_memories_or_conversations(setup, selection, limit))
     if as_json:
@@ -346,6 +353,8 @@ class View:
     """None: what every agent may recall."""
     as_of: datetime | None = None
     """As if nothing had been said later."""
+    origin: str | None = None
+    """As in Selection."""
 
 
 async def search_memories(
@@ -388,7 +397,9 @@ async def _build_scope(setup: Setup, store: SessionStore, view: View) -> Scope:
     is_everywhere = session_id is None and setup.owner == COMMAND_LINE_USER
     others = () if session_id or is_everywhere else await _list_session_ids(store, setup.owner)
     agent = view.agent or USER
-    return Scope(session_id or "", agent, turn, all_sessions=is_everywhere, others=others, as_of=view.as_of)
+    return Scope(
+        session_id or "", agent, turn, all_sessions=is_everywhere, others=others, as_of=view.as_of, origin=view.origin
+    )
 
 
 def parse_as_of(text: str | None) -> datetime | None:
@@ -406,6 +417,13 @@ def parse_as_of(text: str | None) -> datetime | None:
         return moment.astimezone(UTC)
     except (ValueError, OverflowError) as e:  # the first and the last day have no such moment in every zone
         raise InputError(f"{one_line(text, 40)!r} is no date", "write it like this: --as-of 2026-05-08") from e
+
+
+def check_origin(text: str | None) -> str | None:
+    """Return the text when it is an origin. Raise InputError."""
+    if text is None or text in (USER, AGENT, IMPORT, TOOL) or find_tool_name(text):
+        return text
+    raise InputError(f"{one_line(text, 40)!r} is no origin", "write user, agent, import, tool, or tool:NAME")
 
 
 async def list_memories(setup: Setup, selection: Selection, limit: int) -> Sequence[Memory]:
@@ -623,6 +641,7 @@ def memory_to_dict(memory: Memory) -> dict[str, Any]:
         "text": memory.text,
         "message_ids": list(memory.message_ids),
         "created_at": memory.created_at.isoformat(),
+        "origin": memory.origin or None,
     }
 
 
@@ -634,7 +653,8 @@ def _message_to_dict(message: MessageRecord) -> dict[str, Any]:
 def _format_head(memory: Memory) -> str:
     note = f"  ({memory.note})" if memory.note else ""
     where = f"{memory.session_id} turn {memory.turn}"
-    return make_printable(f"{memory.id}  {memory.kind}  {where}  {memory.agent_id}{note}")
+    origin = "" if memory.origin in (memory.agent_id, AGENT) else f"  from {memory.origin or 'unknown'}"
+    return make_printable(f"{memory.id}  {memory.kind}  {where}  {memory.agent_id}{origin}{note}")
 
 
 def _indent(text: str, columns: int = 2) -> str:

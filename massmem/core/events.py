@@ -81,6 +81,8 @@ class SourceEvent(EventBase):
 
     remember: bool = True
     """False: memory is off for the agent, or for the team: nothing of this event ever becomes a memory."""
+    imported: bool = False
+    """It was said in another program, whose export was imported."""
 
 
 class TurnStarted(SourceEvent):

@@ -53,6 +53,11 @@ def defuse(text: str) -> str:
     return text
 
 
+def find_look(text: str) -> str:
+    """Return what the text looks like, in lower case."""
+    return _build_skeleton(text)[0]
+
+
 def replace_marks(text: str, pattern: re.Pattern[str], replace: Callable[[str], str]) -> str:
     """Return the text with every `mark` group replaced. pattern: matches what the text looks like, in lower case."""
     skeleton, places = _build_skeleton(text)

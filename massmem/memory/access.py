@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from massmem.memory.index import All, Condition, OneOf, Span, until_second
+from massmem.memory.index import All, Condition, OneOf, Span, from_origin, until_second
+from massmem.memory.origins import is_from
 from massmem.memory.persistent import USER, Memory, Scope
 
 _EVERYONE = "*"
@@ -25,13 +26,14 @@ def may_see(scope: Scope, memory: Memory, *, won: bool) -> bool:
     """
     if memory.id in scope.without or (memory.kind == "episode" and not scope.without.isdisjoint(memory.message_ids)):
         return False
-    if scope.as_of is not None and memory.created_at > scope.as_of:
+    too_late = scope.as_of is not None and memory.created_at > scope.as_of
+    if too_late or (scope.origin is not None and not is_from(memory.origin, scope.origin)):
         return False
     same_session = memory.session_id == scope.session_id
     if not same_session and scope.before is not None and memory.created_at >= scope.before:
         return False
     same_group = scope.group is not None and memory.group == scope.group
-    of_all = scope.all_sessions and not _OWNED.match(memory.group)
+    of_all = scope.all_sessions and not is_owned(memory.group)
     elsewhere = memory.group != HERE and (same_group or of_all or memory.session_id in scope.others)
     if not (same_session or elsewhere):
         return False
@@ -39,6 +41,11 @@ def may_see(scope: Scope, memory: Memory, *, won: bool) -> bool:
         return not same_session or memory.turn <= scope.turn
     running = same_session and memory.turn >= scope.turn
     return not running and (memory.agent_id == USER or won)
+
+
+def is_owned(group: str) -> bool:
+    """Return whether it is the group of a user of the HTTP service."""
+    return _OWNED.match(group) is not None
 
 
 def visible_to(scope: Scope, *more: Condition) -> All:
@@ -54,7 +61,8 @@ def visible_to(scope: Scope, *more: Condition) -> All:
     later = All((*here, Span("turn", scope.turn + 1, None)))
     of_others_now = All((*here, Span("turn", scope.turn, scope.turn)), (OneOf("agent_id", (scope.agent_id,)),))
     until = () if scope.as_of is None else (until_second(scope.as_of),)
-    return All((seen, *until, *more), (later, of_others_now))
+    origin = () if scope.origin is None else (from_origin(scope.origin),)
+    return All((seen, *until, *origin, *more), (later, of_others_now))
 
 
 def only_author_sees(session_id: str, turn: int, agent_id: str) -> All:

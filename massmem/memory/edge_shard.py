@@ -59,6 +59,7 @@ _INDEXES = {
     "at": _RANGE,
     "topics": _WORD,
     "stated_in": _WORD,
+    "origin": _WORD,
 }
 _LOG_OPTIONS = {"wal_options": {"segment_capacity": 4 * 2**20, "segment_queue_len": 0, "retain_closed": 1}}
 """Of qdrant-edge's log of writes, two files of which are read at every start: by default they have 32 MB each."""

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from massmem.core.errors import InputError
-from massmem.memory.persistent import Selection
+from massmem.memory.origins import IMPORT
+from massmem.memory.persistent import USER, Selection
 
 MEANING, WORDS = "meaning", "words"
 """Names of the dense and of the sparse vector."""
@@ -175,6 +176,8 @@ def matching(selection: Selection) -> All:
     ]
     if selection.session_ids:
         conditions.append(OneOf("run_id", selection.session_ids))
+    if selection.origin is not None:
+        conditions.append(from_origin(selection.origin))
     if selection.turn is not None:
         conditions.append(Span("turn", selection.turn, selection.turn))
     if selection.ids:
@@ -186,6 +189,13 @@ def matching(selection: Selection) -> All:
 def valid_ids(numbers: Iterable[int]) -> Ids:
     """Return those numbers that can be ids."""
     return Ids(frozenset(number for number in numbers if 0 <= number <= _LARGEST_ID))
+
+
+def from_origin(origin: str) -> Condition:
+    """Return the condition for an origin. The user's need no note of it, which points of older versions have not."""
+    if origin == USER:
+        return All((OneOf("agent_id", (USER,)),), (OneOf("origin", (IMPORT,)),))
+    return OneOf("origin", (origin,))
 
 
 def between_days(first: int, last: int) -> Span:

@@ -52,6 +52,7 @@ _INDEXES: dict[str, models.PayloadSchemaType | models.IntegerIndexParams] = {
     "at": _RANGE,
     "topics": models.PayloadSchemaType.KEYWORD,
     "stated_in": models.PayloadSchemaType.KEYWORD,
+    "origin": models.PayloadSchemaType.KEYWORD,
 }
 
 

@@ -12,6 +12,8 @@ from massmem.memory.access import only_author_sees, reader_keys
 from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.index import Index, Point, matching
 from massmem.memory.languages import guess_language
+from massmem.memory.origin_finder import find_origins
+from massmem.memory.origins import choose_origin
 from massmem.memory.persistent import USER, Claim, CompletedTurn, Episode, Fact, Selection
 from massmem.memory.plain_statements import read_claims
 from massmem.memory.points import (
@@ -198,8 +200,10 @@ class IndexWriter:
 
     def add_facts(self, facts: Sequence[Fact]) -> int:
         """Store facts; return how many of them are new. See PersistentMemory."""
-        by_id = {fact_id(fact, normalize_fact(fact.text)): fact for fact in facts}
         with self._lock:
+            origins = find_origins(self._index, [(fact, fact.text) for fact in facts])
+            facts = [replace(fact, origin=origin) for fact, origin in zip(facts, origins, strict=True)]
+            by_id = {fact_id(fact, normalize_fact(fact.text)): fact for fact in facts}
             stored = {point_id: to_fact(payload) for point_id, payload in self._index.read_payloads([*by_id]).items()}
             changed = {
                 point_id: new
@@ -232,16 +236,17 @@ class IndexWriter:
         """Write the passages of all sessions together: one call of the embedder, one of the index."""
         passages = {point_id: passage for plan in plans.values() for point_id, passage in plan.passages.items()}
         words = [extract_forms(p.text, guess_language(p.episode.text)) for p in passages.values()]
+        origins = find_origins(self._index, [(passage.episode, passage.text) for passage in passages.values()])
         payloads = [
             passage_payload(
-                passage.episode,
+                replace(passage.episode, origin=origin),
                 passage.text,
                 len(forms),
                 passage.position,
                 self._count,
                 claims=self._read_claims(passage),
             )
-            for passage, forms in zip(passages.values(), words, strict=True)
+            for passage, forms, origin in zip(passages.values(), words, origins, strict=True)
         ]
         self._store([*passages], words, payloads)
 
@@ -287,6 +292,7 @@ def merge_facts(stored: Fact, restated: Fact) -> Fact | None:
     sources = tuple(sorted({*stored.message_ids, *restated.message_ids}))  # ids of messages rise within a session
     best = max(stored, restated, key=_visibility)
     merged = replace(stored, turn=best.turn, created_at=best.created_at, won=best.won, message_ids=sources)
+    merged = replace(merged, origin=choose_origin({stored.origin, restated.origin}))
     unchanged = replace(stored, message_ids=tuple(sorted(set(stored.message_ids))))
     return None if merged == unchanged else merged
 

@@ -1,9 +1,12 @@
 """PersistentMemory: the port to searchable memories of sessions, and the values that go in and come out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from massmem.memory.tool_words import ToolWords
 
 Kind = Literal["episode", "fact"]
 
@@ -42,6 +45,10 @@ class Episode:
     """The configured session_name, under which other sessions find it; "" for none."""
     private: bool = False
     """Only its own agent ever sees it, whoever wins the turn."""
+    origin: str = ""
+    """See massmem.memory.origins; "": the user's, or the agent's as far as `tool_words` does not say otherwise."""
+    tool_words: "ToolWords | None" = field(default=None, compare=False)
+    """What tools had given back when an agent wrote it; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,10 @@ class Fact:
     """As in Episode."""
     claim: Claim | None = None
     """What it says holds; None when it says nothing that can change."""
+    origin: str = ""
+    """As in Episode; USER when all its messages are the user's, which `tool_words` must bear out."""
+    tool_words: "ToolWords | None" = field(default=None, compare=False)
+    """As in Episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,8 @@ class Memory:
     """What it says holds."""
     note: str = ""
     """Of a search: since when or until when it holds, on which outdated value it rests, and who says otherwise."""
+    origin: str = ""
+    """See massmem.memory.origins. "": unknown, an older version recorded it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +108,8 @@ class Selection:
     ids: tuple[str, ...] = ()
     session_ids: tuple[str, ...] = ()
     """Memories of any of these sessions."""
+    origin: str | None = None
+    """As in Memory; "tool" for any tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +132,8 @@ class Scope:
     """Memories that other sessions have stored since then do not exist yet."""
     as_of: datetime | None = None
     """Nothing that was said later exists yet, in any session."""
+    origin: str | None = None
+    """As in Selection."""
 
 
 @dataclass(frozen=True, slots=True)

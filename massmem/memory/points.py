@@ -7,6 +7,8 @@ session and 22 for the position, so that passages that follow each other have id
 What a memory claims stands in its payload, so that both are written, forgotten and rebuilt as one: `claims`, and the
 `topics` of these, by which the index finds them; with a fact also `stated_in`, the messages that it was read from.
 
+`origin` is a list, so that one key finds what is from any tool, and what is from one: `["tool", "tool:fetch"]`.
+
 A payload has mem0's field names, so that mem0's adapter reads the same collection. `f` holds the numbers that ranking
 needs: position in the session, number of the message, flags, content words, tokens of the text as it is shown, and the
 ordinal of its day. `seen` and `at` are keys for the index: who may see it (massmem.memory.access), and its second.
@@ -20,7 +22,8 @@ from typing import Any
 from massmem.memory.access import reader_keys
 from massmem.memory.claims import find_topic
 from massmem.memory.index import second_of
-from massmem.memory.persistent import Claim, Episode, Fact, Kind, Memory
+from massmem.memory.origins import AGENT, TOOL, find_tool_name
+from massmem.memory.persistent import USER, Claim, Episode, Fact, Kind, Memory
 from massmem.memory.quoting import quote_text
 from massmem.memory.text_analysis import has_time, is_question
 
@@ -119,6 +122,7 @@ def to_memory(point_id: int, payload: Mapping[str, Any], score: float = 0.0) -> 
         score=score,
         group=payload.get("group", ""),
         claims=_read_claim_fields(payload),
+        origin=read_origin(payload),
     )
 
 
@@ -133,7 +137,14 @@ def to_fact(payload: Mapping[str, Any]) -> Fact:
         won=payload["won"],
         group=payload.get("group", ""),
         claim=next(iter(_read_claim_fields(payload)), None),
+        origin=read_origin(payload),
     )
+
+
+def read_origin(payload: Mapping[str, Any]) -> str:
+    """Return where a memory came from; "": an older version stored an agent's, and did not note it."""
+    origins: Sequence[str] = payload.get("origin", ())
+    return origins[-1] if origins else USER if payload["agent_id"] == USER else ""
 
 
 def is_private(payload: Mapping[str, Any]) -> bool:
@@ -157,6 +168,11 @@ def _read_claim_fields(payload: Mapping[str, Any]) -> tuple[Claim, ...]:
     return tuple(Claim(*row) for row in payload.get("claims", ()))
 
 
+def _write_origin(source: Episode | Fact) -> list[str]:
+    origin = source.origin or (USER if source.agent_id == USER else AGENT)
+    return [TOOL, origin] if find_tool_name(origin) else [origin]
+
+
 def _common_fields(source: Episode | Fact, text: str) -> dict[str, Any]:
     return {
         "data": text,
@@ -167,6 +183,7 @@ def _common_fields(source: Episode | Fact, text: str) -> dict[str, Any]:
         "group": source.group,
         "won": source.won,
         "created_at": source.created_at.isoformat(),
+        "origin": _write_origin(source),
         "hash": md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest(),
     }
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from massmem.core.lookalikes import defuse
+from massmem.memory.origins import mark_origin
 from massmem.memory.persistent import USER, Kind, Memory
 
 LONGEST_FACT = 500
@@ -57,11 +58,12 @@ def _to_visible(character: str) -> str:
             return character
 
 
-def format_label(agent_id: str, turn: int, reader: str, note: str = "") -> str:
+def format_label(agent_id: str, turn: int, reader: str, note: str = "", origin: str = "") -> str:
     """Return who said it, as `reader` reads it: its own words, the user's, or those of another agent.
 
-    note: Memory.note; it stands in the label because no stored text can begin one.
+    note, origin: of Memory; they stand in the label because no stored text can begin one. Only a tool is named.
     """
+    note = "; ".join(filter(None, (mark_origin(origin), note)))
     if agent_id not in (reader, USER):
         return f"[From {agent_id} Turn {turn}{note and f', {note}'}]"
     return f"{'You' if agent_id == reader else 'User'}{note and f' ({note})'}:"
@@ -90,11 +92,11 @@ def render(quotes: Iterable[Quote], reader: str) -> str:
             lines.append(format_date(here[1]))
             place, message = here, None
         source = (memory.kind, memory.agent_id, *memory.message_ids) if memory.kind == "episode" else (memory.id,)
-        this = (*source, memory.note)
+        this = (*source, memory.note, mark_origin(memory.origin))
         if this == message:
             lines[-1] += f"{' ' if quote.follows else ' … '}{quote_text(memory.text, memory.kind)}"
         else:
-            label = format_label(memory.agent_id, memory.turn, reader, memory.note)
+            label = format_label(memory.agent_id, memory.turn, reader, memory.note, memory.origin)
             lines.append(f"{label} {quote_text(memory.text, memory.kind)}")
         message = this
     return "\n".join(lines)

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,16 @@ from massmem.memory.extraction.messages import Extraction, Origin, RecordedMessa
 from massmem.memory.persistent import PersistentMemory
 from massmem.recording.forgetting import is_forgotten
 from massmem.recording.queue import OUTAGE, ROW_ERRORS, DrainCounts, finish, mark_failed
-from massmem.recording.rules import Conversation, belongs, list_groups, list_winners, make_conversation, mask_params
+from massmem.recording.rules import (
+    Conversation,
+    belongs,
+    list_groups,
+    list_winners,
+    make_conversation,
+    mark_facts,
+    mask_params,
+)
+from massmem.recording.turn_words import read_tool_words
 
 if TYPE_CHECKING:
     from massmem.store.ports import SessionStore
@@ -145,7 +154,8 @@ class FactWriter:
                 return
             # A repetition reads what was not read before, not what has given its facts already.
             messages = [m for m in conversation.messages if paid.unread is None or m.message_id in paid.unread]
-            paid.extraction = await self._extract_and_log(messages, conversation.origin)
+            extraction = await self._extract_and_log(messages, conversation.origin)
+            paid.extraction = replace(extraction, facts=mark_facts(extraction.facts, conversation))
         if await self._is_undone(row):
             await self._finish(row, "the turn was undone")
             return
@@ -191,7 +201,8 @@ class FactWriter:
         turn, group = mask_params(to_record), list_groups(to_record).get(row.session_id, "")
         settings = self._settings.get(row.agent_id or "", RecordingConfig())
         turn, paid.note = await summarize_results(turn, row, settings, self._extractor.summarize, paid.summaries)
-        return make_conversation(row, turn, settings, list_winners(to_record), group)
+        words = await read_tool_words(self._store, row.session_id, row.turn, of_turn)
+        return make_conversation(row, turn, settings, list_winners(to_record), group, words)
 
 
 async def summarize_results(

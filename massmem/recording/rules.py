@@ -5,7 +5,7 @@ Values that the user gave when asked stay in their session: other sessions find 
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from massmem.config.models import RecordingConfig
@@ -13,7 +13,10 @@ from massmem.core.records import MessageRecord, MessageToRecord, RecordingJob, i
 from massmem.core.redact import mask
 from massmem.memory.access import HERE
 from massmem.memory.extraction.messages import Origin, RecordedMessage
-from massmem.memory.persistent import USER, Episode
+from massmem.memory.origins import IMPORT
+from massmem.memory.persistent import USER, Episode, Fact
+from massmem.memory.tool_words import ToolWords
+from massmem.recording.turn_words import Turns, TurnWords, add_repeated, find_message_origin
 
 WORKFLOW_TOOLS = frozenset({"new_answer", "vote"})
 
@@ -29,6 +32,9 @@ class Conversation:
 
     origin: Origin
     messages: tuple[RecordedMessage, ...]
+    imported: bool = False
+    tool_words: ToolWords = field(default_factory=ToolWords)
+    """What tools had given back, and what the agent has repeated of it."""
 
 
 def mask_params(rows: Iterable[MessageToRecord]) -> list[MessageRecord]:
@@ -56,10 +62,12 @@ def make_episodes(
     messages: Mapping[str, MessageRecord],
     winners: Winners,
     groups: Mapping[str, str],
+    turns: Turns | None = None,
 ) -> list[Episode]:
     """Return the episodes of rows of kind "episode".
 
-    messages: by id; a row without its message gives no episode. groups: by session.
+    messages: by id; a row without its message gives no episode. groups: by session. turns: what tools gave back in
+    those that agents wrote in.
     """
     pairs = [(row, messages[row.message_id]) for row in recordings if row.message_id in messages]
     return [
@@ -74,6 +82,8 @@ def make_episodes(
             won=not is_ballot(message) and row.agent_id is not None and _find_winner(row, winners) == row.agent_id,
             group=HERE if is_for_session_only(message) else groups.get(row.session_id, ""),
             private=is_ballot(message),
+            origin=find_message_origin(message),
+            tool_words=_find_words(row, turns or {}),
         )
         for row, message in pairs
     ]
@@ -100,9 +110,16 @@ def write_out(message: MessageRecord) -> str:
 
 
 def make_conversation(
-    row: RecordingJob, turn: Sequence[MessageRecord], settings: RecordingConfig, winners: Winners, group: str = ""
+    row: RecordingJob,
+    turn: Sequence[MessageRecord],
+    settings: RecordingConfig,
+    winners: Winners,
+    group: str = "",
+    words: TurnWords | None = None,
 ) -> Conversation | None:
-    """Return the conversation of a row of kind "extract", None when it is empty. turn: all messages of the turn.
+    """Return the conversation of a row of kind "extract", None when it is empty.
+
+    turn: all messages of the turn. words: what tools gave back in it.
 
     It has the question, what the agent answered and its workflow tools; other tool calls and reasoning only when the
     settings say so. System messages are never part of it, nor those whose author had no memory.
@@ -122,7 +139,27 @@ def make_conversation(
         attempt=max(1, *(message.round for message in own)),
     )
     questions = [RecordedMessage("user", m.content, m.id, m.created_at) for m in turn if m.kind == "user"]
-    return Conversation(origin, (*questions, *_merge_tool_results(own)))
+    read = ToolWords() if words is None else add_repeated(words.list_before(row.seq + 1), own)
+    imported = any(find_message_origin(message) == IMPORT for message in own)
+    return Conversation(origin, (*questions, *_merge_tool_results(own)), imported, read)
+
+
+def mark_facts(facts: Iterable[Fact], conversation: Conversation) -> tuple[Fact, ...]:
+    """Return the facts that were read in the conversation with what tells where their words come from."""
+    users = {message.message_id for message in conversation.messages if message.role == "user"}
+    return tuple(
+        replace(
+            fact,
+            origin=IMPORT if conversation.imported else USER if users.issuperset(fact.message_ids) else "",
+            tool_words=conversation.tool_words,
+        )
+        for fact in facts
+    )
+
+
+def _find_words(row: RecordingJob, turns: Turns) -> ToolWords:
+    words = turns.get((row.session_id, row.turn))
+    return ToolWords() if words is None or row.agent_id is None else words.list_before(row.seq)
 
 
 def _mask_message(message: MessageRecord, params: Mapping[str, object]) -> MessageRecord:

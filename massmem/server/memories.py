@@ -41,6 +41,8 @@ class View:
     """In this turn of the session; None: in the next one."""
     as_of: datetime | None = None
     """As if nothing had been said later."""
+    origin: str | None = None
+    """As in Selection."""
 
 
 class Memories:
@@ -70,7 +72,7 @@ class Memories:
 
     async def _build_scope(self, view: View) -> Scope:
         scope = await self._find_scope(view.agent_id, view.session_id, view.turn)
-        return replace(scope, as_of=view.as_of)
+        return replace(scope, as_of=view.as_of, origin=view.origin)
 
     async def _find_scope(self, agent_id: str | None, session_id: str | None, turn: int | None) -> Scope:
         team = self._team

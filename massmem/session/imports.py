@@ -168,11 +168,13 @@ def _build_events(session_id: str, number: int, turn: ImportedTurn) -> list[Even
     """Return the events of a turn in which one agent was asked."""
     time, agent = turn.time or now(), turn.agent
     return [
-        TurnStarted(at=time, session_id=session_id, turn=number, question=turn.question, agents=(agent,), seed=0),
+        TurnStarted(
+            imported=True, at=time, session_id=session_id, turn=number, question=turn.question, agents=(agent,), seed=0
+        ),
         RoundStarted(at=time, round=1, agents=(agent,)),
-        AnswerSubmitted(at=time, agent_id=agent, round=1, number=1, content=turn.answer, usage=_NO_COST),
+        AnswerSubmitted(imported=True, at=time, agent_id=agent, round=1, number=1, content=turn.answer, usage=_NO_COST),
         WinnerDecided(at=time, agent_id=agent, votes={}, by="only_answer"),
-        TurnCompleted(at=time, winner=agent, answer=turn.answer, presented=False, usage=_NO_COST),
+        TurnCompleted(imported=True, at=time, winner=agent, answer=turn.answer, presented=False, usage=_NO_COST),
     ]
 
 

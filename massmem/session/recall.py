@@ -16,11 +16,13 @@ from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter, is_rem
 from massmem.memory import open_memory
 from massmem.memory.access import HERE, may_see
 from massmem.memory.extraction.extractor import Extractor, failing_extractor, open_extractor, with_debug_files
+from massmem.memory.origins import AGENT, is_from, name_tool_origin
 from massmem.memory.persistent import USER, Memory, PersistentMemory, RecallOptions, RecallResult, Scope, Selection
 from massmem.memory.quoting import Quote, render
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.pauses import Pauses
 from massmem.recording.rules import is_ballot, is_for_session_only, is_tool_use, mask_params, write_out
+from massmem.recording.turn_words import TurnWords, find_message_origin, read_tool_words
 from massmem.recording.worker import Recorder
 
 if TYPE_CHECKING:
@@ -284,12 +286,13 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
     hits = [message.id for message in await store.search_messages(query, sessions, _MAX_HITS, owner=owner)]
     by_id = {entry.message.id: entry for entry in await store.get_messages_to_record(hits)}
     messages = mask_params(by_id[hit] for hit in hits if hit in by_id)
+    origins = await _find_origins(store, messages)
     chosen: list[Memory] = []
     room = options.max_tokens
     for message in messages:
         if is_tool_use(message) or is_ballot(message) or not is_remembered(message):
             continue
-        memory = _to_memory(message)
+        memory = _to_memory(message, origins[message.id])
         shared = by_id[message.id].winner == memory.agent_id
         allowed = may_see(scope, memory, won=shared)
         cost = estimate_tokens(render([Quote(memory)], scope.agent_id))
@@ -325,19 +328,36 @@ async def list_conversations(
             memories += await to_memories(store, [message.id for message in conversation])
         memories = [m for m in memories if selection.agent_id in (None, m.agent_id)]
         memories = [m for m in memories if selection.turn in (None, m.turn)]
+        memories = [m for m in memories if selection.origin is None or is_from(m.origin, selection.origin)]
         memories = sorted(memories, key=lambda m: (m.created_at, m.id), reverse=True)[:limit]
     return memories
 
 
 async def to_memories(store: "SessionStore", message_ids: Sequence[str]) -> list[Memory]:
     """Return messages as memories, without values of params."""
-    entries = await store.get_messages_to_record(message_ids)
-    return [_to_memory(message) for message in mask_params(entries) if is_remembered(message)]
+    messages = [m for m in mask_params(await store.get_messages_to_record(message_ids)) if is_remembered(m)]
+    origins = await _find_origins(store, messages)
+    return [_to_memory(message, origins[message.id]) for message in messages]
 
 
-def _to_memory(m: "MessageRecord") -> Memory:
+async def _find_origins(store: "SessionStore", messages: Sequence["MessageRecord"]) -> dict[str, str]:
+    """Return the origin of each message by id, as far as its own turn tells it."""
+    turns: dict[tuple[str, int], TurnWords] = {}
+    origins: dict[str, str] = {}
+    for message in messages:
+        origins[message.id] = find_message_origin(message) or ("" if message.agent_id else USER)
+        if not origins[message.id]:
+            place = (message.session_id, message.turn)
+            turns[place] = turns.get(place) or await read_tool_words(store, *place)
+            tool = turns[place].list_before(message.seq).find_tool(write_out(message))
+            origins[message.id] = name_tool_origin(tool) or AGENT
+    return origins
+
+
+def _to_memory(m: "MessageRecord", origin: str) -> Memory:
     author, group = m.agent_id or USER, HERE if is_for_session_only(m) else ""
-    return Memory(m.id, "episode", m.session_id, m.turn, author, write_out(m), (m.id,), m.created_at, group=group)
+    place = m.session_id, m.turn, author
+    return Memory(m.id, "episode", *place, write_out(m), (m.id,), m.created_at, group=group, origin=origin)
 
 
 def build_scope(agent: AgentConfig, session_id: str, turn: int, pinned: str | None = None) -> Scope:

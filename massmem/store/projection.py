@@ -122,6 +122,8 @@ def count_seqs(event: ev.Event) -> int:
 def project(session_id: str, turn: int, seq: int, event: ev.Event) -> list[Change]:
     """Return what one event changes. seq: the event's own number, the last one that it takes."""
     changes = _project(LogPosition(session_id, turn, seq, event.at), event)
+    if isinstance(event, ev.SourceEvent) and event.imported:
+        _mark_messages(changes, {"imported": True})
     return _drop_recordings(changes) if isinstance(event, ev.SourceEvent) and not event.remember else changes
 
 
@@ -146,10 +148,14 @@ def _drop_recordings(changes: list[Change]) -> list[Change]:
     The end of a turn still queues the extraction: other agents of the turn may be remembered.
     """
     remaining = [change for change in changes if not (isinstance(change, InsertRow) and change.table == "recordings")]
-    for change in remaining:
-        if isinstance(change, InsertRow) and change.table == "chat_messages":
-            change.row["metadata"]["remember"] = False
+    _mark_messages(remaining, {"remember": False})
     return remaining
+
+
+def _mark_messages(changes: list[Change], metadata: Mapping[str, Any]) -> None:
+    for change in changes:
+        if isinstance(change, InsertRow) and change.table == "chat_messages":
+            change.row["metadata"] |= metadata
 
 
 def make_message_id(session_id: str, seq: int) -> str:

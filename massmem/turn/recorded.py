@@ -61,8 +61,8 @@ _DECISIONS = (
     *_ENDS,
 )
 
-_FROM_OUTSIDE = {"at", "request", "remember"}
-"""Fields that no replay can make again: the clock, the client's key, and what the configuration remembers."""
+_FROM_OUTSIDE = {"at", "request", "remember", "imported"}
+"""Fields that no replay can make again: the clock, the client's key, what is remembered and what was imported."""
 
 _PASSES = 24
 """Passes of the event loop after which a turn that waits for nothing outside has gone as far as it can."""

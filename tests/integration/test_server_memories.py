@@ -47,6 +47,14 @@ def test_agent_sees_its_own_words_the_users_and_the_winners(alice: Client) -> No
     assert for_ben["Where do quokkas live?"] == "user"
 
 
+def test_origins_are_shown_and_filtered(alice: Client) -> None:
+    assert {m["text"]: m["origin"] for m in list_memories(alice)}[ANN] == "agent"
+    assert {m["origin"] for m in list_memories(alice, "origin=user")} == {"user"}
+    assert list_memories(alice, "origin=tool:fetch") == []
+    assert [*search(alice, agent="ann", origin="user")] == ["Where do quokkas live?"]
+    assert alice.get(f"{MEMORIES}?origin=web").status_code == 422
+
+
 def test_values_are_shown_over_time_and_only_to_whom_they_belong(alice: Client, service: Service) -> None:
     alice.chat("I live in Porto.", "s")
     alice.chat("Home is Ghent. What is the weather like?", "t")

@@ -65,6 +65,7 @@ def candidates(bm25: Sequence[float], texts: Sequence[str] = (), **columns: Sequ
     n = len(bm25)
     ints = {"key": range(n), "session": [0] * n, "message": range(n), "speaker": [0] * n, "label": [2] * n}
     ints |= {"tokens": [10] * n, "day": [700_000] * n, "order": range(n)}
+    ints["line"] = columns.get("message", range(n))
     flags = {"from_user": [False] * n, "asks": [False] * n, "has_time": [False] * n}
     memories = [Memory(str(i), "episode", "s", 1, "a", text, (str(i),), START) for i, text in enumerate(texts)]
     return Candidates(

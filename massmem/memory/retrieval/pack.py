@@ -171,24 +171,25 @@ def _fill(c: Candidates, order: Ints, first: Mapping[int, int], room: Room) -> t
     """
     left = room.tokens
     messages: set[int] = set()
+    lines: set[int] = set()
     headers: set[tuple[int, int]] = set()
     taken: dict[int, int] = {}
     whole: set[int] = set()
     indexes = np.concatenate([np.fromiter(first, np.int64, len(first)), order])
-    columns = (indexes, c.message, c.session, c.day, c.label, c.tokens)
+    columns = (indexes, c.message, c.line, c.session, c.day, c.label, c.tokens)
     rows = zip(*(column.tolist() for column in (indexes, *(column[indexes] for column in columns[1:]))), strict=True)
-    for turn, (i, message, session, day, label, all_tokens) in enumerate(rows):
+    for turn, (i, message, line, session, day, label, all_tokens) in enumerate(rows):
         tokens = first[i] if turn < len(first) else all_tokens
-        further = message in messages
-        if not further and room.messages is not None and len(messages) >= room.messages:
+        if message not in messages and room.messages is not None and len(messages) >= room.messages:
             continue
-        cost = tokens + (1 if further else label) + (0 if (session, day) in headers else HEADER_TOKENS)
+        cost = tokens + (1 if line in lines else label) + (0 if (session, day) in headers else HEADER_TOKENS)
         if i in taken:
             cost = tokens - taken[i]
         if cost <= left:
             left -= cost
             taken[i] = tokens
             messages.add(message)
+            lines.add(line)
             headers.add((session, day))
             if turn >= len(first):
                 whole.add(i)
@@ -232,18 +233,18 @@ def cut_excerpts(
     """
     tokens = min(tokens, _EXCERPT_ROOM)
     excerpts: dict[int, dict[int, str]] = {}
-    messages: set[int] = set()
+    lines: set[int] = set()
     for match in _best_matches(_find_matches(c, scores, terms), scores):
-        message, excerpt = int(c.message[match.passage]), excerpts.get(match.passage, {})
+        line, excerpt = int(c.line[match.passage]), excerpts.get(match.passage, {})
         sentences = _analyse_sentences(c.memories[match.passage].text)
         more = _with_neighbours(sentences, match, terms, count)
         more = {place: sentence for place, sentence in more.items() if place not in excerpt}
-        further = match.passage in excerpts or message in messages
+        further = match.passage in excerpts or line in lines
         cost = count_excerpt(more, count) + (_GAP if further else int(c.label[match.passage]))
         if cost <= tokens:
             tokens -= cost
             excerpts[match.passage] = {**excerpt, **more}
-            messages.add(message)
+            lines.add(line)
     return {**excerpts}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from massmem.memory.origins import mark_origin
 from massmem.memory.persistent import USER, Memory
 from massmem.memory.points import ASKS, HAS_TIME, CountTokens
 from massmem.memory.quoting import format_label
@@ -78,6 +79,9 @@ class Candidates:
     """Small numbers that tell sessions apart."""
     message: Ints
     """Small numbers that tell messages and facts apart."""
+    line: Ints
+    """Small numbers that tell lines apart, each with a label: passages of a message share one when all their labels are
+    the same."""
     speaker: Ints
     """Index into `speakers`."""
     from_user: Flags
@@ -121,10 +125,10 @@ def build_candidates(
     f = np.array([numbers[key] for key in keys], np.int64).reshape(len(keys), 6)
     speakers = {name: i for i, name in enumerate(dict.fromkeys(memory.agent_id for memory in memories))}
     speaker = np.array([speakers[memory.agent_id] for memory in memories], np.int64)
-    labels = np.array([count(format_label(name, 1, reader)) + 1 for name in speakers], np.int64)  # and a line break
     sessions = {name: i for i, name in enumerate(dict.fromkeys(memory.session_id for memory in memories))}
     sources = [memory.message_ids[0] if memory.kind == "episode" else memory.id for memory in memories]
     messages = {source: i for i, source in enumerate(dict.fromkeys(sources))}
+    line = _number_lines(memories, sources)
     in_order = sorted(range(len(keys)), key=lambda i: (memories[i].created_at, f[i, 0], memories[i].text))
     order = np.zeros(len(keys), np.int64)
     order[in_order] = np.arange(len(keys))
@@ -134,16 +138,37 @@ def build_candidates(
         order=order,
         session=np.array([sessions[memory.session_id] for memory in memories], np.int64),
         message=np.array([messages[source] for source in sources], np.int64),
+        line=line,
         speaker=speaker,
         from_user=np.array([memory.agent_id == USER for memory in memories], np.bool_),
         asks=(f[:, 2] & ASKS) > 0,
         has_time=(f[:, 2] & HAS_TIME) > 0,
-        label=labels[speaker],
+        label=_count_labels(memories, reader, count),
         tokens=f[:, 4],
         day=f[:, 5],
         memories=tuple(memories),
         speakers=tuple(speakers),
     )
+
+
+def _number_lines(memories: Sequence[Memory], sources: Sequence[str]) -> Ints:
+    """sources: the message or the fact of each memory."""
+    marks: dict[str, set[str]] = {}
+    for memory, source in zip(memories, sources, strict=True):
+        marks.setdefault(source, set()).add(mark_origin(memory.origin))
+    keys = [s if len(marks[s]) == 1 else f"{s} {m.id}" for s, m in zip(sources, memories, strict=True)]
+    numbers = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    return np.array([numbers[key] for key in keys], np.int64)
+
+
+def _count_labels(memories: Sequence[Memory], reader: str, count: CountTokens) -> Ints:
+    labels = [(memory.agent_id, mark_origin(memory.origin)) for memory in memories]
+    origins = {label: memory.origin for label, memory in zip(labels, memories, strict=True)}
+    sizes = {
+        label: count(format_label(label[0], 1, reader, origin=origin)) + 1  # and a line break
+        for label, origin in origins.items()
+    }
+    return np.array([sizes[label] for label in labels], np.int64)
 
 
 def score(question: Question, c: Candidates, w: Weights = DEFAULT_WEIGHTS) -> Floats:

@@ -27,7 +27,7 @@ const agentsOf = (about) => {
 };
 
 function Search({ about, colours }) {
-  const [form, setForm] = useState({ query: "", agent: agentsOf(about)[0]?.[0] || "", session: "", turn: "", as_of: "" });
+  const [form, setForm] = useState({ query: "", agent: agentsOf(about)[0]?.[0] || "", session: "", turn: "", as_of: "", origin: "" });
   const [asked, setAsked] = useState(null);
   const [sessions] = useLoad(() => getJson("api/v1/sessions?limit=100"), []);
   const set = (name) => (event) => setForm((old) => ({ ...old, [name]: event.target.value }));
@@ -41,6 +41,7 @@ function Search({ about, colours }) {
       <label>As<select value=${form.agent} onChange=${set("agent")}>${agentsOf(about).map(([id, name]) => html`<option value=${id}>${name}</option>`)}<option value="">any agent</option></select></label>
       <label>In<select value=${form.session} onChange=${set("session")}><option value="">all conversations</option>${(sessions?.sessions || []).map((session) => html`<option value=${session.session_id}>${(session.title || session.session_id).slice(0, 60)}</option>`)}</select></label>
       ${form.session && html`<label>In turn<input class="short" type="number" min="1" placeholder="next" value=${form.turn} onInput=${set("turn")} /></label>`}
+      <label>From<select value=${form.origin} onChange=${set("origin")}><${Origins} /></select></label>
       <label>As of<input type="date" value=${form.as_of} onInput=${set("as_of")} /></label>
       <button type="submit" class="primary">Search</button>
     </form>
@@ -54,6 +55,7 @@ function Hits({ asked, about, colours }) {
   if (asked.session) query.set("session_id", asked.session);
   if (asked.session && asked.turn) query.set("turn", asked.turn);
   if (asked.as_of) query.set("as_of", asked.as_of);
+  if (asked.origin) query.set("origin", asked.origin);
   const [hits, problem, again] = useLoad(() => getJson(`api/v1/memories/search?${query}`), [query.toString()]);
   if (problem) return html`<${Trouble} problem=${problem} onRetry=${again} />`;
   if (!hits) return html`<${Waiting} label="Searching" />`;
@@ -89,7 +91,7 @@ function History({ about }) {
 }
 
 function Browse({ about, colours }) {
-  const [filter, setFilter] = useState({ agent: "", kind: "" });
+  const [filter, setFilter] = useState({ agent: "", kind: "", origin: "" });
   const [memories, setMemories] = useState(null);
   const [isLast, setLast] = useState(false);
   const [notice, setNotice] = useState("");
@@ -116,6 +118,7 @@ function Browse({ about, colours }) {
     <div class="row card">
       <label>Of<select value=${filter.agent} onChange=${set("agent")}><option value="">everybody</option><option value="user">you</option>${agentsOf(about).map(([id, name]) => html`<option value=${id}>${name}</option>`)}</select></label>
       <label>Kind<select value=${filter.kind} onChange=${set("kind")}><option value="">all</option><option value="episode">word for word</option><option value="fact">facts</option></select></label>
+      <label>From<select value=${filter.origin} onChange=${set("origin")}><${Origins} /></select></label>
     </div>
     <${Trouble} problem=${notice} /><${Trouble} problem=${problem} onRetry=${() => load(0)} />
     ${!memories && !problem && html`<${Waiting} label="Reading" />`}
@@ -126,6 +129,10 @@ function Browse({ about, colours }) {
 
 const MemoryList = ({ memories, about, colours, onForgotten }) => html`
   <ul class="memories">${memories.map((memory) => html`<${MemoryCard} key=${memory.id} memory=${memory} about=${about} colours=${colours} onForgotten=${onForgotten} />`)}</ul>`;
+
+// Who is named as the author needs no origin beside it.
+const originOf = ({ origin }) => (origin?.startsWith("tool:") ? `from tool ${origin.slice(5)}` : origin === "import" ? "imported" : "");
+const Origins = () => html`<option value="">anywhere</option><option value="user">you</option><option value="agent">agents</option><option value="tool">tools</option><option value="import">an import</option>`;
 
 const WHY = { own: "it said this itself", user: "you said this", won: "this won its turn" };
 
@@ -148,6 +155,7 @@ function MemoryCard({ memory, about, colours, onForgotten }) {
       <header>${memory.agent_id === "user" ? html`<strong>you</strong>` : html`<${AgentName} name=${name} colour=${colours[memory.agent_id] ?? 7} />`}
         <span class="badge">${memory.kind === "fact" ? "fact" : "word for word"}</span>
         ${memory.seen_because && html`<span class="why">${WHY[memory.seen_because]}</span>`}
+        ${originOf(memory) && html`<span class="badge">${originOf(memory)}</span>`}
         ${memory.note && html`<span class="badge">${memory.note}</span>`}
         <span class="spacer"></span><time class="dim" datetime=${memory.created_at} title=${exactly(memory.created_at)}>${when(memory.created_at)}</time></header>
       <p class="plain">${memory.text}</p>

@@ -25,6 +25,14 @@ _COUNTED = 20_000
 Limit = Annotated[int, Query(ge=1, le=MAX_LIST_LENGTH, description="How many.")]
 InSession = Annotated[str | None, Query(max_length=200, description="The session; left out: all of the user.")]
 OfAgent = Annotated[str | None, Query(max_length=200, description="The id of an agent, or user.")]
+FromOrigin = Annotated[
+    str | None,
+    Query(
+        max_length=300,
+        pattern=r"^(user|agent|import|tool|tool:.+)$",
+        description="Only what is from: user, agent, import, tool, or tool:NAME.",
+    ),
+]
 MemoryId = Annotated[str, Path(pattern=r"^\d{1,20}$", description="Its id.", examples=["1"])]
 
 
@@ -49,6 +57,8 @@ class MemoryEntry(Body):
     """Of a search: the agent said it itself, the user did, or it won the turn in which it was said."""
     note: str
     """Of a search: since when or until when it holds, on which outdated value it rests, who says otherwise."""
+    origin: str | None
+    """Where its words are from: user, agent, import, or tool:NAME; null: an older version did not note it."""
     created_at: datetime
     """When it was said."""
 
@@ -201,25 +211,34 @@ async def _read_view(
     agent: OfAgent = None,
     turn: Annotated[int | None, Query(ge=1, le=1_000_000, description="The turn of the session; the next.")] = None,
     as_of: Annotated[date | None, Query(description="As if nothing had been said after this day (UTC).")] = None,
+    origin: FromOrigin = None,
 ) -> View:
     moment = None if as_of is None else datetime.combine(as_of, time.max, UTC)
-    return View(agent, await _find_session(caller, session_id), turn, moment)
+    return View(agent, await _find_session(caller, session_id), turn, moment, origin)
+
+
+async def _read_selection(
+    caller: Authorized,
+    session_id: InSession = None,
+    agent: OfAgent = None,
+    kind: Annotated[Literal["episode", "fact"] | None, Query(description="Only these.")] = None,
+    origin: FromOrigin = None,
+) -> Selection:
+    return Selection(await _find_session(caller, session_id), agent, kind=kind, origin=origin)
 
 
 OfView = Annotated[View, Depends(_read_view)]
+OfSelection = Annotated[Selection, Depends(_read_selection)]
 
 
 @router.get("")
 async def memories(
     caller: Authorized,
-    session_id: InSession = None,
-    agent: OfAgent = None,
-    kind: Annotated[Literal["episode", "fact"] | None, Query(description="Only these.")] = None,
+    selection: OfSelection,
     limit: Limit = 50,
     offset: Annotated[int, Query(ge=0, le=MAX_OFFSET, description="How many to skip.")] = 0,
 ) -> MemoryPage:
     """What is remembered, the newest first."""
-    selection = Selection(await _find_session(caller, session_id), agent, kind=kind)
     results = await _open(caller).list(selection, limit, offset)
     return MemoryPage(memories=[_show_memory(memory) for memory in results.memories], notice=results.notice)
 
@@ -352,5 +371,6 @@ def _show_memory(memory: Memory, reader: str | None = None) -> MemoryEntry:
         score=memory.score,
         seen_because=seen_because,
         note=memory.note,
+        origin=memory.origin or None,
         created_at=memory.created_at,
     )

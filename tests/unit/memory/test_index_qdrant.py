@@ -78,7 +78,7 @@ def test_the_collection_is_made_with_its_indexes(stub: QdrantStub) -> None:
     number = {"type": "integer", "lookup": False, "range": True}
     assert indexes == {
         "seen": "keyword", "run_id": "keyword", "agent_id": "keyword", "kind": "keyword", "won": "bool",
-        "turn": number, "at": number, "stated_in": "keyword", "topics": "keyword",
+        "turn": number, "at": number, "stated_in": "keyword", "topics": "keyword", "origin": "keyword",
     }  # fmt: skip
     assert all("wait=true" in path for _, path, _ in asked if path.startswith("/index"))
 
