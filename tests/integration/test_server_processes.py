@@ -72,7 +72,7 @@ def follow(service: Service, user: str) -> str:
     return service.client(user).get("/api/v1/chat/stream/s", stream=True).text
 
 
-def test_what_is_under_way_when_the_service_is_told_to_end_is_answered_on_every_path(
+def test_turns_under_way_at_sigterm_are_answered_on_every_path(
     start_service: StartService,
 ) -> None:
     agent = make_agent("ann", "It is blue.", latency=2, chunk_delay=0.2, chunk_size=4)
