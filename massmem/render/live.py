@@ -248,7 +248,8 @@ def _describe_activity(busy: AgentBusy) -> str:
 def _describe_state(agent: AgentView, view: TurnView) -> str:
     match agent.phase:
         case "working" | "retrying" if agent.retry is not None and not agent.streamed:
-            text = f"try {agent.retry.attempt + 1}: {agent.retry.error}"
+            retry = agent.retry
+            text = f"try {retry.attempt}: {retry.error}" if retry.attempt else retry.error
         case "working":
             text = f"waits for {', '.join(agent.running_tools.values())}"
         case "failed" if agent.failure is not None:

@@ -289,7 +289,7 @@ class Agent:
             except ToolsRefused as e:
                 if not step.prompt.tools:
                     raise
-                yield AgentRetrying(agent_id=self.id, round=step.round, error=e.message, delay=0.0, attempt=1)
+                yield AgentRetrying(agent_id=self.id, round=step.round, error=e.message, delay=0.0, attempt=2)
             self._go_on_without_tools(step, tools)
 
     @property

@@ -104,7 +104,7 @@ class RequestSender:
         step.prompt, step.reply = compression.prompt, Reply()
         step.cost.usage += compression.event.usage
         yield compression.event
-        yield AgentRetrying(agent_id=self._id, round=step.round, error=overflow.message, delay=0.0, attempt=1)
+        yield AgentRetrying(agent_id=self._id, round=step.round, error=overflow.message, delay=0.0, attempt=2)
         try:
             async with aclosing(self._receive(step, step.prompt.tokens(self._meter.buffer))) as progress:
                 async for event in progress:

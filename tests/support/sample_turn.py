@@ -62,7 +62,7 @@ def whole_turn() -> list[Event]:
         *(event(0.2, "agent_started", agent_id=a, round=1, step="answer") for a in ("ann", "bob", "eve")),
         event(0.5, "agent_delta", agent_id="ann", round=1, channel="reasoning", text="hm"),
         event(0.6, "agent_delta", agent_id="ann", round=1, channel="text", text="Rayleigh scattering."),
-        event(0.7, "agent_retrying", agent_id="bob", round=1, error="429 slow down", delay=1.5, attempt=1),
+        event(0.7, "agent_retrying", agent_id="bob", round=1, error="429 slow down", delay=1.5, attempt=2),
         event(
             0.9,
             "agent_failed",

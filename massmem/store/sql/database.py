@@ -144,6 +144,7 @@ class Database:
         self._write_slots = asyncio.Semaphore(engines.writers)
         self._pending: deque[_PendingChange] = deque()
         self._commits: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     async def read(self, query: Work[T]) -> T:
         """Return what `query` does with a connection."""
@@ -165,12 +166,12 @@ class Database:
         A caller that is cancelled leaves at once, and the change is made all the same: to interrupt it would cost the
         connection, and the next change is often the one that says why.
         """
-        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._pending.append(_PendingChange(change, result))
-        commit = asyncio.create_task(self._commit_pending())
-        self._commits.add(commit)
-        commit.add_done_callback(self._commits.discard)
         with self._store_errors():
+            result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+            self._pending.append(_PendingChange(change, result))
+            commit = asyncio.create_task(self._commit_pending())
+            self._commits.add(commit)
+            commit.add_done_callback(self._commits.discard)
             return await result
 
     async def execute(self, change: sa.Executable, parameters: Parameters = None) -> int:
@@ -219,7 +220,8 @@ class Database:
                 return await self._in_thread(lambda: self.dialect.erase(self._engines.read), self._read_threads)
 
     async def close(self) -> None:
-        """Wait for what was begun, then close all connections."""
+        """Wait for what was begun, then close all connections. Every later call raises StoreError."""
+        self._is_closed = True
         await asyncio.gather(*self._commits)
         for threads in (self._write_threads, self._read_threads):
             if threads is not None:
@@ -263,6 +265,8 @@ class Database:
 
     @contextmanager
     def _store_errors(self) -> Generator[None]:
+        if self._is_closed:
+            raise StoreError("the session store is closed", "open it again")
         try:
             yield
         except exc.DBAPIError as e:

@@ -84,6 +84,15 @@ def test_tool_results_are_not_shown():
     assert "secret" not in render([begin("ann"), returned(1)])
 
 
+@pytest.mark.parametrize(("attempt", "shown"), [(2, "try 2: 429"), (3, "try 3: 429"), (0, "429")])
+def test_agent_line_counts_requests_that_were_sent(attempt: int, shown: str):
+    started = event(0, "agent_started", agent_id="ann", round=1, step="answer")
+    retry = event(0.1, "agent_retrying", agent_id="ann", round=1, error="429", delay=1.0, attempt=attempt)
+    (line,) = [line for line in frame(fold(begin("ann"), started, retry)) if "ann" in line]
+    assert shown in line
+    assert ("try " in line) == (attempt > 0), "nothing was sent while the server wants no requests"
+
+
 def test_agent_line_names_running_tools():
     started = event(0, "agent_started", agent_id="ann", round=1, step="answer")
     view = fold(begin("ann"), started, called(0.1), called(0.1, number=2, name="list"))

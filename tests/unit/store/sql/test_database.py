@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from massmem.core.errors import StoreError
+from massmem.store import open_store
 from massmem.store.sql.database import Database, Engines
 from massmem.store.sqlite import SqliteDialect
 
@@ -109,3 +110,19 @@ async def test_close_waits_for_changes_that_were_begun(numbers: Numbers) -> None
     await asyncio.sleep(0)
     await numbers.database.close()
     assert await adding == 1
+
+
+async def test_call_after_the_end_is_refused(tmp_path: Path) -> None:
+    store = await open_store(f"sqlite:///{tmp_path / 'store.db'}", tmp_path)
+    await store.close()
+    for call in (
+        store.acquire_lease("s", "ann", 5),
+        store.renew_lease("s", "ann", 5),
+        store.release_lease("s", "ann"),
+        store.get_lease_owner("s"),
+        store.rename_session("s", "Sky"),
+        store.get_session("s"),
+    ):
+        with pytest.raises(StoreError, match="closed"):
+            await asyncio.wait_for(call, 5)
+    await store.close()
