@@ -238,6 +238,7 @@ def test_agents_ask_and_the_reply_goes_on(open_page: Open) -> None:
     page = open_page("params")
     ask(page, "Where is my order?", "asking")
     expect(page.get_by_text("What is the number of your order?")).to_be_visible()
+    check_view(page, "reply")
     page.get_by_label("Your reply").fill("O-12345")
     page.get_by_role("button", name="Reply").click()
     expect(final_answer(page)).to_contain_text("It left Lisbon.")
@@ -250,6 +251,7 @@ def test_failure_is_explained_and_tried_again(open_page: Open) -> None:
     page = open_page("broken")
     ask(page, "Why?", "broken")
     expect(page.get_by_text("No agent could answer.").first).to_be_visible()
+    check_view(page, "failure")
     with page.expect_response("**/continue"):
         page.get_by_role("button", name="Try again").last.click()
     expect(page.get_by_text("No agent could answer.").first).to_be_visible()
@@ -415,6 +417,25 @@ def test_expired_token_asks_to_come_in_again(open_page: Open) -> None:
     page.get_by_label("Key or token").fill(make_token("late"))
     page.get_by_role("button", name="Come in").click()
     ask(page, "Why?")
+    expect(final_answer(page)).to_be_visible()
+
+
+def test_page_that_is_left_open_beyond_its_token_asks_for_another_and_goes_on(open_page: Open) -> None:
+    lifetime = 15
+    page = open_page("early", token=make_token("early", lifetime))
+    ask(page, "Why is the sky blue?")
+    expect(final_answer(page)).to_be_visible()
+    address = get_address(page)
+    page.wait_for_timeout(1_000 * lifetime)
+    ask(page, "And at night?")
+    expect(page.get_by_label("Key or token")).to_be_visible()
+    assert "sky" not in page.locator("main").inner_text()
+    page.get_by_label("Key or token").fill(make_token("early"))
+    page.get_by_role("button", name="Come in").click()
+    expect(page.locator(".message.user").first).to_contain_text("Why is the sky blue?")
+    assert get_address(page) == address
+    ask(page, "And at night?")
+    expect(page.locator(".turn")).to_have_count(2)
     expect(final_answer(page)).to_be_visible()
 
 

@@ -177,6 +177,17 @@ async def test_messages_become_memories_and_facts_only_on_request(store: Session
     assert len(await store.list_due_recordings("extract", 99)) == (2 if facts else 0)
 
 
+@pytest.mark.parametrize("text", EXPORTS.values(), ids=EXPORTS)
+async def test_export_of_every_kind_is_imported_once(text: str, store: SessionStore, tmp_path: Path):
+    for added in (2, 0):
+        (conversation,) = read(tmp_path, text)
+        result = await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)
+        assert (result.added, result.turns, result.conflict) == (added, 2, False)
+    assert len(await store.list_sessions()) == 1
+    assert len(await store.list_turns(result.session_id)) == 2
+    assert len(await store.list_due_recordings("episode", 99)) == 4
+
+
 async def test_another_import_adds_what_is_new_and_nothing_twice(store: SessionStore, tmp_path: Path):
     (whole,) = read(tmp_path, EXPORTS["messages"])
     first = ImportedConversation(whole.session_id, whole.title, whole.turns[:1])
