@@ -38,8 +38,9 @@ def import_command(
 ) -> None:
     """Make sessions of the conversations that another program exports.
 
-    ChatGPT and Claude (conversations.json), massmem (sessions export --format json), and lists of messages in JSON or
-    JSON lines. They are recalled like your own. Run it again with a newer export: only what is new is added.
+    ChatGPT and Claude (conversations.json), massmem (sessions export --format json, JSON lines of store recover), and
+    lists of messages in JSON or JSON lines. They are recalled like your own. Run it again with a newer export: only
+    what is new is added.
     """
     conversations = read_conversations(expand_home(file))
     setup = load_setup(config)
