@@ -47,6 +47,8 @@ class ChatMessage:
     """So many characters at its beginning stand in later requests too; the rest is for this step."""
     attachments: tuple[Attachment, ...] = ()
     """What a message of role "user" shows beside its text."""
+    tool: str = field(default="", compare=False)
+    """The name of the tool whose result the text is, or of several, between commas. No provider is sent it."""
 
 
 @dataclass(frozen=True, slots=True)

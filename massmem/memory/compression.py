@@ -12,6 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from massmem.core.messages import ChatMessage
+from massmem.core.prompts import parse_tool_results
+from massmem.memory.origins import shorten_tool_name
+from massmem.memory.text_analysis import split_sentences
+from massmem.memory.tool_words import ToolText, ToolWords
 
 Count = Callable[[str], int]
 """Tokens of a text."""
@@ -30,6 +34,7 @@ _DECISION = re.compile(
     r"|remember|deadline|todo|instead|correct\w*|actually|chang\w+|no longer|found|works?|failed|error|because)\b",
     re.IGNORECASE,
 )
+_SPOKEN = re.compile(r"(User|You|System|Tool(?: [\w.-]+(?:, tool [\w.-]+)*)?): (.*)", re.DOTALL)
 _SHORTEST_LINE = 3
 """Tokens below which no line fits."""
 
@@ -42,7 +47,7 @@ class Utterance:
     """A text and its speaker."""
 
     speaker: str
-    """"User", "You", "Tool"; "" for lines of an earlier summary."""
+    """"User", "You", "Tool fetch"; "" for lines of an earlier summary."""
     text: str
 
 
@@ -77,14 +82,34 @@ def find_unit_starts(messages: Sequence[ChatMessage]) -> list[int]:
 
 
 def to_utterances(messages: Iterable[ChatMessage]) -> list[Utterance]:
-    """Return messages as texts with their speakers; a tool call is written out."""
+    """Return messages as texts with their speakers; a tool call is written out, and a result names its tool."""
     names = {"system": "System", "user": "User", "assistant": "You", "tool": "Tool"}
     utterances: list[Utterance] = []
     for message in messages:
         calls = [f"called {call.name}({call.arguments})" for call in message.tool_calls]
         text = "\n".join(filter(None, (message.content, *calls)))
-        utterances.append(Utterance(names[message.role], text))
+        tools = ", ".join(shorten_tool_name(name) for name in message.tool.split(", ") if name)
+        utterances.append(Utterance(f"T{tools[1:]}" if tools else names[message.role], text))
     return utterances
+
+
+def mark_tool_sentences(summary: str, texts: Sequence[Utterance], previous: str) -> str:
+    """Return a model's summary in which each sentence that has its words from a tool alone begins with its name.
+
+    texts, previous: what it is a summary of; sentences of `previous` are marked already.
+    """
+    lines = [(match[1], match[2]) for part in split_sentences(previous) if (match := _SPOKEN.match(part))]
+    lines += [(text.speaker, "\n".join(parse_tool_results(text.text)) or text.text) for text in texts]
+    results = [ToolText(speaker, text) for speaker, text in lines if speaker.startswith("Tool")]
+    if not results:
+        return summary
+    words = ToolWords(results, [text for speaker, text in lines if speaker == "User"])
+
+    def mark(sentence: str) -> str:
+        tool = "" if _SPOKEN.match(sentence) else words.find_tool_of(sentence)
+        return f"{tool}: {sentence}" if tool else sentence
+
+    return "\n".join(" ".join(map(mark, split_sentences(line))) for line in summary.splitlines())
 
 
 def select_sentences(texts: Sequence[Utterance], budget: int, count: Count, previous: str = "") -> str:
@@ -205,7 +230,8 @@ def _topic(sentence: _Sentence) -> tuple[str, ...]:
 
 def _without_speaker(sentence: _Sentence) -> str:
     """Return the text without its speaker, which a line of an earlier summary names in its text."""
-    return re.sub(r"^(?:User|You|Tool|System): ", "", sentence.text) if not sentence.speaker else sentence.text
+    spoken = None if sentence.speaker else _SPOKEN.match(sentence.text)
+    return spoken[2] if spoken else sentence.text
 
 
 def _rate(sentences: Sequence[_Sentence]) -> None:

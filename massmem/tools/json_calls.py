@@ -75,12 +75,13 @@ def write_calls(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     written: list[ChatMessage] = []
     for message in messages:
         if message.role == "tool" and written and written[-1].role == "user":
-            written[-1] = replace(written[-1], content=f"{written[-1].content}\n{message.content}")
+            tools = ", ".join(dict.fromkeys(filter(None, (*written[-1].tool.split(", "), message.tool))))
+            written[-1] = replace(written[-1], content=f"{written[-1].content}\n{message.content}", tool=tools)
         elif message.role == "tool":
-            written.append(ChatMessage("user", message.content))
+            written.append(ChatMessage("user", message.content, tool=message.tool))
         else:
             text = "\n".join(filter(None, (message.content, *map(format_call, message.tool_calls))))
-            written.append(ChatMessage(message.role, text))
+            written.append(ChatMessage(message.role, text, tool=message.tool))
     return tuple(written)
 
 

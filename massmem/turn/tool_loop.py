@@ -197,9 +197,10 @@ class ToolLoop:
         if self._native:
             message = ChatMessage("assistant", batch.calls[0].text, tool_calls=tuple(calls))
             pairs = zip(calls, results, strict=True)
-            return [message, *(ChatMessage("tool", text, tool_call_id=call.id) for call, text in pairs)]
+            return [message, *(ChatMessage("tool", text, tool_call_id=c.id, tool=c.name) for c, text in pairs)]
         written = "\n".join(map(format_call, calls))
-        return [ChatMessage("assistant", written), ChatMessage("user", "\n".join(results))]
+        tools = ", ".join(dict.fromkeys(call.name for call in calls))
+        return [ChatMessage("assistant", written), ChatMessage("user", "\n".join(results), tool=tools)]
 
     def _result(self, batch: _Batch, call: ToolCalled, max_tokens: int) -> str:
         """Return as much of the result as the model has room for; the log has all of it."""

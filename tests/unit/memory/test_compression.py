@@ -1,11 +1,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from massmem.core import prompts
 from massmem.core.messages import ChatMessage, ToolCall
 from massmem.memory.compression import (
     Utterance,
     condense,
     find_cut,
+    mark_tool_sentences,
     select_sentences,
     select_sentences_by_part,
     shorten,
@@ -122,3 +124,33 @@ def test_remaining_messages_begin_with_a_question(number: int, ratio: float, roo
     assert 0 < first <= len(messages)
     assert sum(tokens[first:]) <= room
     assert first == len(messages) or messages[first].role == "user"
+
+
+FETCHED = ChatMessage(
+    "tool", prompts.frame_tool_result("The gate opens with RD-7001.", failed=False), tool="mcp__w__fetch"
+)
+
+
+def test_a_result_is_spoken_by_its_tool():
+    as_text = ChatMessage("user", "Rain.\nSun.", tool="mcp__w__fetch, sky")
+    assert [text.speaker for text in to_utterances([FETCHED, as_text])] == ["Tool fetch", "Tool fetch, tool sky"]
+
+
+def test_a_summary_made_of_sentences_names_the_tool():
+    summary = select_sentences(to_utterances([FETCHED]), 50, lambda text: len(text.split()))
+    assert "Tool fetch: The gate opens with RD-7001." in summary
+    assert "Tool fetch: The gate opens with RD-7001." in select_sentences([], 50, lambda t: len(t.split()), summary)
+
+
+def test_sentences_of_a_model_that_are_from_a_tool_are_marked_again_and_again():
+    texts = [Utterance("User", "How do I enter?"), *to_utterances([FETCHED])]
+    first = mark_tool_sentences("The user wants to enter. The gate opens with RD-7001.\nNothing else.", texts, "")
+    assert first == "The user wants to enter. Tool fetch: The gate opens with RD-7001.\nNothing else."
+    assert mark_tool_sentences(first, texts, "") == first
+    later = mark_tool_sentences("RD-7001 opens the gate, as agreed.", [Utterance("User", "Thanks.")], first)
+    assert later == "Tool fetch: RD-7001 opens the gate, as agreed."
+    assert (
+        mark_tool_sentences("RD-7001 opens it.", [Utterance("User", "It is RD-7001, opens well.")], first)[:7]
+        == "RD-7001"
+    )
+    assert mark_tool_sentences("No tool was there.", [], "You: nothing") == "No tool was there."
