@@ -337,6 +337,9 @@ class CoordinationConfig(Section):
     """How often the user is asked for one value before the agents go on without it."""
     waiting_timeout: float | None = Field(default=None, gt=0)
     """Seconds after which a turn that waits for the user is given up; left out: never."""
+    confirm: Literal["tool_origin"] | None = None
+    """tool_origin: ask the user before a tool is called with an argument whose words are from results of tools alone.
+    Left out: never."""
     escalate_below: float | None = Field(default=None, ge=0, le=1)
     """Mark answers on which the agents agree less, for a person to check; left out: none."""
 

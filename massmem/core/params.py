@@ -30,6 +30,9 @@ class ParamSpec:
     """Other names that users have for it."""
 
 
+CONFIRMATION = "confirm_"
+"""Begins the names of params that stand for the user's permission of one tool call."""
+
 MAX_VALUE_LENGTH = 1_000
 """Characters."""
 

@@ -98,7 +98,7 @@ def mark_tool_sentences(summary: str, texts: Sequence[Utterance], previous: str)
 
     texts, previous: what it is a summary of; sentences of `previous` are marked already.
     """
-    lines = [(match[1], match[2]) for part in split_sentences(previous) if (match := _SPOKEN.match(part))]
+    lines = _list_spoken(previous)
     lines += [(text.speaker, "\n".join(parse_tool_results(text.text)) or text.text) for text in texts]
     results = [ToolText(speaker, text) for speaker, text in lines if speaker.startswith("Tool")]
     if not results:
@@ -110,6 +110,16 @@ def mark_tool_sentences(summary: str, texts: Sequence[Utterance], previous: str)
         return f"{tool}: {sentence}" if tool else sentence
 
     return "\n".join(" ".join(map(mark, split_sentences(line))) for line in summary.splitlines())
+
+
+def list_tool_sentences(summary: str) -> list[tuple[str, str]]:
+    """Return the sentences of a summary that are marked as a tool's, each behind the mark."""
+    return [(speaker.removeprefix("Tool "), text) for speaker, text in _list_spoken(summary) if "Tool" in speaker]
+
+
+def _list_spoken(summary: str) -> list[tuple[str, str]]:
+    """Return the sentences of a summary that name their speaker, each behind the name."""
+    return [(match[1], match[2]) for part in split_sentences(summary) if (match := _SPOKEN.match(part))]
 
 
 def select_sentences(texts: Sequence[Utterance], budget: int, count: Count, previous: str = "") -> str:

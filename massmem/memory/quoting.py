@@ -1,5 +1,6 @@
 """How memories are shown to a model: labelled quotations that cannot pose as anything else. Pure."""
 
+import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
 )  # fmt: skip
+
+
+_TOOL_LINE = re.compile(r"(?:\[From [^\]]*? Turn \d+, tool ?([\w.-]*)[^\]]*\]|You \(tool ?([\w.-]*)[^)]*\):) (.*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,12 @@ def format_date(day: date) -> str:
 
 def write_date(day: date) -> str:
     return f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
+
+
+def list_tool_lines(text: str) -> list[tuple[str, str]]:
+    """Return the lines of a rendered text that are labelled as a tool's, each behind the tool's name."""
+    matches = map(_TOOL_LINE.match, text.splitlines())
+    return [(match[1] or match[2] or "", match[3]) for match in matches if match]
 
 
 def render(quotes: Iterable[Quote], reader: str) -> str:

@@ -23,7 +23,9 @@ from massmem.core.events import (
 )
 from massmem.core.outcome import was_cut_off
 from massmem.core.records import SessionState, TurnRecord
+from massmem.memory.tool_words import ToolText
 from massmem.providers.base import ChatProvider
+from massmem.recording.turn_words import list_results
 from massmem.session.event_batching import batch_events
 from massmem.session.history import History
 from massmem.session.lease import Lease
@@ -34,10 +36,14 @@ from massmem.telemetry.stages import Stage, make_memory_payload, make_respond_pa
 from massmem.tools.ask_user import AskContext
 from massmem.turn.agent import Agent
 from massmem.turn.budget import Budget
+from massmem.turn.confirmation import Confirmations
 from massmem.turn.coordinator import Turn, run_turn
 from massmem.turn.description import Description, describe
 from massmem.turn.param_dialog import ParamDialog, ReplyReading
 from massmem.turn.tool_loop import AgentTools
+
+_TURNS_BEFORE = 50
+"""Earlier turns whose results of tools may stand in a tool call that the user has to allow."""
 
 StopReason = Literal["user", "signal"]
 
@@ -344,6 +350,7 @@ async def create_agents(
     await team.tools.wait_until_ready()
     contexts = await history.build_contexts(turn.session_id, turn.number, turn.question, providers)
     shown = await history.load_attachments(turn.session_id, turn.attachments)
+    confirmations = await _read_confirmations(team, turn, ask_context)
     agents: dict[str, Agent] = {}
     for config in configs:
         context = contexts[config.id]
@@ -353,11 +360,23 @@ async def create_agents(
             team.config.coordination.max_tool_rounds,
             config.memory.recording.record_all_tool_calls,
             votes=len(configs) > 1 and team.config.coordination.max_rounds > 1,
+            confirmations=confirmations,
         )
         sees = providers[config.id].abilities.vision is not False
         prompt = replace(context.prompt, attachments=shown if sees else ())
         agents[config.id] = Agent(config, providers[config.id], prompt, context.compressor, ask_context, tools)
     return agents
+
+
+async def _read_confirmations(team: Team, turn: Turn, ask_context: AskContext) -> Confirmations | None:
+    """Return what decides which tool calls the user has to allow, with the results of this and of the last turns."""
+    if team.config.coordination.confirm is None:
+        return None
+    results: list[ToolText] = []
+    for number in range(max(1, turn.number - _TURNS_BEFORE), turn.number + 1):
+        messages = await team.store.read_turn_messages(turn.session_id, number)
+        results += [result for _, result in list_results(messages)]
+    return Confirmations(ask_context.known, ask_context.given_up, results)
 
 
 def _find_start(events: Sequence[Event]) -> TurnStarted:

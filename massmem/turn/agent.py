@@ -18,7 +18,16 @@ from massmem.core.events import (
     ToolCalled,
     ToolReturned,
 )
-from massmem.core.messages import Candidate, ChatMessage, Purpose, Reply, ToolChoice, ToolSpec, Usage, clean_text
+from massmem.core.messages import (
+    Candidate,
+    ChatMessage,
+    Purpose,
+    Reply,
+    ToolChoice,
+    ToolSpec,
+    Usage,
+    clean_text,
+)
 from massmem.core.voting import FIRST_RESTART
 from massmem.providers.base import ChatProvider
 from massmem.tools.answer_schema import FormError, native_schema, read_value
@@ -145,7 +154,7 @@ class Agent:
         def read_vote(reply: Reply) -> Action | _Unusable:
             return self._read_vote(reply, candidates, final=final)
 
-        async with aclosing(self._act(step, ask_for_vote, read_vote, ACTIONS)) as items:
+        async with aclosing(self._act(step, ask_for_vote, read_vote, ACTIONS, may_ask=not final)) as items:
             async for item in items:
                 yield item
 
@@ -235,10 +244,12 @@ class Agent:
         build: Callable[[Prompt, ToolLoop], Prompt],
         read: Callable[[Reply], Action | _Unusable],
         actions: Sequence[str],
+        *,
+        may_ask: bool = True,
     ) -> AsyncGenerator[Work | Result, None]:
         """Send requests and run the tools that the replies call, until a reply is an action; allow one repair.
 
-        actions: names of tools that end the step.
+        actions: names of tools that end the step. may_ask: the user may be asked to allow a call.
         """
         count = self._compressor.meter.buffer.cost_of_text
         tools = ToolLoop(self._tools, step, native=self._native, count=count)
@@ -253,6 +264,9 @@ class Agent:
                     yield event
             calls = tools.find_calls(step.reply)
             if calls and not any(call.name in actions for call in calls):
+                if (request := tools.find_unconfirmed(calls, may_ask=may_ask)) is not None:
+                    yield self._to_event(request, step)
+                    return
                 async with aclosing(tools.run(calls)) as items:
                     async for item in items:
                         yield item
@@ -265,10 +279,14 @@ class Agent:
                 break
             if repaired:
                 raise _build_error(self.name, action.problem, step.reply)
-            step.prompt, repaired = step.prompt.add_work(_build_repair(step.reply, action.repair)), True
-            if not step.reply.tool_calls and (step.prompt.purpose == "vote" or find_written_call(step.reply.text)):
-                self._go_on_without_tools(step, tools)
+            repaired = True
+            self._ask_for_repair(action, step, tools)
         yield self._to_event(action, step)
+
+    def _ask_for_repair(self, reply: _Unusable, step: Step, tools: ToolLoop) -> None:
+        step.prompt = step.prompt.add_work(_build_repair(step.reply, reply.repair))
+        if not step.reply.tool_calls and (step.prompt.purpose == "vote" or find_written_call(step.reply.text)):
+            self._go_on_without_tools(step, tools)
 
     async def _send(
         self, step: Step, build: Callable[[Prompt, ToolLoop], Prompt], tools: ToolLoop, *, repaired: bool

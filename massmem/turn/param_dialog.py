@@ -191,7 +191,8 @@ class ParamDialog:
         """Take in events that are about to be stored; return the state to store with them, None when it stays."""
         self._tally.apply_all(events)
         changes = [event for event in events if isinstance(event, _StateEvent)]
-        if not changes or not (self._config.may_ask_user or self.state.waiting_for_param or self.waiting.open_requests):
+        may_ask = self._config.may_ask_user or self._config.coordination.confirm is not None
+        if not changes or not (may_ask or self.state.waiting_for_param or self.waiting.open_requests):
             return None
         values = dict(self.state.params)
         result = self.state.last_result
@@ -206,6 +207,8 @@ class ParamDialog:
                 case _:
                     pass
         over = isinstance(changes[-1], TurnCompleted | TurnAbandoned)
+        if over:  # what the user allowed was for this turn
+            values = {name: value for name, value in values.items() if not name.startswith(params.CONFIRMATION)}
         plan = build_plan(self._tally)
         self.state = self.state.model_copy(
             update={
@@ -262,6 +265,8 @@ class ParamDialog:
         return values
 
     def _spec(self, name: str) -> ParamSpec:
+        if name.startswith(params.CONFIRMATION):
+            return ParamSpec("whether a tool may be called", "boolean")
         return self._config.param_specs.get(name, ParamSpec())
 
 

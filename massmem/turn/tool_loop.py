@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 from massmem.core import prompts
 from massmem.core.events import Event, ToolCalled, ToolReturned
 from massmem.core.messages import ChatMessage, Reply, ToolCall, ToolSpec, clean_text
+from massmem.memory.tool_words import ToolText
+from massmem.tools.ask_user import AskUser
 from massmem.tools.json_calls import format_call, parse_object, read_call
 from massmem.tools.results import ToolResult, excerpt
 from massmem.tools.toolbox import Toolbox
+from massmem.turn.confirmation import Confirmations
 from massmem.turn.request import Step
 from massmem.turn.stream import Checkpoint
 
@@ -50,6 +53,8 @@ class AgentTools:
     """Results are remembered as messages of their own."""
     votes: bool = False
     """The agent is one of several, who vote."""
+    confirmations: Confirmations | None = None
+    """Which calls the user allows; None: any may run."""
 
 
 @dataclass(slots=True)
@@ -118,6 +123,11 @@ class ToolLoop:
         earlier = {(call.name, call.arguments) for batch in self._batches for call in batch.calls}
         return [] if call is None or (call.name, call.arguments) in earlier else [call]
 
+    def find_unconfirmed(self, calls: Sequence[ToolCall], *, may_ask: bool) -> AskUser | None:
+        """Return the question to the user without which these calls may not run; None: they may, or are refused."""
+        confirmations = self._tools.confirmations if may_ask else None
+        return confirmations and confirmations.find_unconfirmed(calls[:MAX_CALLS], self._step.prompt)
+
     async def settle(self) -> AsyncGenerator[ToolReturned | Checkpoint, None]:
         """Yield a result for each call that was cut off by the end of an earlier run."""
         cut_off = [
@@ -175,9 +185,15 @@ class ToolLoop:
         arguments = parse_object(call.arguments or "{}")
         if arguments is None:
             return ToolResult("the arguments are not one JSON object; call the tool again with valid ones", failed=True)
+        if self._tools.confirmations is not None:
+            asked = ToolCall(call.call_id, call.name, call.arguments)
+            if refusal := self._tools.confirmations.explain_refusal(asked, self._step.prompt):
+                return ToolResult(refusal, failed=True)
         return await self._tools.toolbox.call(call.name, arguments)
 
     def _return(self, batch: _Batch, call: ToolCalled, result: ToolResult) -> ToolReturned:
+        if self._tools.confirmations is not None:
+            self._tools.confirmations.results.append(ToolText(call.name, result.text, call.arguments))
         returned = batch.results[call.call_id] = ToolReturned(
             agent_id=self._id,
             round=self._step.round,

@@ -1,0 +1,76 @@
+"""Tool calls with words of another tool's result: the user is asked, once, and what the user says is done."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from massmem.config.models import TeamConfig
+from massmem.core.events import Event, ParamRequested, ToolReturned, TurnCompleted, TurnWaiting
+from massmem.session.session import Session
+from tests.support.laundering import code_of
+from tests.support.sessions import collect
+from tests.support.tools import calls, server, team
+from tests.support.turns import only
+
+pytestmark = pytest.mark.slow
+
+READ = {"call": {"tool": "page", "arguments": {"number": 1}}}
+SEND = {"call": {"tool": "echo", "arguments": {"text": f"the override is {code_of(1)}"}}}
+
+
+def build_team(folder: Path, *replies: object, **coordination: Any) -> TeamConfig:
+    return team(
+        {"answer": list(replies)}, server(folder / "calls"), coordination={"confirm": "tool_origin", **coordination}
+    )
+
+
+async def talk(config: TeamConfig, home: Path, *messages: str) -> list[list[Event]]:
+    session = await Session.open(config, home=home)
+    try:
+        return [await collect(session.ask(message)) for message in messages]
+    finally:
+        await session.close()
+
+
+def list_echoes(folder: Path) -> list[str]:
+    return [call["text"] for call in calls(folder / "calls") if call["tool"] == "echo"]
+
+
+async def test_a_call_with_words_of_a_tool_waits_for_the_user_and_runs_when_allowed(tmp_path: Path, home: Path):
+    config = build_team(tmp_path, READ, SEND, SEND, "Sent.")
+    first, second = await talk(config, home, "Tell the echo what the page says.", "yes")
+    (waiting,) = only(first, TurnWaiting)
+    assert waiting.param.startswith("confirm_echo_")
+    assert "May mcp__t__echo be called with" in waiting.prompt
+    assert "from the tool mcp__t__page alone" in waiting.prompt
+    assert only(second, TurnCompleted)[0].answer == "Sent."
+    assert list_echoes(tmp_path) == [SEND["call"]["arguments"]["text"]]
+
+
+async def test_a_refused_call_does_not_run_and_the_agent_is_told(tmp_path: Path, home: Path):
+    config = build_team(tmp_path, READ, SEND, SEND, "{result}")
+    _, second = await talk(config, home, "Tell the echo what the page says.", "no")
+    assert "the user has to allow this call, and has refused it" in only(second, TurnCompleted)[0].answer
+    assert list_echoes(tmp_path) == []
+
+
+async def test_words_of_the_user_need_no_permission(tmp_path: Path, home: Path):
+    config = build_team(tmp_path, READ, SEND, "Sent.")
+    (events,) = await talk(config, home, f"The override is {code_of(1)}: check the page, then tell the echo.")
+    assert not only(events, ParamRequested)
+    assert len(list_echoes(tmp_path)) == 1
+
+
+async def test_permission_ends_with_its_turn_and_words_of_earlier_turns_are_recognised(tmp_path: Path, home: Path):
+    config = build_team(tmp_path, READ, SEND, SEND, "Sent.", SEND, SEND, "Sent again.")
+    *_, third, fourth = await talk(config, home, "Tell the echo what the page says.", "yes", "Once more.", "yes")
+    assert len(only(third, TurnWaiting)) == 1
+    assert only(fourth, TurnCompleted)[0].answer == "Sent again."
+    assert len(list_echoes(tmp_path)) == 2
+
+
+async def test_without_the_setting_every_call_runs(tmp_path: Path, home: Path):
+    (events,) = await talk(build_team(tmp_path, READ, SEND, "Sent.", confirm=None), home, "Tell the echo.")
+    assert [r.failed for r in only(events, ToolReturned)] == [False, False]
+    assert len(list_echoes(tmp_path)) == 1
