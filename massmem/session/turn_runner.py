@@ -178,8 +178,7 @@ class TurnRunner:
         """Read the message as a reply to the waiting turn, and go on with the turn, or give it up."""
         reading = await self.dialog.read_reply(pending.question, message.text, self._team.chat, self._stop.requested)
         match reading:
-            case None:
-                message.consumed = True
+            case None:  # `ask` goes no further when a stop is requested
                 turn = self._store_and_yield(pending.turn, [TurnInterrupted(by=self._stop.by)])
             case ReplyReading("answer"):
                 message.consumed = True

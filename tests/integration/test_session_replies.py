@@ -183,6 +183,7 @@ async def test_session_without_an_unfinished_turn_has_nothing_to_finish(folder: 
             with pytest.raises(InputError, match=r"^no turn of this session is unfinished$") as refusal:
                 await collect(session.finish_turn())
             assert refusal.value.hint == "ask a question"
+            assert session.secret_values == {}
             await collect(session.ask(QUESTION))
 
 

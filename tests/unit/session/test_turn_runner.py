@@ -27,6 +27,7 @@ from massmem.core.events import (
     Notice,
     ParamProvided,
     SourceEvent,
+    TurnAbandoned,
     TurnCompleted,
     TurnInterrupted,
     TurnResumed,
@@ -46,7 +47,9 @@ from tests.support.turns import only
 
 QUESTION = "Where is my order?"
 ASKS = {"ask": "order_id", "ask_prompt": "Which?", "text": "Order {order_id} is on its way."}
+CHANGES = {"text": '{"intent": "change", "provided": false, "value": ""}'}
 NUMBER = "O-98765"
+PARAMS = {"order_id": {"pattern": r"O-\d{5}"}}
 PLAN = make_attachment("plan.png", "image/png", PNG)
 WORDS = {"enabled": True, "embedding": {"provider": "none"}}
 """Memory that opens at once."""
@@ -107,8 +110,7 @@ async def interrupt(session: Session, question: str, by: Any = "signal", **optio
 
 async def test_stages_tell_before_and_after_each_run_what_the_session_holds(folder: Path):
     path = folder.parent / "stages.jsonl"
-    params = {"order_id": {"pattern": r"O-\d{5}"}}
-    config = team({"ann": {"answer": ASKS}}, params=params, telemetry={"stages": str(path)})
+    config = team({"ann": {"answer": ASKS}}, params=PARAMS, telemetry={"stages": str(path)})
     async with await Session.open(config, home=folder) as session:
         await collect(session.ask(QUESTION))
         await collect(session.ask(NUMBER))
@@ -228,6 +230,31 @@ async def test_message_is_not_asked_when_the_turn_before_it_is_stopped_again(fol
         assert [end.answer for end in only(events, TurnCompleted)] == ["Answer of ann."] * 2
 
 
+async def ask_and_see_who_holds(team: Team, session: Session, question: str) -> list[tuple[str, bool]]:
+    """Return the ends of turns, and whether the session is held when they are seen."""
+    held: list[tuple[str, bool]] = []
+    async with aclosing(session.ask(question)) as events:
+        async for event in events:
+            if isinstance(event, TurnCompleted | TurnAbandoned | TurnWaiting):
+                held.append((event.type, await team.store.get_lease_owner(session.id) is not None))
+    return held
+
+
+async def test_session_is_held_between_a_resumed_turn_and_the_question_after_it(folder: Path):
+    async with open_team(team({"ann": {}}), folder) as opened, await Session.on(opened) as session:
+        await interrupt(session, QUESTION)
+        held = await ask_and_see_who_holds(opened, session, "And now?")
+    assert held == [("turn_completed", True), ("turn_completed", False)]
+
+
+async def test_session_is_held_between_a_turn_that_is_given_up_and_the_question_after_it(folder: Path):
+    script = {"answer": [ASKS, "It is blue."], "extract": CHANGES}
+    async with open_team(team({"ann": script}, params=PARAMS), folder) as opened, await Session.on(opened) as session:
+        assert await ask_and_see_who_holds(opened, session, QUESTION) == [("turn_waiting", False)]
+        held = await ask_and_see_who_holds(opened, session, "Why is the sky blue?")
+    assert held == [("turn_abandoned", True), ("turn_completed", False)]
+
+
 async def test_turn_that_is_dropped_at_any_moment_begins_in_the_log_with_its_question(folder: Path):
     async with open_team(team({"ann": {"latency": 30}}), folder) as opened:
         for passes in range(0, 40, 4):
@@ -245,7 +272,8 @@ async def test_turn_that_is_dropped_at_any_moment_begins_in_the_log_with_its_que
 
 
 async def test_store_that_fails_in_a_turn_is_the_error_and_the_turn_goes_on_later(folder: Path):
-    async with await Session.open(team({"ann": {}}), home=folder) as session:
+    config = team({"ann": {"answer": "word " * 50, "chunk_size": 5, "chunk_delay": 0.01}})
+    async with await Session.open(config, home=folder) as session:
         async with aclosing(session.ask(QUESTION)) as events:
             assert isinstance(await anext(events), TurnStarted)
             with closing(sqlite3.connect(folder / "massmem.db")) as db:
@@ -259,8 +287,7 @@ async def test_store_that_fails_in_a_turn_is_the_error_and_the_turn_goes_on_late
 
 
 async def test_value_that_a_program_waits_for_is_taken_from_the_next_question(folder: Path):
-    params = {"order_id": {"pattern": r"O-\d{5}"}}
-    config = team({"ann": {"answer": ASKS}}, params=params)
+    config = team({"ann": {"answer": ASKS}}, params=PARAMS)
     async with open_team(config, folder) as opened, await Session.on(opened) as session:
         await session.add_messages([("user", "Hello.")])
         handle = ConversationMemory(opened.store).for_session(session.id)
@@ -274,9 +301,8 @@ async def test_value_that_a_program_waits_for_is_taken_from_the_next_question(fo
 
 
 async def test_state_names_the_turn_that_waits_and_then_the_one_that_was_answered(folder: Path):
-    params = {"order_id": {"pattern": r"O-\d{5}"}}
     scripts = {"ann": {"answer": ["Hello.", ASKS]}}
-    async with open_team(team(scripts, params=params), folder) as opened, await Session.on(opened) as session:
+    async with open_team(team(scripts, params=PARAMS), folder) as opened, await Session.on(opened) as session:
         await collect(session.ask("Hello?"))
         assert isinstance((await collect(session.ask(QUESTION)))[-1], TurnWaiting)
         state = await opened.store.load_state(session.id)
@@ -322,19 +348,36 @@ async def test_turn_that_is_stopped_while_a_picture_is_described_goes_on_with_th
 
 
 async def test_history_that_was_compressed_between_two_turns_is_told_before_the_second(folder: Path):
-    script = {"answer": "Fine. " * 200, "context_window": 100_000}
-    config = team({"ann": script})
     backend = {"type": "scripted", "script": {"answer": "It is fine, all in all. " * 60}, "context_window": 4_000}
-    config = TeamConfig.model_validate({**config.model_dump(), "agents": [{"id": "ann", "backend": backend}]})
+    config = TeamConfig.model_validate(
+        {**team({"ann": {}}).model_dump(), "agents": [{"id": "ann", "backend": backend}]}
+    )
     async with await Session.open(config, home=folder) as session:
-        seen: list[str] = []
+        told: list[tuple[int, Event]] = []
         for number in range(8):
-            seen += [
-                event.type for event in await collect(session.ask(f"What of room {number}? {'Look again. ' * 60}"))
-            ]
+            async with aclosing(session.ask(f"What of room {number}? {'Look again. ' * 60}")) as events:
+                told += [(session.seq, event) async for event in events]
             await session.settle()
-    assert ("context_compressed", "turn_started") in pairwise(seen)
-    assert {event.why for event in only(read_log(folder), ContextCompressed)} == {"background"}
+    before = [
+        seq
+        for (seq, event), (_, after) in pairwise(told)
+        if (event.type, after.type) == ("context_compressed", "turn_started")
+    ]
+    assert set(before) == {0}, "it was stored before the turn began"
+    log = read_log(folder)
+    assert {event.why for event in only(log, ContextCompressed)} == {"background"}
+    assert all(log[seq - 1] == event for seq, event in told if seq)
+
+
+async def test_answer_that_leaves_little_room_is_compressed_before_the_next_question(folder: Path):
+    backend = {"type": "scripted", "script": {"answer": "It is fine, all in all. " * 500}, "context_window": 4_000}
+    config = TeamConfig.model_validate(
+        {**team({"ann": {}}).model_dump(), "agents": [{"id": "ann", "backend": backend}]}
+    )
+    async with await Session.open(config, home=folder) as session:
+        await collect(session.ask("Why?"))
+        await session.settle()
+        assert (await collect(session.ask("And now?")))[0].type == "context_compressed"
 
 
 @pytest.mark.parametrize(
