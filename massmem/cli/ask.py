@@ -1,6 +1,5 @@
 """The options of `massmem` itself. They are only parsed here; massmem.cli.run and massmem.cli.chat act on them."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,7 +10,7 @@ import typer
 
 from massmem.cli.commands import format_overview
 from massmem.cli.completion import offer_commands, offer_sessions
-from massmem.cli.options import OwnerName
+from massmem.cli.options import OwnerName, require_positive
 from massmem.config.home import massmem_home
 from massmem.core.errors import InputError
 from massmem.session.registry import Registry
@@ -271,18 +270,11 @@ def _refuse_contradictions(options: RunOptions) -> RunOptions:
 
 def _check_limits(timeout: float | None, max_cost: float | None, max_tokens: int | None) -> dict[str, float]:
     """Return the limits that were given, by their names in `coordination`. Raises InputError."""
+    require_positive("--timeout", timeout, "a number of seconds")
+    require_positive("--max-cost", max_cost, "an amount of dollars")
+    require_positive("--max-tokens", max_tokens, "a number of tokens")
     values = {"timeout": timeout, "max_cost": max_cost, "max_tokens": max_tokens}
-    units = {
-        "timeout": "a number of seconds",
-        "max_cost": "an amount of dollars",
-        "max_tokens": "a number of tokens",
-    }
-    limits = {name: value for name, value in values.items() if value is not None}
-    for name, value in limits.items():
-        if not 0 < value < math.inf:
-            option = f"--{name.replace('_', '-')}"
-            raise InputError(f"{option} {value:g} is not {units[name]} above 0", "leave it out for no limit here")
-    return limits
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _show_version() -> None:

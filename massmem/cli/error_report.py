@@ -74,7 +74,7 @@ def find_json_format(arguments: Sequence[str]) -> str | None:
     It is read from the raw arguments, because the error may be that they cannot be parsed.
     """
     options = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
-    formats = [value for option, value in itertools.pairwise(options) if option == "--output"]
+    formats = [value for option, value in itertools.pairwise(options) if option in ("--output", "-o")]
     formats += [option.removeprefix("--output=") for option in options if option.startswith("--output=")]
     if "--json" in options:
         formats.append("json")

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from massmem.cli.options import require_positive
 from massmem.cli.setup import load_team, read_environment
 from massmem.cli.signals import EXIT_INTERRUPTED
 from massmem.cli.streams import notify, show_progress, write_json, write_out
@@ -84,6 +85,7 @@ def eval_command(
 
     Every answer is kept: stop the command at any time, and the same command goes on without asking anything twice.
     """
+    require_positive("--max-cost", max_cost, "an amount of dollars")
     read_environment()
     home = massmem_home()
     items = _select(load_items(data, scorer), limit, sample, seed)

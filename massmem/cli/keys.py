@@ -17,8 +17,8 @@ from massmem.core.errors import InputError
 from massmem.core.redact import show_start
 
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{2,63}")
-_KEY = re.compile(r"[\x21-\x26\x28-\x7e]{8,512}")
-"""Printable characters without blanks and quotes."""
+_KEY = re.compile(r"[\x21-\x26\x28-\x5b\x5d-\x7e]{8,512}")
+"""Printable characters without blanks, single quotes and backslashes, which the file would change."""
 _STARTS = (
     ("sk-ant-", "ANTHROPIC_API_KEY"),
     ("sk-or-", "OPENROUTER_API_KEY"),
@@ -94,7 +94,7 @@ def store_key(home: Path, variable: str, key: str) -> Path:
     """Store a key; return the file. Raises InputError when it is no key."""
     key = key.strip()
     if not _KEY.fullmatch(key):
-        raise InputError("this is not an API key", "copy the whole key, without blanks and quotes")
+        raise InputError("this is not an API key", "copy the whole key, without blanks, quotes and backslashes")
     make_home(home)
     _write_keys(home, read_keys(home) | {variable: key})
     return _keys_file(home)

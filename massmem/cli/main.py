@@ -99,7 +99,7 @@ def _choose_session(options: "RunOptions") -> "RunOptions":
         return replace(options, session_config=find_session_config(name) if options.config is None else None)
     from massmem.cli.sessions import choose_session, find_named_or_newest
 
-    setup = load_setup(options.config, options.owner)
+    setup = load_setup(options.config, options.owner, warn=False)  # whoever asks the question warns
     session = choose_session(setup) if options.choose_session else find_named_or_newest(setup, name)
     config = None if options.config is not None else use_session_config(session.config_path)
     return replace(options, session_id=session.session_id, newest=False, session_config=config)

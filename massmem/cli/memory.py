@@ -139,11 +139,12 @@ def list_command(
 @app.command("show")
 def show_command(
     memory_id: Annotated[str, typer.Argument(metavar="ID", help="As list and search show it.")],
+    owner: OwnerName = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a memory in full, with the messages that it came from."""
-    memory, messages = asyncio.run(_load_memory(load_setup(config), memory_id))
+    memory, messages = asyncio.run(_load_memory(load_setup(config, owner), memory_id))
     if as_json:
         write_json(memory_to_dict(memory) | {"messages": [_message_to_dict(message) for message in messages]})
         return
@@ -169,7 +170,7 @@ async def _load_memory(setup: Setup, memory_id: str) -> tuple[Memory, Sequence[M
             if memories:
                 return memories[0], messages
     async with setup.open_store() as store, _open_memory(setup) as memory:
-        memories = await memory.list(Selection(ids=(memory_id,)), 1)
+        memories = await memory.list(await _limit_to_owner(setup, Selection(ids=(memory_id,))), 1)
         if not memories:
             raise unknown_memory(memory_id)
         return memories[0], await store.get_messages(memories[0].message_ids)

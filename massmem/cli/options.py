@@ -60,6 +60,12 @@ def parse_since(text: str, now: datetime) -> datetime:
         raise InputError(f"{text[:40]!r} is not a time", "write it as 24h, 7d, 2026-11-21 or 2026-11-21T14:30") from e
 
 
+def require_positive(option: str, value: float | None, unit: str) -> None:
+    """Refuse a limit that is no finite number above 0. unit: such as `an amount of dollars`. Raises InputError."""
+    if value is not None and not 0 < value < math.inf:
+        raise InputError(f"{option} {value:g} is not {unit} above 0", "leave it out for no limit here")
+
+
 def format_time(moment: datetime) -> str:
     """Return `2026-11-21 22:53` in local time."""
     return f"{moment.astimezone():%Y-%m-%d %H:%M}"

@@ -10,19 +10,17 @@ import typer
 
 from massmem.cli.completion import offer_sessions
 from massmem.cli.options import MAX_TURN, AsJson, Config, OwnerName
-from massmem.cli.setup import choose_backend, find_session_config, load_setup, load_team, read_environment
+from massmem.cli.setup import Setup, choose_backend, find_session_config, load_setup
 from massmem.cli.streams import show_activity, write_json, write_out
-from massmem.config.home import massmem_home
 from massmem.config.models import TeamConfig
 from massmem.core.display import make_printable, one_line
 from massmem.core.errors import InputError, TurnError
 from massmem.core.events import Event, WinnerDecided
 from massmem.core.ids import check_session_name
 from massmem.core.outcome import TurnOutcome
-from massmem.core.records import Owner
+from massmem.core.records import SessionRecord, TurnRecord
 from massmem.session.replay import Change, Comparison, TurnReplayer, load_recorded_turn
 from massmem.session.team import Team
-from massmem.store import open_configured
 from massmem.store.lookup import find_session
 from massmem.turn.recorded import RecordedStep, StepKey, Verdict, describe_result, read_steps, replay_as_recorded
 
@@ -77,15 +75,14 @@ def replay_command(
     session_name = check_session_name(name)
     chosen = config or (find_session_config(session_name) if owner is None else None)
     is_json = as_json or output is OutputName.JSON
+    setup = load_setup(chosen, owner)
     if as_recorded:
-        session_id, verdict = asyncio.run(_verify(chosen, Owner(owner), session_name, turn))
+        session_id, verdict = asyncio.run(_verify(setup, session_name, turn))
         _write_verdict(session_id, turn, verdict, as_json=is_json)
         return 0 if verdict.is_identical else TurnError.exit_code
-    read_environment()
-    team = load_team(chosen, massmem_home())
-    changes = [*(Change(memory_id=memory) for memory in without or ()), *_read_models(team, agents or ())]
+    changes = [*(Change(memory_id=memory) for memory in without or ()), *_read_models(setup.config, agents or ())]
     with show_activity("replaying the turn", quiet=is_json, animated=True):
-        session_id, comparison = asyncio.run(_compare(team, Owner(owner), session_name, turn, changes))
+        session_id, comparison = asyncio.run(_compare(setup, session_name, turn, changes))
     if is_json:
         write_json(_to_dict(session_id, turn, comparison))
     else:
@@ -103,26 +100,21 @@ def _read_models(team: TeamConfig, options: Sequence[str]) -> list[Change]:
     return changes
 
 
-async def _verify(config: str | None, owner: Owner, name: str, turn: int) -> tuple[str, Verdict]:
-    setup = load_setup(config, owner.user_id)
+async def _load_turn(setup: Setup, name: str, number: int) -> tuple[SessionRecord, TurnRecord, list[Event]]:
     async with setup.open_store() as store:
         session = await find_session(store, name, setup.owner)
-        _, events = await load_recorded_turn(store, session.session_id, turn)
+        return session, *await load_recorded_turn(store, session.session_id, number)
+
+
+async def _verify(setup: Setup, name: str, number: int) -> tuple[str, Verdict]:
+    session, _, events = await _load_turn(setup, name, number)
     settings = setup.config.coordination
     return session.session_id, await replay_as_recorded(events, settings, setup.config.param_specs)
 
 
-async def _compare(
-    config: TeamConfig, owner: Owner, name: str, number: int, changes: Sequence[Change]
-) -> tuple[str, Comparison]:
-    home = massmem_home()
-    store = await open_configured(config.store, home)
-    try:  # before any model is loaded
-        session = await find_session(store, name, owner)
-        turn, events = await load_recorded_turn(store, session.session_id, number)
-    finally:
-        await store.close()
-    team = await Team.open(config, home=home)
+async def _compare(setup: Setup, name: str, number: int, changes: Sequence[Change]) -> tuple[str, Comparison]:
+    session, turn, events = await _load_turn(setup, name, number)  # before any model is loaded
+    team = await Team.open(setup.config, home=setup.home)
     try:
         replayer = TurnReplayer(team, session, turn, events)
         await team.start()

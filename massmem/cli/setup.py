@@ -81,12 +81,13 @@ class Setup:
             await store.close()
 
 
-def load_setup(config: str | None, owner: str | None = None, *, all_owners: bool = False) -> Setup:
+def load_setup(config: str | None, owner: str | None = None, *, all_owners: bool = False, warn: bool = True) -> Setup:
     """Read .env and the configuration `config`, or the default one.
 
     Args:
         owner: a user of the HTTP service, whose sessions the command sees; None: the user of the command line.
         all_owners: the command sees the sessions of all of them.
+        warn: write the warnings of the configuration to stderr.
 
     Raises:
         ConfigError, InputError, HomeError
@@ -95,24 +96,30 @@ def load_setup(config: str | None, owner: str | None = None, *, all_owners: bool
         raise InputError("--owner and --all-owners exclude each other", "leave one of them out")
     home = massmem_home()
     read_environment()
-    return Setup(load_team(config, home), home, owner=None if all_owners else Owner(owner))
+    return Setup(load_team(config, home, warn=warn), home, owner=None if all_owners else Owner(owner))
 
 
 def load_team(
-    config: str | None, home: Path, limits: Mapping[str, float] | None = None, *, store: bool = True
+    config: str | None,
+    home: Path,
+    limits: Mapping[str, float] | None = None,
+    *,
+    store: bool = True,
+    warn: bool = True,
 ) -> TeamConfig:
-    """Load the configuration `config`, or the default of this machine, and write its warnings to stderr.
+    """Load the configuration `config`, or the default of this machine.
 
     Args:
         limits: values that replace those in `coordination`, by name.
         store: False to keep everything in memory and start a new session.
+        warn: write the warnings of the configuration to stderr.
 
     Raises:
         ConfigError, InputError
     """
     loaded = load_named(config, os.environ, home)
     team = loaded.team
-    for warning in loaded.warnings:
+    for warning in loaded.warnings if warn else ():
         notify(warning)
     if limits:
         team = team.model_copy(update={"coordination": team.coordination.model_copy(update=dict(limits))})

@@ -93,11 +93,14 @@ def needs_secret(jwt: JwtConfig) -> bool:
 
 def _read_secret(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        secret = path.read_text().strip()
     except FileNotFoundError:
         return ""
     except (OSError, ValueError) as e:
         raise HomeError(f"{path} cannot be read: {e}", f"check its permissions, or set {SECRET}") from e
+    if not secret:
+        raise HomeError(f"{path} is empty", f"delete it, and a new secret is made; or set {SECRET} to the old one")
+    return secret
 
 
 def _write_secret(path: Path) -> None:

@@ -89,7 +89,7 @@ def _read_jsonl(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     if text.lstrip().startswith("["):
         return _read_json_list(path, text)
     rows: list[tuple[int, Mapping[str, Any]]] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             rows.append((number, _require_object(_parse_json(line, f"{path}:{number}"), f"{path}:{number}")))
     return rows

@@ -385,7 +385,7 @@ async def _is_open(url: str) -> bool:
     try:
         async with asyncio.timeout(_CONNECT_PATIENCE):
             _, writer = await asyncio.open_connection(parts.hostname, parts.port)
-    except (OSError, TimeoutError):
+    except (OSError, ValueError):  # nobody listens, or the variable names no possible port
         return False
     writer.close()
     with suppress(OSError):

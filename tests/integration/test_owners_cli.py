@@ -106,6 +106,9 @@ def test_memories_of_another_owner_are_neither_listed_nor_recalled_nor_forgotten
         assert {hit["session_id"] for hit in hits} == {session_id}
     for command in (["list"], ["search", "penguin"], ["forget", "--yes"]):
         massmem("memory", *command, "--session-id", ALICE, code=5)
+    for memory in massmem.json("memory", "list", *ACCESS[0])["memories"]:
+        massmem("memory", "show", memory["id"], code=2)
+        assert massmem.json("memory", "show", memory["id"], *ACCESS[0])["session_id"] == ALICE
     massmem("memory", "forget", "--agent", "user", "--yes")
     memories = massmem.json("memory", "list", "--all-owners")["memories"]
     assert {memory["session_id"] for memory in memories if memory["agent_id"] == "user"} == {ALICE}

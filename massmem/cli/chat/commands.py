@@ -141,7 +141,7 @@ async def _change_model(state: ChatState, rest: str) -> None:
     if not model.strip():
         write_out(f"{agent.display_name}: {_name_model(agent)}\n")
         return
-    await state.change_backend(agent.id, replace_model(agent.backend, model.strip()))
+    await state.change_backends({agent.id: replace_model(agent.backend, model.strip())})
     write_err(f"{agent.display_name} uses {_name_model(state.find_agent(agent.id))} until you quit")
 
 
@@ -240,8 +240,8 @@ async def _retry(state: ChatState, rest: str) -> None:
     turn = await _get_last_turn(state)
     if turn.status == "waiting":
         raise InputError("the agents wait for your reply", "reply, or ask another question")
-    for agent in state.team.agents if rest else ():
-        await state.change_backend(agent.id, replace_model(agent.backend, rest))
+    if rest:
+        await state.change_backends({agent.id: replace_model(agent.backend, rest) for agent in state.team.agents})
     if turn.status == "completed":
         await state.session.undo()
     state.next_question = Question(*await state.session.load_question(turn.turn))
@@ -416,7 +416,8 @@ def _require_session(state: ChatState) -> None:
 
 
 async def _complete_session(state: ChatState, words: Sequence[str]) -> Sequence[str]:
-    sessions = [listed.session for listed in await state.team.store.find_sessions(SessionFilter(), _MAX_OFFERS)]
+    own = await state.team.store.find_sessions(SessionFilter(owner=state.setup.owner), _MAX_OFFERS)
+    sessions = [listed.session for listed in own]
     return [*(s.title for s in sessions if s.title), *(s.session_id for s in sessions)]
 
 

@@ -1,7 +1,7 @@
 """What is open during a conversation: the team, the session, and the changes that the user made to both."""
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -83,11 +83,10 @@ class ChatState:
             await self._switch_session(session)
         return self.session.unfinished
 
-    async def change_backend(self, agent_id: str, backend: BackendConfig) -> None:
-        """Let the agent use another model from now on. Raises as `Team.start`; nothing has changed then."""
+    async def change_backends(self, backends: Mapping[str, BackendConfig]) -> None:
+        """Let agents use other models from now on, by their ids. Raises as `Team.start`; nothing has changed then."""
         agents = [
-            agent.model_copy(update={"backend": backend}) if agent.id == agent_id else agent
-            for agent in self._config.agents
+            agent.model_copy(update={"backend": backends.get(agent.id, agent.backend)}) for agent in self._config.agents
         ]
         await self._switch_team(self._config.model_copy(update={"agents": tuple(agents)}), self.session.id)
 

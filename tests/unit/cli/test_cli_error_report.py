@@ -18,6 +18,7 @@ from massmem.core.errors import ConfigError, RateLimited, UnknownSessionError
         ("--output live", None),
         ("--output xml", None),
         ("models list --json", "json"),
+        ("replay s --turn 1 -o json", "json"),
         ("-- --output json", None),
         ("--output", None),
     ],

@@ -58,6 +58,7 @@ def test_removed_key_is_gone():
         ("openai", "", "this is not an API key"),
         ("openai", "has blanks in it", "this is not an API key"),
         ("openai", "has'quotes'inside", "this is not an API key"),
+        ("openai", "ends-with-a-backslash\\", "this is not an API key"),
         ("opnai", KEY, "'opnai' is neither a provider nor a variable"),
     ],
 )

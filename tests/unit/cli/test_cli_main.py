@@ -89,6 +89,36 @@ def test_number_that_no_store_takes_is_the_users_mistake(line: str, capsys: pyte
     assert "should be less than or equal to 1000000" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("cost", ["0", "-1", "nan", "inf"])
+def test_evaluation_takes_no_limit_that_is_none(cost: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["eval", "data.jsonl", "--max-cost", cost]) == 2
+    assert "is not an amount of dollars above 0" in capsys.readouterr().err
+
+
+def test_time_beyond_the_calendar_is_the_users_mistake(capsys: pytest.CaptureFixture[str]):
+    assert main(["memory", "search", "x", "--as-of", "9999-12-31T23:00-12:00"]) == 2
+    assert "is no date" in capsys.readouterr().err
+
+
+def test_replay_takes_a_lost_database_for_no_new_home(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    config = write_team(tmp_path, script())
+    assert main(["ask", "What is lost?", "--config", config]) == 0
+    for path in (home / ".massmem").glob("massmem.db*"):
+        path.unlink()
+    capsys.readouterr()
+    assert main(["replay", "session_", "--turn", "1", "--config", config]) == 3
+    assert "is missing" in capsys.readouterr().err
+    assert not (home / ".massmem" / "massmem.db").exists()
+
+
+def test_continued_session_has_each_warning_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    config = write_team(tmp_path, script(), ui={"theme": "dark"})
+    for options in ([], ["--continue"]):
+        capsys.readouterr()
+        assert main(["ask", "Once?", "--config", config, *options]) == 0
+        assert capsys.readouterr().err.count("are ignored: ui") == 1
+
+
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_has_help(name: str):
     ran = call_massmem(name, "--help")

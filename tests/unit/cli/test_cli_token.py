@@ -51,6 +51,13 @@ def test_secret_that_is_configured_comes_first(
     assert not (tmp_path / SECRET_FILE).exists()
 
 
+def test_empty_file_of_the_secret_is_an_error(tmp_path: Path):
+    (tmp_path / SECRET_FILE).touch()
+    with pytest.raises(HomeError, match="is empty") as e:
+        ensure_secret(make_team(), {}, tmp_path)
+    assert "delete it" in e.value.hint
+
+
 def test_secret_that_cannot_be_read_is_an_error(tmp_path: Path):
     (tmp_path / SECRET_FILE).mkdir()
     with pytest.raises(HomeError, match="cannot be read"):

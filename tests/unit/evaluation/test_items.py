@@ -97,6 +97,12 @@ def test_bad_line_is_named(tmp_path: Path, row: Any, message: str):
     assert f"{path}:2" in error.value.message
 
 
+def test_line_separators_inside_of_a_text_end_no_line(tmp_path: Path):
+    path = tmp_path / "data.jsonl"
+    path.write_text('{"question": "one\u2028two\x85three?", "answer": "4"}\r\n')
+    assert [item.question for item in load_items(path)] == ["one\u2028two\x85three?"]
+
+
 def test_bad_files(tmp_path: Path):
     (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "empty.jsonl").write_text("\n")

@@ -38,6 +38,10 @@ async def test_another_program_on_the_port_is_no_model_server(stub: Stub):
     assert await find_local_servers({}, [("llamacpp", f"{stub.url}/v1")]) == []
 
 
+async def test_impossible_port_is_no_server():
+    assert await find_local_servers({}, [("llamacpp", "http://localhost:99999/v1")]) == []
+
+
 async def test_a_silent_server_is_given_up_after_seconds(stub: Stub):
     stub.routes = {"/v1/models": Http(parts=[30.0])}
     started = time.monotonic()

@@ -1,7 +1,17 @@
+from collections.abc import AsyncIterator
+from pathlib import Path
+
 import pytest
 
+from massmem.cli.ask import Output, RunOptions
 from massmem.cli.chat.commands import COMMANDS, find_command, format_help, translate_line
+from massmem.cli.chat.state import ChatState
+from massmem.cli.run import Invocation
+from massmem.config.models import BackendConfig
 from massmem.core.errors import InputError
+from massmem.session.session import Session
+from massmem.session.team import Team
+from tests.support.sessions import collect, team
 
 NAMES = (
     "help agents model memory remember forget context cost sessions resume rename export compact clear undo debug quit "
@@ -44,3 +54,38 @@ def test_unknown_command_suggests_similar_ones(typed: str, hint: str):
 )
 def test_everyday_word_is_the_command_that_it_means(line: str, meant: str):
     assert translate_line(line) == meant
+
+
+async def refuse_to_reply(prompt: str) -> str:
+    raise EOFError(prompt)
+
+
+@pytest.fixture
+async def state(home: Path) -> AsyncIterator[ChatState]:
+    """A conversation of two agents with one answered question."""
+    config = team({"ann": {"answer": "Yes."}, "bob": {"answer": "Yes."}})
+    opened = await Team.open(config, home=home / ".massmem")
+    await opened.start()
+    session = await Session.on(opened)
+    await collect(session.ask("Is it so?"))
+    invocation = Invocation(RunOptions(), Output.PLAIN, config, home / ".massmem", None, None, None)
+    conversation = ChatState(invocation, opened, session, refuse_to_reply)
+    yield conversation
+    await conversation.close()
+
+
+async def test_sessions_of_other_owners_are_not_offered(state: ChatState):
+    other = await Session.on(state.team, owner="alice")
+    await collect(other.ask("What is my secret?"))
+    await other.close()
+    offers = await COMMANDS["resume"].complete(state, [])
+    assert state.session.id in offers
+    assert other.id not in offers
+    assert "What is my secret?" not in offers
+
+
+async def test_retry_with_an_impossible_model_changes_no_agent(state: ChatState):
+    await state.change_backends({"bob": BackendConfig(type="ollama", model="small")})
+    with pytest.raises(InputError, match="a scripted model cannot be chosen here"):
+        await COMMANDS["retry"].run(state, "scripted/other")
+    assert [agent.backend.model for agent in state.team.agents] == ["", "small"]
