@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from massmem import __version__
 from massmem.cli.commands import format_overview
 from massmem.cli.completion import offer_commands, offer_sessions
 from massmem.cli.options import OwnerName, require_positive
@@ -233,7 +234,8 @@ def ask(
 def _do_first(*, version: bool, new_home: bool) -> None:
     """Do what does not wait for a question. Ends the program after the version."""
     if version:
-        _show_version()
+        typer.echo(f"massmem {__version__}")
+        raise typer.Exit
     if new_home:
         Registry(massmem_home()).set_aside()
 
@@ -246,7 +248,11 @@ def _read_words(question: str | None, more: list[str], solo: str | None) -> tupl
     if solo == "" and question is not None and len(more) == 1:
         return more[0], question
     if more:
-        raise _explain_quotes([question or "", *more])
+        words = [question or "", *more]
+        raise InputError(
+            f"the question must be one argument, but {len(words)} were given",
+            f'put it in quotes: massmem "{" ".join(words)}"',
+        )
     return question, solo
 
 
@@ -275,17 +281,3 @@ def _check_limits(timeout: float | None, max_cost: float | None, max_tokens: int
     require_positive("--max-tokens", max_tokens, "a number of tokens")
     values = {"timeout": timeout, "max_cost": max_cost, "max_tokens": max_tokens}
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _show_version() -> None:
-    from massmem import __version__
-
-    typer.echo(f"massmem {__version__}")
-    raise typer.Exit
-
-
-def _explain_quotes(words: list[str]) -> InputError:
-    return InputError(
-        f"the question must be one argument, but {len(words)} were given",
-        f'put it in quotes: massmem "{" ".join(words)}"',
-    )

@@ -37,7 +37,7 @@ def validate_command(file: File = None, config: Config = None, as_json: AsJson =
         return
     for warning in loaded.warnings:
         notify(warning)
-    agents = ", ".join(f"{a.id} ({' '.join([a.backend.type, a.backend.model]).strip()})" for a in loaded.team.agents)
+    agents = ", ".join(f"{agent.id} ({agent.backend.label})" for agent in loaded.team.agents)
     write_out(make_printable(f"{loaded.team.source}: valid; agents: {agents}") + "\n")
 
 

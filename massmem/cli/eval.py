@@ -87,8 +87,7 @@ def eval_command(
     """
     require_positive("--max-cost", max_cost, "an amount of dollars")
     read_environment()
-    home = massmem_home()
-    items = _select(load_items(data, scorer), limit, sample, seed)
+    home, items = massmem_home(), _select(load_items(data, scorer), limit, sample, seed)
     entrants = _load_entrants(configs or [None], home)
     referee = None if judge is None else _load_judge(judge, home)
     with open_results(results or home / "eval" / f"{data.stem}-{_hash_file(data)}.jsonl") as file:

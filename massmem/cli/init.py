@@ -230,10 +230,10 @@ class _Probe:
 async def _probe_models(team: TeamConfig) -> list[_Probe]:
     """Try each distinct model once, all at the same time, and report the results."""
     backends = list({repr(agent.backend): agent.backend for agent in team.agents}.values())
-    notify(f"trying {', '.join(_name_model(backend) for backend in backends)} ...")
+    notify(f"trying {', '.join(backend.label for backend in backends)} ...")
     probes = await asyncio.gather(*map(_probe, backends))
     for probe in probes:
-        name = _name_model(probe.backend)
+        name = probe.backend.label
         if isinstance(probe.result, MassmemError):
             notify(f"{name}: {probe.result.message}" + (f"\n  {probe.result.hint}" if probe.result.hint else ""))
         else:
@@ -246,10 +246,6 @@ async def _probe(backend: BackendConfig) -> _Probe:
         return _Probe(backend, await probe_model(backend))
     except MassmemError as e:
         return _Probe(backend, e)
-
-
-def _name_model(backend: BackendConfig) -> str:
-    return f"{backend.type} {backend.model}".strip()
 
 
 def _format_command(path: Path, home: Path, command: str = "") -> str:

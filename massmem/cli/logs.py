@@ -52,12 +52,17 @@ def log_to_file(path: Path, level: int, read_params: Callable[[], Mapping[str, o
     return stop
 
 
-def log_to_usual_file(home: Path, read_params: Callable[[], Mapping[str, object]]) -> Callable[[], None]:
-    """Log warnings to the log file in massmem's home. Returns and raises as `log_to_file`."""
+def start_logging(
+    home: Path, debug_log: Path | None, read_params: Callable[[], Mapping[str, object]]
+) -> Callable[[], None]:
+    """Log everything to `debug_log`; without it, warnings to the log in massmem's home. As `log_to_file`."""
+    if debug_log is not None:
+        return log_to_file(debug_log, logging.DEBUG, read_params)
     return log_to_file(home / "logs" / "massmem.log", logging.WARNING, read_params)
 
 
 def disable_logging() -> None:
+    """Log nowhere: Python would otherwise print warnings on the user's terminal."""
     logging.getLogger().addHandler(logging.NullHandler())
 
 

@@ -108,7 +108,7 @@ def history_command(
     view = View(session_id, agent, parse_as_of(as_of))
     chains = asyncio.run(read_history(load_setup(config, owner), query, view))
     if as_json:
-        write_json({"query": query, "topics": [chain_to_dict(chain) for chain in chains]})
+        write_json({"query": query, "topics": [chain.to_dict() for chain in chains]})
     else:
         print_history(chains)
 
@@ -589,26 +589,6 @@ def print_history(chains: Sequence[Chain]) -> None:
             write_out(f"  {make_printable(f'{line}  ({origin})')}\n")
     if not chains:
         notify("no value is known of that")
-
-
-def chain_to_dict(chain: Chain) -> dict[str, Any]:
-    claim = chain.entries[-1].claim
-    return {
-        "subject": claim.subject,
-        "attribute": claim.attribute,
-        "values": [
-            {
-                "value": entry.claim.value,
-                "since": entry.since.isoformat(),
-                "until": entry.until.isoformat() if entry.until else None,
-                "by": entry.authors,
-                "disputed_by": list(entry.disputed_by),
-                "memory_ids": [memory.id for memory in entry.memories],
-                "message_ids": sorted(entry.message_ids),
-            }
-            for entry in chain.entries
-        ],
-    }
 
 
 def _format_day(moment: datetime) -> str:

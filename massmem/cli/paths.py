@@ -1,10 +1,9 @@
 """`massmem paths`: where massmem keeps its files."""
 
-from typing import Annotated
-
 import typer
 
 from massmem.cli.logs import DEBUG_LOGS
+from massmem.cli.options import AsJson, Config
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import write_json, write_out
 from massmem.config.home import expand_home
@@ -17,10 +16,7 @@ app = typer.Typer(help="Show where massmem keeps its files.")
 
 
 @app.command()
-def paths_command(
-    config: Annotated[str | None, typer.Option(metavar="FILE", help="The team, as for a question.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+def paths_command(config: Config = None, as_json: AsJson = False) -> None:
     """Show where massmem keeps configuration, sessions, memories, models and logs. Nothing is created."""
     paths = _find_paths(load_setup(config))
     if as_json:

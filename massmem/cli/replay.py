@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from massmem.cli.completion import offer_sessions
-from massmem.cli.options import MAX_TURN, AsJson, Config, OwnerName
+from massmem.cli.options import MAX_TURN, AsJson, Config, OwnerName, SessionName
 from massmem.cli.setup import Setup, choose_backend, find_session_config, load_setup
 from massmem.cli.streams import show_activity, write_json, write_out
 from massmem.config.models import TeamConfig
@@ -40,12 +39,7 @@ _STEPS = {"answer": "answer", "vote": "vote", "present": "final answer"}
 
 @app.command()
 def replay_command(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="SESSION", help="Its id, the start of its id, or its name.", autocompletion=offer_sessions
-        ),
-    ],
+    name: SessionName,
     turn: Annotated[int, typer.Option("--turn", min=1, max=MAX_TURN, metavar="N", help="The turn.")],
     without: Annotated[
         list[str] | None,

@@ -1,7 +1,6 @@
 """Answers one question: from the options of a command line to the answer on stdout and the exit code."""
 
 import asyncio
-import logging
 import shlex
 import signal
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from massmem.cli.ask import Output, RunOptions
-from massmem.cli.logs import disable_logging, log_to_file, log_to_usual_file, new_debug_log
+from massmem.cli.logs import disable_logging, new_debug_log, start_logging
 from massmem.cli.question import HOW_TO_ASK, Question, attach_files, read_question, read_schema
 from massmem.cli.setup import load_team, read_environment, replace_agents
 from massmem.cli.signals import EXIT_INTERRUPTED, EXIT_TERMINATED, TurnStopper
@@ -183,12 +182,10 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
 def _start_logging(invocation: Invocation, session: Session) -> None:
     if invocation.options.no_store:
         disable_logging()
-    elif invocation.debug_log is None:
-        log_to_usual_file(invocation.home, lambda: session.secret_values)
-    else:
-        log_to_file(invocation.debug_log, logging.DEBUG, lambda: session.secret_values)
-        if not invocation.options.quiet:
-            write_err(f"debug log: {invocation.debug_log}")
+        return
+    start_logging(invocation.home, invocation.debug_log, lambda: session.secret_values)
+    if invocation.debug_log is not None and not invocation.options.quiet:
+        write_err(f"debug log: {invocation.debug_log}")
 
 
 def _can_stream(invocation: Invocation) -> bool:

@@ -24,6 +24,7 @@ from massmem.cli.options import (
     InSession,
     OldOutput,
     OwnerName,
+    SessionName,
     Yes,
     format_time,
     parse_duration,
@@ -73,10 +74,6 @@ app = typer.Typer(no_args_is_help=True, help="Find, read, rename, export and del
 
 _MAX_CHOICES = 20
 
-Name = Annotated[
-    str,
-    typer.Argument(metavar="SESSION", help="Its id, the start of its id, or its name.", autocompletion=offer_sessions),
-]
 Since = Annotated[
     str | None, typer.Option(metavar="WHEN", help="Used since then: 24h, 7d, or a day as 2026-11-21.")
 ]  # fmt: skip
@@ -117,7 +114,7 @@ def list_command(
 
 @app.command("show")
 def show_command(
-    name: Name,
+    name: SessionName,
     detailed: Annotated[bool, typer.Option("--all", help="With rounds, votes and reasoning.")] = False,
     turn: Annotated[int | None, typer.Option(metavar="N", min=1, max=MAX_TURN, help="This turn only.")] = None,
     owner: OwnerName = None,
@@ -197,7 +194,7 @@ async def _search(setup: Setup, query: str, name: str | None, limit: int) -> lis
 
 @app.command("rename")
 def rename_command(
-    name: Name,
+    name: SessionName,
     title: Annotated[str, typer.Argument(metavar="NAME", help="Up to 80 characters, not used by another session.")],
     owner: OwnerName = None,
     config: Config = None,
@@ -212,7 +209,7 @@ def rename_command(
 
 @app.command("fork")
 def fork_command(
-    name: Name,
+    name: SessionName,
     turn: Annotated[
         int | None,
         typer.Option("--turn", min=1, max=MAX_TURN, metavar="N", help="Its last turn.", show_default="the last"),
@@ -351,7 +348,7 @@ async def _delete_everywhere(setup: Setup, sessions: Sequence[SessionRecord], pr
 
 @app.command("export")
 def export_command(
-    name: Name,
+    name: SessionName,
     format_: Annotated[
         FormatName | None,
         typer.Option(

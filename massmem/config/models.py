@@ -102,6 +102,11 @@ class BackendConfig(Section):
     """Price of tokens; left out: the provider's list price, where massmem knows it."""
 
     @property
+    def label(self) -> str:
+        """What people are shown: type and model, such as `openai gpt-5`."""
+        return one_line(f"{self.type} {self.model}")
+
+    @property
     def usual_effort(self) -> Effort | None:
         """The configured effort, else the one that stands for `thinking_tokens`."""
         if self.effort is not None or self.thinking_tokens is None:

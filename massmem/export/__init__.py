@@ -17,14 +17,14 @@ class Format:
     write_start: Callable[[SessionRecord], str]
     write_turn: Callable[[TurnTranscript, bool, bool], str]
     """(turn, whether it is the first, whether to include every step of the agents)"""
-    write_end: Callable[[], str]
+    end: str = ""
 
 
 FORMATS: dict[str, Format] = {
-    "json": Format("json", as_json.write_start, as_json.write_turn, as_json.write_end),
-    "markdown": Format("md", as_markdown.write_start, as_markdown.write_turn, as_markdown.write_end),
-    "text": Format("txt", as_text.write_start, as_text.write_turn, as_text.write_end),
-    "html": Format("html", as_html.write_start, as_html.write_turn, as_html.write_end),
+    "json": Format("json", as_json.write_start, as_json.write_turn, as_json.END),
+    "markdown": Format("md", as_markdown.write_start, as_markdown.write_turn),
+    "text": Format("txt", as_text.write_start, as_text.write_turn),
+    "html": Format("html", as_html.write_start, as_html.write_turn, as_html.END),
 }
 
 

@@ -29,6 +29,9 @@ img { max-width: 100%; }
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
+END = "</body>\n</html>\n"
+
+
 def write_start(session: SessionRecord) -> str:
     title = escape(session.title or session.session_id)
     return (
@@ -65,10 +68,6 @@ def write_turn(turn: TurnTranscript, first: bool, detailed: bool) -> str:
         parts += [f"<ul>\n{items}</ul>"] if items else []
         parts += [_write_message(f"{name} answered", answer, "step") for name, answer in minority]
     return "\n".join(parts) + "\n"
-
-
-def write_end() -> str:
-    return "</body>\n</html>\n"
 
 
 def _write_step(step: AgentStep, turn: TurnTranscript) -> str:

@@ -10,6 +10,7 @@ from massmem.core.records import MessageRecord, SessionRecord
 from massmem.core.transcript import TurnTranscript
 
 SCHEMA_VERSION = 1
+END = "\n]}\n"
 
 
 def write_start(session: SessionRecord) -> str:
@@ -18,10 +19,6 @@ def write_start(session: SessionRecord) -> str:
 
 def write_turn(turn: TurnTranscript, first: bool, detailed: bool) -> str:
     return ("" if first else ",") + "\n" + _dump(turn_to_dict(turn))
-
-
-def write_end() -> str:
-    return "\n]}\n"
 
 
 def turn_to_dict(turn: TurnTranscript) -> dict[str, Any]:

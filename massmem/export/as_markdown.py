@@ -45,10 +45,6 @@ def write_turn(turn: TurnTranscript, first: bool, detailed: bool) -> str:
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def write_end() -> str:
-    return ""
-
-
 def _write_steps(turn: TurnTranscript) -> list[str]:
     parts: list[str] = []
     round_ = 0

@@ -128,10 +128,6 @@ def write_turn(turn: TurnTranscript, first: bool, detailed: bool) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def write_end() -> str:
-    return ""
-
-
 def _write_step(step: AgentStep, turn: TurnTranscript) -> str:
     action = "" if step.choice is None else f", voted for {turn.name(step.choice)}"
     return f"{turn.name(step.agent_id)}, round {step.round}{step.label}{action}: {step.text}"

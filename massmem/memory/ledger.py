@@ -10,6 +10,7 @@ said before. Agents do not correct one another, nor the user: what they say hold
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from massmem.memory.claims import find_topic, is_same_value
 from massmem.memory.persistent import USER, Claim, Memory
@@ -47,6 +48,23 @@ class Chain:
     def holding(self) -> list[Entry]:
         """What holds: one value, or several when authors disagree."""
         return [entry for entry in self.entries if entry.until is None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the topic as JSON, its values with the earliest first, times in ISO 8601."""
+        claim = self.entries[-1].claim
+        values = [
+            {
+                "value": entry.claim.value,
+                "since": entry.since.isoformat(),
+                "until": entry.until.isoformat() if entry.until else None,
+                "by": entry.authors,
+                "disputed_by": list(entry.disputed_by),
+                "memory_ids": [memory.id for memory in entry.memories],
+                "message_ids": sorted(entry.message_ids),
+            }
+            for entry in self.entries
+        ]
+        return {"subject": claim.subject, "attribute": claim.attribute, "values": values}
 
 
 def build_chains(memories: Iterable[Memory]) -> dict[str, Chain]:

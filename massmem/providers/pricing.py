@@ -6,6 +6,7 @@ the first call in a thread.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
@@ -13,20 +14,14 @@ from statistics import median_low
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from massmem.config.models import BackendType
+from massmem.config.models import BackendConfig, BackendType, PriceConfig
+from massmem.core.errors import ConfigError
 from massmem.core.messages import Usage
-from massmem.providers.presets import PRESETS
+from massmem.providers.catalogue import get_snapshot
+from massmem.providers.presets import PRESETS, find_base_url, is_loopback
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, Provider
-
-
-from dataclasses import dataclass, replace
-
-from massmem.config.models import BackendConfig, PriceConfig
-from massmem.core.errors import ConfigError
-from massmem.providers.catalogue import get_snapshot
-from massmem.providers.presets import find_base_url, is_loopback
 
 _PRECISION = Decimal("1e-10")
 """Dollars; a token of the cheapest models costs more."""

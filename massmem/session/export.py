@@ -30,4 +30,4 @@ async def export_session(
             done += len(transcript.messages)
             yield form.write_turn(clean, first, detailed), done
             first = False
-    yield form.write_end(), done
+    yield form.end, done

@@ -38,7 +38,7 @@ from massmem.cli.setup import replace_model
 from massmem.cli.streams import write_err, write_out
 from massmem.cli.terminal import copy_to_clipboard, edit_text
 from massmem.config.home import expand_home
-from massmem.config.models import AgentConfig, BackendType
+from massmem.config.models import BackendType
 from massmem.core.display import format_dollars, one_line
 from massmem.core.errors import InputError
 from massmem.core.messages import Usage
@@ -128,7 +128,7 @@ async def _show_agents(state: ChatState, _rest: str) -> None:
         window = f"reads {'about ' if meter.assumed else ''}{meter.window:,} tokens"
         role = one_line(agent.system_message, _ROLE_WIDTH)
         write_out(
-            f"{set_cell_size(names[agent.id], width)}  {_name_model(agent)}, {window}{f'  {role}' if role else ''}\n"
+            f"{set_cell_size(names[agent.id], width)}  {agent.backend.label}, {window}{f'  {role}' if role else ''}\n"
         )
 
 
@@ -139,10 +139,10 @@ async def _change_model(state: ChatState, rest: str) -> None:
         return
     agent = state.find_agent(agent_id)
     if not model.strip():
-        write_out(f"{agent.display_name}: {_name_model(agent)}\n")
+        write_out(f"{agent.display_name}: {agent.backend.label}\n")
         return
     await state.change_backends({agent.id: replace_model(agent.backend, model.strip())})
-    write_err(f"{agent.display_name} uses {_name_model(state.find_agent(agent.id))} until you quit")
+    write_err(f"{agent.display_name} uses {state.find_agent(agent.id).backend.label} until you quit")
 
 
 async def _ask_alone(state: ChatState, rest: str) -> None:
@@ -166,10 +166,6 @@ async def _complete_model(state: ChatState, words: Sequence[str]) -> Sequence[st
         return ()
     used = dict.fromkeys(f"{a.backend.type}/{a.backend.model}" for a in state.team.agents if a.backend.model)
     return [*used, *(f"{type_}/" for type_ in get_args(BackendType) if type_ != "scripted")]
-
-
-def _name_model(agent: AgentConfig) -> str:
-    return one_line(f"{agent.backend.type} {agent.backend.model}".rstrip())
 
 
 # Conversation

@@ -1,12 +1,11 @@
 """What is open during a conversation: the team, the session, and the changes that the user made to both."""
 
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from massmem.cli.logs import disable_logging, log_to_file, log_to_usual_file, new_debug_log
+from massmem.cli.logs import disable_logging, new_debug_log, start_logging
 from massmem.cli.question import Question
 from massmem.cli.run import Invocation, load_team_of
 from massmem.cli.setup import Setup, use_session_config
@@ -131,10 +130,8 @@ class ChatState:
         self.debug_log = debug_log
         if self.invocation.options.no_store:
             disable_logging()
-        elif debug_log is not None:
-            self._stop_log = log_to_file(debug_log, logging.DEBUG, lambda: self.session.secret_values)
         else:
-            self._stop_log = log_to_usual_file(self.invocation.home, lambda: self.session.secret_values)
+            self._stop_log = start_logging(self.invocation.home, debug_log, lambda: self.session.secret_values)
 
     async def close(self) -> None:
         """Close session and team; memories are recorded for up to some seconds."""

@@ -69,7 +69,7 @@ def _group_backends(team: TeamConfig) -> list[tuple[BackendConfig, str]]:
 
 
 async def _check_backend(backend: BackendConfig, agents: str, context: DoctorContext) -> CheckResult:
-    name = f"{agents}: {' '.join([backend.type, backend.model]).strip()}"
+    name = f"{agents}: {backend.label}"
     try:
         match PRESETS[backend.type].kind:
             case "scripted":

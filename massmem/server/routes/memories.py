@@ -9,7 +9,6 @@ from starlette.exceptions import HTTPException
 
 from massmem.core.events import now
 from massmem.core.records import is_remembered
-from massmem.memory.ledger import Chain
 from massmem.memory.persistent import USER, Memory, Selection
 from massmem.server.conversations import public_session_id
 from massmem.server.dependencies import Authorized, Caller
@@ -266,7 +265,9 @@ async def memory_history(
     view: OfView,
 ) -> MemoryHistory:
     """Which values something had, since when and until when, and who said so, as an agent sees it."""
-    return MemoryHistory(topics=[_show_chain(chain) for chain in await _open(caller).read_history(query, view)])
+    return MemoryHistory(
+        topics=[Topic.model_validate(chain.to_dict()) for chain in await _open(caller).read_history(query, view)]
+    )
 
 
 @router.get("/figures")
@@ -338,22 +339,6 @@ async def _find(caller: Caller, memory_id: str) -> Memory:
 async def _read_queue(caller: Caller) -> Queue:
     counts = await caller.service.team.store.count_recordings()
     return Queue(pending=counts.pending, done=counts.done, failed=counts.failed, reason=counts.reason)
-
-
-def _show_chain(chain: Chain) -> Topic:
-    claim = chain.entries[-1].claim
-    values = [
-        Value(
-            value=entry.claim.value,
-            since=entry.since,
-            until=entry.until,
-            by=entry.authors,
-            disputed_by=[*entry.disputed_by],
-            memory_ids=[memory.id for memory in entry.memories],
-        )
-        for entry in chain.entries
-    ]
-    return Topic(subject=claim.subject, attribute=claim.attribute, values=values)
 
 
 def _show_memory(memory: Memory, reader: str | None = None) -> MemoryEntry:

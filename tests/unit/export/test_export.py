@@ -18,7 +18,7 @@ def export(form: str, *turns: TurnTranscript, detailed: bool = False, title: str
     writer = FORMATS[form]
     parts = [writer.write_turn(redact_turn(turn), i == 0, detailed) for i, turn in enumerate(turns)]
     start = writer.write_start(redact_session(session_record(title=title)))
-    return "".join([start, *parts, writer.write_end()])
+    return "".join([start, *parts, writer.end])
 
 
 @pytest.mark.parametrize("form", FORMATS)
