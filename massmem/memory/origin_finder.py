@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from massmem.core.lookalikes import find_look
 from massmem.memory.access import is_owned, may_see, visible_to
 from massmem.memory.index import All, Index, OneOf
 from massmem.memory.origins import AGENT, TOOL, find_tool_name, name_tool_origin
@@ -72,7 +73,8 @@ class OriginFinder:
             self.has_tools = bool(self.index.list_seconds(All(_FROM_TOOLS), 1, newest_first=True))
         if not self.has_tools:
             return ()
-        words = build_query_vector(extract_forms(text))
+        plain = text if text.isascii() else f"{text} {find_look(text)}"  # letters of other alphabets are looked up, too
+        words = build_query_vector(extract_forms(plain))
         hits = self.index.search_words(words, visible_to(scope, *_FROM_TOOLS), _MOST_COMPARED)
         payloads = self.index.read_payloads([point_id for point_id, _ in hits])
         return [(to_memory(point_id, payload), payload["won"] is True) for point_id, payload in payloads.items()]

@@ -53,6 +53,12 @@ async def test_words_that_an_agent_repeats_later_keep_the_origin(tmp_path: Path,
     assert (await list_origins(tmp_path, *batches))[later[0].text] == "tool:fetch"
 
 
+async def test_look_alikes_are_recognised_among_many_memories_from_tools(tmp_path: Path):
+    pages = [said(f"The vault {n} opens with REED-{n}.", n, by="a", origin="tool:fetch") for n in range(100, 160)]
+    again = [said("Ιt іs RЕЕD-131, I thіnk: the vаult opens.", 200, turn=2, by="a")]
+    assert (await list_origins(tmp_path, pages, again))[again[0].text] == "tool:fetch"
+
+
 async def test_memories_that_others_may_not_see_do_not_mark_their_words(tmp_path: Path):
     first = [said(SECRET, 1, by="a", tool_words=PAGE, group="0" * 24 + ":")]
     later = [said("REED-4410 opens my own vault.", 9, turn=2, by="b", session="t", group="1" * 24 + ":")]
