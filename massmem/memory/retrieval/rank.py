@@ -44,6 +44,8 @@ class Weights:
     """Best passage of the session: the right conversation first."""
     meaning: float = 0.5
     """Cosine; half, because a small embedder is a weaker witness than the words."""
+    meaning_in_any_language: float = 2.0
+    """Cosine of a multilingual embedder: as much as the words, which a question in another language does not share."""
     person: float = 1.0
     """Said by the one whom the question is about ("my" is the user, "Maria" is Maria)."""
     date: float = 1.0
@@ -231,9 +233,14 @@ def shortlist(c: Candidates, scores: Floats, size: int = SHORTLIST) -> Ints:
     return np.sort(sort_by_score(c, scores)[:size])
 
 
-def add_meaning(scores: Floats, cosines: Floats, w: Weights = DEFAULT_WEIGHTS) -> Floats:
-    """Return the scores with the embedder's opinion added."""
-    return scores + w.meaning * _scale(np.maximum(cosines, 0))
+def add_meaning(
+    scores: Floats, cosines: Floats, w: Weights = DEFAULT_WEIGHTS, *, is_multilingual: bool = False
+) -> Floats:
+    """Return the scores with the embedder's opinion added. cosines: 0 for what has no vector."""
+    if not is_multilingual:
+        return scores + w.meaning * _scale(np.maximum(cosines, 0))
+    lowest = cosines.min(where=cosines > 0, initial=1.0)  # all of them lie between 0.7 and 0.9
+    return scores + w.meaning_in_any_language * _scale(np.maximum(cosines - lowest, 0))
 
 
 def coverage(c: Candidates) -> Floats:

@@ -44,6 +44,9 @@ _ON_A_DAY = 64
 """Memories of a date that the question names, whatever their words."""
 _FEW = 20
 """With fewer memories that share a word, as many join in that mean the same in other words."""
+_BY_MEANING = 60
+"""Those that join in always with a multilingual embedder: most words that a question in other words shares are "the"
+and "of" in its language."""
 _COVERING = 40
 """Candidates that stay for their own words, whatever the other signals say."""
 _SAME_SHARE = 0.8
@@ -64,6 +67,8 @@ class _Pool:
     numbers: dict[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
     """`f` of each payload, by id."""
     memories: dict[int, Memory] = field(default_factory=dict[int, Memory])
+    near: set[int] = field(default_factory=set[int])
+    """Ids of what a multilingual embedder finds near."""
     read: set[int] = field(default_factory=set[int])
     """Ids that the index was asked for, whether or not there is such a point."""
     chains: dict[str, Chain] = field(default_factory=dict[str, Chain])
@@ -90,10 +95,11 @@ class _Pool:
 class Retriever:
     """Searches one index. Safe to use from several threads."""
 
-    def __init__(self, index: Index, count: CountTokens) -> None:
-        """count: tokens of a text."""
+    def __init__(self, index: Index, count: CountTokens, *, is_multilingual: bool = False) -> None:
+        """count: tokens of a text. is_multilingual: the embedder is, see Embedder."""
         self._index = index
         self._count = count
+        self._is_multilingual = is_multilingual
 
     def recall(self, query: str, vector: Vector | None, scope: Scope, options: RecallOptions) -> RecallResult:
         """See PersistentMemory. vector: of the query; None: words alone decide."""
@@ -109,11 +115,12 @@ class Retriever:
         rest, rest_scores = c.take(new), scores[new]
         if not question.asks_overview:
             best = np.union1d(shortlist(rest, rest_scores), shortlist(rest, coverage(rest), _COVERING))
+            best = np.union1d(best, np.flatnonzero(np.isin(rest.key, [*pool.near])))
             best = np.union1d(best, find_holding(question, rest, best, pool.chains))
             rest, rest_scores = rest.take(best), rest_scores[best]
         c, scores = rest, rest_scores
         if vector is not None and len(scores):
-            scores = add_meaning(scores, self._cosines(vector, c))
+            scores = add_meaning(scores, self._cosines(vector, c), is_multilingual=self._is_multilingual)
         c, scores = settle(question, c, scores, pool.chains, self._count)
         return self._pack(question, c, scores, options, scope.agent_id, lexical_only=vector is None)
 
@@ -146,7 +153,10 @@ class Retriever:
         for first, last in question.days:
             on_days = visible_to(pool.scope, between_days(first, last))
             keys.update(self._index.list_ids(on_days, _ON_A_DAY, newest_first=False))
-        if vector is not None and len(hits) < _FEW:
+        if vector is not None and self._is_multilingual:
+            pool.near = {point_id for point_id, _ in self._index.search_meaning(vector, visible, _BY_MEANING)}
+            keys |= pool.near
+        elif vector is not None and len(hits) < _FEW:
             keys.update(point_id for point_id, _ in self._index.search_meaning(vector, visible, _FEW))
         bm25 = dict(hits)
         if len(hits) > most:  # those that came for another reason have words of the question, too
