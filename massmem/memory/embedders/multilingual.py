@@ -16,8 +16,8 @@ from massmem.core.errors import InputError
 DIMS = 384
 INSTALL = "pip install 'massmem[multilingual]', or leave memory.persistent_memory.embedding.model out"
 
-_LONGEST = 2_000
-"""Characters that are read of a text: about the 512 tokens that the model was trained on."""
+_LONGEST = 1_000
+"""Characters that are read of a text: more than any passage has. A question of so many Chinese ones takes a second."""
 
 
 class MultilingualE5:

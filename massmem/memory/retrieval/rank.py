@@ -44,8 +44,8 @@ class Weights:
     """Best passage of the session: the right conversation first."""
     meaning: float = 0.5
     """Cosine; half, because a small embedder is a weaker witness than the words."""
-    meaning_in_any_language: float = 2.0
-    """Cosine of a multilingual embedder: as much as the words, which a question in another language does not share."""
+    meaning_in_any_language: float = 1.5
+    """Cosine of a multilingual embedder: nearly as much as the words, which a question in other words does not share."""
     person: float = 1.0
     """Said by the one whom the question is about ("my" is the user, "Maria" is Maria)."""
     date: float = 1.0

