@@ -240,7 +240,7 @@ ADDED_LATER: dict[str, Any] = {
 
 
 def dump(record: BaseModel) -> dict[str, Any]:
-    later = {"description": True, "usage": True} if isinstance(record, TurnStarted) else {}
+    later = {"description": True, "usage": True, "imported": True} if isinstance(record, TurnStarted) else {}
     return record.model_dump(mode="json", exclude=ADDED_LATER | later)
 
 
