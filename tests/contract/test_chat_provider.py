@@ -39,7 +39,7 @@ from tests.support.provider_stub import (
     Wire,
     running_stub,
 )
-from tests.support.replies import ask, collect, replied
+from tests.support.replies import ask, collect, collect_reply
 
 ASK = (ChatMessage("system", "Be brief."), ChatMessage("user", "Capital of France?"))
 VOTE = '{"reason": "right", "choice": "B"}'
@@ -138,8 +138,8 @@ async def test_text_comes_in_order_and_the_finish_last(harness: Harness) -> None
     chunks = await collect(provider, ChatRequest(ASK, "answer", "a"))
     assert [type(c) for c in chunks] == [*[TextChunk] * (len(chunks) - 1), FinishChunk]
     assert len(chunks) > 2
-    assert replied(chunks).text == "Paris."
-    assert replied(chunks).finish == "stop"
+    assert collect_reply(chunks).text == "Paris."
+    assert collect_reply(chunks).finish == "stop"
 
 
 async def test_reasoning_is_kept_apart_from_text(harness: Harness) -> None:
@@ -157,7 +157,7 @@ async def test_a_tool_call_comes_whole_and_before_the_finish(harness: Harness) -
     assert [c.name for c in calls] == ["vote"]
     assert json.loads(calls[0].arguments) == {"reason": "right", "choice": "B"}
     assert calls[0].id
-    assert replied(chunks).finish == "tool_calls"
+    assert collect_reply(chunks).finish == "tool_calls"
 
 
 @pytest.mark.parametrize("used", [True, False])
@@ -192,7 +192,7 @@ async def test_usage_is_reported(harness: Harness) -> None:
 async def test_an_empty_reply_is_a_reply(harness: Harness) -> None:
     provider = await harness.open([Say()])
     chunks = await collect(provider, ChatRequest(ASK, "answer", "a"))
-    assert replied(chunks).text == ""
+    assert collect_reply(chunks).text == ""
     assert isinstance(chunks[-1], FinishChunk)
 
 
@@ -221,8 +221,8 @@ async def test_an_interrupted_stream_is_sent_again_and_its_text_is_void(harness:
     provider = await harness.open([Say(["Lond"], cut=True), Say(["Paris."])])
     chunks = await collect(provider, ChatRequest(ASK, "answer", "a"))
     assert [c.attempt for c in chunks if isinstance(c, RetryChunk)] == [2]
-    assert replied(chunks).text == "Paris."
-    assert replied(chunks).usage.requests == 2
+    assert collect_reply(chunks).text == "Paris."
+    assert collect_reply(chunks).usage.requests == 2
 
 
 @pytest.mark.parametrize("name", ["rate_limit", "unavailable", "timeout", "connection"])
@@ -230,8 +230,8 @@ async def test_transient_failure_is_tried_again(harness: Harness, name: str) -> 
     provider = await harness.open([Fail(name), Say(["Paris."])])
     chunks = await collect(provider, ChatRequest(ASK, "answer", "a"))
     assert isinstance(chunks[0], RetryChunk)
-    assert replied(chunks).text == "Paris."
-    assert replied(chunks).usage.requests == 2
+    assert collect_reply(chunks).text == "Paris."
+    assert collect_reply(chunks).usage.requests == 2
 
 
 @pytest.mark.parametrize(

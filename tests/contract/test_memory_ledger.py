@@ -18,7 +18,7 @@ from massmem.memory.persistent import (
     Scope,
     Selection,
 )
-from tests.support.memories import indexed, letters
+from tests.support.memories import letters, open_disk_memory
 
 START = datetime(2026, 5, 8, 9, tzinfo=UTC)
 ROOM = RecallOptions(1000)
@@ -27,12 +27,12 @@ NOW = Scope("s_now", "a", 1, all_sessions=True)
 
 @pytest.fixture(params=["embedded", "words"])
 async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[IndexedMemory]:
-    memory = indexed(tmp_path / "memory", letters() if request.param == "embedded" else None)
+    memory = open_disk_memory(tmp_path / "memory", letters() if request.param == "embedded" else None)
     yield memory
     await memory.close()
 
 
-def said(text: str, day: int, by: str = USER, won: bool = True, **more: str) -> Episode:
+def only_message(text: str, day: int, by: str = USER, won: bool = True, **more: str) -> Episode:
     """The only message of its session."""
     session = more.pop("session", f"s{day}")
     return Episode(session, f"m{day}{by}", 0, 1, by, text, START + timedelta(days=day), won=won and by != USER, **more)
@@ -51,59 +51,63 @@ async def values(memory: IndexedMemory, scope: Scope = NOW, query: str = "Falcon
     return [(e.claim.value, e.until is None) for chain in chains for e in chain.entries]
 
 
-async def recalled(memory: IndexedMemory, query: str, scope: Scope = NOW, room: RecallOptions = ROOM) -> str:
+async def recall(memory: IndexedMemory, query: str, scope: Scope = NOW, room: RecallOptions = ROOM) -> str:
     return (await memory.recall(query, scope, room)).text
 
 
 @pytest.mark.parametrize("tokens", [1000, 300])
 async def test_recall_shows_the_value_that_holds_and_since_when(memory: IndexedMemory, tokens: int):
-    await memory.record([said("I live in Porto.", 0), said("Home is Ghent.", 3), said("I collect maps.", 4)])
-    text = await recalled(memory, "Where do I live?", room=RecallOptions(tokens))
+    await memory.record(
+        [only_message("I live in Porto.", 0), only_message("Home is Ghent.", 3), only_message("I collect maps.", 4)]
+    )
+    text = await recall(memory, "Where do I live?", room=RecallOptions(tokens))
     assert "Porto" not in text
     assert "User (holds since 11 May 2026): Home is Ghent." in text
 
 
 async def test_a_question_for_history_is_shown_both_with_their_times(memory: IndexedMemory):
-    await memory.record([said("I live in Porto.", 0), said("I live in Ghent.", 3)])
-    text = await recalled(memory, "Where did I live before Ghent?")
+    await memory.record([only_message("I live in Porto.", 0), only_message("I live in Ghent.", 3)])
+    text = await recall(memory, "Where did I live before Ghent?")
     assert "User (held until 11 May 2026): I live in Porto." in text
     assert "User (holds since 11 May 2026): I live in Ghent." in text
 
 
 async def test_the_rest_of_a_passage_stays(memory: IndexedMemory):
-    await memory.record([said("I live in Porto. The attic there is full of owls.", 0), said("I live in Ghent.", 3)])
-    text = await recalled(memory, "Where do I live, and what is in the attic?")
+    await memory.record(
+        [only_message("I live in Porto. The attic there is full of owls.", 0), only_message("I live in Ghent.", 3)]
+    )
+    text = await recall(memory, "Where do I live, and what is in the attic?")
     assert "owls" in text
     assert "Porto" not in text
 
 
 async def test_an_answer_that_rests_on_an_outdated_value_says_so(memory: IndexedMemory):
-    answer = said("In Porto the tram takes 20 minutes.", 1, "a")
-    await memory.record([said("I live in Porto.", 0), answer, said("I live in Ghent.", 3)])
-    text = await recalled(memory, "How long does the tram take from where I live?")
+    answer = only_message("In Porto the tram takes 20 minutes.", 1, "a")
+    await memory.record([only_message("I live in Porto.", 0), answer, only_message("I live in Ghent.", 3)])
+    text = await recall(memory, "How long does the tram take from where I live?")
     assert "You (rests on Porto, which held until 11 May 2026): In Porto the tram takes 20 minutes." in text
 
 
 async def test_a_value_that_nothing_newer_replaces_is_shown_as_it_is(memory: IndexedMemory):
-    await memory.record([said("I live in Porto.", 0), said("I might live in Ghent next year.", 3)])
-    text = await recalled(memory, "Where do I live?")
+    await memory.record([only_message("I live in Porto.", 0), only_message("I might live in Ghent next year.", 3)])
+    text = await recall(memory, "Where do I live?")
     assert "User: I live in Porto." in text
     assert "Ghent" in text
 
 
 async def test_claims_of_a_model_take_their_messages_along(memory: IndexedMemory):
     memory.leave_claims_to_model()
-    old, new = said("Falcon goes out on 3 May.", 0), said("The client gets Falcon on 9 June.", 3)
+    old, new = only_message("Falcon goes out on 3 May.", 0), only_message("The client gets Falcon on 9 June.", 3)
     await memory.record([old, new])
     await memory.add_facts([claims("3 May", 0), claims("9 June", 3)])
-    text = await recalled(memory, "When does the client get Falcon?")
+    text = await recall(memory, "When does the client get Falcon?")
     assert "3 May" not in text
     assert "User (holds since 11 May 2026): The client gets Falcon on 9 June." in text
 
 
 async def test_agents_who_disagree_are_shown_as_such(memory: IndexedMemory):
     await memory.add_facts([claims("3 May", 0, "a"), claims("9 June", 3, "b", "b")])
-    text = await recalled(memory, "What is the deadline of Falcon?")
+    text = await recall(memory, "What is the deadline of Falcon?")
     assert "You (b says otherwise): The deadline of Falcon is 3 May." in text
     assert "[From b Turn 1, a says otherwise] The deadline of Falcon is 9 June." in text
 
@@ -111,7 +115,7 @@ async def test_agents_who_disagree_are_shown_as_such(memory: IndexedMemory):
 async def test_nobody_sees_claims_of_work_in_progress(memory: IndexedMemory):
     await memory.add_facts([claims("3 May", 0), claims("9 June", 3, "b", "b", won=False)])
     assert await values(memory) == [("3 May", True)]
-    assert "9 June" not in await recalled(memory, "What is the deadline of Falcon?")
+    assert "9 June" not in await recall(memory, "What is the deadline of Falcon?")
     assert await values(memory, Scope("s_now", "b", 1, all_sessions=True)) == [("3 May", True), ("9 June", True)]
     await memory.complete_turns([CompletedTurn("s3", 1, "b")])
     assert await values(memory) == [("3 May", True), ("9 June", True)]
@@ -119,10 +123,12 @@ async def test_nobody_sees_claims_of_work_in_progress(memory: IndexedMemory):
 
 async def test_nobody_sees_claims_of_another_owner(memory: IndexedMemory):
     one, other = "1" * 24, "2" * 24
-    await memory.record([said("I live in Porto.", 0, group=one), said("I live in Ghent.", 3, group=other)])
+    await memory.record(
+        [only_message("I live in Porto.", 0, group=one), only_message("I live in Ghent.", 3, group=other)]
+    )
     for owner, value, hidden in ((one, "Porto", "Ghent"), (other, "Ghent", "Porto")):
         scope = Scope("s_now", "a", 1, group=owner)
-        text = await recalled(memory, "Where do I live?", scope)
+        text = await recall(memory, "Where do I live?", scope)
         assert value in text
         assert hidden not in text
         assert await values(memory, scope, "home") == [(value, True)]
@@ -130,18 +136,20 @@ async def test_nobody_sees_claims_of_another_owner(memory: IndexedMemory):
 
 
 async def test_a_forgotten_value_is_as_if_it_had_never_been_said(memory: IndexedMemory):
-    await memory.record([said("I live in Porto.", 0), said("I live in Ghent.", 3)])
+    await memory.record([only_message("I live in Porto.", 0), only_message("I live in Ghent.", 3)])
     (newest,) = [m for m in await memory.list(Selection()) if "Ghent" in m.text]
     await memory.forget(Selection(ids=(newest.id,)))
     assert await values(memory, query="home") == [("Porto", True)]
-    assert await recalled(memory, "Where do I live?") == "[8 May 2026]\nUser: I live in Porto."
+    assert await recall(memory, "Where do I live?") == "[8 May 2026]\nUser: I live in Porto."
 
 
 async def test_as_of_a_day_nothing_later_has_been_said(memory: IndexedMemory):
-    await memory.record([said("I live in Porto.", 0), said("I live in Ghent.", 3), said("I live in Turku.", 6)])
+    await memory.record(
+        [only_message("I live in Porto.", 0), only_message("I live in Ghent.", 3), only_message("I live in Turku.", 6)]
+    )
     then = Scope("s_now", "a", 1, all_sessions=True, as_of=START + timedelta(days=4))
     assert await values(memory, then, "home") == [("Porto", False), ("Ghent", True)]
-    text = await recalled(memory, "Where do I live?", then)
+    text = await recall(memory, "Where do I live?", then)
     assert "Ghent" in text
     assert "Turku" not in text
     assert "Porto" not in text
@@ -155,7 +163,7 @@ async def test_a_claim_that_is_made_again_holds_again(memory: IndexedMemory):
 
 
 async def test_memories_that_claim_nothing_are_recalled_as_ever(memory: IndexedMemory):
-    await memory.record([said("My sister is a nurse.", 0), said("My sister is in Bergen.", 3)])
+    await memory.record([only_message("My sister is a nurse.", 0), only_message("My sister is in Bergen.", 3)])
     shown: Sequence[Memory] = (await memory.recall("What about my sister?", NOW, ROOM)).memories
     assert {m.text for m in shown} == {"My sister is a nurse.", "My sister is in Bergen."}
     assert not any(m.note for m in shown)

@@ -15,7 +15,7 @@ from massmem.core.errors import InputError, MemoryUnavailable
 from massmem.memory import open_memory
 from massmem.memory.access import HERE
 from massmem.memory.persistent import CompletedTurn, PersistentMemory, RecallOptions, Selection
-from tests.support.memories import asks, fact, indexed, letters, said
+from tests.support.memories import asks, fact, letters, make_episode, open_disk_memory
 
 ROOM = RecallOptions(1000)
 
@@ -38,9 +38,9 @@ async def _server(home: Path) -> PersistentMemory:
 async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[PersistentMemory]:
     match request.param:
         case "embedded":
-            memory: PersistentMemory = indexed(tmp_path / "memory", letters())
+            memory: PersistentMemory = open_disk_memory(tmp_path / "memory", letters())
         case "words":
-            memory = indexed(tmp_path / "memory")
+            memory = open_disk_memory(tmp_path / "memory")
         case _:
             memory = await _server(tmp_path)
     yield memory
@@ -54,7 +54,7 @@ def s() -> str:
 
 
 async def test_message_is_recalled_by_its_words(memory: PersistentMemory, s: str):
-    await memory.record([said("The red kites nest in Cobham.", session=s)])
+    await memory.record([make_episode("The red kites nest in Cobham.", session=s)])
     result = await memory.recall("Where do kites nest?", asks(session=s), ROOM)
     assert "Cobham" in result.text
     (one,) = result.memories
@@ -68,7 +68,7 @@ async def test_nothing_is_found_where_nothing_is(memory: PersistentMemory, s: st
 
 
 async def test_storing_again_stores_once(memory: PersistentMemory, s: str):
-    episodes = [said(f"Kites, number {i}.", i, session=s) for i in range(4)]
+    episodes = [make_episode(f"Kites, number {i}.", i, session=s) for i in range(4)]
     facts = [fact(f"Kites have {i} wings.", session=s) for i in range(3)]
     for _ in range(3):
         await memory.record(episodes)
@@ -78,7 +78,7 @@ async def test_storing_again_stores_once(memory: PersistentMemory, s: str):
 
 
 async def test_others_see_a_winners_turn_once_it_is_complete(memory: PersistentMemory, s: str):
-    await memory.record([said(f"{agent} saw kites.", i, by=agent, session=s) for i, agent in enumerate("ab")])
+    await memory.record([make_episode(f"{agent} saw kites.", i, by=agent, session=s) for i, agent in enumerate("ab")])
     await memory.add_facts([fact("Kites are red.", by="b", session=s)])
 
     async def seen(turn: int) -> set[str]:
@@ -95,7 +95,7 @@ async def test_others_see_a_winners_turn_once_it_is_complete(memory: PersistentM
 
 
 async def test_having_won_once_shows_that_turn_alone(memory: PersistentMemory, s: str):
-    await memory.record([said(f"Kites in turn {turn}.", turn, turn, "b", s) for turn in (1, 2, 3)])
+    await memory.record([make_episode(f"Kites in turn {turn}.", turn, turn, "b", s) for turn in (1, 2, 3)])
     await memory.complete_turns([CompletedTurn(s, 2, "b")])
     result = await memory.recall("kites", asks("a", 5, s), ROOM)
     assert {m.turn for m in result.memories} == {2}
@@ -103,8 +103,8 @@ async def test_having_won_once_shows_that_turn_alone(memory: PersistentMemory, s
 
 async def test_other_sessions_are_seen_only_where_the_scope_says_so(memory: PersistentMemory, s: str):
     other, grouped = f"{s}x", f"{s}y"
-    await memory.record([said("Kites here.", session=s), said("Kites there.", session=other)])
-    await memory.record([said("Kites in the group.", session=grouped, group=f"g{s}")])
+    await memory.record([make_episode("Kites here.", session=s), make_episode("Kites there.", session=other)])
+    await memory.record([make_episode("Kites in the group.", session=grouped, group=f"g{s}")])
 
     async def seen(**more: object) -> set[str]:
         result = await memory.recall("kites", asks("a", 5, s, **more), RecallOptions(100_000))
@@ -118,7 +118,7 @@ async def test_other_sessions_are_seen_only_where_the_scope_says_so(memory: Pers
 
 
 async def test_note_for_its_session_alone_is_seen_nowhere_else(memory: PersistentMemory, s: str):
-    await memory.record([said("Kites here only.", session=s, group=HERE)])
+    await memory.record([make_episode("Kites here only.", session=s, group=HERE)])
     assert (await memory.recall("kites", asks("a", 5, s), ROOM)).memories
     for scope in (
         asks("a", 5, f"{s}x", all_sessions=True), asks("a", 5, f"{s}x", others=(s,)), asks("a", 5, f"{s}x", group=HERE)
@@ -128,21 +128,25 @@ async def test_note_for_its_session_alone_is_seen_nowhere_else(memory: Persisten
 
 async def test_the_turn_under_way_is_seen_by_who_is_in_it(memory: PersistentMemory, s: str):
     await memory.record(
-        [said("Kites asked.", 0, 4, "user", s), said("Kites mine.", 1, 4, "a", s), said("Kites later.", 2, 5, "a", s)]
+        [
+            make_episode("Kites asked.", 0, 4, "user", s),
+            make_episode("Kites mine.", 1, 4, "a", s),
+            make_episode("Kites later.", 2, 5, "a", s),
+        ]
     )
     result = await memory.recall("kites", asks("a", 4, s), ROOM)
     assert [m.text for m in result.memories] == ["Kites mine."]
 
 
 async def test_message_in_the_prompt_is_not_recalled(memory: PersistentMemory, s: str):
-    await memory.record([said(f"Kites, number {i}.", i, session=s) for i in range(3)])
+    await memory.record([make_episode(f"Kites, number {i}.", i, session=s) for i in range(3)])
     result = await memory.recall("kites", asks(session=s), RecallOptions(1000, exclude=frozenset({f"{s}-0", f"{s}-2"})))
     assert [m.message_ids for m in result.memories] == [(f"{s}-1",)]
 
 
 @pytest.mark.parametrize(("tokens", "limit"), [(30, None), (100, None), (1000, 3), (0, None), (1000, 0)])
 async def test_the_budget_holds(memory: PersistentMemory, s: str, tokens: int, limit: int | None):
-    await memory.record([said(f"Kites number {i} fly high.", i, session=s) for i in range(40)])
+    await memory.record([make_episode(f"Kites number {i} fly high.", i, session=s) for i in range(40)])
     result = await memory.recall("kites", asks(session=s), RecallOptions(tokens, limit))
     assert result.tokens <= tokens
     assert limit is None or len({m.message_ids for m in result.memories}) <= limit
@@ -150,7 +154,7 @@ async def test_the_budget_holds(memory: PersistentMemory, s: str, tokens: int, l
 
 
 async def test_lists_are_newest_first_and_can_be_turned_over(memory: PersistentMemory, s: str):
-    await memory.record([said(f"Kites {i}.", i, session=s) for i in range(5)])
+    await memory.record([make_episode(f"Kites {i}.", i, session=s) for i in range(5)])
     listed = [m.text for m in await memory.list(Selection(session_id=s))]
     assert listed == [f"Kites {i}." for i in (4, 3, 2, 1, 0)]
     assert [m.text for m in await memory.list(Selection(session_id=s), 2, 1)] == listed[1:3]
@@ -169,7 +173,7 @@ async def test_lists_are_newest_first_and_can_be_turned_over(memory: PersistentM
 )
 async def test_forgotten_memories_are_gone(memory: PersistentMemory, s: str, selection: Selection, left: int):
     texts = [("a", 1), ("a", 2), ("b", 1), ("user", 2)]
-    await memory.record([said(f"Kites of {by}.", i, turn, by, s) for i, (by, turn) in enumerate(texts)])
+    await memory.record([make_episode(f"Kites of {by}.", i, turn, by, s) for i, (by, turn) in enumerate(texts)])
     await memory.add_facts([fact("Kites are birds.", session=s, by="b")])
     chosen = Selection(s, selection.agent_id, selection.turn, selection.kind)
     assert await memory.forget(chosen) == 5 - left
@@ -179,14 +183,14 @@ async def test_forgotten_memories_are_gone(memory: PersistentMemory, s: str, sel
 
 
 async def test_one_memory_can_be_forgotten_by_its_id(memory: PersistentMemory, s: str):
-    await memory.record([said(f"Kites {i}.", i, session=s) for i in range(3)])
+    await memory.record([make_episode(f"Kites {i}.", i, session=s) for i in range(3)])
     (found,) = (await memory.recall("kites", asks(session=s), RecallOptions(1000, 1))).memories
     assert await memory.forget(Selection(ids=(found.id,))) == 1
     assert found.id not in {m.id for m in await memory.list(Selection(session_id=s))}
 
 
 async def test_everything_at_once_is_not_forgotten(memory: PersistentMemory, s: str):
-    await memory.record([said("Kites.", session=s)])
+    await memory.record([make_episode("Kites.", session=s)])
     with pytest.raises(InputError):
         await memory.forget(Selection())
     assert len(await memory.list(Selection(session_id=s))) == 1
@@ -195,7 +199,10 @@ async def test_everything_at_once_is_not_forgotten(memory: PersistentMemory, s: 
 async def test_stats_count_what_there_is(memory: PersistentMemory, s: str):
     before = await memory.stats()
     await memory.record(
-        [said("The quick brown fox jumps over the lazy dog and more. " * 6, 0, session=s), said("Kites.", 1, session=s)]
+        [
+            make_episode("The quick brown fox jumps over the lazy dog and more. " * 6, 0, session=s),
+            make_episode("Kites.", 1, session=s),
+        ]
     )
     await memory.add_facts([fact("Kites are birds.", session=s)])
     after = await memory.stats()
@@ -208,6 +215,6 @@ async def test_stats_count_what_there_is(memory: PersistentMemory, s: str):
     "text", ["", "\x00", "🪁" * 50, "a" * 100_000, "line\nline\r\n\u2028line", "'; DROP TABLE x; --", "[]{}<>"]
 )
 async def test_any_text_can_be_said(memory: PersistentMemory, s: str, text: str):
-    await memory.record([said(f"{text} kites", session=s), said(text, 1, session=s)])
+    await memory.record([make_episode(f"{text} kites", session=s), make_episode(text, 1, session=s)])
     assert any(m.text.endswith("kites") for m in await memory.list(Selection(session_id=s), limit=1_000))
     await memory.recall(text, asks(session=s), ROOM)

@@ -9,7 +9,7 @@ from massmem.core.events import Event
 from massmem.core.records import SessionRecord
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
-from tests.support.sample_turn import START, begin, called, compressed, event, returned
+from tests.support.sample_turn import START, begin, compression, event, tool_call, tool_result
 from tests.support.stores import NewPlace
 
 ID = "session_a"
@@ -24,7 +24,7 @@ async def store(new_place: NewPlace, tmp_path: Path) -> AsyncIterator[SessionSto
 
 
 def summary(at: float, agent: str, text: str, until: int | None) -> Event:
-    return compressed(at, agent=agent).model_copy(update={"summary": text, "until": until})
+    return compression(at, agent=agent).model_copy(update={"summary": text, "until": until})
 
 
 async def test_the_newest_summary_of_an_agent_is_found(store: SessionStore) -> None:
@@ -54,8 +54,8 @@ async def test_tool_result_is_stored_searchable_and_remembered(store: SessionSto
 
 async def test_a_call_and_its_result_are_kept_and_remembered_only_where_that_is_wanted(store: SessionStore) -> None:
     await store.append(ID, 1, [begin("ann")])
-    call = called(1).model_copy(update={"reasoning": "Read it first."})
-    result = returned(2).model_copy(update={"call_id": "call_r1b1n1", "recorded": False})
+    call = tool_call(1).model_copy(update={"reasoning": "Read it first."})
+    result = tool_result(2).model_copy(update={"call_id": "call_r1b1n1", "recorded": False})
     seqs = await store.append(ID, 1, [call, result])
     messages = [(m.seq, m.kind, m.metadata.get("call")) for m in await store.read_turn_messages(ID, 1)]
     assert messages[1:] == [

@@ -13,7 +13,7 @@ from tests.support.sample_turn import begin
 __all__ = ["opener", "store"]
 
 
-async def owned(store: SessionStore, name: str, owner: str | None, at: float = 0) -> None:
+async def create_owned(store: SessionStore, name: str, owner: str | None, at: float = 0) -> None:
     await store.create_session(session(name, at).model_copy(update={"user_id": owner}))
 
 
@@ -23,7 +23,7 @@ async def ids(store: SessionStore, **wanted: object) -> list[str]:
 
 async def test_sessions_are_found_by_their_owner(store: SessionStore) -> None:
     for at, (name, owner) in enumerate([("a", "alice"), ("b", "bob"), ("c", "alice"), ("d", None), ("e", "Alice")]):
-        await owned(store, name, owner, at)
+        await create_owned(store, name, owner, at)
     assert await ids(store, owner=Owner("alice")) == ["c", "a"]
     assert await ids(store, owner=Owner("bob")) == ["b"]
     for nobody in ("", "%", "*", "alic_", "carol", "' OR 1=1 --", "\x00", "\ud800"):
@@ -35,7 +35,7 @@ async def test_sessions_are_found_by_their_owner(store: SessionStore) -> None:
 
 async def test_search_looks_only_into_the_sessions_of_an_owner(store: SessionStore) -> None:
     for name, owner in (("a", "alice"), ("b", "bob"), ("c", None)):
-        await owned(store, name, owner)
+        await create_owned(store, name, owner)
         await store.append(name, 1, [begin("ann").model_copy(update={"question": "Which penguin?"})])
 
     async def search(owner: Owner | None, within: list[str] | None = None) -> list[str]:
@@ -49,8 +49,8 @@ async def test_search_looks_only_into_the_sessions_of_an_owner(store: SessionSto
 
 
 async def test_a_name_means_only_a_session_of_the_owner(store: SessionStore) -> None:
-    await owned(store, "session_1", "alice", 1)
-    await owned(store, "session_2", None)
+    await create_owned(store, "session_1", "alice", 1)
+    await create_owned(store, "session_2", None)
     for name in ("session_1", "1"):
         assert (await find_session(store, name)).session_id == "session_1"
         assert (await find_session(store, name, Owner("alice"))).session_id == "session_1"
@@ -63,8 +63,8 @@ async def test_a_name_means_only_a_session_of_the_owner(store: SessionStore) -> 
 
 async def test_messages_of_a_conversation_are_counted(store: SessionStore) -> None:
     assert await store.count_messages(SessionFilter()) == 0
-    await owned(store, "a", "alice")
-    await owned(store, "b", "bob")
+    await create_owned(store, "a", "alice")
+    await create_owned(store, "b", "bob")
     await store.append("a", 1, [begin("ann"), done(1)])
     await store.append("a", 2, [begin("ann", at=2)])
     await store.append("b", 1, [begin("ann"), done(1)])
@@ -78,7 +78,7 @@ async def test_messages_of_a_conversation_are_counted(store: SessionStore) -> No
 
 async def test_turns_that_may_have_been_cut_off(store: SessionStore) -> None:
     for at, (name, owner) in enumerate([("run", "alice"), ("stop", "bob"), ("done", "alice"), ("mine", None)]):
-        await owned(store, name, owner, at)
+        await create_owned(store, name, owner, at)
         await store.append(name, 1, [begin("ann", at=at)])
     await store.append("stop", 1, [TurnInterrupted(by="signal")])
     await store.append("done", 1, [done(9)])
@@ -86,8 +86,8 @@ async def test_turns_that_may_have_been_cut_off(store: SessionStore) -> None:
 
 
 async def test_request_is_found_by_its_name(store: SessionStore) -> None:
-    await owned(store, "a", "alice")
-    await owned(store, "b", "alice")
+    await create_owned(store, "a", "alice")
+    await create_owned(store, "b", "alice")
     assert await store.find_request("a", "r1") is None
     await store.append("a", 1, [begin("ann").model_copy(update={"request": "r1"})])
     await store.append("a", 1, [TurnResumed(session_id="a", turn=1, question="q", agents=("ann",), request="r2")])
@@ -98,13 +98,13 @@ async def test_request_is_found_by_its_name(store: SessionStore) -> None:
     assert await store.find_request("no such", "r1") is None
     while await store.delete_session("a", 100) is not None:
         pass
-    await owned(store, "a", "alice")
+    await create_owned(store, "a", "alice")
     assert await store.find_request("a", "r1") is None
 
 
 async def test_session_is_found_by_the_history_that_its_client_resends(store: SessionStore) -> None:
     for at, (name, owner) in enumerate([("a", "alice"), ("b", "alice"), ("c", "bob"), ("d", "alice")]):
-        await owned(store, name, owner, at)
+        await create_owned(store, name, owner, at)
     for name, history_hash in (("a", "1" * 64), ("b", "2" * 64), ("c", "1" * 64)):
         await store.set_history_hash(name, history_hash)
     assert await ids(store, owner=Owner("alice"), history_hash="1" * 64) == ["a"]

@@ -22,7 +22,7 @@ from tests.support.sample_turn import START, answer, begin, other_ends, whole_tu
 __all__ = ["opener", "store"]
 
 
-async def said(store: SessionStore, name: str, question: str, at: float = 0, turn: int = 1) -> None:
+async def store_question(store: SessionStore, name: str, question: str, at: float = 0, turn: int = 1) -> None:
     if turn == 1:
         await store.create_session(session(name, at))
     await store.append(name, turn, [begin("ann", at=at, question=question), done(at + 1, f"On {question}")])
@@ -35,9 +35,9 @@ async def ids(store: SessionStore, limit: int | None = None, offset: int = 0, **
 
 @pytest.fixture
 async def three(store: SessionStore) -> SessionStore:
-    await said(store, "session_20251028_143000", "Trip to Lisbon", 0)
-    await said(store, "session_20251028_150000", "Kafka or 100% RabbitMQ?", 10)
-    await said(store, "session_20251029_090000", "Why is the sky blue?", 20)
+    await store_question(store, "session_20251028_143000", "Trip to Lisbon", 0)
+    await store_question(store, "session_20251028_150000", "Kafka or 100% RabbitMQ?", 10)
+    await store_question(store, "session_20251029_090000", "Why is the sky blue?", 20)
     await store.append("session_20251028_143000", 2, [begin("ann", at=30, question="And if it rains?")])
     return store
 
@@ -134,7 +134,7 @@ async def test_no_session_to_go_on_with(store: SessionStore) -> None:
 
 async def test_turns_in_pages(store: SessionStore) -> None:
     for turn in (1, 2, 3):
-        await said(store, "session_a", f"q{turn}", turn=turn)
+        await store_question(store, "session_a", f"q{turn}", turn=turn)
     await store.append("session_a", 4, [begin("ann", question="q4")])
     assert [(t.turn, t.question, t.answer) for t in await store.list_turns("session_a")] == [
         (1, "q1", "On q1"), (2, "q2", "On q2"), (3, "q3", "On q3"), (4, "q4", None)
@@ -191,7 +191,7 @@ async def test_a_deleted_session_is_gone_and_the_others_are_not(three: SessionSt
 
 async def test_a_session_is_deleted_in_parts_and_says_so_meanwhile(store: SessionStore) -> None:
     for turn in range(1, 6):
-        await said(store, "session_a", f"q{turn}", at=turn, turn=turn)
+        await store_question(store, "session_a", f"q{turn}", at=turn, turn=turn)
     assert await store.delete_session("session_a", 0) == 10
     left: int | None = 10
     seen: list[int] = []

@@ -6,7 +6,7 @@ from massmem.core.events import Event, HistoryCleared, NoteAdded, TurnUndone
 from massmem.core.records import SessionState
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, opener, queue, session, store
-from tests.support.sample_turn import answer, begin, compressed
+from tests.support.sample_turn import answer, begin, compression
 
 __all__ = ["opener", "store"]
 
@@ -14,7 +14,7 @@ ID = "session_a"
 
 
 def summary(text: str, until: int) -> Event:
-    return compressed(9, agent="ann").model_copy(update={"summary": text, "until": until})
+    return compression(9, agent="ann").model_copy(update={"summary": text, "until": until})
 
 
 @pytest.fixture
@@ -27,14 +27,14 @@ async def two(store: SessionStore) -> SessionStore:
     return store
 
 
-async def shown(store: SessionStore) -> list[str]:
+async def list_contents(store: SessionStore) -> list[str]:
     return [message.content for message in await store.read_conversation(ID, None, 50)]
 
 
 async def test_an_undone_turn_is_in_the_log_and_nowhere_else(two: SessionStore) -> None:
     assert {m.turn for m in await two.search_messages("windmill lighthouse")} == {1, 2}
     await two.append(ID, 2, [TurnUndone(session_id=ID, turn=2)])
-    assert await shown(two) == ["The lighthouse is there.", "Where is the lighthouse?"]
+    assert await list_contents(two) == ["The lighthouse is there.", "Where is the lighthouse?"]
     assert {m.turn for m in await two.search_messages("windmill lighthouse")} == {1}
     assert await two.search_messages("windmill", [ID]) == []
     assert await two.get_winner_names([ID]) == {(ID, 1): "ann"}
@@ -62,7 +62,7 @@ async def test_a_summary_of_an_undone_turn_gives_way_to_the_one_before(two: Sess
     assert found.content == "of the lighthouse"
     await two.append(ID, 1, [TurnUndone(session_id=ID, turn=1)])
     assert await two.get_latest_summary(ID, "ann") is None
-    assert await shown(two) == []
+    assert await list_contents(two) == []
 
 
 async def test_the_state_can_be_set_back_with_the_turn(two: SessionStore) -> None:
@@ -76,7 +76,7 @@ async def test_a_cleared_history_is_a_summary_for_everybody(two: SessionStore) -
     found = await two.get_latest_summary(ID, "")
     assert found is not None
     assert (found.seq, found.metadata) == (seq, {"cleared": True, "until": seq})
-    assert len(await shown(two)) == 4, "what is shown after it is for the reader to decide"
+    assert len(await list_contents(two)) == 4, "what is shown after it is for the reader to decide"
     await two.append(ID, 2, [TurnUndone(session_id=ID, turn=2)])
     assert await two.get_latest_summary(ID, "") == found
 

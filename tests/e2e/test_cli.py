@@ -40,7 +40,7 @@ def session_in(stderr: bytes) -> str:
 
 
 @pytest.fixture
-def asked(team: str, capsys: pytest.CaptureFixture[str]) -> str:
+def answered_session(team: str, capsys: pytest.CaptureFixture[str]) -> str:
     """A session with one answered question."""
     assert main(["--config", team, "Why is the sky blue?"]) == 0
     return session_in(capsys.readouterr().err.encode())
@@ -122,10 +122,10 @@ def test_schema_that_is_none_is_refused_before_anything_is_asked(
     assert out == "" and problem in err and str(schema) in err
 
 
-def test_session_continues(team: str, asked: str):
-    ran = call_massmem("--session-id", asked, "--config", team, "Second question", "--output", "json")
+def test_session_continues(team: str, answered_session: str):
+    ran = call_massmem("--session-id", answered_session, "--config", team, "Second question", "--output", "json")
     result = json.loads(ran.stdout)
-    assert (result["session_id"], result["turn"], result["question"]) == (asked, 2, "Second question")
+    assert (result["session_id"], result["turn"], result["question"]) == (answered_session, 2, "Second question")
 
 
 def test_quiet_writes_nothing_to_stderr(team: str):
@@ -279,9 +279,9 @@ def test_question_that_is_a_command_name(team: str):
     assert result["question"] == "models"
 
 
-def test_session_is_listed(team: str, asked: str):
+def test_session_is_listed(team: str, answered_session: str):
     ran = call_massmem("--list-sessions")
-    assert f"Session ID: {asked}\n  Status:  completed\n".encode() in ran.stdout
+    assert f"Session ID: {answered_session}\n  Status:  completed\n".encode() in ran.stdout
     assert f"  Config:  {team}\n".encode() in ran.stdout
 
 
@@ -434,13 +434,13 @@ def test_longest_question_is_answered(team: str):
 # Refused
 
 
-def test_unknown_session_is_exit_5_and_names_similar_ones(team: str, asked: str):
-    near = asked[:-1] + ("0" if asked[-1] != "0" else "1")
+def test_unknown_session_is_exit_5_and_names_similar_ones(team: str, answered_session: str):
+    near = answered_session[:-1] + ("0" if answered_session[-1] != "0" else "1")
     ran = call_massmem("--config", team, "--session-id", near, "--json", "Next?")
     assert ran.returncode == 5
     error = json.loads(ran.stdout)
     assert (error["status"], error["exit_code"]) == ("error", 5)
-    assert asked in error["fix"]
+    assert answered_session in error["fix"]
 
 
 @pytest.mark.parametrize(
@@ -454,8 +454,8 @@ def test_invalid_session_id_is_refused_before_anything_is_written(
     assert not (home / ".massmem").exists()
 
 
-def test_session_without_unfinished_turn_needs_a_question(team: str, asked: str):
-    ran = call_massmem("--config", team, "--session-id", asked)
+def test_session_without_unfinished_turn_needs_a_question(team: str, answered_session: str):
+    ran = call_massmem("--config", team, "--session-id", answered_session)
     assert ran.returncode == 2
     assert b"has no unfinished turn" in ran.stderr
 
@@ -575,34 +575,34 @@ def test_killed_turn_is_called_interrupted_in_every_list(tmp_path: Path, capsys:
         assert ([row["session_id"] for row in listed["sessions"]], listed["total"]) == (sessions, len(sessions))
 
 
-def test_session_goes_on_with_the_configuration_that_it_began_with(asked: str, team: str):
-    ran = call_massmem("--session-id", asked, "--json", "Next?")
+def test_session_goes_on_with_the_configuration_that_it_began_with(answered_session: str, team: str):
+    ran = call_massmem("--session-id", answered_session, "--json", "Next?")
     assert json.loads(ran.stdout)["turn"] == 2
     assert f"using {team}, with which the session began" in ran.stderr.decode()
 
 
 @pytest.mark.parametrize("options", [["--continue"], ["--session-id", "Trip to Lisbon"]], ids=["newest", "name"])
 def test_every_way_to_go_on_takes_the_configuration_that_the_session_began_with(
-    asked: str, team: str, options: list[str]
+    answered_session: str, team: str, options: list[str]
 ):
-    assert call_massmem("sessions", "rename", asked, "Trip to Lisbon").returncode == 0
+    assert call_massmem("sessions", "rename", answered_session, "Trip to Lisbon").returncode == 0
     ran = call_massmem(*options, "--json", "Next?")
     assert (json.loads(ran.stdout)["turn"], ran.returncode) == (2, 0)
     assert f"using {team}, with which the session began" in ran.stderr.decode()
 
 
-def test_fork_goes_on_by_itself(asked: str):
-    forked = call_massmem("sessions", "fork", asked, "--turn", "1")
+def test_fork_goes_on_by_itself(answered_session: str):
+    forked = call_massmem("sessions", "fork", answered_session, "--turn", "1")
     fork = forked.stdout.decode().strip()
-    assert fork != asked, forked.stderr
+    assert fork != answered_session, forked.stderr
     assert f'massmem --session-id {fork} "your question"' in forked.stderr.decode()
     assert json.loads(call_massmem("--session-id", fork, "--json", "Next?").stdout)["turn"] == 2
     listed = json.loads(call_massmem("sessions", "list", "--json").stdout)["sessions"]
-    assert {row["session_id"]: row["turns"] for row in listed} == {fork: 2, asked: 1}
+    assert {row["session_id"]: row["turns"] for row in listed} == {fork: 2, answered_session: 1}
     assert fork in call_massmem("--list-sessions").stdout.decode()
-    refused = call_massmem("sessions", "fork", asked, "--turn", "7")
+    refused = call_massmem("sessions", "fork", answered_session, "--turn", "7")
     assert (refused.returncode, refused.stdout) == (2, b"")
-    assert f"{asked} has no turn 7" in refused.stderr.decode()
+    assert f"{answered_session} has no turn 7" in refused.stderr.decode()
 
 
 def test_configuration_is_found_from_another_folder(tmp_path: Path):
@@ -630,9 +630,9 @@ async def test_owner_of_a_session_is_named_to_go_on_with_it(tmp_path: Path, home
     assert json.loads(listed.stdout) == []
 
 
-def test_configuration_that_is_gone_is_reported(asked: str, team: str, capsys: pytest.CaptureFixture[str]):
+def test_configuration_that_is_gone_is_reported(answered_session: str, team: str, capsys: pytest.CaptureFixture[str]):
     Path(team).unlink()
-    assert find_session_config(asked) is None
+    assert find_session_config(answered_session) is None
     assert "is not there; the default configuration is used" in capsys.readouterr().err
 
 

@@ -37,7 +37,7 @@ def sessions(home: Path) -> None:
     Registry(home / ".massmem").replace([entry(20, "Clocks in step"), entry(21, "Blue skies"), entry(22, "\x1b[2Jx")])
 
 
-def offered(*words: str) -> list[str]:
+def complete(*words: str) -> list[str]:
     """What bash puts in the place of the last word."""
     line = " ".join(words)
     code = (
@@ -52,31 +52,31 @@ def offered(*words: str) -> list[str]:
 
 @pytest.mark.usefixtures("program", "sessions")
 def test_commands_options_and_sessions():
-    assert offered("massmem", "se") == ["serve", "sessions"]
-    assert offered("massmem", "sessions", "sh") == ["show"]
-    assert {"list", "show", "delete"} <= set(offered("massmem", "sessions", ""))
-    assert {"--config", "--continue"} <= set(offered("massmem", "--con"))
-    assert offered("massmem", "sessions", "list", "--status", "de") == ["deleting"]
-    assert offered("massmem", "--session-id", "session_202611") == [
+    assert complete("massmem", "se") == ["serve", "sessions"]
+    assert complete("massmem", "sessions", "sh") == ["show"]
+    assert {"list", "show", "delete"} <= set(complete("massmem", "sessions", ""))
+    assert {"--config", "--continue"} <= set(complete("massmem", "--con"))
+    assert complete("massmem", "sessions", "list", "--status", "de") == ["deleting"]
+    assert complete("massmem", "--session-id", "session_202611") == [
         "session_20261120_100000", "session_20261121_100000", "session_20261122_100000"
     ]  # fmt: skip
-    assert offered("massmem", "--session-id", "session_20261121") == ["session_20261121_100000"]
+    assert complete("massmem", "--session-id", "session_20261121") == ["session_20261121_100000"]
     for command in (["sessions", "show"], ["sessions", "delete"], ["memory", "list", "--session-id"]):
-        assert offered("massmem", *command, "session_20261121") == ["session_20261121_100000"]
-    assert offered("massmem", "memory", "list", "--config", "@examples/scripted", "--agent", "") == [
+        assert complete("massmem", *command, "session_20261121") == ["session_20261121_100000"]
+    assert complete("massmem", "memory", "list", "--config", "@examples/scripted", "--agent", "") == [
         "critic", "engineer", "teacher", "user"
     ]  # fmt: skip
-    assert offered("massmem", "memory", "search", "x", "--agent", "gr") == ["green"]
-    assert offered("massmem", "memory", "list", "--config", "nowhere.yaml", "--agent", "") == []
-    assert offered("massmem", "completion", "") == ["bash", "fish", "zsh"]
+    assert complete("massmem", "memory", "search", "x", "--agent", "gr") == ["green"]
+    assert complete("massmem", "memory", "list", "--config", "nowhere.yaml", "--agent", "") == []
+    assert complete("massmem", "completion", "") == ["bash", "fish", "zsh"]
 
 
 @pytest.mark.usefixtures("program")
 def test_nothing_is_offered_and_nothing_said_where_there_is_nothing(home: Path):
-    assert offered("massmem", "--session-id", "session_") == []
+    assert complete("massmem", "--session-id", "session_") == []
     (home / ".massmem").mkdir()
     (home / ".massmem" / "sessions.json").write_text("{")
-    assert offered("massmem", "--session-id", "session_") == []
+    assert complete("massmem", "--session-id", "session_") == []
 
 
 @pytest.mark.usefixtures("program", "sessions")

@@ -12,7 +12,7 @@ from tests.support.cli import run_program, script, write_team
 pytestmark = pytest.mark.slow
 
 REFUSING = '''
-"""Python loads this by itself: no name is looked up, nothing but loopback is connected to, and who tried is noted."""
+"""Python loads this by itself: no name is looked up, nothing but loopback is connected to, and whoever tries is noted."""
 import os
 import socket
 
@@ -51,8 +51,8 @@ socket.socket = Socket
 
 
 @pytest.fixture
-def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What processes that are started from now on have tried to reach."""
+def attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What processes that are started from now on have attempts to reach."""
     folder, told = tmp_path / "refusing", tmp_path / "tried"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(REFUSING)
@@ -61,16 +61,16 @@ def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return told
 
 
-def test_refused_connection_is_noted(tried: Path):
+def test_refused_connection_is_noted(attempts: Path):
     """So that the other tests can fail."""
     import subprocess
 
     code = "import urllib.request as r; r.urlopen('http://example.com')"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=60).returncode == 1
-    assert tried.read_text() == "getaddrinfo example.com\n"
+    assert attempts.read_text() == "getaddrinfo example.com\n"
 
 
-def test_a_conversation_with_memory_reaches_nobody(tmp_path: Path, home: Path, tried: Path):
+def test_a_conversation_with_memory_reaches_nobody(tmp_path: Path, home: Path, attempts: Path):
     telemetry = {"stages": str(tmp_path / "stages.jsonl")}
     memory = {"persistent_memory": {"session_name": None}}
     team = write_team(tmp_path, script("Blue is short."), script("Air scatters."), telemetry=telemetry, memory=memory)
@@ -79,7 +79,7 @@ def test_a_conversation_with_memory_reaches_nobody(tmp_path: Path, home: Path, t
         assert ran.returncode == 0, ran.stderr
     assert run_program("memory", "search", "--config", team, "sky", timeout=60).returncode == 0
     assert run_program("sessions", "insights", timeout=60).returncode == 0
-    assert not tried.exists(), tried.read_text()
+    assert not attempts.exists(), attempts.read_text()
     stages = [json.loads(line) for line in (tmp_path / "stages.jsonl").read_text().splitlines()]
     assert [(line["stage"], line["turn"]) for line in stages] == [
         ("received", 1), ("respond", 1), ("received", 1), ("respond", 1)
@@ -88,10 +88,10 @@ def test_a_conversation_with_memory_reaches_nobody(tmp_path: Path, home: Path, t
     assert stages[1]["payload"]["memory"]["history_count"] > 0
 
 
-def test_prices_are_known_without_looking_anywhere(tmp_path: Path, tried: Path, monkeypatch: pytest.MonkeyPatch):
+def test_prices_are_known_without_looking_anywhere(tmp_path: Path, attempts: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-unused-0123456789")
     path = tmp_path / "team.yaml"
     path.write_text(json.dumps({"agents": [{"id": "ann", "backend": {"type": "openai", "max_retries": 0}}]}))
     ran = run_program("--config", str(path), "--max-cost", "1", "--no-store", "Why?", timeout=60)
     assert ran.returncode == 3, ran.stderr
-    assert set(tried.read_text().splitlines()) == {"getaddrinfo api.openai.com"}  # what the configuration names
+    assert set(attempts.read_text().splitlines()) == {"getaddrinfo api.openai.com"}  # what the configuration names

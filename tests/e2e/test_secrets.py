@@ -12,11 +12,11 @@ import pytest
 from massmem.cli.main import main
 from tests.support.cli import massmem, script, write_team
 from tests.support.json_server import json_server
-from tests.support.secrets import Seeded, leaked, seeded
+from tests.support.secrets import Seeded, draw_secrets, find_leaks
 
 pytestmark = pytest.mark.slow
 
-SECRETS = seeded()
+SECRETS = draw_secrets()
 PIECES = 7
 """Characters of a chunk: every secret is split over several."""
 
@@ -40,7 +40,7 @@ def assert_private(*folders: Path) -> None:
 
 
 def assert_none(where: dict[Any, str], secrets: list[Seeded]) -> None:
-    found = {str(place): leaked(text, secrets) for place, text in where.items()}
+    found = {str(place): find_leaks(text, secrets) for place, text in where.items()}
     assert not {place: texts for place, texts in found.items() if texts}
 
 
@@ -72,7 +72,7 @@ def test_secrets_of_a_conversation_stay_out_of_logs_debug_files_and_exports(tmp_
     team = write_team(tmp_path, one, two, telemetry=telemetry, memory={})
     ran = massmem("--config", team, "--debug", f"What of these?\n{said}", timeout=60)
     assert ran.returncode == 0, ran.stderr
-    assert len(leaked(ran.stdout.decode(), SECRETS)) == len(SECRETS)  # what agents say is shown as it is
+    assert len(find_leaks(ran.stdout.decode(), SECRETS)) == len(SECRETS)  # what agents say is shown as it is
     assert massmem("--config", team, "--continue", "--debug", "And these?", timeout=60).returncode == 0
     session = json.loads(massmem("--list-sessions", "--json").stdout)
     name = (session["sessions"] if isinstance(session, dict) else session)[0]["session_id"]

@@ -65,7 +65,7 @@ def waiting_session(run: Callable[..., Ran], config: str, *options: str) -> str:
     return found.group()
 
 
-def logged(home: Path) -> list[Event]:
+def read_log(home: Path) -> list[Event]:
     with closing(sqlite3.connect(home / ".massmem" / "massmem.db")) as db:
         return [EVENT.validate_json(row[0]) for row in db.execute("SELECT payload FROM events ORDER BY seq")]
 
@@ -95,7 +95,7 @@ def test_the_prompt_is_on_stdout_and_the_reply_goes_on_with_the_turn(
     assert (code, out) == (0, f"Order {SECRET} is on its way.\n")
     assert "order_id received" in err and "round 1 of 3, answers: a\n" in err
     assert state(home) == ({"order_id": SECRET}, None)
-    answers = [e.agent_id for e in logged(home) if e.type == "answer_submitted"]  # pyright: ignore[reportAttributeAccessIssue]
+    answers = [e.agent_id for e in read_log(home) if e.type == "answer_submitted"]  # pyright: ignore[reportAttributeAccessIssue]
     assert answers == ["b", "a"], "b's answer is not asked for again"
 
 
@@ -161,9 +161,9 @@ def test_another_question_gives_the_first_one_up(tmp_path: Path, home: Path, run
     found = json.loads(out)
     assert (code, found["turn"], found["question"]) == (6, 2, "What is the weather like?")
     assert "has no answer. Replaced by your new question." in err
-    questions = [e.question for e in logged(home) if e.type == "turn_started"]  # pyright: ignore[reportAttributeAccessIssue]
+    questions = [e.question for e in read_log(home) if e.type == "turn_started"]  # pyright: ignore[reportAttributeAccessIssue]
     assert questions == ["Where is my order?", "What is the weather like?"]
-    assert [e for e in logged(home) if e.type == "user_replied"] == []
+    assert [e for e in read_log(home) if e.type == "user_replied"] == []
 
 
 def test_after_its_time_the_message_is_a_question(tmp_path: Path, run: Callable[..., Ran]):
@@ -224,7 +224,7 @@ def test_ctrl_c_while_a_model_reads_the_reply_changes_nothing(tmp_path: Path, ho
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130, err
-    assert kinds(logged(home))[-1] == "turn_interrupted"
+    assert kinds(read_log(home))[-1] == "turn_interrupted"
     assert state(home) == ({}, "order_id")
     assert run("--session-id", session, "--config", config, SECRET)[0] == 0
 
@@ -232,11 +232,11 @@ def test_ctrl_c_while_a_model_reads_the_reply_changes_nothing(tmp_path: Path, ho
 def test_killed_while_a_model_reads_the_reply(tmp_path: Path, home: Path, run: Callable[..., Ran]):
     config = team(tmp_path, asker(extract={"text": "{}", "delay": 30}))
     session = waiting_session(run, config)
-    before = kinds(logged(home))
+    before = kinds(read_log(home))
     process = reading("--session-id", session, "--config", config, cwd=tmp_path)
     process.kill()
     process.communicate()
-    assert kinds(logged(home)) == before
+    assert kinds(read_log(home)) == before
     ran = massmem("--session-id", session, "--config", config)
     assert (ran.returncode, ran.stdout) == (6, b"What is your order number?\n")
     assert run("--session-id", session, "--config", config, SECRET)[0] == 0
@@ -262,7 +262,7 @@ def test_killed_between_the_request_and_the_prompt(tmp_path: Path, home: Path, r
     ran = massmem("--session-id", session.group(), "--config", quick)
     assert (ran.returncode, ran.stdout) == (6, b"What is your order number?\n")
     assert b"round 1 of 3, answers: b\n" in ran.stderr
-    assert len([e for e in logged(home) if isinstance(e, ParamRequested)]) == 1
+    assert len([e for e in read_log(home) if isinstance(e, ParamRequested)]) == 1
     assert run("--session-id", session.group(), "--config", quick, SECRET)[0] == 0
 
 

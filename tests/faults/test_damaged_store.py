@@ -56,7 +56,7 @@ def database(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copyfile(whole, tmp_path / "massmem.db"))
 
 
-def said(path: Path) -> set[tuple[str, int, str]]:
+def read_messages(path: Path) -> set[tuple[str, int, str]]:
     with closing(sqlite3.connect(path)) as connection:
         return set(connection.execute("SELECT session_id, seq, content FROM chat_messages"))
 
@@ -83,7 +83,7 @@ def root(path: Path, table: str) -> int:
 
 @pytest.mark.parametrize("table", ["events", "chat_messages", "chat_sessions"])
 async def test_a_table_that_is_gone_costs_no_message(database: Path, tmp_path: Path, table: str) -> None:
-    before = said(database)
+    before = read_messages(database)
     damaged = overwrite(database, [root(database, table)])
     result = await recover(database, tmp_path / "saved")
     assert set(read_recovered(tmp_path / "saved")) == before
@@ -94,7 +94,7 @@ async def test_a_table_that_is_gone_costs_no_message(database: Path, tmp_path: P
 
 @pytest.mark.parametrize("times", [8, pytest.param(100, marks=pytest.mark.full)])
 async def test_random_pages(database: Path, tmp_path: Path, times: int) -> None:
-    before, original = said(database), database.read_bytes()
+    before, original = read_messages(database), database.read_bytes()
     pages = len(original) // int.from_bytes(original[16:18], "big")
     rng, lost, ghosts, lies, refused = random.Random(5), 0, 0, 0, 0
     for number in range(times):
@@ -159,7 +159,7 @@ async def test_short_file_and_damaged_header_cost_no_message(
 ) -> None:
     if not has_program:
         monkeypatch.setenv("PATH", "")
-    before = said(database)
+    before = read_messages(database)
     damage(database)
     result = await recover(database, tmp_path / "saved")
     assert set(read_recovered(tmp_path / "saved")) == before

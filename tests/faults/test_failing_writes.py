@@ -16,7 +16,7 @@ import pytest
 
 from massmem.core.events import EVENT, Event, TurnCompleted, TurnStarted
 from tests.support.cli import COMMAND, massmem, script, write_team
-from tests.support.small_disk import mounted
+from tests.support.small_disk import mount_small_disk
 from tests.support.verdict import check
 
 STEP, MOST, PLENTY = 8_192, 400_000, 6_000_000
@@ -31,7 +31,7 @@ QUESTION = "Why is the sky blue?"
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A HOME on a disk of its own, of 8 MB."""
-    with mounted(tmp_path / "disk", "8m") as folder:
+    with mount_small_disk(tmp_path / "disk", "8m") as folder:
         monkeypatch.setenv("HOME", str(folder))
         yield folder
 
@@ -41,7 +41,7 @@ def team(folder: Path) -> str:
     return write_team(folder, agent, agent, agent, memory={"persistent_memory": {"embedding": {"model": "none"}}})
 
 
-def logged(home: Path) -> list[tuple[str, Event]]:
+def read_log(home: Path) -> list[tuple[str, Event]]:
     """Session and event, in order."""
     with closing(sqlite3.connect(home / ".massmem" / "massmem.db")) as db:
         rows = db.execute("SELECT session_id, payload FROM events ORDER BY session_id, seq").fetchall()
@@ -49,11 +49,11 @@ def logged(home: Path) -> list[tuple[str, Event]]:
     return [(session, EVENT.validate_json(payload)) for session, payload in rows]
 
 
-def stopped(home: Path, config: str, ran: "subprocess.CompletedProcess[bytes]") -> Counter[str]:
+def count_faults_after(home: Path, config: str, ran: "subprocess.CompletedProcess[bytes]") -> Counter[str]:
     """What there is after a run that may have failed, and after the next one."""
     lines = [json.loads(line) for line in ran.stdout.splitlines(keepends=True) if line.endswith(b"\n")]
     printed = [EVENT.validate_python(line) for line in lines if line["type"] != "error"]
-    before = logged(home)
+    before = read_log(home)
     counts = Counter(runs=1, failed=int(ran.returncode != 0), lie=sum(not _in(event, before) for event in printed))
     # A turn that was stored whole has succeeded, although something beside the store could not be written.
     over = any(isinstance(event, TurnCompleted) for event in printed)
@@ -62,7 +62,7 @@ def stopped(home: Path, config: str, ran: "subprocess.CompletedProcess[bytes]") 
     begun = {session for session, event in before if isinstance(event, TurnStarted) and event.question == QUESTION}
     line = ["--session-id", *begun, *([QUESTION] if over else [])] if begun else [QUESTION]
     again = massmem("--config", config, *line, timeout=60)
-    after = logged(home)
+    after = read_log(home)
     counts["unanswered"] = int(again.returncode != 0 or not again.stdout.startswith(b"It is blue"))
     counts["lost"] = sum(not _in(event, after) for _, event in before)
     ends = Counter((session, event.turn) for session, event in after if isinstance(event, TurnStarted))
@@ -96,10 +96,10 @@ def loop(home: Path, folder: Path, limits: list[int], room: Room, what: str) -> 
     for limit in limits:
         shutil.rmtree(home / ".massmem")
         shutil.copytree(copy, home / ".massmem")
-        size = len(logged(home))
+        size = len(read_log(home))
         ran = room(limit)
-        places.add(len(logged(home)) - size)
-        total.update(stopped(home, config, ran))
+        places.add(len(read_log(home)) - size)
+        total.update(count_faults_after(home, config, ran))
     check(f"{what}, {len(limits)} runs, stopped at {len(places)} places", total, "unclear", "unanswered")
     assert 0 < total["failed"] < total["runs"]
 

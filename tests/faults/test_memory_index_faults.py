@@ -17,8 +17,8 @@ from massmem.core.errors import MemoryUnavailable
 from massmem.memory.edge_shard import ROOM
 from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.persistent import Selection
-from tests.support.index_writer import AT_ONCE, DIMS, crowded, found_in, store_points, use
-from tests.support.small_disk import mounted
+from tests.support.index_writer import AT_ONCE, DIMS, found_in, make_crowded_point, store_points, use
+from tests.support.small_disk import mount_small_disk
 from tests.support.store_writer import count_faults, finish, kill_writers, read_notes, start
 from tests.support.verdict import check
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "memory" / "index"
 
 
-def expected(notes: list[str]) -> tuple[set[str], set[str]]:
+def list_expected(notes: list[str]) -> tuple[set[str], set[str]]:
     """What must be there, and what may be."""
     removed = {note[1:] for note in notes if note.startswith("-")}
     return {note for note in notes if not note.startswith("-")} - removed, removed
@@ -38,7 +38,7 @@ def expected(notes: list[str]) -> tuple[set[str], set[str]]:
 
 def kill_and_check(folder: Path, notes: Path, kills: int) -> None:
     at_work = kill_writers(lambda n, book: start(store_points, folder, book, n * 100_000, 100_000, 30.0), notes, kills)
-    acknowledged, removed = expected(read_notes(notes))
+    acknowledged, removed = list_expected(read_notes(notes))
     found = [number for number in map(str, found_in(folder)) if number not in removed]
     counts = count_faults(acknowledged, found, in_flight=at_work * AT_ONCE)
     check(f"the index, {at_work} kills, {len(acknowledged)} acknowledged", counts)
@@ -85,12 +85,12 @@ def lost_power(tmp_path: Path, times: int) -> None:
     for number in range(times):
         place = tmp_path / str(number)
         index = EdgeIndex(place / "index", DIMS)
-        index.upsert([crowded(n) for n in range(rng.randint(1, 200))])
+        index.upsert([make_crowded_point(n) for n in range(rng.randint(1, 200))])
         index.flush()
         shutil.copytree(place / "index", place / "flushed")
         for _ in range(rng.randint(1, 30)):
             there = index.count(Selection())
-            index.upsert([crowded(there + n) for n in range(rng.randint(1, 20))])
+            index.upsert([make_crowded_point(there + n) for n in range(rng.randint(1, 20))])
         index.sync()
         there = index.count(Selection())
         left = after_power_loss(place / "index", place / "flushed", rng, place / "left")
@@ -114,7 +114,7 @@ _SYNC = """
 import os, sys
 from pathlib import Path
 from massmem.memory.index_edge import EdgeIndex
-from tests.support.index_writer import DIMS, crowded
+from tests.support.index_writer import DIMS, make_crowded_point
 index = EdgeIndex(Path(sys.argv[1]), DIMS)
 index.upsert([crowded(1)])
 os.write(1, b"before\\n")
@@ -140,7 +140,7 @@ def test_a_sync_reaches_the_disk(folder: Path, tmp_path: Path) -> None:
 def test_processes_take_turns(folder: Path, tmp_path: Path) -> None:
     writers = [start(store_points, folder, tmp_path / f"{n}.notes", n * 1000, 15, 60.0) for n in range(4)]
     assert finish(writers) == [0] * 4
-    acknowledged, removed = expected(read_notes(tmp_path))
+    acknowledged, removed = list_expected(read_notes(tmp_path))
     check("four processes on the index", count_faults(acknowledged, map(str, found_in(folder))))
     assert len(acknowledged | removed) == 4 * 15
 
@@ -150,24 +150,24 @@ def test_whoever_comes_second_does_not_disturb_the_first(folder: Path) -> None:
     intruders = [start(use, folder) for _ in range(3)]
     stored = 0
     while any(intruder.is_alive() for intruder in intruders):
-        index.upsert([crowded(stored)])
+        index.upsert([make_crowded_point(stored)])
         index.flush()
         stored += 1
     assert finish(intruders) == [3] * 3
-    index.upsert([crowded(stored)])
+    index.upsert([make_crowded_point(stored)])
     index.close()
     assert len(found_in(folder)) == stored + 1
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    with mounted(tmp_path / "small", str(3 * ROOM), in_use=True) as place:
+    with mount_small_disk(tmp_path / "small", str(3 * ROOM), in_use=True) as place:
         yield place
 
 
 def test_a_full_disk(small_disk: Path) -> None:
     index = EdgeIndex(small_disk / "index", DIMS)
-    index.upsert([crowded(n) for n in range(100)])
+    index.upsert([make_crowded_point(n) for n in range(100)])
     filler = small_disk / "filler"
     with filler.open("wb") as file:
         while shutil.disk_usage(small_disk).free > ROOM - 2**20:
@@ -176,7 +176,7 @@ def test_a_full_disk(small_disk: Path) -> None:
     stored = 100
     with pytest.raises(MemoryUnavailable, match="disk is full"):
         for number in range(1000, 100_000):
-            index.upsert([crowded(number, os.urandom(20_000).hex())])
+            index.upsert([make_crowded_point(number, os.urandom(20_000).hex())])
             stored += 1
     with pytest.raises(MemoryUnavailable, match="disk is full"):
         index.set_payload([1], {"won": True})
@@ -184,7 +184,7 @@ def test_a_full_disk(small_disk: Path) -> None:
         index.delete(Selection(session_id="s1"))
     assert index.count(Selection()) == stored
     filler.unlink()
-    index.upsert([crowded(5000)])
+    index.upsert([make_crowded_point(5000)])
     index.close()
     assert len(found_in(small_disk / "index")) == stored + 1
 
@@ -209,10 +209,10 @@ def damage(path: Path, how: str) -> None:
                 file.write(random.Random(1).randbytes(min(size, 64)))
 
 
-def damaged(folder: Path, tmp_path: Path, cases: int) -> None:
+def damage_and_check(folder: Path, tmp_path: Path, cases: int) -> None:
     """Damage one file in one way at a time: the index works, or says that it cannot; no process dies of it."""
     index = EdgeIndex(folder, DIMS)
-    index.upsert([crowded(n) for n in range(1200)])
+    index.upsert([make_crowded_point(n) for n in range(1200)])
     index.close()
     names = sorted(path.relative_to(folder) for path in (folder / "shard").rglob("*") if path.is_file())
     every = [(name, how) for name in [*names, Path("shard.json")] for how in ("empty", "half", "gone", "junk")]
@@ -230,12 +230,12 @@ def damaged(folder: Path, tmp_path: Path, cases: int) -> None:
 
 
 def test_damage(folder: Path, tmp_path: Path) -> None:
-    damaged(folder, tmp_path, 6)
+    damage_and_check(folder, tmp_path, 6)
 
 
 @pytest.mark.full
 def test_damage_everywhere(folder: Path, tmp_path: Path) -> None:
-    damaged(folder, tmp_path, 10_000)
+    damage_and_check(folder, tmp_path, 10_000)
 
 
 def clean_up(place: Path) -> subprocess.CompletedProcess[str]:
@@ -266,7 +266,7 @@ def test_the_clean_up_removes_what_a_kill_has_left(folder: Path, tmp_path: Path)
     assert "2 removed, 0 in use" in done.stdout
     assert not (folder / "lock").exists()
     assert not (folder / "lock.pid").exists()
-    acknowledged, removed = expected(read_notes(tmp_path))
+    acknowledged, removed = list_expected(read_notes(tmp_path))
     assert {int(number) for number in acknowledged} <= set(found_in(folder)) | {int(n) for n in removed}
 
 

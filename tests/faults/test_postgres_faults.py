@@ -41,7 +41,7 @@ def durable(_postgres_programs: None) -> Iterator[PostgresServer]:
     server.remove()
 
 
-async def server_killed(server: PostgresServer, folder: Path, kills: int) -> None:
+async def kill_server_and_check(server: PostgresServer, folder: Path, kills: int) -> None:
     url, rng = server.url(server.new_database()), random.Random(1)
     store = await open_store(url, folder / ".massmem")
     for name in ("a", "b", "c"):
@@ -71,12 +71,12 @@ async def server_killed(server: PostgresServer, folder: Path, kills: int) -> Non
 
 
 async def test_the_server_is_killed_in_mid_run(durable: PostgresServer, tmp_path: Path) -> None:
-    await server_killed(durable, tmp_path, 3)
+    await kill_server_and_check(durable, tmp_path, 3)
 
 
 @pytest.mark.full
 async def test_the_server_is_killed_often(durable: PostgresServer, tmp_path: Path) -> None:
-    await server_killed(durable, tmp_path, 40)
+    await kill_server_and_check(durable, tmp_path, 40)
 
 
 async def test_writers_are_killed(durable: PostgresServer, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_run_without_its_server_says_so_and_the_next_one_goes_on(durable: Post
 SESSIONS = 30
 
 
-async def filled(url: str, home: Path) -> None:
+async def fill_store(url: str, home: Path) -> None:
     store = await open_store(url, home)
     for number in range(SESSIONS):
         name = f"session_{number:03}"
@@ -151,9 +151,9 @@ async def whole(url: str, home: Path) -> dict[str, tuple[object, ...]]:
     return found
 
 
-async def moving_killed(source: Path, target: str, home: Path, kills: int) -> None:
+async def kill_moves_and_check(source: Path, target: str, home: Path, kills: int) -> None:
     url, rng = f"sqlite:///{source}", random.Random(1)
-    await filled(url, home)
+    await fill_store(url, home)
     with closing(sqlite3.connect(source)) as connection:
         before = "\n".join(connection.iterdump())
     killed, early, arrived = 0, 0, 0
@@ -186,9 +186,9 @@ async def moving_killed(source: Path, target: str, home: Path, kills: int) -> No
 
 
 async def test_a_move_is_killed(new_place: NewPlace, tmp_path: Path, home: Path) -> None:
-    await moving_killed(tmp_path / "source.db", new_place(), home / ".massmem", 3)
+    await kill_moves_and_check(tmp_path / "source.db", new_place(), home / ".massmem", 3)
 
 
 @pytest.mark.full
 async def test_a_move_is_killed_often(new_place: NewPlace, tmp_path: Path, home: Path) -> None:
-    await moving_killed(tmp_path / "source.db", new_place(), home / ".massmem", 60)
+    await kill_moves_and_check(tmp_path / "source.db", new_place(), home / ".massmem", 60)

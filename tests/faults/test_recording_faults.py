@@ -60,7 +60,7 @@ async def _record(database: Path, notes: Notes, session_id: str, name: str, coun
     await store.close()
 
 
-async def checked(database: Path, acknowledged: list[str], in_flight: int) -> None:
+async def check_memories(database: Path, acknowledged: list[str], in_flight: int) -> None:
     """The next run records what is left; then every message has one memory, in its place, and nothing else has."""
     store = await open_store(f"sqlite:///{database}", database.parent)
     memory = await asyncio.to_thread(open_memory, database.parent)
@@ -95,7 +95,7 @@ async def kill_and_check(database: Path, notes: Path, kills: int) -> None:
     assert kill_writers(start_recording, notes, kills, longest=0.25) == kills  # long enough to record something
     acknowledged = read_notes(notes)
     assert len(acknowledged) >= 5 * kills
-    await checked(database, acknowledged, in_flight=kills)
+    await check_memories(database, acknowledged, in_flight=kills)
 
 
 async def test_kill_minus_9_while_recording(database: Path, tmp_path: Path) -> None:
@@ -114,4 +114,4 @@ async def test_eight_processes_record_at_once(database: Path, tmp_path: Path) ->
     assert finish(writers) == [0] * 8
     acknowledged = read_notes(tmp_path)
     assert len(acknowledged) == 240
-    await checked(database, acknowledged, in_flight=0)
+    await check_memories(database, acknowledged, in_flight=0)

@@ -41,7 +41,7 @@ def forgetful(start_redis: StartRedis) -> RedisServer:
     return start_redis("no")
 
 
-async def server_killed(server: RedisServer, folder: Path, kills: int) -> None:
+async def kill_server_and_check(server: RedisServer, folder: Path, kills: int) -> None:
     url, rng = server.new_url(), random.Random(1)
     store = await open_store(url, folder / ".massmem")
     for name in ("a", "b", "c"):
@@ -79,12 +79,12 @@ async def server_killed(server: RedisServer, folder: Path, kills: int) -> None:
 
 
 async def test_the_server_is_killed_in_mid_run(durable: RedisServer, tmp_path: Path) -> None:
-    await server_killed(durable, tmp_path, 3)
+    await kill_server_and_check(durable, tmp_path, 3)
 
 
 @pytest.mark.full
 async def test_the_server_is_killed_often(durable: RedisServer, tmp_path: Path) -> None:
-    await server_killed(durable, tmp_path, 40)
+    await kill_server_and_check(durable, tmp_path, 40)
 
 
 async def test_writers_are_killed(durable: RedisServer, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from massmem.core.errors import HomeError, StoreError
 from massmem.session.registry import Entry, Registry, RegistryDamaged
-from tests.support.small_disk import mounted
+from tests.support.small_disk import mount_small_disk
 from tests.support.store_writer import count_faults, finish, kill_writers, read_notes, register, start
 from tests.support.verdict import check
 
@@ -24,11 +24,11 @@ def folder(home: Path) -> Path:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    with mounted(tmp_path / "small", "64k") as place:
+    with mount_small_disk(tmp_path / "small", "64k") as place:
         yield place
 
 
-def expected(notes: list[str]) -> list[str]:
+def list_expected(notes: list[str]) -> list[str]:
     removed = {note[1:] for note in notes if note.startswith("-")}
     return [note for note in notes if not note.startswith("-") and note not in removed]
 
@@ -38,7 +38,7 @@ def test_eight_processes_add_and_remove(folder: Path, tmp_path: Path) -> None:
     assert finish(writers) == [0] * 8
     notes = read_notes(tmp_path)
     found = [entry.session_id for entry in Registry(folder).read_entries()]
-    check(f"{len(notes)} operations, {len(found)} kept", count_faults(expected(notes), found))
+    check(f"{len(notes)} operations, {len(found)} kept", count_faults(list_expected(notes), found))
     assert len(notes) == 8 * 25 + 4 * 12
 
 

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from tests.support.service import Service, StartService, make_config, wait_until
-from tests.support.small_disk import mounted
+from tests.support.small_disk import mount_small_disk
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ DISK = 200 * 2**20
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """massmem's folder of the services in this test."""
-    with mounted(tmp_path / "home" / ".massmem", str(DISK), in_use=True) as place:
+    with mount_small_disk(tmp_path / "home" / ".massmem", str(DISK), in_use=True) as place:
         yield place
 
 

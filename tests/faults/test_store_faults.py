@@ -16,7 +16,7 @@ from massmem.store.schema import REVISIONS
 from tests.contract.test_session_store import session
 from tests.support.cli import massmem, script, write_team
 from tests.support.sample_turn import answer, begin
-from tests.support.small_disk import mounted
+from tests.support.small_disk import mount_small_disk
 from tests.support.store_writer import (
     append_answers,
     count_faults,
@@ -36,7 +36,7 @@ def database(home: Path) -> Path:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    with mounted(tmp_path / "small", "640k") as place:
+    with mount_small_disk(tmp_path / "small", "640k") as place:
         yield place
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from massmem.core.events import EVENT, Event, ToolCalled, ToolReturned, TurnCompleted
-from tests.faults.test_waiting_kill import logged
+from tests.faults.test_waiting_kill import read_log
 from tests.support.cli import massmem
 from tests.support.forked import ForkedMassmem
 from tests.support.tools import calls, running, server, team_data
@@ -49,12 +49,12 @@ def one(folder: Path) -> Counter[str]:
     session = next((e.session_id for e in shown if e.type == "turn_started"), "")
     if not session:
         return counts
-    before = logged(folder / "home")
+    before = read_log(folder / "home")
     counts["lost"] += sum(event not in before for event in shown)
     if not any(isinstance(e, TurnCompleted) for e in before):
         done = len({e.batch for e in before if isinstance(e, ToolCalled)})
         massmem("--config", write(folder, log, done), "--session-id", session, timeout=60)
-    after = logged(folder / "home")
+    after = read_log(folder / "home")
     counts["unanswered"] += not any(isinstance(e, TurnCompleted) for e in after)
     returned = [e.call_id for e in after if isinstance(e, ToolReturned)]
     called = [e.call_id for e in after if isinstance(e, ToolCalled)]

@@ -21,7 +21,7 @@ LINES = 24
 """Events that are printed before the turn is nearly over."""
 
 
-def logged(home: Path) -> list[Event]:
+def read_log(home: Path) -> list[Event]:
     database = home / ".massmem" / "massmem.db"
     if not database.exists():
         return []
@@ -60,7 +60,7 @@ def one_kill(
     config = folder / "team.yaml"
     config.write_text(f"{council.config(AGENTS)}coordination: {{max_rounds: {rounds}}}\n")
     shown = kill_in_mid_turn(config, lines)
-    before = logged(home)
+    before = read_log(home)
     whole_lines = [line for line in shown if line.endswith(b"\n")]
     counts = Counter(kills=1, shown=len(whole_lines))
     counts["lie"] = sum(EVENT.validate_json(line) not in before for line in whole_lines)
@@ -71,7 +71,7 @@ def one_kill(
     finished = any(isinstance(e, TurnCompleted) for e in before)
     asks = ["again?"] if finished else []
     result = massmem("--config", str(config), "--session-id", session_id, *asks, timeout=60, text=True)
-    after = logged(home)
+    after = read_log(home)
     counts["unanswered"] = int(result.returncode != 0 or not result.stdout.startswith("present of"))
     counts["lost"] = sum(event not in after for event in before)
     counts["leak"] = sum(other != session_id for other in sessions(home))

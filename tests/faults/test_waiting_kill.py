@@ -33,7 +33,7 @@ def team(folder: Path) -> str:
     )
 
 
-def logged(home: Path) -> list[Event]:
+def read_log(home: Path) -> list[Event]:
     database = home / ".massmem" / "massmem.db"
     if not database.exists():
         return []
@@ -60,7 +60,7 @@ def run_and_kill(home: Path, config: str, lines: int, *arguments: str) -> list[E
 
 def check_state(home: Path, counts: Counter[str]) -> None:
     """The value stands in the state exactly when the log says that it was given."""
-    events = logged(home)
+    events = read_log(home)
     params, waiting_for = load_state(home) if events else ({}, None)
     given = any(isinstance(event, ParamProvided) for event in events)
     waits_in_vain = waiting_for is not None and not read_waiting(events).open_requests
@@ -70,7 +70,7 @@ def check_state(home: Path, counts: Counter[str]) -> None:
 def one(home: Path, config: str) -> Counter[str]:
     counts = Counter(kills=2)
     shown = run_and_kill(home, config, random.randint(1, 14), "Where is my order?")
-    before = logged(home)
+    before = read_log(home)
     counts["lie"] += sum(event not in before for event in shown)
     check_state(home, counts)
     if not before:
@@ -78,16 +78,16 @@ def one(home: Path, config: str) -> Counter[str]:
     session = json.loads(before[0].model_dump_json())["session_id"]
     shown = run_and_kill(home, config, random.randint(1, 24), "--session-id", session, SECRET)
     check_state(home, counts)
-    middle = logged(home)
+    middle = read_log(home)
     counts["lost"] += sum(event not in middle for event in before)
     done = any(isinstance(event, TurnCompleted) for event in middle)
     while not done:
-        waits = read_waiting(logged(home)).open_requests
+        waits = read_waiting(read_log(home)).open_requests
         ran = massmem("--config", config, "--session-id", session, *([SECRET] if waits else []))
         counts["unanswered"] += int(ran.returncode not in (0, 6))
         done = ran.returncode != 6
     check_state(home, counts)
-    after = logged(home)
+    after = read_log(home)
     counts["lost"] += sum(event not in after for event in middle)
     counts["ghost"] += len([e for e in after if isinstance(e, TurnCompleted)]) - 1
     results = Counter((e.agent_id, e.round, type(e)) for e in after if isinstance(e, _RESULTS))

@@ -11,7 +11,7 @@ from massmem.providers import Providers
 from massmem.turn.budget import Budget
 from massmem.turn.coordinator import Turn, run_turn
 from tests.support.turns import agent_of, agents_of, check_order, config_of, confirm_all, only
-from tests.unit.turn.test_coordinator import VOTE_A, completed, council
+from tests.unit.turn.test_coordinator import VOTE_A, council, find_completion
 
 SCHEMA = {"type": "object", "properties": {"port": {"type": "integer"}}, "required": ["port"]}
 FITS, WRONG = '{"port": 8080}', '{"port": "8080"}'
@@ -27,7 +27,7 @@ async def play(scripts: dict[str, dict[str, Any]], past: Sequence[Event] = (), *
 async def test_final_answer_is_the_value_and_its_text(tools: bool):
     events = await play(council(3, vote=VOTE_A, present=FITS), tools=tools)
     check_order(events)
-    end = completed(events)
+    end = find_completion(events)
     assert (end.data, end.answer) == ({"port": 8080}, '{\n  "port": 8080\n}')
     assert only(events, TurnStarted)[0].answer_schema == SCHEMA
 
@@ -35,14 +35,14 @@ async def test_final_answer_is_the_value_and_its_text(tools: bool):
 @pytest.mark.parametrize("presentation", ["auto", "synthesize", "as_is"])
 async def test_agent_alone_brings_its_answer_into_the_form(presentation: str):
     events = await play({"ann": {"answer": "It is 8080.", "present": FITS}}, presentation=presentation)
-    assert completed(events).data == {"port": 8080}
-    assert completed(events).usage.requests == 2
+    assert find_completion(events).data == {"port": 8080}
+    assert find_completion(events).usage.requests == 2
 
 
 async def test_answer_that_does_not_fit_is_repaired_once():
     events = await play({"ann": {"answer": "It is 8080.", "present": [WRONG, FITS]}})
-    assert completed(events).data == {"port": 8080}
-    assert completed(events).usage.requests == 3
+    assert find_completion(events).data == {"port": 8080}
+    assert find_completion(events).usage.requests == 3
 
 
 async def test_turn_fails_with_exit_code_1_when_the_answer_does_not_fit_after_its_repair():
@@ -57,7 +57,7 @@ async def test_turn_fails_with_exit_code_1_when_the_answer_does_not_fit_after_it
 async def test_failed_turn_that_is_resumed_asks_for_the_form_alone():
     past = (await play({"ann": {"answer": "It is 8080.", "present": [WRONG, WRONG]}}))[:-1]
     events = await play({"ann": {"answer": "unused", "present": FITS}}, past)
-    assert completed(events).data == {"port": 8080}
+    assert find_completion(events).data == {"port": 8080}
 
 
 async def test_limit_that_leaves_no_request_for_the_form_fails_the_turn():

@@ -17,7 +17,7 @@ from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import session
 from tests.support.laundering import WAYS, mentions, page_of
-from tests.support.memories import indexed
+from tests.support.memories import open_disk_memory
 from tests.support.sample_turn import USAGE, answer, event
 from tests.support.sessions import collect
 from tests.support.tools import server, team
@@ -59,7 +59,7 @@ async def add_attempt(store: SessionStore, number: int) -> None:
 async def launder(folder: Path, numbers: Sequence[int]) -> list[Memory]:
     """Return memories that hold a secret and have lost its origin."""
     store = await open_store(f"sqlite:///{folder / 'm.db'}", folder)
-    memory = indexed(folder / "index")
+    memory = open_disk_memory(folder / "index")
     try:
         for number in numbers:
             await add_attempt(store, number)

@@ -217,7 +217,7 @@ def test_one_forgotten_fact_does_not_keep_the_others_from_coming_back(
     assert {(m["agent_id"], m["text"]) for m in after} == {("ann", FACTS[1]), ("bob", FACTS[0]), ("bob", FACTS[1])}
 
 
-def damaged(home: Path) -> Path:
+def damage_index(home: Path) -> Path:
     """Half of the index is gone."""
     (shard,) = (home / ".massmem" / "memory").glob("*/shard")
     for path in shard.rglob("segment.json"):
@@ -227,7 +227,7 @@ def damaged(home: Path) -> Path:
 
 def test_a_damaged_index_is_made_again_and_its_copy_removed(memory: Command, home: Path) -> None:
     before = memory.ids()
-    shard = damaged(home)
+    shard = damage_index(home)
     assert "damaged" in memory("list", code=3)[1]
     assert "without --session-id" in memory("rebuild", "--session-id", "session_a", code=2)[1]
     _, err = memory("rebuild")
@@ -240,7 +240,7 @@ def test_a_damaged_index_is_made_again_and_its_copy_removed(memory: Command, hom
 def test_the_copy_of_a_damaged_index_stays_while_something_is_left_to_record(
     memory: Command, home: Path, tmp_path: Path
 ) -> None:
-    shard = damaged(home)
+    shard = damage_index(home)
     with extraction_server("no facts today") as url:
         (tmp_path / "team.yaml").write_text(with_model(url))
         out, _ = memory("rebuild", "--json", code=1)

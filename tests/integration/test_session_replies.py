@@ -83,7 +83,7 @@ async def read(folder: Path, session_id: str) -> tuple[list[TurnRecord], Session
     return turns, state
 
 
-def completed(events: list[Event]) -> TurnCompleted:
+def find_completion(events: list[Event]) -> TurnCompleted:
     assert isinstance(events[-1], TurnCompleted), events[-1]
     return events[-1]
 
@@ -94,19 +94,19 @@ async def test_reply_goes_on_with_its_turn(folder: Path):
     events = await say(folder, config, name, f"It's {NUMBER}.")
     assert [type(event) for event in events[:3]] == [TurnResumed, UserReplied, ParamProvided]
     assert [event.agent_id for event in only(events, AnswerSubmitted)] == ["ann"], "bob has answered before"
-    assert completed(events).answer == f"Order {NUMBER} is on its way."
+    assert find_completion(events).answer == f"Order {NUMBER} is on its way."
     turns, state = await read(folder, name)
     assert [turn.status for turn in turns] == ["completed"]
     assert (state.params, state.waiting_for_param) == ({"order_id": NUMBER}, None)
     later = await say(folder, config, name, "And now?")
-    assert completed(later).answer == f"Order {NUMBER} is on its way.", "it is known from now on"
+    assert find_completion(later).answer == f"Order {NUMBER} is on its way.", "it is known from now on"
 
 
 async def test_answer_after_a_reply_has_the_form_that_was_asked_for(folder: Path):
     schema = {"type": "object", "properties": {"days": {"type": "integer"}}, "required": ["days"]}
     config = team({"present": '{"days": 3}'})
     name = await wait_for_number(folder, config, answer_schema=schema)
-    assert completed(await say(folder, config, name, NUMBER)).data == {"days": 3}
+    assert find_completion(await say(folder, config, name, NUMBER)).data == {"days": 3}
 
 
 @pytest.mark.parametrize(("text", "why"), [("cancel", "cancel"), ("start over", "reset")])
@@ -127,7 +127,7 @@ async def test_another_question_gives_the_turn_up_and_is_answered(folder: Path):
     events = await say(folder, team({"answer": "It is blue.", "extract": CHANGES}), name, "Why is the sky blue?")
     assert [event.why for event in only(events, TurnAbandoned)] == ["change"]
     assert [event.question for event in only(events, TurnStarted)] == ["Why is the sky blue?"]
-    assert completed(events)
+    assert find_completion(events)
     turns, _ = await read(folder, name)
     assert [turn.status for turn in turns] == ["abandoned", "completed"]
 
@@ -151,7 +151,7 @@ async def test_stop_while_a_reply_is_read_leaves_the_turn_waiting(folder: Path):
     turns, state = await read(folder, name)
     assert len(turns) == 1
     assert state.waiting_for_param == "order_id"
-    assert completed(await say(folder, config, name, NUMBER))
+    assert find_completion(await say(folder, config, name, NUMBER))
 
 
 async def test_user_who_does_not_reply_in_time_is_not_waited_for(folder: Path):
@@ -196,7 +196,7 @@ async def test_message_after_a_kill_is_the_reply_to_what_the_turn_then_asks(fold
     events = await say(folder, config, session.id, NUMBER)
     assert len(only(events, TurnResumed)) == 2
     assert [event.param for event in only(events, UserReplied)] == ["order_id"]
-    assert completed(events).answer == f"Order {NUMBER} is on its way."
+    assert find_completion(events).answer == f"Order {NUMBER} is on its way."
     assert len((await read(folder, session.id))[0]) == 1
 
 
@@ -207,7 +207,7 @@ async def test_user_is_told_that_nobody_sees_what_a_reply_shows(folder: Path):
     assert [event.message for event in only(events, Notice)] == [
         "what is attached to a reply is not shown: attach it to a question"
     ]
-    assert completed(events)
+    assert find_completion(events)
 
 
 async def test_session_is_free_as_soon_as_its_answer_is_stored(folder: Path):

@@ -23,7 +23,7 @@ Opened = Callable[[], Awaitable[Team]]
 
 
 @pytest.fixture
-async def opened(home: Path) -> AsyncIterator[Opened]:
+async def two_processes(home: Path) -> AsyncIterator[Opened]:
     """Each call is as one more process of the same home: nothing is shared but the store and the locks."""
     teams: list[Team] = []
 
@@ -53,7 +53,7 @@ def number(events: list[Event]) -> int:
     return begun.turn
 
 
-def shown(events: list[Event]) -> int:
+def count_shown(events: list[Event]) -> int:
     """How many earlier answers the agent was sent."""
     unit = -(-len("It is blue.") // 4) + 4
     return only(events, ContextMeasured)[-1].entries.get("assistant", 0) // unit
@@ -63,17 +63,17 @@ async def turns(team: Team) -> list[TurnRecord]:
     return await team.store.list_turns(ID)
 
 
-async def test_two_processes_take_turns_in_one_session(opened: Opened):
-    one, two = await opened(), await opened()
+async def test_two_processes_take_turns_in_one_session(two_processes: Opened):
+    one, two = await two_processes(), await two_processes()
     for turn in range(1, 9):
         events = await ask((one, one, two)[turn % 3], f"Question {turn}?")
-        assert (number(events), shown(events)) == (turn, turn - 1)
+        assert (number(events), count_shown(events)) == (turn, turn - 1)
     assert [turn.status for turn in await turns(one)] == ["completed"] * 8
     assert await one.store.get_lease_owner(ID) is None
 
 
-async def test_many_questions_at_once_from_two_processes_are_answered_one_after_the_other(opened: Opened):
-    services = [await opened(), await opened()]
+async def test_many_questions_at_once_from_two_processes_are_answered_one_after_the_other(two_processes: Opened):
+    services = [await two_processes(), await two_processes()]
     for service in services:
         await ask(service, "Warm?")
 
@@ -96,24 +96,24 @@ async def test_many_questions_at_once_from_two_processes_are_answered_one_after_
     assert [entry.turn for entry in log] == sorted(entry.turn for entry in log), "nothing interleaves"
 
 
-async def test_session_deleted_and_created_elsewhere_begins_anew(opened: Opened):
-    here, there = await opened(), await opened()
+async def test_session_deleted_and_created_elsewhere_begins_anew(two_processes: Opened):
+    here, there = await two_processes(), await two_processes()
     for turn in (1, 2):
         assert number(await ask(here, f"Question {turn}?")) == turn
     while await there.store.delete_session(ID, 1_000) is not None:
         pass
     events = await ask(here, "Who was I?")
-    assert (number(events), shown(events)) == (1, 0)
+    assert (number(events), count_shown(events)) == (1, 0)
     while await there.store.delete_session(ID, 1_000) is not None:
         pass
     for question in ("One?",):
         await ask(there, question)  # as many events as the other one had
     events = await ask(here, "And now?")
-    assert (number(events), shown(events)) == (2, 1)
+    assert (number(events), count_shown(events)) == (2, 1)
 
 
-async def test_a_session_that_another_user_has_made_anew_is_not_shown(opened: Opened):
-    here, there = await opened(), await opened()
+async def test_a_session_that_another_user_has_made_anew_is_not_shown(two_processes: Opened):
+    here, there = await two_processes(), await two_processes()
     await ask(here, "My secret?")
     while await there.store.delete_session(ID, 1_000) is not None:
         pass
@@ -123,43 +123,43 @@ async def test_a_session_that_another_user_has_made_anew_is_not_shown(opened: Op
     with pytest.raises(UnknownSessionError):
         await ask(there, "And here?", "alice")
     events = await ask(here, "Still mine?", "bob")
-    assert (number(events), shown(events)) == (2, 1)
+    assert (number(events), count_shown(events)) == (2, 1)
 
 
-async def test_a_session_that_is_being_deleted_is_not_asked(opened: Opened):
-    here, there = await opened(), await opened()
+async def test_a_session_that_is_being_deleted_is_not_asked(two_processes: Opened):
+    here, there = await two_processes(), await two_processes()
     await ask(here, "One?")
     await there.store.delete_session(ID, 0)
     with pytest.raises(SessionBusyError, match="being deleted"):
         await ask(here, "Two?")
 
 
-async def test_a_session_is_for_its_owner(opened: Opened):
-    service = await opened()
+async def test_a_session_is_for_its_owner(two_processes: Opened):
+    service = await two_processes()
     await ask(service, "One?")
     with pytest.raises(UnknownSessionError):
         await ask(service, "Mine?", "bob")
     assert number(await ask(service, "Two?")) == 2
 
 
-async def test_turn_undone_or_cleared_elsewhere_is_not_shown(opened: Opened):
-    here, there = await opened(), await opened()
+async def test_turn_undone_or_cleared_elsewhere_is_not_shown(two_processes: Opened):
+    here, there = await two_processes(), await two_processes()
     for turn in (1, 2):
         await ask(here, f"Question {turn}?")
     other = await Session.of(there, ID, "alice")
     await other.undo()
     await other.close()
     events = await ask(here, "Three?")
-    assert (number(events), shown(events)) == (3, 1)
+    assert (number(events), count_shown(events)) == (3, 1)
     other = await Session.of(there, ID, "alice")
     await other.clear_history()
     await other.close()
     events = await ask(here, "Four?")
-    assert (number(events), shown(events)) == (4, 0)
+    assert (number(events), count_shown(events)) == (4, 0)
 
 
-async def test_message_that_a_program_saves_is_known_to_the_next_turn(opened: Opened):
-    here, there = await opened(), await opened()
+async def test_message_that_a_program_saves_is_known_to_the_next_turn(two_processes: Opened):
+    here, there = await two_processes(), await two_processes()
     await ask(here, "One?")
     await there.store.save_state(ID, SessionState(params={"city": "Lisbon"}))
     session = await Session.of(here, ID, "alice")
@@ -168,15 +168,15 @@ async def test_message_that_a_program_saves_is_known_to_the_next_turn(opened: Op
     await session.close()
 
 
-async def test_a_turn_that_another_process_began_and_left_is_finished_first(opened: Opened):
-    here, there = await opened(), await opened()
+async def test_a_turn_that_another_process_began_and_left_is_finished_first(two_processes: Opened):
+    here, there = await two_processes(), await two_processes()
     await ask(here, "One?")
     await left(there)
     assert only(await collect_log(there), TurnInterrupted)
     events = await ask(here, "Next?")
     assert [e.turn for e in only(events, TurnResumed)] == [2]
     assert [e.turn for e in only(events, TurnStarted)] == [3]
-    assert shown(events) == 2
+    assert count_shown(events) == 2
 
 
 async def left(service: Team) -> None:
@@ -193,8 +193,8 @@ async def collect_log(service: Team) -> list[Event]:
     return [event for turn in await turns(service) for event in await service.store.read_turn_events(ID, turn.turn)]
 
 
-async def test_who_asks_while_another_process_runs_a_turn_is_told_so(opened: Opened):
-    here, there = await opened(), await opened()
+async def test_who_asks_while_another_process_runs_a_turn_is_told_so(two_processes: Opened):
+    here, there = await two_processes(), await two_processes()
     await ask(here, "One?")
     other = await Session.of(there, ID, "alice")
     async with aclosing(other.ask("Two?")) as events:
@@ -204,8 +204,8 @@ async def test_who_asks_while_another_process_runs_a_turn_is_told_so(opened: Ope
     await other.close()
 
 
-async def test_turn_that_another_process_left_unfinished_is_finished_here(opened: Opened):
-    here, there = await opened(), await opened()
+async def test_turn_that_another_process_left_unfinished_is_finished_here(two_processes: Opened):
+    here, there = await two_processes(), await two_processes()
     await ask(here, "One?")
     await left(there)
     session = await Session.of(here, ID, "alice")
@@ -215,8 +215,8 @@ async def test_turn_that_another_process_left_unfinished_is_finished_here(opened
     await session.close()
 
 
-async def test_turn_that_lost_its_lease_stores_nothing_more(opened: Opened):
-    here, there = await opened(), await opened()
+async def test_turn_that_lost_its_lease_stores_nothing_more(two_processes: Opened):
+    here, there = await two_processes(), await two_processes()
     await ask(here, "First?")
     session = await Session.of(here, ID, "alice")
     stored: list[Any] = []
@@ -235,8 +235,8 @@ async def test_turn_that_lost_its_lease_stores_nothing_more(opened: Opened):
     assert await there.store.get_lease_owner(ID) == "somebody else"
 
 
-async def test_question_under_a_repeated_request_name_is_not_paid_for_again(opened: Opened):
-    here = await opened()
+async def test_question_under_a_repeated_request_name_is_not_paid_for_again(two_processes: Opened):
+    here = await two_processes()
     session = await Session.of(here, ID, "alice")
     await collect(session.ask("Why?", "request-1"))
     stored = await here.store.export_log(ID)

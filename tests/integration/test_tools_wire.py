@@ -68,7 +68,7 @@ def exchange(wire: Wire, request: Recorded) -> list[tuple[str, str, Any]]:
     return found
 
 
-def offered(wire: Wire, request: Recorded) -> list[str]:
+def list_offered_tools(wire: Wire, request: Recorded) -> list[str]:
     tools = request.body.get("tools") or []
     return [tool["function"]["name"] if isinstance(wire, OpenAIWire) else tool["name"] for tool in tools]
 
@@ -84,7 +84,7 @@ async def test_a_call_its_result_and_the_answer(wire: Wire, stub: Stub, tmp_path
     assert only(events, TurnCompleted)[0].answer == "It is in hall H-412 on floor 3."
     assert [each["text"] for each in calls(log)] == ["hall H-412", "floor 3"]
     first, second, third = stub.requests
-    assert {"mcp__t__echo", "mcp__t__slow"} <= set(offered(wire, first))
+    assert {"mcp__t__echo", "mcp__t__slow"} <= set(list_offered_tools(wire, first))
     assert exchange(wire, first) == []
     told = exchange(wire, second)
     assert [(kind, said) for kind, _, said in told[:1]] == [("call", {"text": "hall H-412"})]
@@ -139,7 +139,7 @@ async def test_a_tool_before_a_vote(wire: Wire, stub: Stub, tmp_path: Path, home
     ballot = next(each for each in only(events, BallotCast) if each.agent_id == "ann")
     assert ballot.reason == "checked"
     assert "hall H-412" in exchange(wire, stub.requests[2])[1][2]
-    assert {"vote", "new_answer", "mcp__t__echo"} <= set(offered(wire, stub.requests[2]))
+    assert {"vote", "new_answer", "mcp__t__echo"} <= set(list_offered_tools(wire, stub.requests[2]))
 
 
 async def test_thinking_before_a_call_is_given_back_with_it(stub: Stub, tmp_path: Path, home: Path):

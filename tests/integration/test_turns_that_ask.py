@@ -53,7 +53,7 @@ async def play(
     return [event async for event in confirm_all(run_turn(turn, agents, CoordinationConfig(**settings)))]
 
 
-def provided(param: str = "order_id") -> list[Event]:
+def build_reply_events(param: str = "order_id") -> list[Event]:
     return [UserReplied(param=param, text="O-98765"), ParamProvided(param=param)]
 
 
@@ -69,7 +69,7 @@ async def test_turn_waits_after_the_round_and_only_the_asking_agents_act_again(t
     (asked,) = only(first, TurnWaiting)
     assert (asked.param, asked.prompt, asked.agents, asked.asked) == ("order_id", "Which order?", ("ann", "cyd"), 1)
     assert asked.usage.requests == 3
-    rest = await play(scripts, first, provided(), asking=KNOWN, tools=tools)
+    rest = await play(scripts, first, build_reply_events(), asking=KNOWN, tools=tools)
     check_order(rest)
     assert [e.type for e in rest[:3]] == ["turn_resumed", "user_replied", "param_provided"]
     assert only(rest, RoundStarted)[0].agents == ("ann", "cyd")
@@ -110,12 +110,12 @@ async def test_user_is_asked_for_two_params_without_a_request_in_between():
     events = await play(scripts)
     assert isinstance(events[-1], TurnWaiting)
     assert events[-1].param == "order_id"
-    events += await play(scripts, events, provided(), asking=KNOWN)
+    events += await play(scripts, events, build_reply_events(), asking=KNOWN)
     assert [e.type for e in events[-4:]] == ["turn_resumed", "user_replied", "param_provided", "turn_waiting"]
     assert isinstance(events[-1], TurnWaiting)
     assert (events[-1].param, events[-1].agents) == ("zip", ("bob",))
     both = AskContext(PARAMS, known={"order_id": "O-98765", "zip": "12345"})
-    rest = await play(scripts, events, provided("zip"), asking=both)
+    rest = await play(scripts, events, build_reply_events("zip"), asking=both)
     assert only(rest, RoundStarted)[0].agents == ("ann", "bob")
     assert {a.content for a in only(rest, AnswerSubmitted)} == {"Order O-98765 is on its way.", "zip 12345"}
 
@@ -130,7 +130,7 @@ async def test_agent_may_ask_in_a_voting_round():
         check_order(first)
         assert only(first, ParamRequested)[0].round == 2
         assert [b.agent_id for b in only(first, BallotCast)] == ["bob"]
-        rest = await play(scripts, first, provided(), asking=KNOWN, tools=tools)
+        rest = await play(scripts, first, build_reply_events(), asking=KNOWN, tools=tools)
         assert [b.agent_id for b in only(rest, BallotCast)] == ["ann"]
         assert only(rest, WinnerDecided)
 
@@ -142,7 +142,7 @@ async def test_ballots_are_voided_once_the_round_is_complete():
     }
     first = await play(scripts)
     assert not only(first, BallotsVoided)
-    rest = await play(scripts, first, provided(), asking=KNOWN)
+    rest = await play(scripts, first, build_reply_events(), asking=KNOWN)
     assert only(rest, BallotsVoided)[0].agents == ("bob",)
 
 
@@ -155,7 +155,7 @@ async def test_agent_cannot_ask_in_the_last_round():
 async def test_failed_agent_is_not_asked_again_when_the_user_replies():
     scripts = {"ann": {"answer": ASKS}, "bob": {"answer": {"error": "auth"}}}
     first = await play(scripts)
-    rest = await play(scripts, first, provided(), asking=KNOWN)
+    rest = await play(scripts, first, build_reply_events(), asking=KNOWN)
     assert {e.agent_id for e in only(rest, AgentStarted)} == {"ann"}
     assert isinstance(rest[-1], TurnCompleted)
 

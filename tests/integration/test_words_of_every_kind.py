@@ -10,7 +10,7 @@ import pytest
 
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import RecallOptions
-from tests.support.memories import asks, indexed, said
+from tests.support.memories import asks, make_episode, open_disk_memory
 
 ROOM = RecallOptions(250)
 
@@ -61,12 +61,12 @@ def others() -> list[str]:
 
 
 async def fill(folder: Path, facts: Sequence[str]) -> IndexedMemory:
-    memory = indexed(folder)
+    memory = open_disk_memory(folder)
     texts = others()
     step = len(texts) // len(facts)
     for i, fact in enumerate(facts):
         texts.insert(i * step, fact)
-    await memory.record([said(text, i, turn=i // 2 + 1) for i, text in enumerate(texts)])
+    await memory.record([make_episode(text, i, turn=i // 2 + 1) for i, text in enumerate(texts)])
     return memory
 
 

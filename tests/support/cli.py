@@ -53,7 +53,7 @@ def call_massmem(
             code = main(arguments)
         except SystemExit as e:  # how Typer answers a shell that completes
             code = e.code
-    return subprocess.CompletedProcess(arguments, code, _written(out), _written(err))
+    return subprocess.CompletedProcess(arguments, code, _read_written(out), _read_written(err))
 
 
 def start(*arguments: str, **options: Any) -> "subprocess.Popen[bytes]":
@@ -131,7 +131,7 @@ def _stdin(data: bytes) -> Iterator[None]:
         sys.stdin = before
 
 
-def _written(stream: io.TextIOWrapper) -> bytes:
+def _read_written(stream: io.TextIOWrapper) -> bytes:
     stream.flush()
     buffer = stream.buffer
     assert isinstance(buffer, io.BytesIO)

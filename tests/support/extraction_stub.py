@@ -30,13 +30,13 @@ FIRST = "Postgres 16 took 1,200 writes per second on the staging server on 4 Mar
 SECOND = "Redis 7 lost the last second of writes when its server was killed."
 
 
-def said(text: str, message_id: str = "q1", role: Any = "user", moment: datetime = DAY) -> RecordedMessage:
+def make_message(text: str, message_id: str = "q1", role: Any = "user", moment: datetime = DAY) -> RecordedMessage:
     return RecordedMessage(role, text, message_id, moment)
 
 
 TURN = (
-    said("How many writes does Postgres take?"),
-    said("1,200 a second on staging. Redis was quicker but lost data when killed.", "a1", "assistant"),
+    make_message("How many writes does Postgres take?"),
+    make_message("1,200 a second on staging. Redis was quicker but lost data when killed.", "a1", "assistant"),
 )
 
 
@@ -81,7 +81,7 @@ def texts(extraction: Extraction) -> list[str]:
     return [fact.text for fact in extraction.facts]
 
 
-def configured(stub: Stub, provider: str = "openai") -> MemoryLlmConfig:
+def make_llm_config(stub: Stub, provider: str = "openai") -> MemoryLlmConfig:
     values = {"provider": provider, "model": "stub", "api_key": KEY, "base_url": f"{stub.url}/v1"}
     return MemoryLlmConfig.model_validate(values)
 
@@ -120,7 +120,7 @@ async def extractors(stub: Stub, home: Path) -> AsyncIterator[Open]:
     providers = Providers()
 
     def open_(config: MemoryLlmConfig | None = None, **more: Any) -> StubExtractor:
-        return StubExtractor(config or configured(stub), providers, home / "state", **more)
+        return StubExtractor(config or make_llm_config(stub), providers, home / "state", **more)
 
     yield open_
     await providers.close()

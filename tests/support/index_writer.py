@@ -14,7 +14,7 @@ DIMS = 8
 AT_ONCE = 3
 
 
-def crowded(number: int, text: str = "text") -> Point:
+def make_crowded_point(number: int, text: str = "text") -> Point:
     """One of many points, in five sessions; each has a word that one in fifty has, and one that all have."""
     words = {number % 50: 1.0, 1000: 1.0}
     return point(number, text, run_id=f"s{number % 5}", dense=[1.0 + number % 7] * DIMS, sparse=words)
@@ -27,7 +27,7 @@ def store_points(folder: Path, notes: Path, first: int, count: int, wait: float)
     """
     index, book = EdgeIndex(folder, DIMS, wait), Notes(notes)
     for number in range(first, first + count, AT_ONCE):
-        index.upsert([crowded(n) for n in range(number, number + AT_ONCE)])
+        index.upsert([make_crowded_point(n) for n in range(number, number + AT_ONCE)])
         for stored in range(number, number + AT_ONCE):
             book.add(str(stored))
         if number % 7 == 0:
@@ -56,7 +56,7 @@ def use(folder: Path) -> None:
         index.search_words({1000: 1.0}, EVERYWHERE, 50)
         index.search_meaning([1.0] * DIMS, EVERYWHERE, 50)
         index.page(Selection(), 50)
-        index.upsert([crowded(1_000_000 + n) for n in range(10)])
+        index.upsert([make_crowded_point(1_000_000 + n) for n in range(10)])
         index.set_payload([1_000_000], {"won": True})
         index.delete(Selection(ids=("1000001",)))
         index.close()

@@ -30,13 +30,15 @@ def letters() -> Embedder:
     return Embedder("letters", 26, encode)
 
 
-def indexed(folder: Path, embedder: Embedder | None = None) -> IndexedMemory:
+def open_disk_memory(folder: Path, embedder: Embedder | None = None) -> IndexedMemory:
     """An IndexedMemory on disk; words only without an embedder."""
     index = EdgeIndex(folder, embedder.dims if embedder else 0)
     return IndexedMemory(index, embedder, count, str(folder))
 
 
-def said(text: str, number: int = 0, turn: int = 1, by: str = "user", session: str = "s", **more: object) -> Episode:
+def make_episode(
+    text: str, number: int = 0, turn: int = 1, by: str = "user", session: str = "s", **more: object
+) -> Episode:
     """A message; number: its position in the session."""
     return Episode(
         session_id=session,

@@ -52,7 +52,7 @@ class PostgresServer:
         # Not pytest's folder: the path of a Unix socket is short, and another user must get there.
         self.folder = Path(tempfile.mkdtemp(prefix="massmem-pg-"))
         self.port = _free_port()
-        self._user = _unprivileged()
+        self._user = _find_other_user()
         self._process: subprocess.Popen[bytes] | None = None
         self._made = 0
         if self._user is not None:
@@ -166,7 +166,7 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGQUIT)
 
 
-def _unprivileged() -> str | None:
+def _find_other_user() -> str | None:
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}

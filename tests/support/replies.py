@@ -17,7 +17,7 @@ async def collect(provider: ChatProvider, request: ChatRequest) -> list[Chunk]:
         return [chunk async for chunk in chunks]
 
 
-def replied(chunks: Iterable[Chunk]) -> Reply:
+def collect_reply(chunks: Iterable[Chunk]) -> Reply:
     reply = Reply()
     for chunk in chunks:
         reply.feed(chunk)
@@ -25,7 +25,7 @@ def replied(chunks: Iterable[Chunk]) -> Reply:
 
 
 async def ask(provider: ChatProvider, request: ChatRequest) -> Reply:
-    return replied(await collect(provider, request))
+    return collect_reply(await collect(provider, request))
 
 
 async def wait_for_text(chunks: AsyncGenerator[Chunk, None]) -> TextChunk:

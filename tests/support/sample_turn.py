@@ -116,8 +116,8 @@ def waiting_turn() -> list[Event]:
         begin("ann", "bob"),
         event(0.1, "round_started", round=1, agents=("ann", "bob")),
         *(event(0.1, "agent_started", agent_id=a, round=1, step="answer") for a in ("ann", "bob")),
-        requested(0.2, "ann", "order_id"),
-        requested(0.3, "bob", "zip"),
+        param_request(0.2, "ann", "order_id"),
+        param_request(0.3, "bob", "zip"),
         waiting(0.3, "order_id", "ann", usage=USAGE + USAGE),
         event(
             5, "turn_resumed", session_id="session_a", turn=1, question="Why is the sky blue?", agents=("ann", "bob")
@@ -137,7 +137,7 @@ def waiting_turn() -> list[Event]:
 SECRET = "O-98765-hush"
 
 
-def requested(at: float, agent: str, param: str, *, round: int = 1) -> Event:
+def param_request(at: float, agent: str, param: str, *, round: int = 1) -> Event:
     prompt = f"What is the {param}?"
     return event(at, "param_requested", agent_id=agent, round=round, param=param, prompt=prompt, usage=USAGE)
 
@@ -149,7 +149,7 @@ def waiting(at: float, param: str, *agents: str, asked: int = 1, usage: Usage = 
     )  # fmt: skip
 
 
-def measured(
+def measurement(
     at: float, tokens: int, *, agent: str = "ann", window: int = 128_000, source: str = "buffer", recalled: int = 0
 ) -> Event:
     entries = {"system": 1_000, "user": tokens - 1_000}
@@ -159,19 +159,19 @@ def measured(
     )  # fmt: skip
 
 
-def compressed(at: float, *, agent: str = "ann") -> Event:
+def compression(at: float, *, agent: str = "ann") -> Event:
     return event(
         at, "context_compressed", agent_id=agent, round=1, why="threshold", before=96_000, after=51_200, kept=8,
         removed=15, window=128_000, summary="Ann counted to ten.", by="extract", usage=Usage(),
     )  # fmt: skip
 
 
-def called(at: float, *, agent: str = "ann", name: str = "read_file", number: int = 1, text: str = "") -> Event:
+def tool_call(at: float, *, agent: str = "ann", name: str = "read_file", number: int = 1, text: str = "") -> Event:
     return event(
         at, "tool_called", agent_id=agent, round=1, call_id=f"call_r1b1n{number}", batch=1, name=name,
         arguments='{"path": "a secret of the call"}', text=text, usage=USAGE,
     )  # fmt: skip
 
 
-def returned(at: float, *, agent: str = "ann", name: str = "read_file") -> Event:
+def tool_result(at: float, *, agent: str = "ann", name: str = "read_file") -> Event:
     return event(at, "tool_returned", agent_id=agent, round=1, name=name, content="a secret of the file")

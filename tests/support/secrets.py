@@ -87,12 +87,12 @@ _MAKERS: tuple[Maker, ...] = (
 )  # fmt: skip
 
 
-def seeded(number: int = 200) -> list[Seeded]:
+def draw_secrets(number: int = 200) -> list[Seeded]:
     """So many secrets, of all kinds in turn."""
     rng = random.Random(20_261_122)
     return [_MAKERS[i % len(_MAKERS)](rng) for i in range(number)]
 
 
-def leaked(text: str, secrets: list[Seeded]) -> list[str]:
+def find_leaks(text: str, secrets: list[Seeded]) -> list[str]:
     """The texts of those of whose value something long stands in `text`: the whole, or a beginning of 12 characters."""
     return [secret.text for secret in secrets if secret.value in text or secret.value[-12:] in text]

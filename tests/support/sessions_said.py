@@ -54,7 +54,7 @@ def message(
     return MessageRecord(**(known | fields))
 
 
-def added() -> TurnTranscript:
+def make_program_turn() -> TurnTranscript:
     """What a program has put into a session before its first question."""
     record = turn_record(turn=0, question="", winner=None, answer=None)
     told = {"turn": 0, "final": True}
@@ -68,7 +68,7 @@ def added() -> TurnTranscript:
     )
 
 
-def said(
+def make_transcript(
     question: str = "Why is the sky blue?",
     answer: str | None = "The final answer.",
     cost: float | None = None,

@@ -9,7 +9,7 @@ import pytest
 
 
 @contextmanager
-def mounted(place: Path, size: str, *, in_use: bool = False) -> Generator[Path]:
+def mount_small_disk(place: Path, size: str, *, in_use: bool = False) -> Generator[Path]:
     """A tmpfs at `place`, which is made; the test is skipped where mounting is not permitted.
 
     size: as mount has it, `64k`. in_use: files on it may still be open at the end.

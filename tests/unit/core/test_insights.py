@@ -2,7 +2,7 @@ from typing import Any
 
 from massmem.core.insights import MAX_TOPICS, Insights, extract_topics
 from massmem.core.transcript import TurnTranscript, build_transcript
-from tests.support.sessions_said import added, message, said, session_record
+from tests.support.sessions_said import make_program_turn, make_transcript, message, session_record
 
 
 def of(*turns: TurnTranscript, **session: Any) -> dict[str, Any]:
@@ -14,7 +14,7 @@ def of(*turns: TurnTranscript, **session: Any) -> dict[str, Any]:
 
 
 def test_counts_time_and_tokens():
-    found = of(said(), said("And sunsets?", status="failed", winner=None, answer=None))
+    found = of(make_transcript(), make_transcript("And sunsets?", status="failed", winner=None, answer=None))
     assert (found["turns"], found["turns_by_status"]) == (2, {"completed": 1, "failed": 1})
     assert (found["message_count"], found["user_messages"], found["assistant_messages"]) == (17, 2, 1)
     assert (found["duration"], found["response_time"]) == (300.0, 2.5)
@@ -23,32 +23,36 @@ def test_counts_time_and_tokens():
 
 
 def test_messages_before_the_first_turn_are_no_turn():
-    found, alone = of(added(), said()), of(said())
+    found, alone = of(make_program_turn(), make_transcript()), of(make_transcript())
     assert found == alone | {"message_count": alone["message_count"] + 3}
 
 
 def test_who_won_how_often():
-    found = of(said(cost=0.5), said(cost=0.5, winner="bob"), said(cost=0.5, status="interrupted", winner="ann"))
+    found = of(
+        make_transcript(cost=0.5),
+        make_transcript(cost=0.5, winner="bob"),
+        make_transcript(cost=0.5, status="interrupted", winner="ann"),
+    )
     assert found["agents_used"] == ["ann", "bob"]
     assert found["agents"]["ann"] == {
         "name": "ann", "turns": 3, "answers": 6, "ballots": 3, "votes_received": 6, "wins": 1, "win_rate": 0.5,
         "tokens": 108, "cost": 0.45,
     }  # fmt: skip
     assert found["agents"]["bob"]["win_rate"] == 0.5
-    nobody = of(said(status="failed", winner=None))
+    nobody = of(make_transcript(status="failed", winner=None))
     assert nobody["agents"]["ann"]["win_rate"] is None
 
 
 def test_cost_is_the_sum_of_the_turns_and_not_known_when_one_is_not():
-    known = of(said(cost=0.1), said(cost=0.2), said(cost=0.0))
+    known = of(make_transcript(cost=0.1), make_transcript(cost=0.2), make_transcript(cost=0.0))
     assert (known["cost"], known["known_cost"], known["turns_without_price"]) == (0.3, 0.3, 0)
-    partly = of(said(cost=0.1), said())
+    partly = of(make_transcript(cost=0.1), make_transcript())
     assert (partly["cost"], partly["known_cost"], partly["turns_without_price"]) == (None, 0.1, 1)
     assert partly["agents"]["ann"]["cost"] is None
 
 
 def test_tools_are_counted_with_their_failures():
-    turn = said()
+    turn = make_transcript()
     used = [
         message(20 + n, "tool_result", "x", "ann", 1, metadata={"tool": name, "call": f"c{n}", "failed": failed})
         for n, (name, failed) in enumerate([("mcp__f__read", False), ("mcp__f__list", False), ("mcp__f__read", True)])
@@ -56,16 +60,16 @@ def test_tools_are_counted_with_their_failures():
     outside = message(30, "tool_result", "x", "ann", 0, metadata={"tool": "lint"})
     found = of(build_transcript(turn.record, [*turn.messages, *used, outside]))
     assert found["tools"] == {"mcp__f__read": {"calls": 2, "failed": 1}, "mcp__f__list": {"calls": 1, "failed": 0}}
-    assert of(said())["tools"] == {}
+    assert of(make_transcript())["tools"] == {}
 
 
 def test_topics_are_the_words_of_most_questions():
     questions = ["Which index does PostgreSQL use?", "Is a PostgreSQL index PostgreSQL-only?", "What about Lisbon?"]
-    found = of(*[said(q) for q in questions])
+    found = of(*[make_transcript(q) for q in questions])
     assert found["topics"][:2] == ["index", "postgresql"]
     assert "lisbon" in found["topics"]
     assert not {"which", "about", "what"} & set(found["topics"])
-    many = of(*[said(f"word{chr(97 + i) * 3}") for i in range(20)])
+    many = of(*[make_transcript(f"word{chr(97 + i) * 3}") for i in range(20)])
     assert len(many["topics"]) <= MAX_TOPICS
 
 

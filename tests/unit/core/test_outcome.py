@@ -16,7 +16,7 @@ COMPLETED = event(3, "turn_completed", winner="ann", answer="42", presented=Fals
 CUT = COMPLETED.model_copy(update={"limit": "timeout"})
 
 
-def failed(exit_code: int) -> Event:
+def failure(exit_code: int) -> Event:
     return event(3, "turn_failed", message="no agent could answer", exit_code=exit_code, usage=USAGE)
 
 
@@ -35,8 +35,8 @@ def test_whole_turn_names_winner_answerers_and_failures() -> None:
         (None, "running"),
         (COMPLETED, "completed"),
         (CUT, "limit"),
-        (failed(4), "limit"),
-        (failed(3), "failed"),
+        (failure(4), "limit"),
+        (failure(3), "failed"),
         (INTERRUPTED, "interrupted"),
         (WAITING, "waiting"),
         (ABANDONED, "abandoned"),
@@ -80,7 +80,7 @@ def test_usage_is_unknown_while_running_and_after_an_interruption() -> None:
         (None, True),
         (event(3, "turn_interrupted", by="signal"), True),
         (INTERRUPTED, False),
-        (failed(1), False),
+        (failure(1), False),
     ],
 )
 def test_turn_was_cut_off_unless_its_user_stopped_it_or_saw_it_fail(end: Event | None, cut_off: bool) -> None:

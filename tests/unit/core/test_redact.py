@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.core.redact import REDACTED, is_secret_key, mask, mask_values, redact, redact_values
-from tests.support.secrets import leaked, seeded
+from tests.support.secrets import draw_secrets, find_leaks
 
 SECRETS = [
     "sk-abcdefghijklmnop1234",
@@ -43,11 +43,13 @@ AROUND = [
 @pytest.mark.parametrize("written", [str, json.dumps, lambda text: json.dumps(json.dumps(text)), repr])
 def test_two_hundred_secrets_in_every_surrounding(around: str, written: Callable[[str], str]) -> None:
     """Also as JSON and repr write them, where a line break before a key ends in a letter."""
-    secrets = seeded()
+    secrets = draw_secrets()
     assert len({secret.value for secret in secrets}) == 200
     texts = [written(around.replace("{}", secret.text)) for secret in secrets]
-    assert not [found for text, secret in zip(texts, secrets, strict=True) for found in leaked(redact(text), [secret])]
-    assert leaked("\n".join(texts), secrets)
+    assert not [
+        found for text, secret in zip(texts, secrets, strict=True) for found in find_leaks(redact(text), [secret])
+    ]
+    assert find_leaks("\n".join(texts), secrets)
 
 
 @pytest.mark.parametrize(

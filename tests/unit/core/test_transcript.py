@@ -1,11 +1,11 @@
 from massmem.core.messages import Usage
 from massmem.core.records import MessageRecord
 from massmem.core.transcript import TurnTranscript, build_transcript, parse_ballot
-from tests.support.sessions_said import message, said, turn_record
+from tests.support.sessions_said import make_transcript, message, turn_record
 
 
 def test_a_turn_is_read_from_its_messages():
-    turn = said()
+    turn = make_transcript()
     assert turn.final is not None
     assert (turn.final.content, turn.rounds, turn.agents) == ("The final answer.", 3, ["ann", "bob"])
     assert [a.content for a in turn.answers] == ["First.", "Second.", "Better."]
@@ -32,7 +32,7 @@ def test_a_tool_call_that_is_no_ballot():
 
 
 def test_cost_and_duration_are_summed_up():
-    turn = said()
+    turn = make_transcript()
     assert turn.usage == Usage(70, 30)
     assert turn.usage_by_agent == {"ann": Usage(30, 6), "bob": Usage(20, 4)}
     assert turn.seconds == 2.5

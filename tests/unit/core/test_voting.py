@@ -23,28 +23,28 @@ from massmem.core.events import (
 )
 from massmem.core.messages import Usage
 from massmem.core.voting import LATE_ROUND_FACTOR, Tally, build_label, compute_confidence, read_plan
-from tests.support.sample_turn import SECRET, answer, begin, event, requested, waiting, waiting_turn, whole_turn
+from tests.support.sample_turn import SECRET, answer, begin, event, param_request, waiting, waiting_turn, whole_turn
 
 USED = Usage(10, 5, requests=1)
 
 
-def started(*agents: str) -> TurnStarted:
+def make_start(*agents: str) -> TurnStarted:
     return TurnStarted(session_id="s", turn=1, question="q", agents=agents, seed=7)
 
 
-def answered(agent: str, number: int, round_: int = 1, content: str = "") -> AnswerSubmitted:
+def make_answer(agent: str, number: int, round_: int = 1, content: str = "") -> AnswerSubmitted:
     return AnswerSubmitted(agent_id=agent, round=round_, number=number, content=content or f"by {agent}", usage=USED)
 
 
-def voted(agent: str, choice: str, round_: int = 2) -> BallotCast:
+def make_ballot(agent: str, choice: str, round_: int = 2) -> BallotCast:
     return BallotCast(agent_id=agent, round=round_, choice=choice, reason="r", usage=USED)
 
 
-def failed(agent: str, round_: int, *, out: bool) -> AgentFailed:
+def make_failure(agent: str, round_: int, *, out: bool) -> AgentFailed:
     return AgentFailed(agent_id=agent, round=round_, step="vote", error="X", message="m", out=out, usage=USED)
 
 
-def decided(votes: dict[str, int]) -> WinnerDecided:
+def make_decision(votes: dict[str, int]) -> WinnerDecided:
     return WinnerDecided(agent_id="a", votes=votes, by="plurality" if votes else "only_answer")
 
 
@@ -56,11 +56,11 @@ def tally_of(*events: Event) -> Tally:
 
 def three_answers() -> list[Event]:
     return [
-        started("a", "b", "c"),
+        make_start("a", "b", "c"),
         RoundStarted(round=1, agents=("a", "b", "c")),
-        answered("b", 1),
-        answered("a", 2),
-        answered("c", 3),
+        make_answer("b", 1),
+        make_answer("a", 2),
+        make_answer("c", 3),
     ]
 
 
@@ -74,9 +74,9 @@ def test_all_live_ballots_standing_is_consensus_and_most_votes_win():
     tally = tally_of(
         *three_answers(),
         RoundStarted(round=2, agents=("a", "b", "c")),
-        voted("a", "c"),
-        voted("b", "c"),
-        voted("c", "a"),
+        make_ballot("a", "c"),
+        make_ballot("b", "c"),
+        make_ballot("c", "a"),
     )
     winner = tally.decide_winner()
     assert tally.is_decided()
@@ -88,9 +88,9 @@ def test_a_tie_goes_to_the_earliest_answer_not_to_the_first_agent():
     tally = tally_of(
         *three_answers(),
         RoundStarted(round=2, agents=("a", "b", "c")),
-        voted("a", "a"),
-        voted("b", "b"),
-        voted("c", "c"),
+        make_ballot("a", "a"),
+        make_ballot("b", "b"),
+        make_ballot("c", "c"),
     )
     assert (tally.decide_winner().agent_id, tally.decide_winner().by) == ("b", "tie_earliest")
 
@@ -98,17 +98,17 @@ def test_a_tie_goes_to_the_earliest_answer_not_to_the_first_agent():
 def test_a_tie_goes_to_the_answer_that_more_agents_gave():
     agents = ("a", "b", "c", "d")
     tally = tally_of(
-        started(*agents),
+        make_start(*agents),
         RoundStarted(round=1, agents=agents),
-        answered("a", 1, content="Rome"),
-        answered("b", 2, content="Paris"),
-        answered("c", 3, content="Paris."),
-        answered("d", 4, content="Oslo"),
+        make_answer("a", 1, content="Rome"),
+        make_answer("b", 2, content="Paris"),
+        make_answer("c", 3, content="Paris."),
+        make_answer("d", 4, content="Oslo"),
         RoundStarted(round=2, agents=agents),
-        voted("a", "b"),
-        voted("b", "a"),
-        failed("c", 2, out=False),
-        failed("d", 2, out=False),
+        make_ballot("a", "b"),
+        make_ballot("b", "a"),
+        make_failure("c", 2, out=False),
+        make_failure("d", 2, out=False),
     )
     winner = tally.decide_winner()
     assert (winner.agent_id, winner.votes, winner.by) == ("b", {"a": 1, "b": 1}, "tie_support")
@@ -118,17 +118,17 @@ def test_no_ballots_at_all_goes_to_the_earliest_answer():
     without_vote = tally_of(*three_answers()).decide_winner()
     assert (without_vote.agent_id, without_vote.votes, without_vote.by) == ("b", {}, "earliest")
     round_2 = RoundStarted(round=2, agents=("a", "b", "c"))
-    lost = tally_of(*three_answers(), round_2, *(failed(agent, 2, out=False) for agent in "abc")).decide_winner()
+    lost = tally_of(*three_answers(), round_2, *(make_failure(agent, 2, out=False) for agent in "abc")).decide_winner()
     assert (lost.agent_id, lost.votes, lost.by) == ("b", {}, "no_vote")
 
 
 def test_same_answers_need_no_vote():
     tally = tally_of(
-        started("a", "b", "c"),
+        make_start("a", "b", "c"),
         RoundStarted(round=1, agents=("a", "b", "c")),
-        answered("b", 1, content="Paris."),
-        answered("a", 2, content=" paris"),
-        failed("c", 1, out=True),
+        make_answer("b", 1, content="Paris."),
+        make_answer("a", 2, content=" paris"),
+        make_failure("c", 1, out=True),
     )
     winner = tally.decide_winner()
     assert tally.is_decided()
@@ -138,21 +138,26 @@ def test_same_answers_need_no_vote():
 
 def test_same_answers_are_one_candidate_whose_ballots_count_together():
     tally = tally_of(
-        started("a", "b", "c", "d"),
+        make_start("a", "b", "c", "d"),
         RoundStarted(round=1, agents=("a", "b", "c", "d")),
-        answered("a", 1, content="Rome"),
-        answered("b", 2, content="Paris"),
-        answered("c", 3, content="Paris."),
-        answered("d", 4, content="Oslo"),
+        make_answer("a", 1, content="Rome"),
+        make_answer("b", 2, content="Paris"),
+        make_answer("c", 3, content="Paris."),
+        make_answer("d", 4, content="Oslo"),
     )
     assert not tally.is_decided()
     assert {candidate.content for candidate in tally.build_candidates("a", tally.answers)} == {
         "Rome", "Paris", "Oslo",
     }  # fmt: skip
     tally.apply_all(
-        [RoundStarted(round=2, agents=("a", "b", "c", "d")), voted("a", "a"), voted("b", "b"), voted("d", "d")]
+        [
+            RoundStarted(round=2, agents=("a", "b", "c", "d")),
+            make_ballot("a", "a"),
+            make_ballot("b", "b"),
+            make_ballot("d", "d"),
+        ]
     )
-    tally.apply(voted("c", "c"))  # as a log of an earlier version has it
+    tally.apply(make_ballot("c", "c"))  # as a log of an earlier version has it
     winner = tally.decide_winner()
     assert (winner.agent_id, winner.votes, winner.by) == ("b", {"a": 1, "b": 2, "d": 1}, "consensus")
 
@@ -168,9 +173,9 @@ def test_a_new_answer_voids_every_ballot_and_makes_all_act_again():
     tally = tally_of(
         *three_answers(),
         RoundStarted(round=2, agents=("a", "b", "c")),
-        voted("a", "b"),
-        answered("c", 4, 2, "better"),
-        voted("b", "b"),
+        make_ballot("a", "b"),
+        make_answer("c", 4, 2, "better"),
+        make_ballot("b", "b"),
     )
     assert set(tally.list_voided_voters()) == {"a", "b"}
     assert tally.visible_answers["c"].content == "by c", "agents of the round saw the answers from before it"
@@ -185,9 +190,9 @@ def test_who_missed_a_round_acts_again_while_the_others_ballots_stand():
     tally = tally_of(
         *three_answers(),
         RoundStarted(round=2, agents=("a", "b", "c")),
-        voted("a", "b"),
-        voted("b", "b"),
-        failed("c", 2, out=False),
+        make_ballot("a", "b"),
+        make_ballot("b", "b"),
+        make_failure("c", 2, out=False),
     )
     assert tally.next_actors() == ("c",)
     assert not tally.is_decided()
@@ -197,16 +202,16 @@ def test_an_agent_that_is_out_is_not_waited_for_but_its_answer_can_win():
     tally = tally_of(
         *three_answers(),
         RoundStarted(round=2, agents=("a", "b", "c")),
-        failed("c", 2, out=True),
-        voted("a", "c"),
-        voted("b", "c"),
+        make_failure("c", 2, out=True),
+        make_ballot("a", "c"),
+        make_ballot("b", "c"),
     )
     assert tally.is_decided()
     assert tally.decide_winner().agent_id == "c"
 
 
 def test_one_agent_alone_needs_no_vote():
-    tally = tally_of(started("a"), RoundStarted(round=1, agents=("a",)), answered("a", 1))
+    tally = tally_of(make_start("a"), RoundStarted(round=1, agents=("a",)), make_answer("a", 1))
     assert tally.is_decided()
     assert tally.decide_winner().by == "only_answer"
 
@@ -215,8 +220,8 @@ def test_a_resumed_round_asks_only_who_has_not_acted_and_gives_failed_agents_ano
     tally = tally_of(
         *three_answers(),
         RoundStarted(round=2, agents=("a", "b", "c")),
-        voted("a", "b"),
-        failed("c", 2, out=True),
+        make_ballot("a", "b"),
+        make_failure("c", 2, out=True),
         TurnResumed(session_id="s", turn=1, question="q", agents=("a", "b", "c")),
     )
     assert tally.remaining_actors() == ("b", "c")
@@ -227,7 +232,7 @@ def test_a_changed_team_keeps_answers_and_drops_ballots_of_who_left():
     tally = tally_of(
         *three_answers(),
         RoundStarted(round=2, agents=("a", "b", "c")),
-        voted("a", "c"),
+        make_ballot("a", "c"),
         TurnResumed(session_id="s", turn=1, question="q", agents=("b", "d")),
     )
     assert tally.ballots == {}
@@ -258,7 +263,7 @@ def test_no_answer_stands_first_for_everyone():
 
 def test_agents_with_one_order_are_shown_the_same_and_only_their_own_answer_differs():
     agents = tuple(f"agent{i}" for i in range(8))
-    tally, answers = tally_of(started(*agents), RoundStarted(round=2, agents=agents)), answers_of(agents)
+    tally, answers = tally_of(make_start(*agents), RoundStarted(round=2, agents=agents)), answers_of(agents)
     shown = {agent: tally.build_candidates(agent, answers, "the same model") for agent in agents}
     assert len({tuple((c.label, c.content) for c in candidates) for candidates in shown.values()}) == 1
     for agent, candidates in shown.items():
@@ -270,18 +275,18 @@ ACTIONS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["answer",
 
 @given(ACTIONS)
 def test_folding_a_log_in_two_parts_gives_the_same_tally(actions: list[tuple[str, str]]):
-    events: list[Event] = [started("a", "b", "c", "d"), RoundStarted(round=1, agents=("a", "b", "c", "d"))]
+    events: list[Event] = [make_start("a", "b", "c", "d"), RoundStarted(round=1, agents=("a", "b", "c", "d"))]
     for number, (agent, action) in enumerate(actions, 1):
         round_ = 1 + number // 4
         if number % 4 == 0:
             events.append(RoundStarted(round=round_, agents=("a", "b", "c", "d")))
         match action:
             case "answer":
-                events.append(answered(agent, number, round_))
+                events.append(make_answer(agent, number, round_))
             case "vote":
-                events.append(voted(agent, "a", round_))
+                events.append(make_ballot(agent, "a", round_))
             case _:
-                events.append(failed(agent, round_, out=action == "out"))
+                events.append(make_failure(agent, round_, out=action == "out"))
     whole = tally_of(*events)
     parts = tally_of(*events[: len(events) // 2])
     parts.apply_all(events[len(events) // 2 :])
@@ -303,7 +308,7 @@ def test_folding_a_log_in_two_parts_gives_the_same_tally(actions: list[tuple[str
     ],
 )
 def test_confidence(supporters: int, agents: int, rounds: int, sure: float | None):
-    assert compute_confidence(decided({"a": 1}), agents, rounds, supporters) == sure
+    assert compute_confidence(make_decision({"a": 1}), agents, rounds, supporters) == sure
 
 
 @pytest.mark.parametrize("by", ["no_vote", "earliest"])
@@ -316,7 +321,7 @@ def test_confidence_is_a_share_that_grows_with_supporters_and_shrinks_with_round
     supporters, rounds = data.draw(st.integers(1, agents)), data.draw(st.integers(1, 20))
 
     def confidence(supporters: int, rounds: int) -> float:
-        sure = compute_confidence(decided({"a": 1}), agents, rounds, supporters)
+        sure = compute_confidence(make_decision({"a": 1}), agents, rounds, supporters)
         assert sure is not None
         return sure
 
@@ -330,7 +335,7 @@ def test_who_has_acted_who_asked_and_what_remains():
     events = [
         begin("ann", "bob", "eve"),
         event(0, "round_started", round=1, agents=("ann", "bob", "eve")),
-        requested(1, "ann", "zip"),
+        param_request(1, "ann", "zip"),
         answer(1, "bob", "B"),
     ]
     plan = read_plan(events)
@@ -380,11 +385,13 @@ class Electorate:
         for number, agent in enumerate(chance.sample(agents, len(agents)), 1):
             content = "right" if chance.random() < right else f"wrong {chance.randrange(others)}"
             fails = chance.random() < 0.05
-            events.append(failed(agent, 1, out=number % 2 == 0) if fails else answered(agent, number, 1, content))
+            events.append(
+                make_failure(agent, 1, out=number % 2 == 0) if fails else make_answer(agent, number, 1, content)
+            )
         return cls(chance, agents, events, chance.uniform(0.4, 0.95) if leaning else 0)
 
     def begin(self) -> Tally:
-        return tally_of(started(*self.agents), RoundStarted(round=1, agents=self.agents), *self.answers)
+        return tally_of(make_start(*self.agents), RoundStarted(round=1, agents=self.agents), *self.answers)
 
     def ask(self, agent: str, tally: Tally) -> Event:
         """Return what the agent does, the same each time."""
@@ -394,7 +401,9 @@ class Electorate:
             best = [c for c in candidates if c.content == "right" and self.random.random() < self.leaning]
             chosen = self.random.choice(best or candidates)
             fails = self.random.random() < 0.05
-            ballot = failed(agent, 2, out=self.random.random() < 0.5) if fails else voted(agent, chosen.agent_id)
+            ballot = (
+                make_failure(agent, 2, out=self.random.random() < 0.5) if fails else make_ballot(agent, chosen.agent_id)
+            )
             self.ballots[agent] = ballot
         return self.ballots[agent]
 

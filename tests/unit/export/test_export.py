@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from massmem.core.transcript import TurnTranscript, build_transcript
 from massmem.export import FORMATS, redact_session, redact_turn
-from tests.support.sessions_said import added, message, said, session_record, turn_record
+from tests.support.sessions_said import make_program_turn, make_transcript, message, session_record, turn_record
 
 SECRET = "sk-" + "a1B2" * 8
 
@@ -23,7 +23,7 @@ def export(form: str, *turns: TurnTranscript, detailed: bool = False, title: str
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_question_answer_names_and_votes_are_exported(form: str):
-    text = export(form, said(), said("And sunsets?", "Red."))
+    text = export(form, make_transcript(), make_transcript("And sunsets?", "Red."))
     for part in ("Why is the sky blue?", "The final answer.", "And sunsets?", "Red.", "ann", "bob has a reason"):
         assert part in text, part
     assert text.index("The final answer.") < text.index("And sunsets?")
@@ -31,7 +31,7 @@ def test_question_answer_names_and_votes_are_exported(form: str):
 
 @pytest.mark.parametrize("form", ["markdown", "text", "html"])
 def test_detailed_export_has_rounds_and_reasoning(form: str):
-    short, whole = export(form, said()), export(form, said(), detailed=True)
+    short, whole = export(form, make_transcript()), export(form, make_transcript(), detailed=True)
     for part in ("Let me think.", "First.", "Second.", "Better."):
         assert part not in short
         assert part in whole
@@ -41,14 +41,14 @@ def test_detailed_export_has_rounds_and_reasoning(form: str):
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_secrets_are_redacted(form: str):
-    turn = said(f"My key is {SECRET}", f"Do not send {SECRET}")
+    turn = make_transcript(f"My key is {SECRET}", f"Do not send {SECRET}")
     assert SECRET not in export(form, turn, detailed=True, title=f"key {SECRET}")
     assert "[redacted]" in export(form, turn)
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_turn_without_answer_names_its_status(form: str):
-    turn = said(status="interrupted", winner=None)
+    turn = make_transcript(status="interrupted", winner=None)
     cut = TurnTranscript(turn.record, turn.messages[:4], ())
     assert "interrupted" in export(form, cut)
 
@@ -56,7 +56,7 @@ def test_turn_without_answer_names_its_status(form: str):
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("detailed", [False, True])
 def test_messages_outside_of_turns_are_exported_once(form: str, detailed: bool):
-    text = export(form, added(), said(), detailed=detailed)
+    text = export(form, make_program_turn(), make_transcript(), detailed=detailed)
     parts = ("Where is the pump?", "In hall four.", "Hall H-412, shelf 3.", "Why is the sky blue?")
     places = [text.rindex(part) for part in parts]
     assert places == sorted(places)
@@ -70,7 +70,7 @@ def test_messages_outside_of_turns_are_exported_once(form: str, detailed: bool):
 
 
 def test_json_shape():
-    data = json.loads(export("json", said(), said("And sunsets?")))
+    data = json.loads(export("json", make_transcript(), make_transcript("And sunsets?")))
     assert (data["schema_version"], data["session"]["session_id"], len(data["turns"])) == (1, "session_a", 2)
     turn = data["turns"][0]
     assert {k: turn[k] for k in ("turn", "status", "winner", "confidence", "escalated", "votes", "rounds")} == {
@@ -105,8 +105,8 @@ class Page(HTMLParser):
 @given(st.text(), st.sampled_from(["<script>alert(1)</script>", '"><img src=x onerror=y>', "</div></style>", "&lt;"]))
 def test_html_is_escaped_and_self_contained(noise: str, attack: str):
     text = noise.replace("\r", "") + attack
-    page = Page(export("html", said(text, text), detailed=True, title=text))
-    plain = Page(export("html", said("q", "a"), detailed=True, title="t"))
+    page = Page(export("html", make_transcript(text, text), detailed=True, title=text))
+    plain = Page(export("html", make_transcript("q", "a"), detailed=True, title="t"))
     assert page.tags == plain.tags
     assert page.attributes == plain.attributes <= {"charset", "http-equiv", "content", "name", "class", "dir"}
     assert attack in page.text
@@ -115,12 +115,12 @@ def test_html_is_escaped_and_self_contained(noise: str, attack: str):
 @pytest.mark.parametrize("form", FORMATS)
 @given(text=st.text())
 def test_any_text_can_be_export(form: str, text: str):
-    assert export(form, said(text, text), detailed=True).encode("utf-8", errors="replace")
+    assert export(form, make_transcript(text, text), detailed=True).encode("utf-8", errors="replace")
 
 
 def split_vote() -> TurnTranscript:
     """ann, who wins, votes for bob, bob for ann, eve for bob."""
-    turn = said()
+    turn = make_transcript()
     votes = {"ann": "bob", "bob": "ann", "eve": "bob"}
     eve = message(4, "assistant", "Third <b>.", "eve", 1)
     ballots = [
@@ -137,7 +137,7 @@ def test_minority_stands_with_its_answer_and_its_reason(form: str):
     assert "2 of 3 agents gave or chose this answer" in shown
     assert "eve voted for bob: eve says so" in shown
     assert "Third <b>." in shown
-    assert "gave or chose" not in export(form, said(), detailed=False), "nobody disagrees"
+    assert "gave or chose" not in export(form, make_transcript(), detailed=False), "nobody disagrees"
 
 
 def test_json_has_the_dissent():
@@ -146,7 +146,7 @@ def test_json_has_the_dissent():
 
 
 def test_markdown_escapes_names():
-    turn = said()
+    turn = make_transcript()
     odd = [m.model_copy(update={"agent_id": "a_b*c*"}) if m.final else m for m in turn.messages]
     assert r"**Assistant** (a\_b\*c\*): The final answer." in export(
         "markdown", TurnTranscript(turn.record, tuple(odd), turn.ballots)

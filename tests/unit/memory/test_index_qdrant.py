@@ -47,7 +47,7 @@ def index(stub: QdrantStub) -> Iterator[QdrantIndex]:
     opened.close()
 
 
-def sent(stub: QdrantStub) -> list[tuple[str, str, Any]]:
+def list_sent(stub: QdrantStub) -> list[tuple[str, str, Any]]:
     return [(r.method, r.path.removeprefix("/collections/memories"), given(r.body)) for r in stub.received]
 
 
@@ -64,7 +64,7 @@ def given(body: Any) -> Any:
 
 def test_the_collection_is_made_with_its_indexes(stub: QdrantStub) -> None:
     QdrantIndex(stub.url, None, "memories", 3).close()
-    asked = sent(stub)
+    asked = list_sent(stub)
     assert asked[0][:2] == ("GET", "/exists")
     assert asked[1] == (
         "PUT",
@@ -88,20 +88,20 @@ def test_a_collection_that_is_there_stays(stub: QdrantStub) -> None:
         index = QdrantIndex(stub.url, None, "memories", 3)
         index.upsert([Point(1, None, {}, PAYLOAD)])
         index.close()
-    assert [path for method, path, _ in sent(stub) if method == "PUT" and not path] == [""]
+    assert [path for method, path, _ in list_sent(stub) if method == "PUT" and not path] == [""]
 
 
 def test_a_write_waits_for_the_server(index: QdrantIndex, stub: QdrantStub) -> None:
     index.upsert([Point(5, [1.0, 0.0, 0.0], {7: 0.5}, PAYLOAD)])
     kept = {**PAYLOAD, "seen": ["a", "a|s1", "a|@team"], "at": AT}
     vector = {"words": {"indices": [7], "values": [0.5]}, "meaning": [1.0, 0.0, 0.0]}
-    assert sent(stub) == [("PUT", "/points?wait=true", {"points": [{"id": 5, "vector": vector, "payload": kept}]})]
+    assert list_sent(stub) == [("PUT", "/points?wait=true", {"points": [{"id": 5, "vector": vector, "payload": kept}]})]
 
 
 def test_searches(index: QdrantIndex, stub: QdrantStub) -> None:
     index.search_words({7: 0.5}, ME, 200)
     index.search_meaning([1.0, 0.0, 0.0], All((*ME.must, valid_ids([3])), ME.must_not), 20)
-    words, meaning = sent(stub)
+    words, meaning = list_sent(stub)
     assert words[:2] == ("POST", "/points/query")
     assert words[2]["query"] in ({"indices": [7], "values": [0.5]}, {"nearest": {"indices": [7], "values": [0.5]}})
     assert (words[2]["using"], words[2]["limit"], words[2]["with_payload"]) == ("words", 200, False)
@@ -114,7 +114,7 @@ def test_a_changed_payload_waits_for_the_server(index: QdrantIndex, stub: Qdrant
     index.upsert([Point(5, None, {7: 0.5}, PAYLOAD)])
     stub.received.clear()
     index.set_payload([5], {"won": True, "seen": ["*", "*|s1", "*|@team"]})
-    assert sent(stub)[-1] == (
+    assert list_sent(stub)[-1] == (
         "POST",
         "/points/payload?wait=true",
         {"payload": {"won": True, "seen": ["*", "*|s1", "*|@team"]}, "points": [5]},
@@ -126,7 +126,7 @@ def test_a_deletion_waits_for_the_server(index: QdrantIndex, stub: QdrantStub) -
     stub.received.clear()
     assert index.delete(Selection(session_id="s1")) == 1
     condition = {"must": [{"key": "run_id", "match": {"any": ["s1"]}}], "must_not": []}
-    assert sent(stub)[-1] == ("POST", "/points/delete?wait=true", {"filter": condition})
+    assert list_sent(stub)[-1] == ("POST", "/points/delete?wait=true", {"filter": condition})
 
 
 def test_the_key_is_sent_and_refused(stub: QdrantStub, caplog: pytest.LogCaptureFixture) -> None:

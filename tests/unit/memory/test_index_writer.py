@@ -19,7 +19,7 @@ from massmem.memory.index_writer import PassageIds, WritePlan, merge_facts
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import Fact, RecallOptions, Selection
 from massmem.memory.points import MOST_PASSAGES, base_of, passage_payload, session_base
-from tests.support.memories import asks, count, fact, indexed, letters, said
+from tests.support.memories import asks, count, fact, letters, make_episode, open_disk_memory
 
 TWO = "The quick brown fox jumps over the lazy dog and the cat as well today. " * 3
 """A message of two passages."""
@@ -34,31 +34,31 @@ def write(index: EdgeIndex, plan: WritePlan) -> None:
 
 def taken(index: EdgeIndex, session: str, point_id: int) -> None:
     """Another session stands at this place."""
-    index.upsert([Point(point_id, None, {}, passage_payload(said("x", session=session), "x", 0, 0, count))])
+    index.upsert([Point(point_id, None, {}, passage_payload(make_episode("x", session=session), "x", 0, 0, count))])
 
 
 def test_passages_follow_each_other(index: EdgeIndex):
     here = PassageIds(index)
-    plan = here.plan("s", [said(TWO, 0), said("Short one.", 1)])
+    plan = here.plan("s", [make_episode(TWO, 0), make_episode("Short one.", 1)])
     base = session_base("s", 0)
     assert [*plan.passages] == [base, base + 1, base + 2]
     assert [p.position for p in plan.passages.values()] == [0, 1, 2]
     write(index, plan)
     here.note("s", plan)
-    assert [*here.plan("s", [said("Next.", 2)]).passages] == [base + 3]
-    assert [*PassageIds(index).plan("s", [said("Next.", 2)]).passages] == [base + 3], "as the index has it"
+    assert [*here.plan("s", [make_episode("Next.", 2)]).passages] == [base + 3]
+    assert [*PassageIds(index).plan("s", [make_episode("Next.", 2)]).passages] == [base + 3], "as the index has it"
 
 
 def test_more_sessions_than_are_remembered_are_written_at_once(index: EdgeIndex):
     memory = IndexedMemory(index, None, count, "")
     sessions = [f"s{i}" for i in range(150)]
     for _ in range(2):
-        asyncio.run(memory.record([said("Kites fly.", session=session) for session in sessions]))
+        asyncio.run(memory.record([make_episode("Kites fly.", session=session) for session in sessions]))
     assert index.count_values("run_id") == dict.fromkeys(sessions, 1)
 
 
 def test_each_passage_of_a_file_names_it(index: EdgeIndex):
-    plan = PassageIds(index).plan("s", [said(add_text("What is this?", "notes.txt", TWO), 0)])
+    plan = PassageIds(index).plan("s", [make_episode(add_text("What is this?", "notes.txt", TWO), 0)])
     question, *passages = [passage.text for passage in plan.passages.values()]
     assert question == "What is this?"
     assert len(passages) == 2
@@ -67,54 +67,56 @@ def test_each_passage_of_a_file_names_it(index: EdgeIndex):
 
 def test_stored_point_is_not_planned_again(index: EdgeIndex):
     here = PassageIds(index)
-    plan = here.plan("s", [said(TWO, 0), said(TWO, 0)])
+    plan = here.plan("s", [make_episode(TWO, 0), make_episode(TWO, 0)])
     assert len(plan.passages) == 2
     write(index, plan)
-    assert here.plan("s", [said(TWO, 0)]).passages == {}, "even when it was not said that it is there"
-    assert PassageIds(index).plan("s", [said(TWO, 0)]).passages == {}
+    assert here.plan("s", [make_episode(TWO, 0)]).passages == {}, "even when it was not said that it is there"
+    assert PassageIds(index).plan("s", [make_episode(TWO, 0)]).passages == {}
 
 
 def test_a_message_of_which_a_part_is_there_is_written_anew(index: EdgeIndex):
-    plan = PassageIds(index).plan("s", [said(TWO, 0), said("Another one.", 1)])
+    plan = PassageIds(index).plan("s", [make_episode(TWO, 0), make_episode("Another one.", 1)])
     write(index, plan)
     index.delete(Selection(ids=(str(min(plan.passages)),)))
-    again = PassageIds(index).plan("s", [said(TWO, 0), said("Another one.", 1)])
+    again = PassageIds(index).plan("s", [make_episode(TWO, 0), make_episode("Another one.", 1)])
     assert [*again.passages] == [max(plan.passages) + 1, max(plan.passages) + 2]
     assert again.outdated == [min(plan.passages) + 1]
 
 
 def test_a_gap_is_not_filled_over_what_follows(index: EdgeIndex):
-    write(index, PassageIds(index).plan("s", [said(f"Message {i}.", i) for i in range(5)]))
+    write(index, PassageIds(index).plan("s", [make_episode(f"Message {i}.", i) for i in range(5)]))
     index.delete(Selection(ids=tuple(str(session_base("s", 0) + i) for i in (1, 2))))
-    assert min(PassageIds(index).plan("s", [said("New.", 9)]).passages) == session_base("s", 0) + 5
+    assert min(PassageIds(index).plan("s", [make_episode("New.", 9)]).passages) == session_base("s", 0) + 5
 
 
 def test_another_session_in_the_same_place_is_left_alone(index: EdgeIndex):
     taken(index, "other", session_base("s", 0))
     here = PassageIds(index)
-    plan = here.plan("s", [said("Mine.", 0)])
+    plan = here.plan("s", [make_episode("Mine.", 0)])
     assert [*plan.passages] == [session_base("s", 1)]
     write(index, plan)
     here.note("s", plan)
     for known in (here, PassageIds(index)):
-        assert [*known.plan("s", [said("More.", 1)]).passages] == [session_base("s", 1) + 1]
+        assert [*known.plan("s", [make_episode("More.", 1)]).passages] == [session_base("s", 1) + 1]
 
 
 def test_points_that_another_process_writes_are_seen(index: EdgeIndex):
     here, there = PassageIds(index), PassageIds(index)
-    first = here.plan("s", [said("One.", 0)])
+    first = here.plan("s", [make_episode("One.", 0)])
     write(index, first)
     here.note("s", first)
-    second = there.plan("s", [said("Two.", 1)])
+    second = there.plan("s", [make_episode("Two.", 1)])
     write(index, second)
-    plan = here.plan("s", [said("Three.", 2)])
+    plan = here.plan("s", [make_episode("Three.", 2)])
     assert [*plan.passages] == [session_base("s", 0) + 2]
 
 
 def test_a_session_that_is_full_goes_on_elsewhere(index: EdgeIndex):
     last = session_base("s", 0) + MOST_PASSAGES - 1
-    write(index, WritePlan({last: next(iter(PassageIds(index).plan("s", [said("Last.", 0)]).passages.values()))}))
-    plan = PassageIds(index).plan("s", [said("One more.", 1)])
+    write(
+        index, WritePlan({last: next(iter(PassageIds(index).plan("s", [make_episode("Last.", 0)]).passages.values()))})
+    )
+    plan = PassageIds(index).plan("s", [make_episode("One more.", 1)])
     assert base_of(next(iter(plan.passages))) == session_base("s", 1)
 
 
@@ -122,10 +124,10 @@ def test_a_session_without_room_anywhere_says_so(index: EdgeIndex):
     for attempt in range(16):
         taken(index, "other", session_base("s", attempt))
     with pytest.raises(MemoryUnavailable, match="no room"):
-        PassageIds(index).plan("s", [said("Mine.", 0)])
+        PassageIds(index).plan("s", [make_episode("Mine.", 0)])
 
 
-def stated(turn: int, *, won: bool = False, source: str = "") -> Fact:
+def make_fact(turn: int, *, won: bool = False, source: str = "") -> Fact:
     return fact("Kites are red.", turn, sources=(source or f"m{turn}",), won=won)
 
 
@@ -138,37 +140,37 @@ def merge_all(facts: Sequence[Fact]) -> Fact:
 
 
 def test_won_later_it_moves_there_and_keeps_both_origins():
-    now = merge_facts(stated(1), stated(3, won=True))
+    now = merge_facts(make_fact(1), make_fact(3, won=True))
     assert now is not None
     assert (now.turn, now.won, now.message_ids) == (3, True, ("m1", "m3"))
 
 
 def test_fact_that_won_keeps_its_first_turn():
-    now = merge_facts(stated(1, won=True), stated(3, won=True))
+    now = merge_facts(make_fact(1, won=True), make_fact(3, won=True))
     assert now is not None
     assert (now.turn, now.message_ids) == (1, ("m1", "m3"))
-    lost = merge_facts(stated(1, won=True), stated(3))
+    lost = merge_facts(make_fact(1, won=True), make_fact(3))
     assert lost is not None
     assert (lost.turn, lost.won) == (1, True)
 
 
 def test_not_yet_won_it_waits_in_the_last_turn():
-    now = merge_facts(stated(1), stated(2))
+    now = merge_facts(make_fact(1), make_fact(2))
     assert now is not None
     assert (now.turn, now.won) == (2, False)
 
 
 def test_the_same_again_changes_nothing():
-    for each in (stated(1), stated(2, won=True)):
+    for each in (make_fact(1), make_fact(2, won=True)):
         assert merge_facts(each, each) is None
-    both = merge_all([stated(1), stated(3, won=True)])
-    assert merge_facts(both, stated(1)) is None
-    assert merge_facts(both, stated(3, won=True)) is None
+    both = merge_all([make_fact(1), make_fact(3, won=True)])
+    assert merge_facts(both, make_fact(1)) is None
+    assert merge_facts(both, make_fact(3, won=True)) is None
 
 
 @given(won=st.lists(st.booleans(), min_size=1, max_size=4))
 def test_the_order_of_recording_makes_no_difference(won: list[bool]):
-    facts = [stated(turn, won=is_won) for turn, is_won in enumerate(won, 1)]
+    facts = [make_fact(turn, won=is_won) for turn, is_won in enumerate(won, 1)]
     results = {merge_all(order) for order in permutations(facts)}
     (one,) = results
     turns = [each.turn for each in facts if each.won]
@@ -187,7 +189,7 @@ def odd_about_kites(vector: Any) -> Callable[[Sequence[str]], Sequence[Any]]:
 @pytest.mark.parametrize("vector", [None, [float("nan"), 1.0], [1.0], [0.0, 0.0], "x"], ids=str)
 async def test_a_text_that_cannot_be_embedded_is_still_found_by_its_words(tmp_path: Path, vector: Any):
     memory = memory_with(tmp_path / "index", odd_about_kites(vector))
-    await memory.record([said("Red kites nest.", 0), said("Oaks are old.", 1)])
+    await memory.record([make_episode("Red kites nest.", 0), make_episode("Oaks are old.", 1)])
     assert await memory.add_facts([fact("Kites are birds.", by="user")]) == 1
     result = await memory.recall("kites", asks(), RecallOptions(1000))
     assert {m.text for m in result.memories} >= {"Red kites nest.", "Kites are birds."}
@@ -204,7 +206,7 @@ async def test_an_embedder_that_is_away_stores_nothing(tmp_path: Path):
 
     memory = memory_with(tmp_path / "index", away)
     with pytest.raises(EmbeddingError):
-        await memory.record([said("Red kites nest.")])
+        await memory.record([make_episode("Red kites nest.")])
     with pytest.raises(EmbeddingError):
         await memory.add_facts([fact("Kites are birds.")])
     assert await memory.list(Selection()) == []
@@ -213,22 +215,22 @@ async def test_an_embedder_that_is_away_stores_nothing(tmp_path: Path):
 
 async def test_a_write_that_was_cut_off_is_made_whole(tmp_path: Path):
     long = "The quick brown fox jumps over the lazy dog and the cat as well today. " * 40
-    memory = indexed(tmp_path / "index")
-    await memory.record([said(long, 0), said("After it.", 1)])
+    memory = open_disk_memory(tmp_path / "index")
+    await memory.record([make_episode(long, 0), make_episode("After it.", 1)])
     whole = [m.text for m in await memory.list(Selection())]
     await memory.close()
     index = EdgeIndex(tmp_path / "index", 0)
     index.delete(Selection(ids=tuple(str(session_base("s", 0) + i) for i in range(5, 9))), erase=False)
     index.close()
-    memory = indexed(tmp_path / "index")
-    await memory.record([said(long, 0), said("After it.", 1)])
+    memory = open_disk_memory(tmp_path / "index")
+    await memory.record([make_episode(long, 0), make_episode("After it.", 1)])
     assert sorted(m.text for m in await memory.list(Selection())) == sorted(whole)
     await memory.close()
 
 
 async def test_a_fact_that_is_found_again_is_seen_from_the_turn_that_was_won(tmp_path: Path):
     """Turn by turn as a session goes: lost, interrupted and then won, lost again."""
-    memory = indexed(tmp_path / "index")
+    memory = open_disk_memory(tmp_path / "index")
 
     async def seen(turn: int) -> bool:
         return "red" in (await memory.recall("kites", asks("b", turn), RecallOptions(1000))).text
@@ -252,13 +254,15 @@ async def test_a_fact_that_is_found_again_is_seen_from_the_turn_that_was_won(tmp
 
 @pytest.mark.parametrize("reopened", [False, True])
 async def test_a_private_memory_is_never_shared(tmp_path: Path, reopened: bool):
-    memory = indexed(tmp_path / "index")
-    await memory.record([said("Kites: ballot.", 0, by="a", private=True), said("Kites: answer.", 1, by="a")])
+    memory = open_disk_memory(tmp_path / "index")
+    await memory.record(
+        [make_episode("Kites: ballot.", 0, by="a", private=True), make_episode("Kites: answer.", 1, by="a")]
+    )
     await memory.complete_turns([("s", 1, "a")])
-    await memory.record([said("Kites: answer.", 1, by="a", won=True)])
+    await memory.record([make_episode("Kites: answer.", 1, by="a", won=True)])
     if reopened:
         await memory.close()
-        memory = indexed(tmp_path / "index")
+        memory = open_disk_memory(tmp_path / "index")
     for everywhere in (False, True):
         scope = asks("b", 2, all_sessions=everywhere)
         assert [m.text for m in (await memory.recall("kites", scope, RecallOptions(1000))).memories] == [
@@ -270,8 +274,8 @@ async def test_a_private_memory_is_never_shared(tmp_path: Path, reopened: bool):
 
 
 async def test_sessions_in_one_batch_keep_apart(tmp_path: Path):
-    memory = indexed(tmp_path / "index")
-    await memory.record([said(f"Kites {i}.", i // 2, session="st"[i % 2]) for i in range(10)])
+    memory = open_disk_memory(tmp_path / "index")
+    await memory.record([make_episode(f"Kites {i}.", i // 2, session="st"[i % 2]) for i in range(10)])
     for session in "st":
         ids = sorted(int(m.id) for m in await memory.list(Selection(session)))
         assert ids == [session_base(session, 0) + i for i in range(5)]
@@ -280,13 +284,13 @@ async def test_sessions_in_one_batch_keep_apart(tmp_path: Path):
 
 async def test_a_session_whose_place_is_taken_goes_elsewhere_and_overwrites_nothing(tmp_path: Path):
     index = EdgeIndex(tmp_path / "index", 0)
-    plan = PassageIds(index).plan("other", [said("Theirs.", session="other")])
+    plan = PassageIds(index).plan("other", [make_episode("Theirs.", session="other")])
     assert plan.passages
     memory = IndexedMemory(index, None, count, "")
-    await memory.record([said("Theirs.", session="other")])
+    await memory.record([make_episode("Theirs.", session="other")])
     stored = index.read_payloads(plan.passages)
     index.upsert([Point(session_base("s", 0), None, {}, next(iter(stored.values())))])
-    await memory.record([said("Mine.")])
+    await memory.record([make_episode("Mine.")])
     assert index.read_payloads([session_base("s", 0)])[session_base("s", 0)]["data"] == "Theirs."
     assert [m.text for m in await memory.list(Selection("s"))] == ["Mine."]
     await memory.close()
@@ -314,11 +318,11 @@ async def test_adding_one_memory_touches_no_other(tmp_path: Path, there: int):
 
     index = Counting(tmp_path / "index", by_letters.dims)
     memory = IndexedMemory(index, Embedder("letters", by_letters.dims, encode), count, "")
-    await memory.record([said(f"Kites number {i} are red.", i) for i in range(there)])
+    await memory.record([make_episode(f"Kites number {i} are red.", i) for i in range(there)])
     before = dict(point for part in index.read_pages() for point in part)
     embedded.clear()
     index.written = 0
-    await memory.record([said("Kites are red and oaks are old.", there)])
+    await memory.record([make_episode("Kites are red and oaks are old.", there)])
     after = dict(point for part in index.read_pages() for point in part)
     assert embedded == ["user: Kites are red and oaks are old."]
     assert index.written == len(after) - len(before) == 1

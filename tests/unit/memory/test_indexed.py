@@ -8,7 +8,7 @@ import pytest
 
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import RecallOptions, Selection
-from tests.support.memories import asks, count, fact, indexed, letters, said
+from tests.support.memories import asks, count, fact, letters, make_episode, open_disk_memory
 
 ROOM = RecallOptions(1000)
 EVERYTHING = Selection(session_id="s")
@@ -16,23 +16,23 @@ EVERYTHING = Selection(session_id="s")
 
 @pytest.fixture
 async def memory(tmp_path: Path) -> AsyncIterator[IndexedMemory]:
-    memory = indexed(tmp_path / "index", letters())
+    memory = open_disk_memory(tmp_path / "index", letters())
     yield memory
     await memory.close()
 
 
 @pytest.fixture
 async def by_words(tmp_path: Path) -> AsyncIterator[IndexedMemory]:
-    memory = indexed(tmp_path / "words")
+    memory = open_disk_memory(tmp_path / "words")
     yield memory
     await memory.close()
 
 
 async def test_the_shown_text_is_dated_labelled_and_in_time_order(memory: IndexedMemory):
     await memory.record([
-        said("Where do the kites fly?", 0),
-        said("The kites fly over Cobham.", 1, by="b", won=True),
-        said("I noted that kites fly north.", 2, by="a"),
+        make_episode("Where do the kites fly?", 0),
+        make_episode("The kites fly over Cobham.", 1, by="b", won=True),
+        make_episode("I noted that kites fly north.", 2, by="a"),
     ])  # fmt: skip
     result = await memory.recall("kites", asks("a", 2), ROOM)
     assert result.text.splitlines() == [
@@ -47,43 +47,45 @@ async def test_the_shown_text_is_dated_labelled_and_in_time_order(memory: Indexe
 
 
 async def test_words_alone_find_too_and_say_so(by_words: IndexedMemory):
-    await by_words.record([said("The kites fly over Cobham.")])
+    await by_words.record([make_episode("The kites fly over Cobham.")])
     found = await by_words.recall("Where are the kites?", asks(), ROOM)
     assert "Cobham" in found.text
     assert found.lexical_only
 
 
 async def test_meaning_finds_what_shares_no_word(memory: IndexedMemory):
-    await memory.record([said("aaa aaaaa"), said("zzz zzzz", 1)])
+    await memory.record([make_episode("aaa aaaaa"), make_episode("zzz zzzz", 1)])
     assert "aaa" in (await memory.recall("aaaa", asks(), RecallOptions(20, 1))).text
 
 
 async def test_neighbours_of_a_match_are_found(by_words: IndexedMemory):
-    await by_words.record([said("Which kites do you like?", 0), said("The red ones.", 1, by="b", won=True)])
+    await by_words.record(
+        [make_episode("Which kites do you like?", 0), make_episode("The red ones.", 1, by="b", won=True)]
+    )
     assert "The red ones." in (await by_words.recall("kites", asks(turn=2), ROOM)).text
 
 
 async def test_neighbours_that_must_not_be_seen_are_not_found(by_words: IndexedMemory):
-    await by_words.record([said("Which kites do you like?", 0), said("The red ones.", 1, by="b")])
+    await by_words.record([make_episode("Which kites do you like?", 0), make_episode("The red ones.", 1, by="b")])
     assert "red" not in (await by_words.recall("kites", asks(turn=2), ROOM)).text
 
 
 async def test_names_of_those_who_spoke_lead_to_what_they_said(by_words: IndexedMemory):
     await by_words.record([
-        said("I like the red kites.", 0, by="maria", won=True),
-        said("I like the blue kites.", 1, turn=2, by="john", won=True),
+        make_episode("I like the red kites.", 0, by="maria", won=True),
+        make_episode("I like the blue kites.", 1, turn=2, by="john", won=True),
     ])  # fmt: skip
     found = await by_words.recall("Which kites does Maria like?", asks(turn=5), RecallOptions(40, 1))
     assert "red" in found.text
 
 
 async def test_a_date_finds_what_was_told_then_whatever_its_words(by_words: IndexedMemory):
-    await by_words.record([said("We planted oaks.", 0)])
+    await by_words.record([make_episode("We planted oaks.", 0)])
     assert "oaks" in (await by_words.recall("What happened on 8 May 2026?", asks(), ROOM)).text
 
 
 async def test_a_fact_that_repeats_a_passage_makes_room(memory: IndexedMemory):
-    await memory.record([said("The kites nest in Cobham.", 0, by="a")])
+    await memory.record([make_episode("The kites nest in Cobham.", 0, by="a")])
     await memory.add_facts([
         fact("Kites nest in Cobham", sources=("s-0",)),
         fact("Kites eat voles, mice and worms", sources=("s-0",)),
@@ -107,28 +109,28 @@ async def test_facts_are_the_same_in_other_case_and_spacing(memory: IndexedMemor
 
 
 async def test_a_replay_that_knows_of_the_winner_tells_the_index(memory: IndexedMemory):
-    one, other = said("The kites fly.", 0, by="b"), fact("Kites are birds.", by="b")
+    one, other = make_episode("The kites fly.", 0, by="b"), fact("Kites are birds.", by="b")
     await memory.record([one])
     await memory.add_facts([other])
     assert (await memory.recall("kites", asks(turn=2), ROOM)).text == ""
-    await memory.record([said("The kites fly.", 0, by="b", won=True)])
+    await memory.record([make_episode("The kites fly.", 0, by="b", won=True)])
     await memory.add_facts([fact("Kites are birds.", by="b", won=True)])
     assert len((await memory.recall("kites", asks(turn=2), ROOM)).memories) == 2
     assert (await memory.stats()).passages == 1
 
 
 async def test_long_batches_are_stored_in_parts(memory: IndexedMemory):
-    await memory.record([said(f"Message number {i} about kites.", i) for i in range(1200)])
+    await memory.record([make_episode(f"Message number {i} about kites.", i) for i in range(1200)])
     assert (await memory.stats()).episodes == 1200
 
 
 async def test_a_new_process_ranks_as_the_one_that_wrote(tmp_path: Path):
     query, folder = "Which kites does Maria like?", tmp_path / "index"
-    first = indexed(folder)
-    await first.record([said(f"Kites are {i} and red.", i, by="maria", won=True) for i in range(50)])
+    first = open_disk_memory(folder)
+    await first.record([make_episode(f"Kites are {i} and red.", i, by="maria", won=True) for i in range(50)])
     before = await first.recall(query, asks(turn=5), ROOM)
     await first.close()
-    second = indexed(folder)
+    second = open_disk_memory(folder)
     assert await second.recall(query, asks(turn=5), ROOM) == before
     await second.close()
 
@@ -138,7 +140,7 @@ async def test_many_tasks_at_once(memory: IndexedMemory):
 
     async def write(agent: int) -> None:
         for i in range(20):
-            await memory.record([said(f"Kites {i} of {agent}.", 20 * agent + i, by=f"a{agent}")])
+            await memory.record([make_episode(f"Kites {i} of {agent}.", 20 * agent + i, by=f"a{agent}")])
 
     async def read(agent: int) -> Sequence[str]:
         return [m.agent_id for _ in range(20) for m in (await memory.recall("kites", asks(f"a{agent}"), ROOM)).memories]
@@ -152,25 +154,27 @@ async def test_many_tasks_at_once(memory: IndexedMemory):
 
 
 async def test_after_forgetting_the_next_message_finds_its_place(memory: IndexedMemory):
-    await memory.record([said(f"Kites {i}.", i) for i in range(3)])
+    await memory.record([make_episode(f"Kites {i}.", i) for i in range(3)])
     await memory.recall("kites", asks(), ROOM)
     assert await memory.forget(EVERYTHING) == 3
     assert (await memory.recall("kites", asks(), ROOM)).memories == ()
-    await memory.record([said("Kites again.", 3)])
+    await memory.record([make_episode("Kites again.", 3)])
     assert "again" in (await memory.recall("kites", asks(), ROOM)).text
 
 
 async def test_forgotten_text_is_in_no_file(tmp_path: Path):
     """Looked for as text and as the words of the index's own files, while it is open and after it was closed."""
-    memory = indexed(tmp_path / "index", letters())
-    await memory.record([said("The passphrase is xylophone42.", 0), said("The weather is fine.", 1, turn=2)])
+    memory = open_disk_memory(tmp_path / "index", letters())
+    await memory.record(
+        [make_episode("The passphrase is xylophone42.", 0), make_episode("The weather is fine.", 1, turn=2)]
+    )
     await memory.add_facts([fact("xylophone42 is the passphrase.")])
     assert _files_with(tmp_path, b"xylophone42")
     assert await memory.forget(Selection("s", turn=1)) == 2
     assert _files_with(tmp_path, b"xylophone42") == []
     await memory.close()
     assert _files_with(tmp_path, b"xylophone42") == []
-    memory = indexed(tmp_path / "index", letters())
+    memory = open_disk_memory(tmp_path / "index", letters())
     assert "fine" in (await memory.recall("weather", asks(), ROOM)).text
     await memory.close()
 
@@ -182,10 +186,10 @@ def _files_with(folder: Path, secret: bytes) -> list[Path]:
 async def test_same_messages_give_the_same_recall_however_often_they_are_recorded(tmp_path: Path):
     """Equal scores are frequent: the texts differ in a number that the question does not name."""
     texts = [f"Kite {number} flies over the hill near Cobham." for number in (3, 1, 2, 5, 4) for _ in range(8)]
-    messages = [said(text, number, turn=1 + number // 4) for number, text in enumerate(texts)]
+    messages = [make_episode(text, number, turn=1 + number // 4) for number, text in enumerate(texts)]
     recalls: set[tuple[str, tuple[str, ...]]] = set()
     for run, batch in enumerate((1, 3, 7, 40, 40)):
-        memory = indexed(tmp_path / str(run), letters())
+        memory = open_disk_memory(tmp_path / str(run), letters())
         for start in range(0, len(messages), batch):
             await memory.record(messages[start : start + batch])
         result = await memory.recall("Which kite flies near Cobham?", asks(turn=20), RecallOptions(200, 5))

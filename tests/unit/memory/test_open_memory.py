@@ -10,10 +10,10 @@ from massmem.config.models import EmbeddingConfig, MemoryConfig, PersistentMemor
 from massmem.core.errors import InputError, MemoryUnavailable, MissingKeyError
 from massmem.memory import open_memory
 from massmem.memory.persistent import RecallOptions
-from tests.support.memories import asks, said
+from tests.support.memories import asks, make_episode
 
 
-def configured(embedding: EmbeddingConfig | None = None, qdrant: QdrantConfig | None = None) -> MemoryConfig:
+def make_memory_config(embedding: EmbeddingConfig | None = None, qdrant: QdrantConfig | None = None) -> MemoryConfig:
     return MemoryConfig(
         persistent_memory=PersistentMemoryConfig(
             embedding=embedding or EmbeddingConfig(), qdrant=qdrant or QdrantConfig()
@@ -26,7 +26,7 @@ WORDS = EmbeddingConfig(provider="none")
 
 async def test_by_default_it_is_below_home_and_only_its_owner_may_read_it(tmp_path: Path):
     memory = await open_memory(MemoryConfig(), tmp_path, {})
-    await memory.record([said("Red kites nest in Cobham.")])
+    await memory.record([make_episode("Red kites nest in Cobham.")])
     assert "Cobham" in (await memory.recall("kites", asks(), RecallOptions(1000))).text
     assert (await memory.stats()).location == str(tmp_path / "memory")
     assert (tmp_path / "memory").stat().st_mode & 0o077 == 0
@@ -35,7 +35,7 @@ async def test_by_default_it_is_below_home_and_only_its_owner_may_read_it(tmp_pa
 
 async def test_it_can_be_put_elsewhere(tmp_path: Path):
     memory = await open_memory(
-        configured(WORDS, QdrantConfig(mode="local", path=str(tmp_path / "there"))), tmp_path, {}
+        make_memory_config(WORDS, QdrantConfig(mode="local", path=str(tmp_path / "there"))), tmp_path, {}
     )
     assert (tmp_path / "there" / "words").is_dir()
     assert not (tmp_path / "memory").exists()
@@ -46,7 +46,7 @@ async def test_not_on_disk_it_lasts_as_long_as_it_is_open(tmp_path: Path):
     config = MemoryConfig(persistent_memory=PersistentMemoryConfig(on_disk=False, embedding=WORDS))
     memory = await open_memory(config, tmp_path, {})
     folder = Path((await memory.stats()).location)
-    await memory.record([said("Red kites nest in Cobham.")])
+    await memory.record([make_episode("Red kites nest in Cobham.")])
     assert folder.is_dir()
     await memory.close()
     assert not folder.exists()
@@ -56,9 +56,9 @@ async def test_not_on_disk_it_lasts_as_long_as_it_is_open(tmp_path: Path):
 async def test_another_embedder_starts_anew_and_says_so(tmp_path: Path):
     first = await open_memory(MemoryConfig(), tmp_path, {})
     assert first.note == ""
-    await first.record([said("Red kites nest in Cobham.")])
+    await first.record([make_episode("Red kites nest in Cobham.")])
     await first.close()
-    second = await open_memory(configured(WORDS), tmp_path, {})
+    second = await open_memory(make_memory_config(WORDS), tmp_path, {})
     assert "memory rebuild" in second.note
     assert (await second.recall("kites", asks(), RecallOptions(1000))).text == ""
     await second.close()
@@ -69,18 +69,18 @@ async def test_another_embedder_starts_anew_and_says_so(tmp_path: Path):
 
 
 async def test_a_second_one_is_told_who_has_it(tmp_path: Path):
-    first = await open_memory(configured(WORDS), tmp_path, {})
+    first = await open_memory(make_memory_config(WORDS), tmp_path, {})
     with pytest.raises(MemoryUnavailable, match="in use by another process"):
-        await open_memory(configured(WORDS), tmp_path, {})
+        await open_memory(make_memory_config(WORDS), tmp_path, {})
     await first.close()
-    await (await open_memory(configured(WORDS), tmp_path, {})).close()
+    await (await open_memory(make_memory_config(WORDS), tmp_path, {})).close()
 
 
 async def test_an_embedder_that_was_asked_for_must_be_there(tmp_path: Path):
     with pytest.raises(InputError, match="no local embedder"):
-        await open_memory(configured(EmbeddingConfig(model="unknown")), tmp_path, {})
+        await open_memory(make_memory_config(EmbeddingConfig(model="unknown")), tmp_path, {})
     with pytest.raises(MissingKeyError):
-        await open_memory(configured(EmbeddingConfig(provider="openai")), tmp_path, {})
+        await open_memory(make_memory_config(EmbeddingConfig(provider="openai")), tmp_path, {})
 
 
 async def test_without_the_embedders_package_words_are_searched(tmp_path: Path):
@@ -107,7 +107,9 @@ async def test_without_the_embedders_package_words_are_searched(tmp_path: Path):
 
 async def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path):
     with pytest.raises(MemoryUnavailable):
-        await open_memory(configured(WORDS, QdrantConfig(mode="server", url="http://127.0.0.1:9")), tmp_path, {})
+        await open_memory(
+            make_memory_config(WORDS, QdrantConfig(mode="server", url="http://127.0.0.1:9")), tmp_path, {}
+        )
 
 
 def test_importing_the_package_loads_nothing_heavy():

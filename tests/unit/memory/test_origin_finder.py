@@ -7,7 +7,7 @@ import pytest
 
 from massmem.memory.persistent import RecallOptions, Selection
 from massmem.memory.tool_words import ToolText, ToolWords
-from tests.support.memories import asks, fact, indexed, said
+from tests.support.memories import asks, fact, make_episode, open_disk_memory
 
 PAGE = ToolWords([ToolText("fetch", "The vault of the Lisbon branch opens with REED-4410.")])
 SECRET = "The Lisbon vault opens with REED-4410."
@@ -15,7 +15,7 @@ SECRET = "The Lisbon vault opens with REED-4410."
 
 async def list_origins(folder: Path, *batches: list[Any]) -> dict[str, str]:
     """Record the batches; return the origins by text."""
-    memory = indexed(folder)
+    memory = open_disk_memory(folder)
     try:
         for batch in batches:
             if hasattr(batch[0], "message_id"):
@@ -29,11 +29,11 @@ async def list_origins(folder: Path, *batches: list[Any]) -> dict[str, str]:
 
 async def test_each_memory_knows_where_it_is_from(tmp_path: Path):
     batch = [
-        said("Where is the key?", 0),
-        said(SECRET, 1, by="a", tool_words=PAGE),
-        said("I would ask the janitor.", 2, by="a", tool_words=PAGE),
-        said("Raw text of a page", 3, by="a", origin="tool:fetch"),
-        said("Once upon a time", 4, origin="import"),
+        make_episode("Where is the key?", 0),
+        make_episode(SECRET, 1, by="a", tool_words=PAGE),
+        make_episode("I would ask the janitor.", 2, by="a", tool_words=PAGE),
+        make_episode("Raw text of a page", 3, by="a", origin="tool:fetch"),
+        make_episode("Once upon a time", 4, origin="import"),
     ]
     assert [*(await list_origins(tmp_path, batch)).values()][::-1] == [
         "user",
@@ -47,21 +47,23 @@ async def test_each_memory_knows_where_it_is_from(tmp_path: Path):
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("session", ["s", "another"])
 async def test_words_that_an_agent_repeats_later_keep_the_origin(tmp_path: Path, together: bool, session: str):
-    first = [said(SECRET, 1, by="a", tool_words=PAGE)]
-    later = [said("As I know, REED-4410 opens the vault.", 9, turn=2, by="a", session=session)]
+    first = [make_episode(SECRET, 1, by="a", tool_words=PAGE)]
+    later = [make_episode("As I know, REED-4410 opens the vault.", 9, turn=2, by="a", session=session)]
     batches = [[*first, *later]] if together else [first, later]
     assert (await list_origins(tmp_path, *batches))[later[0].text] == "tool:fetch"
 
 
 async def test_look_alikes_are_recognised_among_many_memories_from_tools(tmp_path: Path):
-    pages = [said(f"The vault {n} opens with REED-{n}.", n, by="a", origin="tool:fetch") for n in range(100, 160)]
-    again = [said("Ιt іs RЕЕD-131, I thіnk: the vаult opens.", 200, turn=2, by="a")]
+    pages = [
+        make_episode(f"The vault {n} opens with REED-{n}.", n, by="a", origin="tool:fetch") for n in range(100, 160)
+    ]
+    again = [make_episode("Ιt іs RЕЕD-131, I thіnk: the vаult opens.", 200, turn=2, by="a")]
     assert (await list_origins(tmp_path, pages, again))[again[0].text] == "tool:fetch"
 
 
 async def test_memories_that_others_may_not_see_do_not_mark_their_words(tmp_path: Path):
-    first = [said(SECRET, 1, by="a", tool_words=PAGE, group="0" * 24 + ":")]
-    later = [said("REED-4410 opens my own vault.", 9, turn=2, by="b", session="t", group="1" * 24 + ":")]
+    first = [make_episode(SECRET, 1, by="a", tool_words=PAGE, group="0" * 24 + ":")]
+    later = [make_episode("REED-4410 opens my own vault.", 9, turn=2, by="b", session="t", group="1" * 24 + ":")]
     assert (await list_origins(tmp_path, first, later))[later[0].text] == "agent"
 
 
@@ -86,11 +88,14 @@ async def test_a_fact_that_is_stated_again_keeps_the_tool_unless_the_user_states
 
 
 async def test_a_recall_names_the_tool_and_a_filter_asks_for_it(tmp_path: Path):
-    memory = indexed(tmp_path)
+    memory = open_disk_memory(tmp_path)
     try:
         padding = "It took me a while, and I had to look twice before I could believe what stood there in plain sight."
         own = "I would ask the janitor first, who is on duty until six, then whoever else has had breakfast in Lisbon."
-        batch = [said("Is there a vault?", 0), said(f"{SECRET} {padding} {own}", 1, by="a", tool_words=PAGE)]
+        batch = [
+            make_episode("Is there a vault?", 0),
+            make_episode(f"{SECRET} {padding} {own}", 1, by="a", tool_words=PAGE),
+        ]
         await memory.record(batch)
         options = RecallOptions(1_000)
         recalled = await memory.recall("Lisbon vault", asks("a"), options)
@@ -110,9 +115,9 @@ async def test_a_recall_names_the_tool_and_a_filter_asks_for_it(tmp_path: Path):
 
 
 async def test_memories_of_older_versions_are_the_users_or_unknown(tmp_path: Path):
-    memory = indexed(tmp_path)
+    memory = open_disk_memory(tmp_path)
     try:
-        await memory.record([said("I like kites.", 0), said("Kites are birds.", 1, by="a")])
+        await memory.record([make_episode("I like kites.", 0), make_episode("Kites are birds.", 1, by="a")])
         for page in list(memory._index.read_pages()):
             for point_id, _ in page:
                 memory._index.set_payload([point_id], {"origin": []})

@@ -17,11 +17,11 @@ from massmem.memory.points import (
     session_base,
     to_memory,
 )
-from tests.support.memories import count, fact, said
+from tests.support.memories import count, fact, make_episode
 
 
 def test_a_passage_comes_back_as_it_was_said():
-    episode = said("Did it rain? Yes.", number=7, turn=2, by="a", won=True, group="g")
+    episode = make_episode("Did it rain? Yes.", number=7, turn=2, by="a", won=True, group="g")
     stored = passage_payload(episode, "Did it rain?", 1, 12, count)
     assert stored["f"] == [12, 7, ASKS, 1, count(" Did it rain?"), episode.created_at.toordinal()]
     assert (stored["won"], stored["user_id"]) == (True, "massmem")
@@ -39,15 +39,15 @@ def test_a_fact_names_all_its_messages():
 
 
 def test_tokens_are_those_of_what_is_shown():
-    stored = passage_payload(said("x"), "a\x1b[31mb", [], 0, count)
+    stored = passage_payload(make_episode("x"), "a\x1b[31mb", [], 0, count)
     assert stored["f"][4] == count(" a [31mb")
     assert stored["data"] == "a\x1b[31mb", "what was said is kept as it is"
 
 
 def test_keys_for_the_index_are_added_to_a_copy():
-    payload = passage_payload(said("x"), "x", [], 0, count)
+    payload = passage_payload(make_episode("x"), "x", [], 0, count)
     stored = add_keys(payload)
-    assert stored["at"] == said("x").created_at.toordinal() * 86_400 + 9 * 3600
+    assert stored["at"] == make_episode("x").created_at.toordinal() * 86_400 + 9 * 3600
     assert payload.items() <= stored.items()
     assert "seen" not in payload
 

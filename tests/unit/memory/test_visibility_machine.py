@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import RecallOptions, Scope, Selection
-from tests.support.memories import fact, indexed, said
+from tests.support.memories import fact, make_episode, open_disk_memory
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class Visibility(RuleBasedStateMachine):
         self._folder.cleanup()
 
     def _opened(self) -> IndexedMemory:
-        return indexed(Path(self._folder.name) / "index")
+        return open_disk_memory(Path(self._folder.name) / "index")
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(work)
@@ -85,7 +85,7 @@ class Visibility(RuleBasedStateMachine):
         """late: recorded after the end of its turn, so that the winner is known already."""
         marker, position = self._marker(), self._positions[session]
         won = late and (session, turn, agent) in self._won
-        episode = said(f"kites {marker}", position, turn, agent, session, group=GROUP[session], won=won)
+        episode = make_episode(f"kites {marker}", position, turn, agent, session, group=GROUP[session], won=won)
         self._positions[session] += 1
         self._run(self._memory.record([episode]))
         self._run(self._memory.record([episode]))

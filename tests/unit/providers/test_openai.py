@@ -26,7 +26,7 @@ from massmem.providers.openai import ERRORS, OpenAIFactory, request_body
 from massmem.providers.presets import resolve
 from tests.support.openai_provider import open_openai
 from tests.support.provider_stub import KEY, Cut, Http, OpenAIWire, Say, Stub
-from tests.support.replies import ask, collect, replied
+from tests.support.replies import ask, collect, collect_reply
 
 WIRE = OpenAIWire()
 ASK = (ChatMessage("system", "Be brief."), ChatMessage("user", "Capital?"))
@@ -242,7 +242,7 @@ async def test_an_option_that_the_server_refuses_is_replaced_once_and_for_all(
     provider = open_openai(clients, stub, **backend)
     chunks = await collect(provider, request_)
     assert isinstance(chunks[0], RetryChunk)
-    assert replied(chunks).usage.requests == 2
+    assert collect_reply(chunks).usage.requests == 2
     await ask(provider, request_)
     assert len(stub.requests) == 3
     for later in stub.requests[1:]:
@@ -436,13 +436,13 @@ EXCEPTIONS = {
 }
 
 
-def exported(module: Any) -> dict[str, type[Exception]]:
+def list_exported(module: Any) -> dict[str, type[Exception]]:
     members = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
     return {n: c for n, c in members.items() if isinstance(c, type) and issubclass(c, Exception)}
 
 
 def test_every_exception_of_the_sdk_is_mapped() -> None:
-    found = exported(openai)
+    found = list_exported(openai)
     assert set(found) == set(EXCEPTIONS)
     for name, kind in EXCEPTIONS.items():
         assert issubclass(found[name], openai.APIStatusError) == (kind is None)
@@ -451,7 +451,7 @@ def test_every_exception_of_the_sdk_is_mapped() -> None:
 
 
 def test_every_exception_of_the_http_client_is_mapped() -> None:
-    found = {n for n, c in exported(httpx2).items() if not any(issubclass(c, known) for known in ERRORS)}
+    found = {n for n, c in list_exported(httpx2).items() if not any(issubclass(c, known) for known in ERRORS)}
     assert found == set()
     assert kind_of(_instance(httpx2.ReadTimeout), ERRORS) is errors.ProviderTimeout
     assert kind_of(_instance(httpx2.RemoteProtocolError), ERRORS) is errors.ProviderConnectionError

@@ -16,7 +16,7 @@ from massmem.providers.responses import request_body
 from tests.support.newest_server import TOOLS_ON_CHAT
 from tests.support.openai_provider import open_openai
 from tests.support.provider_stub import Http, OpenAIWire, ResponsesWire, Say, Stub
-from tests.support.replies import ask, collect, replied
+from tests.support.replies import ask, collect, collect_reply
 
 WIRE, CHAT = ResponsesWire(), OpenAIWire()
 ASK = (ChatMessage("system", "Be brief."), ChatMessage("user", "Capital?"))
@@ -43,7 +43,7 @@ def format_of(schema: dict[str, Any], *, strict: bool) -> dict[str, Any]:
     return {"text": {"format": {"type": "json_schema", "name": "reply", "schema": schema, "strict": strict}}}
 
 
-def wrapped(schema: dict[str, Any]) -> dict[str, Any]:
+def wrap(schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": {"reply": schema}, "required": ["reply"], "additionalProperties": False}
 
 
@@ -110,7 +110,7 @@ BODIES: dict[str, tuple[ChatRequest, dict[str, Any], dict[str, Any]]] = {
     "schema that is no object": (
         ChatRequest(ASK, "vote", schema={"anyOf": [{"type": "object", "properties": {}, "required": []}]}),
         {},
-        BASE | format_of(wrapped({"anyOf": [{"type": "object", "properties": {}, "required": []}]}), strict=False),
+        BASE | format_of(wrap({"anyOf": [{"type": "object", "properties": {}, "required": []}]}), strict=False),
     ),
     "a tool call and its result": (
         ChatRequest(CALLED, "vote"),
@@ -177,7 +177,7 @@ async def test_model_that_takes_no_tools_on_chat_completions_is_asked_on_respons
     request = ChatRequest(ASK, "vote", tools=(VOTE,))
     chunks = await collect(open_openai(clients, stub), request)
     assert isinstance(chunks[0], RetryChunk)
-    assert replied(chunks).tool_calls == [ToolCall("call_0", "vote", '{"choice": "A"}')]
+    assert collect_reply(chunks).tool_calls == [ToolCall("call_0", "vote", '{"choice": "A"}')]
     await ask(open_openai(clients, stub), request)
     paths = ["/v1/chat/completions", "/v1/responses", "/v1/responses"]
     assert [request.path for request in stub.requests] == paths, "another agent does not try again"
@@ -276,7 +276,7 @@ async def test_dialects(clients: OpenAIFactory, stub: Stub, name: str) -> None:
 REFUSED = {"type": "refusal", "refusal": "I will not."}
 
 
-def failed(code: str, message: str) -> bytes:
+def failure_event(code: str, message: str) -> bytes:
     response = {"status": "failed", "error": {"code": code, "message": message}}
     return event(type="response.failed", response=response)
 
@@ -290,9 +290,9 @@ def failed(code: str, message: str) -> bytes:
             [event(type="response.output_item.done", item={"type": "message", "content": [REFUSED]}), DONE],
             errors.ContentRefused,
         ),
-        ([failed("server_error", "boom")], errors.ProviderUnavailable),
-        ([failed("rate_limit_exceeded", "slow down")], errors.RateLimited),
-        ([failed("context_length_exceeded", "Your input exceeds the context window")], errors.ContextOverflow),
+        ([failure_event("server_error", "boom")], errors.ProviderUnavailable),
+        ([failure_event("rate_limit_exceeded", "slow down")], errors.RateLimited),
+        ([failure_event("context_length_exceeded", "Your input exceeds the context window")], errors.ContextOverflow),
         ([event(type="response.failed", response={"status": "failed", "error": None})], errors.ProviderUnavailable),
         ([event(type="response.output_text.delta")], errors.MalformedResponse),
         ([event(type="response.completed", response=7)], errors.MalformedResponse),

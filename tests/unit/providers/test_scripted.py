@@ -25,7 +25,7 @@ CANDIDATES = (Candidate("A", "x", "London"), Candidate("B", "y", "Paris"), Candi
 LABELS = ["A", "B", "C"]
 
 
-def scripted(script: dict[str, Any] | None = None, **fields: Any) -> ScriptedProvider:
+def make_provider(script: dict[str, Any] | None = None, **fields: Any) -> ScriptedProvider:
     return ScriptedFactory().open(BackendConfig.model_validate({"type": "scripted", "script": script, **fields}))
 
 
@@ -46,7 +46,7 @@ def voting(provider: ScriptedProvider, *extra: ChatMessage) -> ChatRequest:
 
 
 async def test_without_a_script_a_whole_turn_can_be_played() -> None:
-    provider = scripted()
+    provider = make_provider()
     assert (await ask(provider, asking())).text == "Answer of alice."
     vote = await ask(provider, voting(provider))
     assert read_action(vote, LABELS, final=False) == Vote("A", "scripted")
@@ -57,7 +57,7 @@ async def test_without_a_script_a_whole_turn_can_be_played() -> None:
 
 
 async def test_replies_go_in_order_by_purpose_and_the_last_repeats() -> None:
-    provider = scripted({"answer": ["one", {"text": "two"}], "present": "done"})
+    provider = make_provider({"answer": ["one", {"text": "two"}], "present": "done"})
     said = [(await ask(provider, asking())).text for _ in range(3)]
     assert said == ["one", "two", "two"]
     assert (await ask(provider, asking("present"))).text == "done"
@@ -75,49 +75,49 @@ async def test_replies_go_in_order_by_purpose_and_the_last_repeats() -> None:
     ],
 )
 async def test_actions_come_in_the_form_that_was_asked_for(tools: bool, reply: object, action: object) -> None:
-    provider = scripted({"vote": reply}, tools=tools)
+    provider = make_provider({"vote": reply}, tools=tools)
     said = await ask(provider, voting(provider))
     assert bool(said.tool_calls) == tools
     assert read_action(said, LABELS, final=False) == action
 
 
 async def test_candidates_are_found_behind_a_repair_exchange() -> None:
-    provider = scripted({"vote": {"vote_for": "Rome"}}, tools=False)
+    provider = make_provider({"vote": {"vote_for": "Rome"}}, tools=False)
     extra = (ChatMessage("assistant", "?"), ChatMessage("user", build_repair_prompt("no JSON", tools=False)))
     assert read_action(await ask(provider, voting(provider, *extra)), LABELS, final=False) == Vote("C", "scripted")
 
 
 async def test_malformed_replies_are_sent_unchanged() -> None:
-    provider = scripted({"vote": [{"vote": "A", "raw": "{oops"}, {"raw": "I like them all."}]})
+    provider = make_provider({"vote": [{"vote": "A", "raw": "{oops"}, {"raw": "I like them all."}]})
     assert (await ask(provider, voting(provider))).tool_calls[0].arguments == "{oops"
     second = await ask(provider, voting(provider))
     assert (second.text, second.tool_calls) == ("I like them all.", [])
 
 
 async def test_chunks_have_the_scripted_size() -> None:
-    provider = scripted({"answer": "Paris.", "chunk_size": 4})
+    provider = make_provider({"answer": "Paris.", "chunk_size": 4})
     texts = [c.text for c in await collect(provider, asking()) if isinstance(c, TextChunk)]
     assert texts == ["Pari", "s."]
 
 
 async def test_a_retry_gets_the_next_reply() -> None:
-    provider = scripted({"answer": [{"error": "rate_limit", "retry_after": 0}, "Paris."]})
+    provider = make_provider({"answer": [{"error": "rate_limit", "retry_after": 0}, "Paris."]})
     chunks = await collect(provider, asking())
     assert chunks[0] == RetryChunk("scripted: rate_limit", 0.0, 2)
     assert chunks[1] == TextChunk("Paris.")
     with pytest.raises(RateLimited):
-        await ask(scripted({"answer": {"error": "rate_limit", "retry_after": 0}}), asking())
+        await ask(make_provider({"answer": {"error": "rate_limit", "retry_after": 0}}), asking())
 
 
 async def test_text_before_a_failure_is_its_partial_text() -> None:
     for reply in ({"text": "Par", "error": "interrupted"}, {"text": "Par", "finish": "none"}):
         with pytest.raises(StreamInterrupted) as caught:
-            await ask(scripted({"answer": reply}, max_retries=0), asking())
+            await ask(make_provider({"answer": reply}, max_retries=0), asking())
         assert caught.value.partial == "Par"
 
 
 async def test_a_prompt_beyond_the_window_is_refused() -> None:
-    provider = scripted({"context_window": 30})
+    provider = make_provider({"context_window": 30})
     assert (await ask(provider, ChatRequest((ChatMessage("user", "x" * 120),), "answer", "a"))).text
     with pytest.raises(ContextOverflow) as caught:
         await ask(provider, ChatRequest((ChatMessage("user", "x" * 121),), "answer", "a"))
@@ -125,7 +125,7 @@ async def test_a_prompt_beyond_the_window_is_refused() -> None:
 
 
 async def test_usage_is_characters_by_four_with_tools_counted() -> None:
-    provider = scripted({"answer": "x" * 9})
+    provider = make_provider({"answer": "x" * 9})
     plain = (await ask(provider, ChatRequest((ChatMessage("user", "x" * 40),), "answer", "a"))).usage
     assert plain == Usage(prompt=10, completion=3, requests=1, cost=0.0)
     assert await provider.count_prompt(ChatRequest((ChatMessage("user", "x" * 40),), "answer", "a")) == 10
@@ -135,7 +135,7 @@ async def test_usage_is_characters_by_four_with_tools_counted() -> None:
 
 
 async def test_latency_is_what_the_script_says() -> None:
-    provider = scripted({"latency": 0.1, "answer": {"text": "x" * 10_000, "delay": 0.1}, "chunk_size": 1000})
+    provider = make_provider({"latency": 0.1, "answer": {"text": "x" * 10_000, "delay": 0.1}, "chunk_size": 1000})
     waits: list[float] = []
     for _ in range(3):
         start = time.monotonic()

@@ -30,7 +30,7 @@ def says(value: object) -> Http:
     return Http(headers={"content-type": "application/json"}, parts=[json.dumps(value).encode()])
 
 
-def listed(**fields: Any) -> Http:
+def list_reply(**fields: Any) -> Http:
     return says({"object": "list", "data": [{"id": "other", "max_model_len": 1}, {"id": "m", **fields}]})
 
 
@@ -39,7 +39,7 @@ async def window(type_: str, url: str | None, model: str = "m", **fields: Any) -
     return await find_window(BackendConfig.model_validate(fields), {})
 
 
-def shown(parameters: str, **fields: Any) -> dict[str, Http]:
+def show_reply(parameters: str, **fields: Any) -> dict[str, Http]:
     model = {"parameters": parameters, "model_info": {"llama.context_length": 131_072}, **fields}
     return {"/api/ps": says({"models": []}), "/api/show": says(model)}
 
@@ -49,11 +49,11 @@ def running(tokens: int) -> Http:
 
 
 SERVERS: dict[str, tuple[str, dict[str, Http], int]] = {
-    "vllm": ("vllm", {"/v1/models": listed(max_model_len=40_960)}, 40_960),
-    "groq": ("groq", {"/v1/models": listed(context_window=131_072)}, 131_072),
-    "openrouter": ("openrouter", {"/v1/models": listed(context_length=262_144)}, 262_144),
-    "mistral": ("mistral", {"/v1/models": listed(max_context_length=128_000)}, 128_000),
-    "any server at another address": ("openai", {"/v1/models": listed(max_model_len=16_384)}, 16_384),
+    "vllm": ("vllm", {"/v1/models": list_reply(max_model_len=40_960)}, 40_960),
+    "groq": ("groq", {"/v1/models": list_reply(context_window=131_072)}, 131_072),
+    "openrouter": ("openrouter", {"/v1/models": list_reply(context_length=262_144)}, 262_144),
+    "mistral": ("mistral", {"/v1/models": list_reply(max_context_length=128_000)}, 128_000),
+    "any server at another address": ("openai", {"/v1/models": list_reply(max_model_len=16_384)}, 16_384),
     "llama.cpp: of one slot": (
         "llamacpp",
         {"/props": says({"default_generation_settings": {"n_ctx": 2_048}, "total_slots": 4})},
@@ -62,26 +62,26 @@ SERVERS: dict[str, tuple[str, dict[str, Http], int]] = {
     "llama.cpp at another address": (
         "openai",
         {
-            "/v1/models": listed(meta={"n_ctx_train": 32_768}),
+            "/v1/models": list_reply(meta={"n_ctx_train": 32_768}),
             "/props": says({"default_generation_settings": {"n_ctx": 999}}),
         },
         999,
     ),
     "Ollama, the model runs": (
         "ollama",
-        {"/api/ps": running(8_192), **shown("num_ctx 4000") | {"/api/ps": running(8_192)}},
+        {"/api/ps": running(8_192), **show_reply("num_ctx 4000") | {"/api/ps": running(8_192)}},
         8_192,
     ),
     "Ollama, its Modelfile sets it": (
         "ollama",
-        shown('stop "x"\nnum_ctx                        16384\ntop_k 20'),
+        show_reply('stop "x"\nnum_ctx                        16384\ntop_k 20'),
         16_384,
     ),
-    "Ollama's cloud": ("ollama", shown("", remote_model="m:671b"), 131_072),
+    "Ollama's cloud": ("ollama", show_reply("", remote_model="m:671b"), 131_072),
     "Ollama at another address": ("openai", {"/api/ps": running(5_000)}, 5_000),
     "LM Studio": (
         "lmstudio",
-        {"/api/v0/models": listed(max_context_length=131_072, loaded_context_length=8_000)},
+        {"/api/v0/models": list_reply(max_context_length=131_072, loaded_context_length=8_000)},
         8_000,
     ),
 }
@@ -103,13 +103,13 @@ async def test_anthropic_is_asked_for_the_longest_prompt(stub: Stub):
 
 async def test_only_ollama_is_sent_a_post(stub: Stub):
     """Another server might take it for a question to its model."""
-    stub.routes = {"/api/ps": listed(), "/api/show": says({"parameters": "num_ctx 4000"})}
+    stub.routes = {"/api/ps": list_reply(), "/api/show": says({"parameters": "num_ctx 4000"})}
     assert (await window("openai", f"{stub.url}/v1")).source != "server"
     assert "/api/show" not in {asked.path for asked in stub.requests}
 
 
 async def test_a_configured_window_wins_and_no_server_is_asked(stub: Stub):
-    stub.routes = {"/v1/models": listed(max_model_len=40_960)}
+    stub.routes = {"/v1/models": list_reply(max_model_len=40_960)}
     assert await window("vllm", f"{stub.url}/v1", context_window=1_000) == ContextWindow(1_000, "config")
     assert stub.requests == []
 
@@ -130,7 +130,10 @@ async def test_providers_that_name_no_windows_are_not_asked(stub: Stub):
 @pytest.mark.parametrize("type_", ["ollama", "lmstudio"])
 async def test_a_model_that_is_not_loaded_has_the_default_of_its_server(stub: Stub, type_: str):
     """Not the 131,072 that the model could read: the server would cut the prompt and say nothing."""
-    stub.routes = {**shown("top_k 20"), "/api/v0/models": listed(max_context_length=131_072, state="not-loaded")}
+    stub.routes = {
+        **show_reply("top_k 20"),
+        "/api/v0/models": list_reply(max_context_length=131_072, state="not-loaded"),
+    }
     assert await window(type_, f"{stub.url}/v1") == ContextWindow(4_096, "assumed")
 
 
@@ -138,10 +141,10 @@ ODD: dict[str, Http] = {
     "page": Http(headers={"content-type": "text/html"}, parts=[b"<html>"]),
     "list": says([1, 2]),
     "null": says({"data": None, "default_generation_settings": None, "models": {}}),
-    "words": listed(max_model_len="many"),
-    "bool": listed(max_model_len=True),
-    "zero": listed(max_model_len=0),
-    "absurd": listed(max_model_len=10**18),
+    "words": list_reply(max_model_len="many"),
+    "bool": list_reply(max_model_len=True),
+    "zero": list_reply(max_model_len=0),
+    "absurd": list_reply(max_model_len=10**18),
     "deep": Http(parts=[b"[" * 100_000]),
     "endless": Http(parts=[b" " * 1_000_000] * 9),
     "error": Http(500, parts=[b'{"data": [{"id": "m", "max_model_len": 4096}]}']),
@@ -155,7 +158,7 @@ ODD: dict[str, Http] = {
 @pytest.mark.parametrize("name", ODD)
 async def test_an_odd_reply_falls_back_to_the_price_list(stub: Stub, name: str):
     stub.replies = [ODD[name]]
-    stub.routes = {"/v1/elsewhere": listed(max_model_len=4_096)}
+    stub.routes = {"/v1/elsewhere": list_reply(max_model_len=4_096)}
     assert await window("openai", f"{stub.url}/v1", "gpt-4o-mini") == ContextWindow(128_000, "table")
 
 
@@ -275,7 +278,7 @@ async def test_windows_learnt_by_several_processes_are_stored_together(tmp_path:
 
 
 async def test_server_on_this_machine_knows_its_window_better_than_a_refusal(stub: Stub, tmp_path: Path) -> None:
-    stub.routes = {"/v1/models": listed(max_model_len=40_960)}
+    stub.routes = {"/v1/models": list_reply(max_model_len=40_960)}
     backend = BackendConfig(type="vllm", model="m", base_url=f"{stub.url}/v1")
     LearntModels(tmp_path).remember_window(resolve(backend, {}), 8_192)
     assert await find_window(backend, {}, LearntModels(tmp_path)) == ContextWindow(40_960, "server")

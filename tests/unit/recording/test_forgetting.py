@@ -24,7 +24,7 @@ from massmem.recording.worker import Recorder
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import session
-from tests.support.memories import said
+from tests.support.memories import make_episode
 from tests.support.qdrant_stub import QdrantStub
 from tests.support.sample_turn import answer, begin, event
 from tests.unit.recording.test_worker import Extractor, fact
@@ -135,80 +135,80 @@ class Remembered:
 
 
 @pytest.fixture
-async def remembered(tmp_path: Path) -> AsyncIterator[Remembered]:
+async def home_with_memories(tmp_path: Path) -> AsyncIterator[Remembered]:
     store = await open_store(f"sqlite:///{tmp_path / 'm.db'}", tmp_path)
     for name in ("a", "b"):
         await store.create_session(session(name))
         events = [begin("ann", question=f"Who is {name} then?"), answer(1, "ann", f"It is {name}, as ever.")]
         await store.append(name, 1, [*events, event(3, "turn_interrupted", by="user")])
-    remembered = Remembered(store, tmp_path)
-    await remembered.record(DEFAULT, again=False)
-    await remembered.record(WORDS)
-    yield remembered
+    home_with_memories = Remembered(store, tmp_path)
+    await home_with_memories.record(DEFAULT, again=False)
+    await home_with_memories.record(WORDS)
+    yield home_with_memories
     await store.close()
 
 
-async def test_forgotten_memory_is_in_no_index_and_is_not_recorded_again(remembered: Remembered):
-    everything = await remembered.list(WORDS)
+async def test_forgotten_memory_is_in_no_index_and_is_not_recorded_again(home_with_memories: Remembered):
+    everything = await home_with_memories.list(WORDS)
     assert len(everything) == 6
-    assert await remembered.list(DEFAULT) == everything
-    ids = (await remembered.find_id("episode", "a"), await remembered.find_id("fact", "b"))
-    assert await remembered.forget(Selection(ids=ids)) == 2
+    assert await home_with_memories.list(DEFAULT) == everything
+    ids = (await home_with_memories.find_id("episode", "a"), await home_with_memories.find_id("fact", "b"))
+    assert await home_with_memories.forget(Selection(ids=ids)) == 2
     left = {name: text for name, text in everything.items() if name not in ("episode a ann", "fact b ann")}
-    assert await remembered.list(WORDS) == left
-    assert await remembered.list(DEFAULT) == left
-    await remembered.record(DEFAULT)
-    assert await remembered.list(DEFAULT) == left
-    shutil.rmtree(remembered.home / "memory")
-    await remembered.record(WORDS)
-    assert await remembered.list(WORDS) == left, "all else is still read from the log"
+    assert await home_with_memories.list(WORDS) == left
+    assert await home_with_memories.list(DEFAULT) == left
+    await home_with_memories.record(DEFAULT)
+    assert await home_with_memories.list(DEFAULT) == left
+    shutil.rmtree(home_with_memories.home / "memory")
+    await home_with_memories.record(WORDS)
+    assert await home_with_memories.list(WORDS) == left, "all else is still read from the log"
 
 
-async def test_forgotten_session_is_in_no_index_and_is_not_recorded_again(remembered: Remembered):
-    everything = await remembered.list(WORDS)
-    assert await remembered.forget(Selection("a")) == 3
+async def test_forgotten_session_is_in_no_index_and_is_not_recorded_again(home_with_memories: Remembered):
+    everything = await home_with_memories.list(WORDS)
+    assert await home_with_memories.forget(Selection("a")) == 3
     left = {name: text for name, text in everything.items() if " b " in name}
-    assert await remembered.list(DEFAULT) == left
-    await remembered.record(WORDS)
-    assert await remembered.list(WORDS) == left
+    assert await home_with_memories.list(DEFAULT) == left
+    await home_with_memories.record(WORDS)
+    assert await home_with_memories.list(WORDS) == left
 
 
-async def test_nothing_is_forgotten_when_one_of_the_ids_names_no_memory(remembered: Remembered):
-    everything = await remembered.list(WORDS)
-    ids = (await remembered.find_id("episode", "a"), "m" * 100)
+async def test_nothing_is_forgotten_when_one_of_the_ids_names_no_memory(home_with_memories: Remembered):
+    everything = await home_with_memories.list(WORDS)
+    ids = (await home_with_memories.find_id("episode", "a"), "m" * 100)
     with pytest.raises(InputError, match=f"there is no memory '{'m' * 60}'$") as refusal:
-        await remembered.forget(Selection(ids=ids))
+        await home_with_memories.forget(Selection(ids=ids))
     assert refusal.value.hint == "see them with: massmem memory list"
-    await remembered.record(WORDS)
-    assert await remembered.list(WORDS) == everything
+    await home_with_memories.record(WORDS)
+    assert await home_with_memories.list(WORDS) == everything
 
 
 async def test_more_memories_are_forgotten_at_once_than_a_page_holds(tmp_path: Path):
     store = await open_store(f"sqlite:///{tmp_path / 'm.db'}", tmp_path)
     memory = await open_memory(WORDS, tmp_path, {})
-    await memory.record([said(f"Kite {number} nests.", number) for number in range(101)])
+    await memory.record([make_episode(f"Kite {number} nests.", number) for number in range(101)])
     ids = tuple(one.id for one in await memory.list(Selection(), 200))
     assert await forget_everywhere(store, memory, Selection(ids=ids), WORDS, tmp_path) == 101
     await memory.close()
     await store.close()
 
 
-async def test_sessions_are_erased_from_the_indexes_of_all_embedders(remembered: Remembered):
-    everything = await remembered.list(WORDS)
-    async with open_eraser(WORDS, remembered.home, {}) as erase:
+async def test_sessions_are_erased_from_the_indexes_of_all_embedders(home_with_memories: Remembered):
+    everything = await home_with_memories.list(WORDS)
+    async with open_eraser(WORDS, home_with_memories.home, {}) as erase:
         with pytest.raises(MemoryUnavailable, match="in use"):
-            await open_memory(WORDS, remembered.home, {})
+            await open_memory(WORDS, home_with_memories.home, {})
         assert await erase([]) == 0
         assert await erase(["a"]) == 6
     left = {name: text for name, text in everything.items() if " b " in name}
-    assert await remembered.list(DEFAULT) == left
-    assert await remembered.list(WORDS) == left
+    assert await home_with_memories.list(DEFAULT) == left
+    assert await home_with_memories.list(WORDS) == left
 
 
 @pytest.mark.parametrize("tier", [True, False], ids=["of the searchable tier", "of all"])
 async def test_server_of_a_memory_that_is_off_is_not_asked_to_erase(tmp_path: Path, tier: bool):
     memory = await open_memory(WORDS, tmp_path, {})
-    await memory.record([said("Red kites nest.", session="a")])
+    await memory.record([make_episode("Red kites nest.", session="a")])
     await memory.close()
     nobody = change(WORDS, qdrant=QdrantConfig(mode="server", url="http://127.0.0.1:9"))
     config = change(nobody, enabled=False) if tier else nobody.model_copy(update={"enabled": False})
@@ -221,7 +221,7 @@ async def test_sessions_are_erased_from_a_server(tmp_path: Path):
         qdrant = QdrantConfig(mode="server", url=server.url)
         config = change(WORDS, qdrant=qdrant)
         memory = await open_memory(config, tmp_path, {})
-        await memory.record([said("Red kites nest.", session="a"), said("So do owls.", session="b")])
+        await memory.record([make_episode("Red kites nest.", session="a"), make_episode("So do owls.", session="b")])
         async with open_eraser(config, tmp_path, {}) as erase:
             assert await erase([]) == 0
             assert await erase(["a", "c"]) == 1
@@ -233,7 +233,7 @@ async def test_sessions_are_erased_from_a_server(tmp_path: Path):
 
 async def test_memory_of_earlier_runs_is_opened_when_none_is_kept_any_more(tmp_path: Path):
     memory = await open_memory(WORDS, tmp_path, {})
-    await memory.record([said("Red kites nest.")])
+    await memory.record([make_episode("Red kites nest.")])
     await memory.close()
     for _ in range(2):  # the first block has closed it
         async with open_durable_memory(change(WORDS, on_disk=False), tmp_path) as memory:

@@ -46,7 +46,7 @@ TURN = [
 ]
 
 
-def told(settings: RecordingConfig, **more: Any) -> list[tuple[str, str, str]]:
+def list_told(settings: RecordingConfig, **more: Any) -> list[tuple[str, str, str]]:
     found = make_conversation(row(10, "extract", **more), TURN, settings, {})
     assert found is not None
     return [(m.role, m.text, m.message_id) for m in found.messages]
@@ -88,7 +88,7 @@ def test_a_ballot_is_its_agents_own_whoever_wins() -> None:
 
 
 def test_by_default_only_questions_answers_and_workflow_tools_are_told() -> None:
-    assert told(RecordingConfig()) == [
+    assert list_told(RecordingConfig()) == [
         ("user", "Why is the sky blue?", "m1"),
         ("assistant", "Rayleigh scattering.", "m6"),
         ("assistant", f"[Tool Usage]\n{write_out(TURN[7])}", "m8"),
@@ -96,7 +96,7 @@ def test_by_default_only_questions_answers_and_workflow_tools_are_told() -> None
 
 
 def test_all_tool_calls_with_their_results() -> None:
-    assert [text for _, text, _ in told(RecordingConfig(record_all_tool_calls=True))] == [
+    assert [text for _, text, _ in list_told(RecordingConfig(record_all_tool_calls=True))] == [
         "Why is the sky blue?",
         '[Tool Usage]\n[Tool Call: read_file]\nArguments: {"path": "a.py"}\nResult: class Sky: ...',
         "[Tool Call: list]\nArguments: {}",
@@ -107,7 +107,7 @@ def test_all_tool_calls_with_their_results() -> None:
 
 def test_a_result_without_its_call_is_told() -> None:
     settings = RecordingConfig(record_all_tool_calls=True)
-    assert told(settings, since=3)[1] == ("assistant", "[Tool Usage]\nResult: class Sky: ...", "m4")
+    assert list_told(settings, since=3)[1] == ("assistant", "[Tool Usage]\nResult: class Sky: ...", "m4")
 
 
 def test_calls_that_ran_at_once_have_their_own_results() -> None:
@@ -134,11 +134,15 @@ def test_calls_that_ran_at_once_have_their_own_results() -> None:
 
 
 def test_reasoning_stands_apart() -> None:
-    assert told(RecordingConfig(record_reasoning=True))[1] == ("assistant", "[Reasoning]\nI should look first.", "m2")
+    assert list_told(RecordingConfig(record_reasoning=True))[1] == (
+        "assistant",
+        "[Reasoning]\nI should look first.",
+        "m2",
+    )
 
 
 def test_only_what_is_new_since_the_last_extraction() -> None:
-    assert [id_ for _, _, id_ in told(RecordingConfig(), since=6)] == ["m1", "m8"]
+    assert [id_ for _, _, id_ in list_told(RecordingConfig(), since=6)] == ["m1", "m8"]
     assert make_conversation(row(5, "extract", since=2), TURN, RecordingConfig(), {}) is None
     assert make_conversation(row(10, "extract", agent="eve"), TURN, RecordingConfig(), {}) is None
 

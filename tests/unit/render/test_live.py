@@ -14,13 +14,13 @@ from tests.support.sample_turn import (
     answer,
     ballot,
     begin,
-    called,
-    compressed,
+    compression,
     event,
     give_names,
-    measured,
+    measurement,
     other_ends,
-    returned,
+    tool_call,
+    tool_result,
     whole_turn,
 )
 
@@ -55,7 +55,7 @@ def busy_view(number: int, *, presenting: bool = True) -> TurnView:
         text = ("streamed 日本語 " * 60)[: 30 * i]
         view.feed(event(0.3, "agent_delta", agent_id=agent, round=1, channel="text", text=text))
         if i % 2 == 0:
-            view.feed(measured(0.35, 1_000 * (i + 1), agent=agent, window=1_000 if i == 4 else 128_000))
+            view.feed(measurement(0.35, 1_000 * (i + 1), agent=agent, window=1_000 if i == 4 else 128_000))
         if i % 3 == 0:
             view.feed(answer(0.4, agent, "an answer " * 30))
         if i % 7 == 0:
@@ -81,7 +81,7 @@ def test_one_renderer_shows_two_turns_in_a_row():
 
 
 def test_tool_results_are_not_shown():
-    assert "secret" not in render([begin("ann"), returned(1)])
+    assert "secret" not in render([begin("ann"), tool_result(1)])
 
 
 @pytest.mark.parametrize(("attempt", "shown"), [(2, "try 2: 429"), (3, "try 3: 429"), (0, "429")])
@@ -95,11 +95,11 @@ def test_agent_line_counts_requests_that_were_sent(attempt: int, shown: str):
 
 def test_agent_line_names_running_tools():
     started = event(0, "agent_started", agent_id="ann", round=1, step="answer")
-    view = fold(begin("ann"), started, called(0.1), called(0.1, number=2, name="list"))
+    view = fold(begin("ann"), started, tool_call(0.1), tool_call(0.1, number=2, name="list"))
     (line,) = [line for line in frame(view) if "ann" in line]
     assert "tools" in line
     assert line.rstrip().endswith("waits for read_file, list")
-    view.feed(returned(1).model_copy(update={"call_id": "call_r1b1n1"}))
+    view.feed(tool_result(1).model_copy(update={"call_id": "call_r1b1n1"}))
     assert view.agents["ann"].running_tools == {"call_r1b1n2": "list"}
     assert view.agents["ann"].tool_calls == 2
 
@@ -108,7 +108,7 @@ def test_context_column_appears_once_a_context_is_measured():
     view = fold(begin("ann", "bob"))
     assert not any("ctx" in line for line in frame(view))
     shares: list[str] = []
-    for e in (measured(1, 96_000), compressed(2), measured(3, 45_000, source="api")):
+    for e in (measurement(1, 96_000), compression(2), measurement(3, 45_000, source="api")):
         view.feed(e)
         ann, bob = frame(view)[1:3]
         shares.append(ann.split(" tok ")[1].split(" ctx")[0].strip())
@@ -117,9 +117,9 @@ def test_context_column_appears_once_a_context_is_measured():
 
 
 def test_recalled_column_appears_once_memories_are_recalled_and_there_is_room():
-    view = fold(begin("ann", "bob", "eve"), measured(0, 2_000), measured(0, 2_000, agent="bob"))
+    view = fold(begin("ann", "bob", "eve"), measurement(0, 2_000), measurement(0, 2_000, agent="bob"))
     assert not any("mem" in line for line in frame(view))
-    view.feed(measured(1, 2_000, recalled=1_240))
+    view.feed(measurement(1, 2_000, recalled=1_240))
     ann, bob, eve = frame(view)[1:4]
     assert " 2% ctx  1.2k mem" in ann
     assert " 2% ctx     0 mem" in bob

@@ -5,7 +5,16 @@ import pytest
 from massmem.core.events import Event
 from massmem.render.log import LogRenderer
 from massmem.render.turn_view import TurnView
-from tests.support.sample_turn import SECRET, begin, called, compressed, measured, returned, waiting_turn, whole_turn
+from tests.support.sample_turn import (
+    SECRET,
+    begin,
+    compression,
+    measurement,
+    tool_call,
+    tool_result,
+    waiting_turn,
+    whole_turn,
+)
 
 
 def log_records(events: list[Event], caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
@@ -20,7 +29,7 @@ def log_records(events: list[Event], caplog: pytest.LogCaptureFixture) -> list[t
 
 
 def test_nearly_full_contexts_are_warnings(caplog: pytest.LogCaptureFixture):
-    events = [begin("ann"), measured(1, 45_000, source="api"), measured(2, 96_000), compressed(3)]
+    events = [begin("ann"), measurement(1, 45_000, source="api"), measurement(2, 96_000), compression(3)]
     nearly_full = "ann: Context Buffer (Turn 1): 96,000 / 128,000 tokens (75%) [buffer] - Approaching limit!"
     assert [record for record in log_records(events, caplog) if record[0] > logging.DEBUG] == [
         (logging.INFO, "ann: Context Window (Turn 1): 45,000 / 128,000 tokens (35%) [API actual]"),
@@ -33,7 +42,7 @@ def test_nearly_full_contexts_are_warnings(caplog: pytest.LogCaptureFixture):
 
 
 def test_texts_are_logged_by_their_length_only(caplog: pytest.LogCaptureFixture):
-    records = log_records([*whole_turn(), *waiting_turn(), called(1), returned(1)], caplog)
+    records = log_records([*whole_turn(), *waiting_turn(), tool_call(1), tool_result(1)], caplog)
     assert {level for level, _ in records} == {logging.DEBUG}
     log = "\n".join(line for _, line in records)
     assert f"user_replied param='order_id' text={len(SECRET)} characters" in log
@@ -49,4 +58,4 @@ def test_texts_are_logged_by_their_length_only(caplog: pytest.LogCaptureFixture)
         "of the call",
     ):
         assert text not in log
-    assert not any("Ann counted" in line for _, line in log_records([begin("ann"), compressed(1)], caplog))
+    assert not any("Ann counted" in line for _, line in log_records([begin("ann"), compression(1)], caplog))

@@ -6,12 +6,12 @@ from massmem.render.plain import PlainRenderer
 from massmem.render.turn_view import TurnView
 from tests.support.sample_turn import (
     begin,
-    called,
-    compressed,
+    compression,
     event,
     give_names,
-    measured,
-    returned,
+    measurement,
+    tool_call,
+    tool_result,
     waiting_turn,
     whole_turn,
 )
@@ -76,12 +76,12 @@ def test_limit_is_named_before_the_summary():
 
 def test_nearly_full_context_is_a_warning():
     warning = "ann: Context Buffer (Turn 1): 96,000 / 128,000 tokens (75%) [buffer] - Approaching limit!"
-    lines = render([begin("ann", "bob"), measured(1, 96_000), compressed(2), measured(3, 45_000, source="api")])
+    lines = render([begin("ann", "bob"), measurement(1, 96_000), compression(2), measurement(3, 45_000, source="api")])
     assert lines[1] == f"  1.0s  {warning}"
 
 
 def test_tool_call_shows_arguments_and_the_size_of_the_result():
-    lines = render([begin("ann"), called(0.5), returned(1, name="read\x1b[2J_file")])
+    lines = render([begin("ann"), tool_call(0.5), tool_result(1, name="read\x1b[2J_file")])
     assert lines[1:] == [
         '  0.5s  ann calls read_file {"path": "a secret of the call"}',
         "  1.0s  ann used read_file: 20 characters",

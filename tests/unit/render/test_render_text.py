@@ -15,7 +15,7 @@ from massmem.render.text import (
     summarize_turn,
 )
 from massmem.render.turn_view import TurnView
-from tests.support.sample_turn import START, compressed, event, measured, whole_turn
+from tests.support.sample_turn import START, compression, event, measurement, whole_turn
 
 
 def completed_view() -> TurnView:
@@ -25,14 +25,14 @@ def completed_view() -> TurnView:
     return view
 
 
-def measurement(tokens: int, **options: object) -> ContextMeasured:
-    sample = measured(1, tokens, **options)  # type: ignore[arg-type]
+def sample_measurement(tokens: int, **options: object) -> ContextMeasured:
+    sample = measurement(1, tokens, **options)  # type: ignore[arg-type]
     assert isinstance(sample, ContextMeasured)
     return sample
 
 
-def compression(**changes: object) -> ContextCompressed:
-    sample = compressed(1)
+def sample_compression(**changes: object) -> ContextCompressed:
+    sample = compression(1)
     assert isinstance(sample, ContextCompressed)
     return sample.model_copy(update=changes)
 
@@ -91,10 +91,10 @@ def test_summary_ends_with_the_confidence(escalated: bool, text: str):
 @pytest.mark.parametrize(
     ("event", "line"),
     [
-        (measured(1, 45_000, source="api"), "Context Window (Turn 5): 45,000 / 128,000 tokens (35%) [API actual]"),
-        (measured(1, 45_000), "Context Buffer (Turn 5): 45,000 / 128,000 tokens (35%) [buffer]"),
+        (measurement(1, 45_000, source="api"), "Context Window (Turn 5): 45,000 / 128,000 tokens (35%) [API actual]"),
+        (measurement(1, 45_000), "Context Buffer (Turn 5): 45,000 / 128,000 tokens (35%) [buffer]"),
         (
-            measured(1, 96_000),
+            measurement(1, 96_000),
             "Context Buffer (Turn 5): 96,000 / 128,000 tokens (75%) [buffer] - Approaching limit!",
         ),
     ],
@@ -105,7 +105,7 @@ def test_measurement_report(event: Event, line: str):
 
 
 def test_compression_report():
-    assert report_context(compression(), 11) == [
+    assert report_context(sample_compression(), 11) == [
         "Context Buffer (Turn 11): 96,000 / 128,000 tokens (75%) [buffer] - Approaching limit!",
         "Attempting compression (96,000 → 51,200 tokens)",
         "Context compressed: Removed 15 messages (44,800 tokens).",
@@ -114,33 +114,33 @@ def test_compression_report():
 
 
 def test_compression_report_of_a_refused_prompt():
-    assert report_context(compression(why="overflow", before=130_000), 2)[:2] == [
+    assert report_context(sample_compression(why="overflow", before=130_000), 2)[:2] == [
         "Context Buffer (Turn 2): 130,000 / 128,000 tokens (102%) [buffer] - Refused by the provider!",
         "Attempting compression (130,000 → 51,200 tokens)",
     ]
 
 
 def test_compression_report_without_a_known_window():
-    assert report_context(compression(window=None), 1)[0].startswith("Attempting")
+    assert report_context(sample_compression(window=None), 1)[0].startswith("Attempting")
 
 
 def test_summary_longer_than_the_messages_frees_nothing():
-    assert "(0 tokens)" in report_context(compression(after=99_000), 1)[2]
+    assert "(0 tokens)" in report_context(sample_compression(after=99_000), 1)[2]
 
 
 def test_only_a_window_near_its_limit_is_worth_a_line():
-    assert summarize_context(measurement(95_000), TurnView()) is None
-    assert summarize_context(measurement(97_000), TurnView()) is not None
+    assert summarize_context(sample_measurement(95_000), TurnView()) is None
+    assert summarize_context(sample_measurement(97_000), TurnView()) is not None
 
 
 def test_window_without_threshold_is_never_near_its_limit():
-    full = measurement(128_000).model_copy(update={"threshold": None})
+    full = sample_measurement(128_000).model_copy(update={"threshold": None})
     assert not is_near_limit(full)
     assert format_window_share(full) == "100%"
 
 
 def test_window_of_unknown_size_has_no_share():
-    assert format_window_share(measurement(5_000, window=0)) == "?"
+    assert format_window_share(sample_measurement(5_000, window=0)) == "?"
 
 
 def test_cached_tokens_stand_with_what_they_saved():

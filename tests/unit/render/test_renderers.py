@@ -18,12 +18,12 @@ from tests.support.sample_turn import (
     ballot,
     begin,
     busy,
-    called,
-    compressed,
+    compression,
     event,
-    measured,
+    measurement,
     other_ends,
-    returned,
+    tool_call,
+    tool_result,
     waiting_turn,
     whole_turn,
 )
@@ -51,14 +51,30 @@ def render(events: list[Event], kind: str) -> str:
 
 def test_samples_contain_every_event():
     union = get_args(get_args(Event)[0])
-    others = [*other_ends(), *waiting_turn(), measured(0, 2_000), compressed(0), called(0), returned(0), busy(0)]
+    others = [
+        *other_ends(),
+        *waiting_turn(),
+        measurement(0, 2_000),
+        compression(0),
+        tool_call(0),
+        tool_result(0),
+        busy(0),
+    ]
     assert {type(e) for e in [*whole_turn(), *others]} == set(union)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "plain", "live"])
 def test_every_event_renders(kind: str):
     output = render(whole_turn(), kind)
-    for other in [*other_ends(), *waiting_turn(), measured(1, 2_000), compressed(1), called(1), returned(1), busy(1)]:
+    for other in [
+        *other_ends(),
+        *waiting_turn(),
+        measurement(1, 2_000),
+        compression(1),
+        tool_call(1),
+        tool_result(1),
+        busy(1),
+    ]:
         output += render([begin("ann"), other], kind)
     assert output
 
@@ -72,7 +88,7 @@ def test_reply_of_the_user_is_not_shown(kind: str):
 
 @pytest.mark.parametrize("kind", ["plain", "live"])
 def test_compressed_context_is_one_line(kind: str):
-    events = [begin("ann", "bob"), measured(1, 96_000), compressed(2), measured(3, 45_000, source="api")]
+    events = [begin("ann", "bob"), measurement(1, 96_000), compression(2), measurement(3, 45_000, source="api")]
     output = render(events, kind)
     assert output.count("ann: context compressed: removed 15 messages (44,800 tokens), kept 8 recent (51,200") == 1
     assert "45,000" not in output

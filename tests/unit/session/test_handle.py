@@ -8,7 +8,7 @@ from massmem.core.errors import InputError
 from massmem.session.handle import ConversationMemory, Message, SessionHandle
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
-from tests.support.sample_turn import begin, requested, waiting, whole_turn
+from tests.support.sample_turn import begin, param_request, waiting, whole_turn
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ async def test_waiting_is_set_and_cleared(handle: SessionHandle):
 
 async def test_a_turn_that_waited_is_told_that_nobody_waits_any_more(store: SessionStore, handle: SessionHandle):
     await handle.merge({})
-    round_ = [begin("ann"), requested(1, "ann", "zip"), waiting(1, "zip", "ann")]
+    round_ = [begin("ann"), param_request(1, "ann", "zip"), waiting(1, "zip", "ann")]
     await store.append("session_a", 1, round_)
     await handle.set_waiting(None)
     last = (await store.read_turn_events("session_a", 1))[-1]

@@ -17,7 +17,7 @@ from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, everything, session
 from tests.support.extraction_stub import FIRST, SECOND, completion, facts, prompts, section
 from tests.support.provider_stub import KEY, Stub, running_stub
-from tests.support.sample_turn import answer, ballot, begin, called, event, returned
+from tests.support.sample_turn import answer, ballot, begin, event, tool_call, tool_result
 
 WORDS = {"embedding": {"provider": "none"}}
 
@@ -35,7 +35,7 @@ async def store(folder: Path) -> AsyncIterator[SessionStore]:
     await opened.close()
 
 
-def configured(**persistent: Any) -> MemoryConfig:
+def make_memory_config(**persistent: Any) -> MemoryConfig:
     return MemoryConfig.model_validate({"persistent_memory": WORDS | persistent})
 
 
@@ -45,7 +45,7 @@ def agents(memory: MemoryConfig) -> tuple[AgentConfig, ...]:
 
 
 @asynccontextmanager
-async def opened(
+async def open_session_memory(
     config: MemoryConfig, folder: Path, store: SessionStore, debug: Path | None = None
 ) -> AsyncGenerator[SessionMemory]:
     memory = SessionMemory(config, folder, store, agents(config), debug)
@@ -56,8 +56,8 @@ async def opened(
         await memory.close(10)
 
 
-async def recalled(memory: SessionMemory, agent: str, question: str, shown: Sequence[str] = (), turn: int = 2) -> str:
-    (who,) = (each for each in agents(configured()) if each.id == agent)
+async def recall(memory: SessionMemory, agent: str, question: str, shown: Sequence[str] = (), turn: int = 2) -> str:
+    (who,) = (each for each in agents(make_memory_config()) if each.id == agent)
     return await memory.recall(who, question, build_scope(who, "session_a", turn), frozenset(shown), 1_000)
 
 
@@ -76,12 +76,12 @@ async def test_an_answer_that_was_shown_as_it_is_is_not_recalled_beside_itself(s
     await store.append("session_a", 1, turn_one())
     shown = [m.id for m in await store.read_conversation("session_a", None, 9)]
     assert len(shown) == 2
-    async with opened(configured(), folder, store) as memory:
+    async with open_session_memory(make_memory_config(), folder, store) as memory:
         await caught_up(store)
-        assert "Cobham" in await recalled(memory, "ann", "Where do kites nest?")
-        assert "Cobham" not in await recalled(memory, "ann", "Where do kites nest?", shown)
-        assert "Cobham" not in await recalled(memory, "bob", "Where do kites nest?", shown)
-        assert "No idea" in await recalled(memory, "bob", "Where do kites nest?", shown)
+        assert "Cobham" in await recall(memory, "ann", "Where do kites nest?")
+        assert "Cobham" not in await recall(memory, "ann", "Where do kites nest?", shown)
+        assert "Cobham" not in await recall(memory, "bob", "Where do kites nest?", shown)
+        assert "No idea" in await recall(memory, "bob", "Where do kites nest?", shown)
 
 
 @pytest.mark.parametrize("index", [True, False], ids=["index", "log alone"])
@@ -89,11 +89,11 @@ async def test_ballot_is_recalled_by_nobody(store: SessionStore, folder: Path, i
     await store.append("session_a", 1, turn_one())
     if not index:
         (folder / "memory").write_text("in the way")
-    async with opened(configured(), folder, store) as memory:
+    async with open_session_memory(make_memory_config(), folder, store) as memory:
         if index:
             await caught_up(store)
         for agent in ("ann", "bob"):
-            text = await recalled(memory, agent, "kites")
+            text = await recall(memory, agent, "kites")
             assert "Cobham" in text
             assert "are named" not in text
             assert "are found" not in text
@@ -103,14 +103,16 @@ async def test_ballot_is_recalled_by_nobody(store: SessionStore, folder: Path, i
 @pytest.mark.parametrize("index", [True, False], ids=["index", "log alone"])
 async def test_tool_result_is_not_recalled_unless_it_was_recorded(store: SessionStore, folder: Path, index: bool):
     question, first, *rest = turn_one()
-    result = returned(2).model_copy(update={"content": "Kites: 17 nests.", "call_id": "call_r1b1n1", "recorded": False})
-    await store.append("session_a", 1, [question, called(1, name="count_kites"), result, first, *rest])
+    result = tool_result(2).model_copy(
+        update={"content": "Kites: 17 nests.", "call_id": "call_r1b1n1", "recorded": False}
+    )
+    await store.append("session_a", 1, [question, tool_call(1, name="count_kites"), result, first, *rest])
     if not index:
         (folder / "memory").write_text("in the way")
-    async with opened(configured(), folder, store) as memory:
+    async with open_session_memory(make_memory_config(), folder, store) as memory:
         if index:
             await caught_up(store)
-        text = await recalled(memory, "ann", "kites nests")
+        text = await recall(memory, "ann", "kites nests")
     assert "Cobham" in text
     assert "17" not in text
     assert "count_kites" not in text
@@ -124,7 +126,7 @@ async def stub() -> AsyncIterator[Stub]:
 
 def extracting(stub: Stub) -> MemoryConfig:
     llm = {"provider": "openai", "model": "stub", "api_key": KEY, "base_url": f"{stub.url}/v1"}
-    return configured(llm=llm)
+    return make_memory_config(llm=llm)
 
 
 async def test_the_extractor_is_shown_what_is_known(store: SessionStore, folder: Path, stub: Stub):
@@ -132,9 +134,9 @@ async def test_the_extractor_is_shown_what_is_known(store: SessionStore, folder:
     for turn in (1, 2):
         end = done(9, text="See above.").model_copy(update={"presented": False, "winner": "ann"})
         await store.append("session_a", turn, [begin("ann", at=turn), answer(2, "ann", "1,200 a second."), end])
-        async with opened(extracting(stub), folder, store) as memory:
-            await settled(store)
-            text = await recalled(memory, "ann", "How many writes does Postgres take? What did Redis lose?", turn=3)
+        async with open_session_memory(extracting(stub), folder, store) as memory:
+            await wait_for_recordings(store)
+            text = await recall(memory, "ann", "How many writes does Postgres take? What did Redis lose?", turn=3)
     known = [section(prompts(request)[1], "Existing Memories") for request in stub.requests]
     assert FIRST not in known[0]
     assert FIRST in known[1]
@@ -149,7 +151,7 @@ async def caught_up(store: SessionStore) -> None:
             await asyncio.sleep(0.02)
 
 
-async def settled(store: SessionStore) -> None:
+async def wait_for_recordings(store: SessionStore) -> None:
     async with asyncio.timeout(20):
         while (await store.count_recordings()).pending:
             await asyncio.sleep(0.02)
@@ -163,8 +165,8 @@ async def test_debug_files_stand_under_the_last_round_of_the_turn(
     end = done(9, text="See above.").model_copy(update={"winner": "ann"})
     await store.append("session_a", 1, [begin("ann", "bob"), answer(1, "ann", "1,200 a second."), later])
     await store.append("session_a", 1, [answer(4, "bob", "I do not know."), end])
-    async with opened(extracting(stub), folder, store, tmp_path / "log"):
-        await settled(store)
+    async with open_session_memory(extracting(stub), folder, store, tmp_path / "log"):
+        await wait_for_recordings(store)
     files = {p.parts[-4:-1] for p in (tmp_path / "log").rglob("*.json")}
     assert files == {("attempt_3", "memory_debug", "ann"), ("attempt_1", "memory_debug", "bob")}
 
@@ -177,9 +179,9 @@ async def test_the_log_names_each_memory_operation_once_and_no_content(
     for turn in (1, 2):
         end = done(9, text="See above.").model_copy(update={"presented": False, "winner": "ann"})
         await store.append("session_a", turn, [begin("ann", at=turn), answer(2, "ann", "1,200 a second."), end])
-        async with opened(extracting(stub), folder, store) as memory:
-            await settled(store)
-            await recalled(memory, "ann", "How many writes does Postgres take?", turn=turn)
+        async with open_session_memory(extracting(stub), folder, store) as memory:
+            await wait_for_recordings(store)
+            await recall(memory, "ann", "How many writes does Postgres take?", turn=turn)
     lines = [record.getMessage() for record in caplog.records]
     where = "agent=ann, session=session_a, turn="
     expected = [
@@ -203,7 +205,7 @@ async def test_an_extraction_that_fails_is_reported(
 ):
     stub.replies = [completion('{"memory": [{"text": "The budget of proj')]
     await store.append("session_a", 1, turn_one())
-    async with opened(extracting(stub), folder, store) as memory:
+    async with open_session_memory(extracting(stub), folder, store) as memory:
         await caught_up(store)
         async with asyncio.timeout(20):
             while (await store.count_recordings()).reason is None:
@@ -218,9 +220,9 @@ async def test_a_model_that_cannot_be_opened_costs_the_facts_alone(
 ):
     monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path / "none"))
     await store.append("session_a", 1, turn_one())
-    async with opened(configured(llm={"provider": "local"}), folder, store) as memory:
+    async with open_session_memory(make_memory_config(llm={"provider": "local"}), folder, store) as memory:
         await caught_up(store)
-        assert "Cobham" in await recalled(memory, "ann", "kites")
+        assert "Cobham" in await recall(memory, "ann", "kites")
         (notice,) = memory.take_notices()
         assert "no facts" in notice
     counts = await store.count_recordings()
@@ -231,32 +233,32 @@ async def test_a_model_that_cannot_be_opened_costs_the_facts_alone(
 
 async def test_a_changed_embedder_is_said_once_in_each_run(store: SessionStore, folder: Path):
     await store.append("session_a", 1, turn_one())
-    async with opened(MemoryConfig(), folder, store) as memory:
-        await settled(store)
+    async with open_session_memory(MemoryConfig(), folder, store) as memory:
+        await wait_for_recordings(store)
         assert memory.take_notices() == []
     for _ in range(2):
-        async with opened(configured(), folder, store) as memory:
+        async with open_session_memory(make_memory_config(), folder, store) as memory:
             for _ in range(3):
-                await recalled(memory, "ann", "kites")
+                await recall(memory, "ann", "kites")
             (notice,) = memory.take_notices()
             assert "massmem memory rebuild" in notice
 
 
 async def test_memories_of_one_run_are_made_again_by_one_that_keeps_them(store: SessionStore, folder: Path):
     await store.append("session_a", 1, turn_one())
-    async with opened(configured(on_disk=False), folder, store) as memory:
+    async with open_session_memory(make_memory_config(on_disk=False), folder, store) as memory:
         await caught_up(store)
-        assert "Cobham" in await recalled(memory, "ann", "kites")
+        assert "Cobham" in await recall(memory, "ann", "kites")
     assert not (folder / "memory").exists()
     for _ in range(2):
-        async with opened(configured(), folder, store) as memory:
-            await settled(store)
-            assert "Cobham" in await recalled(memory, "ann", "kites")
+        async with open_session_memory(make_memory_config(), folder, store) as memory:
+            await wait_for_recordings(store)
+            assert "Cobham" in await recall(memory, "ann", "kites")
     assert len(await everything(store)) == 6
 
 
 async def test_agent_whose_time_is_up_does_not_end_the_wait_of_the_others(store: SessionStore, folder: Path):
-    async with opened(configured(), folder, store) as memory:
+    async with open_session_memory(make_memory_config(), folder, store) as memory:
         late = asyncio.create_task(memory.wait_until_open())
         waiting = asyncio.create_task(memory.wait_until_open())
         await asyncio.sleep(0)
@@ -274,13 +276,13 @@ async def test_restart_in_the_first_turn_recalls_what_the_agent_did_before(
     question = begin("ann", "bob", question="Where do kites nest?")
     await store.append("session_a", 1, [question])
     caplog.set_level("DEBUG", "massmem")
-    async with opened(configured(), folder, store) as memory:
-        assert await recalled(memory, "ann", "Where do kites nest?", turn=1) == ""
+    async with open_session_memory(make_memory_config(), folder, store) as memory:
+        assert await recall(memory, "ann", "Where do kites nest?", turn=1) == ""
     assert "No relevant memories found (agent=ann)" in caplog.text
     answers = [answer(1, "ann", "Red kites nest in Cobham."), answer(2, "bob", "Kites nest in Kent.")]
     await store.append("session_a", 1, answers)
-    async with opened(configured(), folder, store) as memory:
-        text = await recalled(memory, "ann", "Where do kites nest?", turn=1)
+    async with open_session_memory(make_memory_config(), folder, store) as memory:
+        text = await recall(memory, "ann", "Where do kites nest?", turn=1)
     assert "Cobham" in text
     assert "Kent" not in text
 
@@ -292,9 +294,9 @@ async def test_facts_of_what_an_agent_did_before_a_restart_are_recalled_after_it
     answers = [answer(1, "ann", "Red kites nest in Cobham."), answer(2, "bob", "Kites nest in Kent.")]
     restart = event(3, "round_started", round=3, agents=("ann", "bob"), final=False)
     await store.append("session_a", 1, [begin("ann", "bob", question="Where do kites nest?"), *answers, restart])
-    async with opened(extracting(stub), folder, store) as memory:
-        await settled(store)
-        text = await recalled(memory, "ann", "Where do kites nest?", turn=1)
+    async with open_session_memory(extracting(stub), folder, store) as memory:
+        await wait_for_recordings(store)
+        text = await recall(memory, "ann", "Where do kites nest?", turn=1)
     assert "The stub nests 1,200 kites." in text
     assert "Bob nests" not in text
 
@@ -305,9 +307,9 @@ async def test_note_for_one_session_is_recalled_in_no_other(store: SessionStore,
         (folder / "memory").write_text("in the way")
     notes = [NoteAdded(text="Kites are private here.", session_only=True), NoteAdded(text="Kites are for all.")]
     await store.append("session_a", 0, notes)
-    everywhere = configured(session_name=None)
+    everywhere = make_memory_config(session_name=None)
     (ann, _) = agents(everywhere)
-    async with opened(everywhere, folder, store) as memory:
+    async with open_session_memory(everywhere, folder, store) as memory:
         here, elsewhere = [
             await memory.recall(ann, "kites", build_scope(ann, session_id, 1), frozenset(), 1_000)
             for session_id in ("session_a", "session_b")

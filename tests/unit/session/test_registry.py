@@ -24,7 +24,7 @@ from massmem.session.registry import (
 from massmem.store import open_store
 from tests.contract.test_session_store import session
 from tests.support.sample_turn import begin, whole_turn
-from tests.support.small_disk import mounted
+from tests.support.small_disk import mount_small_disk
 
 
 def entry(number: int) -> Entry:
@@ -71,7 +71,7 @@ def test_registry_that_cannot_be_read_or_written_is_reported(registry: Registry)
 
 
 def test_full_disk_leaves_the_list_as_it_was(tmp_path: Path) -> None:
-    with mounted(tmp_path / "disk", "64k") as disk:
+    with mount_small_disk(tmp_path / "disk", "64k") as disk:
         registry = Registry(disk)
         registry.upsert(entry(1))
         many = [entry(1), *(replace(entry(2), session_id=f"s{number}") for number in range(1000))]

@@ -214,7 +214,7 @@ def test_unknown_error_keeps_the_words_of_the_library() -> None:
         assert str(error) in shown.message
 
 
-async def refused(url: str, home: Path) -> StoreError | InputError:
+async def open_and_fail(url: str, home: Path) -> StoreError | InputError:
     with pytest.raises((StoreError, InputError)) as caught:
         await open_store(url, home)
     assert caught.value.hint
@@ -225,18 +225,18 @@ async def test_refused_login_is_reported_without_the_password(postgres: Postgres
     database = postgres.new_database()
     right, wrong = quote(PASSWORD, safe=""), quote(PASSWORD[:-1] + "x", safe="")
     await (await open_store(postgres.tcp_url(database, right), home)).close()
-    error = await refused(postgres.tcp_url(database, wrong), home)
+    error = await open_and_fail(postgres.tcp_url(database, wrong), home)
     assert "password authentication failed" in error.message
     for text in (error.message, error.hint, repr(error.__cause__), str(error.__cause__)):
         assert PASSWORD[:-1] not in text
         assert wrong not in text
-    assert "does not exist" in (await refused(postgres.url("nowhere"), home)).message
+    assert "does not exist" in (await open_and_fail(postgres.url("nowhere"), home)).message
     stranger = postgres.url(database).replace("massmem@", "stranger@")
-    assert "refuses the login" in (await refused(stranger, home)).message
+    assert "refuses the login" in (await open_and_fail(stranger, home)).message
 
 
 async def test_missing_server_is_reported(home: Path) -> None:
-    error = await refused("postgresql://u:secret@127.0.0.1:1/d", home)
+    error = await open_and_fail("postgresql://u:secret@127.0.0.1:1/d", home)
     assert "postgresql://u@127.0.0.1:1/d" in error.message
     assert "server runs" in error.hint
     assert "secret" not in error.message
@@ -244,7 +244,7 @@ async def test_missing_server_is_reported(home: Path) -> None:
 
 async def test_database_that_cannot_hold_every_text_is_refused(postgres: PostgresServer, home: Path) -> None:
     database = postgres.new_database("ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
-    error = await refused(postgres.url(database), home)
+    error = await open_and_fail(postgres.url(database), home)
     assert isinstance(error, InputError)
     assert "LATIN1" in error.message
 
@@ -253,7 +253,7 @@ async def test_database_that_cannot_hold_every_text_is_refused(postgres: Postgre
 async def test_database_with_our_table_names_is_refused(postgres: PostgresServer, home: Path, table: str) -> None:
     database = postgres.new_database()
     postgres.execute(f"CREATE TABLE {table} (version_num text)", database)
-    error = await refused(postgres.url(database), home)
+    error = await open_and_fail(postgres.url(database), home)
     assert isinstance(error, StoreDamagedError)
     assert table in error.message
     assert postgres.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'", database) == [(table,)]
@@ -270,7 +270,7 @@ async def test_newer_database_is_refused_and_not_touched(postgres: PostgresServe
     database = postgres.new_database()
     await (await open_store(postgres.url(database), home)).close()
     postgres.execute("UPDATE alembic_version SET version_num = '0099'", database)
-    error = await refused(postgres.url(database), home)
+    error = await open_and_fail(postgres.url(database), home)
     assert isinstance(error, StoreVersionError)
     assert postgres.execute("SELECT version_num FROM alembic_version", database) == [("0099",)]
 
@@ -280,7 +280,7 @@ async def test_user_who_may_not_create_tables_is_told_so(postgres: PostgresServe
     postgres.execute("DROP ROLE IF EXISTS guest")
     postgres.execute("CREATE ROLE guest LOGIN")
     postgres.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC", database)
-    error = await refused(postgres.url(database).replace("massmem@", "guest@"), home)
+    error = await open_and_fail(postgres.url(database).replace("massmem@", "guest@"), home)
     assert "may not do that" in error.message
     assert "GRANT" in error.hint
 
@@ -293,7 +293,7 @@ async def test_stores_can_be_opened_at_the_same_time(postgres: PostgresServer, h
 
 
 @pytest.fixture
-async def searched(postgres: PostgresServer, database: str, home: Path) -> AsyncIterator[SqlSessionStore]:
+async def store_with_messages(postgres: PostgresServer, database: str, home: Path) -> AsyncIterator[SqlSessionStore]:
     opened = await open_store(postgres.url(database), home)
     assert isinstance(opened, SqlSessionStore)
     await opened.create_session(session())
@@ -306,15 +306,17 @@ def any_term(query: str) -> str:
     return " | ".join(build_tsqueries(query))
 
 
-async def test_long_message_with_many_words_is_found(searched: SqlSessionStore) -> None:
+async def test_long_message_with_many_words_is_found(store_with_messages: SqlSessionStore) -> None:
     words = " ".join(f"word{n}" for n in range(300_000))
-    await searched.append("session_a", 1, [answer(1, "ann", f"firstly {words} " + "x" * 5_000_000), done(text="ok")])
-    (found,) = await searched.search_messages("firstly")
+    await store_with_messages.append(
+        "session_a", 1, [answer(1, "ann", f"firstly {words} " + "x" * 5_000_000), done(text="ok")]
+    )
+    (found,) = await store_with_messages.search_messages("firstly")
     assert found.content.startswith("firstly word0 ")
-    assert await searched.search_messages("x" * 5_000_000) == []
+    assert await store_with_messages.search_messages("x" * 5_000_000) == []
 
 
-async def test_same_words_are_found_as_in_sqlite(searched: SqlSessionStore, tmp_path: Path) -> None:
+async def test_same_words_are_found_as_in_sqlite(store_with_messages: SqlSessionStore, tmp_path: Path) -> None:
     texts = [
         "Café ÜBER naïve Ångström",
         "snake_case and kebab-case",
@@ -326,7 +328,7 @@ async def test_same_words_are_found_as_in_sqlite(searched: SqlSessionStore, tmp_
     await lite.create_session(session())
     await lite.append("session_a", 1, [begin("ann")])
     for text in texts:
-        for each in (searched, lite):
+        for each in (store_with_messages, lite):
             await each.append("session_a", 1, [answer(1, "ann", text)])
     queries = ("cafe", "uber", "NAIVE", "angstrom", "snake_case", "snake", "case_snake", "kebab-case", "case")
     queries += (
@@ -346,7 +348,7 @@ async def test_same_words_are_found_as_in_sqlite(searched: SqlSessionStore, tmp_
         "- _ -",
     )
     for query in queries:
-        ours = {m.content for m in await searched.search_messages(query)}
+        ours = {m.content for m in await store_with_messages.search_messages(query)}
         assert ours == {m.content for m in await lite.search_messages(query)}, query
         assert ours or not set(query) & {"\u0301", "\u0308", "\u030a"}, (
             query
@@ -373,10 +375,10 @@ def test_query_has_at_most_so_many_words() -> None:
     assert len(build_tsqueries(" ".join(f"w{n}" for n in range(1000)))) == MAX_QUERY_WORDS
 
 
-async def test_rare_words_count_for_more(searched: SqlSessionStore) -> None:
+async def test_rare_words_count_for_more(store_with_messages: SqlSessionStore) -> None:
     texts = [f"what did we decide about the plan number {n}" for n in range(30)] + ["Kubernetes it is"]
-    await searched.append("session_a", 1, [answer(1, "ann", text) for text in texts])
-    found = await searched.search_messages("what did we decide about Kubernetes", limit=3)
+    await store_with_messages.append("session_a", 1, [answer(1, "ann", text) for text in texts])
+    found = await store_with_messages.search_messages("what did we decide about Kubernetes", limit=3)
     assert found[0].content == "Kubernetes it is"
     assert len(found) == 3
 
@@ -391,12 +393,14 @@ INSERT INTO message_search SELECT session_id, seq, '''common'':1 ''word'':2' FRO
 
 
 async def test_rarer_words_choose_among_very_many_matches(
-    postgres: PostgresServer, database: str, searched: SqlSessionStore
+    postgres: PostgresServer, database: str, store_with_messages: SqlSessionStore
 ) -> None:
-    await searched.append("session_a", 1, [answer(1, "ann", "common and seldom"), answer(2, "ann", "only seldom")])
+    await store_with_messages.append(
+        "session_a", 1, [answer(1, "ann", "common and seldom"), answer(2, "ann", "only seldom")]
+    )
     postgres.execute(MANY, database)
     postgres.execute("ANALYZE", database)
-    found = await searched.search_messages("common seldom")
+    found = await store_with_messages.search_messages("common seldom")
     assert {m.content for m in found} == {"common and seldom", "only seldom"}
-    assert len(await searched.search_messages("common word", ["session_a"], limit=50)) == 50
-    assert await searched.search_messages("common", ["session_b"]) == []
+    assert len(await store_with_messages.search_messages("common word", ["session_a"], limit=50)) == 50
+    assert await store_with_messages.search_messages("common", ["session_b"]) == []

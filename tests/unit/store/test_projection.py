@@ -21,12 +21,12 @@ from tests.support.sample_turn import (
     answer,
     ballot,
     begin,
-    called,
-    compressed,
+    compression,
     event,
-    measured,
+    measurement,
     other_ends,
-    returned,
+    tool_call,
+    tool_result,
     waiting,
     waiting_turn,
     whole_turn,
@@ -39,7 +39,15 @@ def rows(operations: list[Change], table: str) -> list[dict[str, Any]]:
 
 def test_every_kind_of_event_has_a_meaning() -> None:
     busy = AgentBusy(agent_id="ann", round=1, activity="loading")
-    every = [*whole_turn(), *other_ends(), *waiting_turn(), measured(0, 2_000), compressed(0), called(0), returned(0)]
+    every = [
+        *whole_turn(),
+        *other_ends(),
+        *waiting_turn(),
+        measurement(0, 2_000),
+        compression(0),
+        tool_call(0),
+        tool_result(0),
+    ]
     every.append(busy)
     assert {type(e) for e in every} == set(get_args(get_args(Event)[0]))
     for e in every:
@@ -63,7 +71,7 @@ def test_reasoning_takes_the_number_before_its_event() -> None:
 
 
 def test_a_tool_call_and_its_result_are_messages_that_name_each_other() -> None:
-    called_, returned_ = called(1, text="I look."), returned(2)
+    called_, returned_ = tool_call(1, text="I look."), tool_result(2)
     (call,) = rows(project("s", 1, 5, called_), "chat_messages")
     assert json.loads(str(call["content"])) == {"read_file": {"path": "a secret of the call"}}
     assert (call["kind"], call["metadata"]) == ("tool_call", {"call": "call_r1b1n1", "said": "I look."})

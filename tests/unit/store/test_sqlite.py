@@ -42,7 +42,7 @@ async def store(database: Path) -> AsyncIterator[SqlSessionStore]:
 
 
 @pytest.fixture
-async def crowded(store: SqlSessionStore, database: Path) -> SqlSessionStore:
+async def crowded_store(store: SqlSessionStore, database: Path) -> SqlSessionStore:
     """`common` is in very many messages of session_b, `rare` in the first of both sessions."""
     await store.create_session(session("session_b"))
     for name in ("session_a", "session_b"):
@@ -202,26 +202,26 @@ def test_query_becomes_quoted_words_only(query: str) -> None:
     assert 0 < len(words) <= MAX_QUERY_WORDS
 
 
-async def test_rarer_words_choose_what_is_ranked(crowded: SqlSessionStore) -> None:
-    messages = await crowded.search_messages("what is common and rare", None, 2)
+async def test_rarer_words_choose_what_is_ranked(crowded_store: SqlSessionStore) -> None:
+    messages = await crowded_store.search_messages("what is common and rare", None, 2)
     assert [(m.session_id, m.content) for m in messages] == [
         ("session_a", "rare and common"),
         ("session_b", "rare and common"),
     ]
 
 
-async def test_search_for_a_word_that_is_everywhere_returns_the_newest(crowded: SqlSessionStore) -> None:
-    messages = await crowded.search_messages("common", None, 3)
+async def test_search_for_a_word_that_is_everywhere_returns_the_newest(crowded_store: SqlSessionStore) -> None:
+    messages = await crowded_store.search_messages("common", None, 3)
     assert [m.content for m in messages] == [f"common {MANY - i}" for i in range(3)]
 
 
-async def test_search_in_one_session_returns_its_oldest_messages_too(crowded: SqlSessionStore) -> None:
-    messages = await crowded.search_messages("common", ["session_a"], 3)
+async def test_search_in_one_session_returns_its_oldest_messages_too(crowded_store: SqlSessionStore) -> None:
+    messages = await crowded_store.search_messages("common", ["session_a"], 3)
     assert [m.content for m in messages] == ["rare and common"]
 
 
-async def test_search_for_an_unknown_word_returns_nothing(crowded: SqlSessionStore) -> None:
-    assert await crowded.search_messages("unheard", None, 3) == []
+async def test_search_for_an_unknown_word_returns_nothing(crowded_store: SqlSessionStore) -> None:
+    assert await crowded_store.search_messages("unheard", None, 3) == []
 
 
 NAMES = ["FULL", "IOERR", "READONLY", "PERM", "CANTOPEN", "BUSY", "LOCKED", "NOTADB", "CORRUPT", "NOMEM", "TOOBIG"]

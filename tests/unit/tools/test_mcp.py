@@ -31,7 +31,7 @@ async def log(tmp_path: Path) -> AsyncIterator[Path]:
     assert await gone(tmp_path), "a server was left"
 
 
-async def started(config: McpServerConfig) -> McpServer:
+async def start_server(config: McpServerConfig) -> McpServer:
     server = McpServer(config)
     await server.start()
     return server
@@ -55,7 +55,7 @@ async def test_tools_are_listed_and_called(log: Path):
 
 
 async def test_result_is_text_that_no_terminal_obeys(log: Path):
-    server = await started(server_config(log))
+    server = await start_server(server_config(log))
     result = await server.call("hostile", {})
     assert INJECTION in result.text
     assert "\x1b" not in result.text
@@ -67,13 +67,13 @@ async def test_result_is_text_that_no_terminal_obeys(log: Path):
 
 async def test_the_environment_is_not_handed_on(log: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SOME_VENDOR_SECRET", "hush")
-    server = await started(server_config(log))
+    server = await start_server(server_config(log))
     assert "SOME_VENDOR_SECRET" not in (await server.call("environment", {})).text.split()
     await server.close()
 
 
 async def test_a_call_that_takes_too_long_fails_alone(log: Path):
-    server = await started(server_config(log, timeout=0.5))
+    server = await start_server(server_config(log, timeout=0.5))
     late, soon = await asyncio.gather(server.call("slow", {"seconds": 60}), server.call("echo", {"text": "here"}))
     assert late.failed
     assert "0.5 s" in late.text
@@ -83,14 +83,14 @@ async def test_a_call_that_takes_too_long_fails_alone(log: Path):
 
 
 async def test_calls_run_at_once(log: Path):
-    server = await started(server_config(log))
+    server = await start_server(server_config(log))
     await asyncio.gather(*(server.call("slow", {"seconds": 0.3, "text": str(n)}) for n in range(3)))
     assert [call["tool"] for call in calls(log)] == ["slow"] * 3 + ["slept"] * 3
     await server.close()
 
 
 async def test_a_server_that_dies_is_started_once_more_and_no_call_is_repeated(log: Path):
-    server = await started(server_config(log))
+    server = await start_server(server_config(log))
     waiting = asyncio.create_task(server.call("slow", {"seconds": 60}))
     while not calls(log):
         await asyncio.sleep(0.02)

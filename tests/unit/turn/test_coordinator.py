@@ -57,7 +57,7 @@ def council(size: int, **script: Any) -> dict[str, dict[str, Any]]:
     return {f"agent_{build_label(i).lower()}": {"answer": f"answer {i}.", **script} for i in range(size)}
 
 
-def completed(events: list[Event]) -> TurnCompleted:
+def find_completion(events: list[Event]) -> TurnCompleted:
     assert isinstance(events[-1], TurnCompleted), events[-1]
     return events[-1]
 
@@ -67,7 +67,7 @@ def completed(events: list[Event]) -> TurnCompleted:
 async def test_turn_without_improvements_takes_two_requests_per_agent_and_one(size: int, tools: bool):
     events = await play(council(size, vote={"vote_for": "answer 1.", "reason": "r"}, present="final"), tools=tools)
     check_order(events)
-    end = completed(events)
+    end = find_completion(events)
     assert end.usage.requests == 2 * size + 1
     assert (end.winner, end.answer, end.presented) == ("agent_b", "final", True)
     own = {} if size == 2 else {next(b.choice for b in only(events, BallotCast) if b.agent_id == "agent_b"): 1}
@@ -80,7 +80,7 @@ async def test_agents_that_agree_are_asked_once():
     """No vote and no presentation: 3 requests instead of 7."""
     events = await play({"a": {"answer": "It is 42."}, "b": {"answer": "it is  42"}, "c": {"answer": "**It is 42.**"}})
     check_order(events)
-    end = completed(events)
+    end = find_completion(events)
     assert (end.usage.requests, end.presented, end.confidence) == (3, False, 1.0)
     assert only(events, WinnerDecided)[0].by == "unanimous"
     assert not only(events, BallotCast)
@@ -113,14 +113,14 @@ async def test_of_two_agents_each_may_vote_for_itself():
     scripts = {name: {"answer": name, "vote": {"vote_for": name, "reason": "mine"}} for name in ("first", "second")}
     events = await play(scripts)
     assert all(ballot.agent_id == ballot.choice for ballot in only(events, BallotCast))
-    assert completed(events).confidence == 0.5
+    assert find_completion(events).confidence == 0.5
 
 
 async def test_agent_alone_wins_without_vote_and_presentation():
     events = await play(council(1))
     check_order(events)
-    assert (completed(events).answer, completed(events).usage.requests) == ("answer 0.", 1)
-    assert not completed(events).presented
+    assert (find_completion(events).answer, find_completion(events).usage.requests) == ("answer 0.", 1)
+    assert not find_completion(events).presented
 
 
 async def test_better_answer_voids_the_ballots_and_everyone_acts_again():
@@ -132,8 +132,8 @@ async def test_better_answer_voids_the_ballots_and_everyone_acts_again():
     assert [r.final for r in only(events, RoundStarted)] == [False, False, True]
     assert set(only(events, BallotsVoided)[0].agents) == {"agent_a", "agent_b"}
     assert [a.number for a in only(events, AnswerSubmitted)] == [1, 2, 3, 4]
-    assert completed(events).winner == "agent_c"
-    assert completed(events).usage.requests == 3 + 3 + 3 + 1
+    assert find_completion(events).winner == "agent_c"
+    assert find_completion(events).usage.requests == 3 + 3 + 3 + 1
 
 
 async def test_plurality_wins_after_the_last_round():
@@ -142,7 +142,7 @@ async def test_plurality_wins_after_the_last_round():
     events = await play(scripts, max_rounds=2)
     check_order(events)
     assert only(events, WinnerDecided)[0].by == "plurality"
-    assert completed(events).winner == "agent_c"
+    assert find_completion(events).winner == "agent_c"
 
 
 FIRST_WINS = {"vote_for": "answer 0.", "reason": "r"}
@@ -155,8 +155,8 @@ async def test_last_votes_that_cannot_change_the_winner_are_not_asked_for():
     assert (winner.agent_id, winner.by, sum(winner.votes.values())) == ("agent_a", "early_stop", 3)
     voters = {ballot.agent_id for ballot in only(events, BallotCast)}
     assert {*voters, *winner.not_asked} == {*only(events, RoundStarted)[1].agents}
-    assert completed(events).usage.requests == 5 + 3
-    assert completed(events).confidence == 0.8, "who was not asked counts as not convinced"
+    assert find_completion(events).usage.requests == 5 + 3
+    assert find_completion(events).confidence == 0.8, "who was not asked counts as not convinced"
     everybody = await play(council(5, vote=FIRST_WINS), max_rounds=2, early_stop=False)
     (winner,) = only(everybody, WinnerDecided)
     assert (winner.agent_id, winner.by, winner.not_asked) == ("agent_a", "consensus", ())
@@ -247,7 +247,7 @@ async def test_user_who_wants_the_answer_now_is_given_the_first_one(moment: type
     assert len(only(events, AnswerNowRequested)) == 1
     (winner,) = only(events, WinnerDecided)
     assert (winner.agent_id, winner.by, winner.votes) == ("agent_a", "answer_now", {})
-    end = completed(events)
+    end = find_completion(events)
     assert (end.answer, end.presented, end.confidence, end.limit) == ("answer 0.", False, None, None)
     assert only(events, AgentFailed) == []
 
@@ -258,14 +258,14 @@ async def test_ballots_so_far_decide_when_the_user_wants_the_answer_now():
     events = await play_until(scripts, BallotCast)
     (winner,) = only(events, WinnerDecided)
     assert (winner.agent_id, winner.by) == ("agent_d", "answer_now")
-    assert completed(events).answer == "answer 3.", "no presentation"
-    assert completed(events).confidence is not None
+    assert find_completion(events).answer == "answer 3.", "no presentation"
+    assert find_completion(events).confidence is not None
 
 
 async def test_presentation_is_left_out_when_the_user_wants_the_answer_now():
     scripts = council(2, vote=VOTE_A, present={"text": "final", "delay": 30})
     events = await play_until(scripts, WinnerDecided)
-    assert completed(events).answer in ("answer 0.", "answer 1.")
+    assert find_completion(events).answer in ("answer 0.", "answer 1.")
     assert only(events, Notice) == []
     assert only(events, WinnerDecided)[0].by in ("consensus", "tie_earliest"), "it was decided before"
 
@@ -273,7 +273,7 @@ async def test_presentation_is_left_out_when_the_user_wants_the_answer_now():
 async def test_answer_that_has_to_fit_a_schema_is_presented_also_now():
     schema = {"type": "object", "properties": {"port": {"type": "integer"}}, "required": ["port"]}
     events = await play_until(slow_council(present='{"port": 8080}'), None, answer_schema=schema)
-    assert completed(events).data == {"port": 8080}
+    assert find_completion(events).data == {"port": 8080}
 
 
 async def test_agents_that_agree_are_unanimous_also_now():
@@ -287,23 +287,25 @@ async def test_resumed_turn_still_ends_with_the_first_answer():
     asked = next(i for i, event in enumerate(whole) if isinstance(event, AnswerNowRequested))
     for cut in range(asked + 1, len(whole)):
         events = await play(scripts, whole[:cut])
-        assert completed(events).answer == "answer 0.", f"cut after {cut} events"
+        assert find_completion(events).answer == "answer 0.", f"cut after {cut} events"
         assert only([*whole[:cut], *events], WinnerDecided)[0].by == "answer_now"
 
 
 async def test_answer_below_the_confidence_bound_is_escalated():
     scripts = council(4, vote={"vote_for": "answer 2.", "reason": "r"}, present="final")
-    ends = {bound: completed(await play(scripts, escalate_below=bound)) for bound in (None, 0.0, 1.0)}
+    ends = {bound: find_completion(await play(scripts, escalate_below=bound)) for bound in (None, 0.0, 1.0)}
     assert {bound: (end.confidence, end.escalated) for bound, end in ends.items()} == {
         None: (1.0, False),
         0.0: (1.0, False),
         1.0: (1.0, False),
     }
     scripts["agent_a"]["vote"] = {"raw": "no idea"}
-    ends = {bound: completed(await play(scripts, max_rounds=2, escalate_below=bound)) for bound in (None, 0.7, 0.8)}
+    ends = {
+        bound: find_completion(await play(scripts, max_rounds=2, escalate_below=bound)) for bound in (None, 0.7, 0.8)
+    }
     assert {end.confidence for end in ends.values()} == {0.75}
     assert {bound: end.escalated for bound, end in ends.items()} == {None: False, 0.7: False, 0.8: True}
-    alone = completed(await play(council(1), escalate_below=1.0))
+    alone = find_completion(await play(council(1), escalate_below=1.0))
     assert (alone.confidence, alone.escalated) == (None, False)
 
 
@@ -317,14 +319,14 @@ async def test_turn_in_which_nobody_could_vote_is_no_agreement(cut: str | None):
         events = [*past, *await play(scripts, past, max_rounds=2, escalate_below=0.1)]
     (decision,) = only(events, WinnerDecided)
     assert (decision.by, decision.votes) == ("no_vote", {})
-    assert (completed(events).confidence, completed(events).escalated) == (None, True)
+    assert (find_completion(events).confidence, find_completion(events).escalated) == (None, True)
     assert ["nobody could vote" in notice.message for notice in only(events, Notice)] == [True]
 
 
 async def test_turn_without_a_voting_round_holds_no_vote_and_says_nothing_of_it():
     events = await play(council(3), max_rounds=1)
     assert only(events, WinnerDecided)[0].by == "earliest"
-    assert (completed(events).confidence, only(events, Notice)) == (None, [])
+    assert (find_completion(events).confidence, only(events, Notice)) == (None, [])
 
 
 async def test_failing_agent_is_reported_and_the_others_go_on():
@@ -335,7 +337,7 @@ async def test_failing_agent_is_reported_and_the_others_go_on():
     (failure,) = only(events, AgentFailed)
     assert (failure.agent_id, failure.error, failure.out) == ("agent_a", "AuthenticationError", True)
     assert only(events, RoundStarted)[1].agents == ("agent_b", "agent_c")
-    assert completed(events).winner == "agent_b"
+    assert find_completion(events).winner == "agent_b"
 
 
 @pytest.mark.parametrize(
@@ -362,7 +364,7 @@ async def test_malformed_vote_is_repaired_once():
     events = await play(scripts, tools=False)
     check_order(events)
     assert len(only(events, BallotCast)) == 2
-    assert completed(events).usage.requests == 2 + 2 * 2 + 1
+    assert find_completion(events).usage.requests == 2 + 2 * 2 + 1
 
 
 async def test_agent_whose_vote_is_malformed_twice_acts_in_the_next_round():
@@ -382,19 +384,19 @@ async def test_empty_answer_is_no_action():
     events = await play(scripts)
     check_order(events)
     assert only(events, AgentFailed)[0].out is False
-    assert completed(events).answer == "answer 1."
+    assert find_completion(events).answer == "answer 1."
 
 
 async def test_answer_of_a_winner_that_cannot_present_is_used_unchanged():
     events = await play(council(2, vote={"vote_for": "answer 1.", "reason": "r"}, present={"error": "unavailable"}))
     check_order(events)
-    assert (completed(events).answer, completed(events).presented) == ("answer 1.", False)
+    assert (find_completion(events).answer, find_completion(events).presented) == ("answer 1.", False)
     assert only(events, Notice)
 
 
 async def test_presentation_as_is_sends_no_request():
     events = await play(council(3, vote=VOTE_A), presentation="as_is")
-    assert completed(events).usage.requests == 6
+    assert find_completion(events).usage.requests == 6
 
 
 @pytest.mark.parametrize(
@@ -411,7 +413,7 @@ async def test_answer_that_ends_in_a_result_is_not_written_again(kind: str, answ
     scripts = {f"agent_{i}": {"answer": text, "present": "All of it."} for i, text in enumerate(answers)}
     for i, script in enumerate(scripts.values()):
         script["vote"] = {"vote_for": answers[0] if i else answers[1], "reason": "r"}
-    end = completed(await play(scripts, presentation=kind))
+    end = find_completion(await play(scripts, presentation=kind))
     assert (end.answer, end.presented) == ("All of it." if presented else answers[0], presented)
 
 
@@ -419,7 +421,7 @@ async def test_time_limit_ends_the_turn_with_the_answers_it_has():
     scripts = council(2, vote=VOTE_A)
     scripts["agent_b"]["answer"] = {"text": "late", "delay": 30}
     events = await play(scripts, timeout=0.3)
-    assert (completed(events).answer, completed(events).limit) == ("answer 0.", "timeout")
+    assert (find_completion(events).answer, find_completion(events).limit) == ("answer 0.", "timeout")
     assert [notice.message for notice in only(events, Notice)] == ["agent_b did not finish within 0.3 seconds"]
 
 
@@ -432,7 +434,7 @@ async def test_agent_whose_request_takes_too_long_is_named_and_the_others_vote_w
     (decision,) = only(events, WinnerDecided)
     assert {ballot.agent_id for ballot in only(events, BallotCast)} == {"agent_a", "agent_c"}
     assert decision.agent_id != "agent_b"
-    assert completed(events).limit is None
+    assert find_completion(events).limit is None
 
 
 async def test_time_limit_without_an_answer_fails_the_turn_with_exit_code_4():
@@ -467,7 +469,7 @@ async def test_bug_in_one_agent_does_not_end_the_turn(caplog: pytest.LogCaptureF
     agents = await agents_of(council(2, vote=VOTE_A))
     agents["agent_b"] = agent_of(config_of("agent_b", {}), BrokenProvider())
     events = await run(agents)
-    assert completed(events).answer == "answer 0."
+    assert find_completion(events).answer == "answer 0."
     assert only(events, AgentFailed)[0].message == "internal error: AttributeError"
     assert "AttributeError" in caplog.text
 
@@ -552,13 +554,13 @@ async def test_turn_cut_off_after_any_event_asks_only_for_what_is_missing():
     scripts = council(3, vote=[VOTE_A, {"vote_for": "better", "reason": "r"}], present="final")
     scripts["agent_c"]["vote"] = [{"new_answer": "better"}, {"vote_for": "better", "reason": "r"}]
     whole: list[Event] = [e for e in await play(scripts) if not isinstance(e, AgentDelta)]
-    requests = completed(whole).usage.requests
+    requests = find_completion(whole).usage.requests
     for cut in range(1, len(whole)):
         past = whole[:cut]
         answered = only(past, AnswerSubmitted) + only(past, BallotCast)
         rest = {name: script | {"vote": _left_to_say(script["vote"], name, past)} for name, script in scripts.items()}
         events = await play(rest, past)
-        end = completed(events)
+        end = find_completion(events)
         assert (end.winner, end.answer) == ("agent_c", "final"), f"cut after {cut} events"
         assert end.usage.requests <= requests, f"cut after {cut} events"
         done = {(e.agent_id, e.round) for e in answered}
@@ -579,7 +581,7 @@ CUT = {"text": "The port is", "finish": "length"}
 async def test_answer_cut_at_the_limit_of_tokens_is_continued_once(tools: bool):
     events = await play({"ann": {"answer": [CUT, " 8080."]}}, tools=tools)
     check_order(events)
-    end = completed(events)
+    end = find_completion(events)
     assert (end.answer, end.truncated, end.usage.requests) == ("The port is 8080.", False, 2)
     assert "".join(event.text for event in only(events, AgentDelta)) == end.answer
     assert not only(events, Notice)
@@ -589,7 +591,7 @@ async def test_answer_cut_at_the_limit_of_tokens_is_continued_once(tools: bool):
 async def test_answer_whose_end_stays_missing_is_marked_and_reported(rest: dict[str, Any]):
     events = await play({"ann": {"answer": [CUT, rest]}})
     check_order(events)
-    end = completed(events)
+    end = find_completion(events)
     assert end.answer.startswith("The port is")
     assert (only(events, AnswerSubmitted)[0].truncated, end.truncated) == (True, True)
     assert "raise its backend.max_tokens" in only(events, Notice)[0].message
@@ -598,7 +600,7 @@ async def test_answer_whose_end_stays_missing_is_marked_and_reported(rest: dict[
 async def test_presentation_cut_at_the_limit_of_tokens_is_marked():
     scripts = council(2, vote=VOTE_A, present={"text": "final", "finish": "length"})
     events = await play(scripts)
-    assert (completed(events).answer, completed(events).truncated) == ("finalfinal", True)
+    assert (find_completion(events).answer, find_completion(events).truncated) == ("finalfinal", True)
     assert not any(event.truncated for event in only(events, AnswerSubmitted))
 
 
@@ -619,5 +621,5 @@ async def test_turn_of_another_team_is_finished_by_the_present_one(kind: type[Ev
     others = {name: {"answer": f"{name} says so.", "vote": VOTE_A} for name in ("x", "y")}
     rest = await play(others, cut)
     check_order(rest)
-    completed(rest)
+    find_completion(rest)
     assert {event.agent_id for event in only(rest, BallotCast)} == {"x", "y"}

@@ -15,13 +15,13 @@ from massmem.core.records import SessionState
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
 from massmem.turn.param_dialog import MAX_FREE_PARAMS, ParamDialog, ReplyReading
-from tests.support.sample_turn import SECRET, USAGE, begin, event, requested, waiting
+from tests.support.sample_turn import SECRET, USAGE, begin, event, param_request, waiting
 
 ORDER = {"pattern": "O-[0-9]{5}(-hush)?", "examples": ["O-12345"], "mapping": ["order number"]}
 WAITING = [
     begin("ann", "bob"),
     event(0.1, "round_started", round=1, agents=("ann",)),
-    requested(0.2, "ann", "order_id"),
+    param_request(0.2, "ann", "order_id"),
     waiting(0.3, "order_id", "ann"),
 ]
 
@@ -130,7 +130,7 @@ def test_param_is_given_up_after_max_asks_replies_without_its_value():
 
 
 def test_one_reply_may_hold_two_values():
-    talk = dialog([*WAITING, requested(0.3, "bob", "email")])
+    talk = dialog([*WAITING, param_request(0.3, "bob", "email")])
     events = talk.accept(ReplyReading("answer", "O-98765"), "O-98765, and write to ann@example.org")
     assert [e.param for e in events if isinstance(e, ParamProvided)] == ["order_id", "email"]
     state = talk.apply(events)
@@ -171,7 +171,7 @@ def test_team_that_may_not_ask_writes_no_state():
 
 
 def test_number_of_free_params_is_limited():
-    past = [begin("ann"), *(requested(1, "ann", f"p{i}") for i in range(MAX_FREE_PARAMS))]
+    past = [begin("ann"), *(param_request(1, "ann", f"p{i}") for i in range(MAX_FREE_PARAMS))]
     assert dialog([begin("ann")], ask_user=True).build_ask_context().free
     assert not dialog(past, ask_user=True).build_ask_context().free
     assert not dialog(ask_user=False).build_ask_context().may_ask

@@ -9,7 +9,7 @@ from massmem.cli.checks import DoctorContext
 from massmem.cli.checks.memory import check_index
 from massmem.config.models import TeamConfig
 from massmem.memory import open_memory
-from tests.support.memories import said
+from tests.support.memories import make_episode
 
 TEAM = {"agents": [{"id": "a", "backend": {"type": "openai", "model": "m"}}]}
 
@@ -27,7 +27,7 @@ async def test_most_messages_in_other_languages_call_for_another_embedder(
 ):
     team = TeamConfig.model_validate(TEAM)
     memory = await open_memory(team.memory, home, {})
-    await memory.record([said(text, i) for i, text in enumerate(texts)])
+    await memory.record([make_episode(text, i) for i, text in enumerate(texts)])
     await memory.close()
     (result,) = await check_index(DoctorContext(home, {}, team))
     assert result.status == "ok"

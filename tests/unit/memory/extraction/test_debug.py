@@ -11,18 +11,18 @@ from massmem.core.errors import HomeError
 from massmem.memory.extraction.debug import make_debug_record, write_debug
 from massmem.memory.extraction.messages import Origin
 from massmem.memory.persistent import Fact
-from tests.support.extraction_stub import DAY, FIRST, said
+from tests.support.extraction_stub import DAY, FIRST, make_message
 
 ORIGIN = Origin("temp_20251029_200122", "test_agent", 1)
 MOMENT = datetime(2025, 10, 29, 20, 3, 35, 123456, tzinfo=UTC)
 MESSAGES = [
-    said("Map the code base, the key is sk-abcdefghijklmnopqrstuvwx."),
-    said(
+    make_message("Map the code base, the key is sk-abcdefghijklmnopqrstuvwx."),
+    make_message(
         "[Tool Usage]\n[Tool Call: directory_tree]\nArguments: {}\n\n[Tool Call: read_file]\nResult: x",
         "a1",
         "assistant",
     ),
-    said("[Tool Usage]\n[Tool Call: read_file]\nArguments: {}", "a2", "assistant"),
+    make_message("[Tool Usage]\n[Tool Call: read_file]\nArguments: {}", "a2", "assistant"),
 ]
 FACT = Fact(ORIGIN.session_id, 1, ORIGIN.agent_id, FIRST, ("a1",), DAY)
 
@@ -58,7 +58,7 @@ def test_two_within_a_second_are_both_kept(tmp_path: Path):
 
 
 def test_odd_characters_do_not_stop_it(tmp_path: Path):
-    record = make_debug_record([said("a lone surrogate \ud800 here")], ORIGIN, [], MOMENT)
+    record = make_debug_record([make_message("a lone surrogate \ud800 here")], ORIGIN, [], MOMENT)
     assert json.loads(write_debug(tmp_path, 1, record).read_text())["metadata"]["message_count"] == 1
 
 

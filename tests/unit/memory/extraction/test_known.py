@@ -35,7 +35,7 @@ def embed(text: str) -> Sequence[float]:
     return [1.0, 0.0] if "Postgres" in text else [0.0, 1.0]
 
 
-def stored(index: EdgeIndex, texts_: Sequence[str], origin: Origin = ORIGIN, first_id: int = 1) -> None:
+def store_facts(index: EdgeIndex, texts_: Sequence[str], origin: Origin = ORIGIN, first_id: int = 1) -> None:
     for number, text in enumerate(texts_, first_id):
         fact = Fact(origin.session_id, origin.turn, origin.agent_id, text, ("q0",), DAY - timedelta(number), origin.won)
         index.upsert([Point(number, embed(text), {number: 1.0}, fact_payload(fact, ["word"], len))])
@@ -49,9 +49,9 @@ def index(tmp_path: Path) -> EdgeIndex:
 async def test_the_model_is_shown_what_the_agent_knows_and_nobody_else(
     stub: Stub, open_extractor: Open, index: EdgeIndex
 ):
-    stored(index, [FIRST])
-    stored(index, ["Of another agent."], replace(ORIGIN, agent_id="agent_b"), 2)
-    stored(index, ["Of another session."], replace(ORIGIN, session_id="s2"), 3)
+    store_facts(index, [FIRST])
+    store_facts(index, ["Of another agent."], replace(ORIGIN, agent_id="agent_b"), 2)
+    store_facts(index, ["Of another session."], replace(ORIGIN, session_id="s2"), 3)
     stub.replies = [facts(FIRST.upper(), SECOND)]
     extraction = await open_extractor(known=KnownFacts(index, embed)).extract(TURN, ORIGIN)
     known = json.loads(section(prompts(stub.requests[0])[1], "Existing Memories"))
@@ -63,8 +63,8 @@ async def test_the_model_is_shown_what_the_agent_knows_and_nobody_else(
 async def test_duplicate_hidden_from_others_is_stored_when_its_agent_wins(
     stub: Stub, open_extractor: Open, index: EdgeIndex
 ):
-    stored(index, [FIRST])
-    stored(index, [SECOND], replace(ORIGIN, won=True), 2)
+    store_facts(index, [FIRST])
+    store_facts(index, [SECOND], replace(ORIGIN, won=True), 2)
     stub.replies = [facts(FIRST, SECOND)]
     extraction = await open_extractor(known=KnownFacts(index, embed)).extract(TURN, replace(ORIGIN, turn=3, won=True))
     assert texts(extraction) == [FIRST]
@@ -82,7 +82,7 @@ async def test_duplicate_hidden_from_others_is_stored_when_its_agent_wins(
 async def test_duplicate_that_others_may_come_to_see_is_stored(
     stub: Stub, open_extractor: Open, index: EdgeIndex, origin: Origin, new: list[str]
 ):
-    stored(index, [FIRST])
+    store_facts(index, [FIRST])
     stub.replies = [facts(FIRST)]
     assert texts(await open_extractor(known=KnownFacts(index, embed)).extract(TURN, origin)) == new
 
@@ -90,7 +90,7 @@ async def test_duplicate_that_others_may_come_to_see_is_stored(
 async def test_of_many_known_facts_those_near_the_conversation_are_shown(
     stub: Stub, open_extractor: Open, index: EdgeIndex
 ):
-    stored(index, [*(f"Redis fact number {n}." for n in range(30)), FIRST])
+    store_facts(index, [*(f"Redis fact number {n}." for n in range(30)), FIRST])
     stub.replies = [completion("[]")]
     await open_extractor(known=KnownFacts(index, embed)).extract(TURN, ORIGIN)
     known = json.loads(section(prompts(stub.requests[0])[1], "Existing Memories"))
@@ -99,7 +99,7 @@ async def test_of_many_known_facts_those_near_the_conversation_are_shown(
 
 
 async def test_without_a_vector_the_newest_facts_are_shown(stub: Stub, open_extractor: Open, index: EdgeIndex):
-    stored(index, [f"Redis fact number {n}." for n in range(15)])
+    store_facts(index, [f"Redis fact number {n}." for n in range(15)])
     stub.replies = [facts(FIRST)]
     extraction = await open_extractor(known=KnownFacts(index, lambda _: None)).extract(TURN, ORIGIN)
     known = json.loads(section(prompts(stub.requests[0])[1], "Existing Memories"))

@@ -32,9 +32,9 @@ from tests.support.extraction_stub import (
     TURN,
     Open,
     completion,
-    configured,
     facts,
     failing,
+    make_llm_config,
     memory,
     texts,
 )
@@ -49,7 +49,7 @@ from tests.support.provider_stub import KEY, AnthropicWire, Http, ResponsesWire,
 )  # fmt: skip
 async def test_providers_reach_the_configured_server(stub: Stub, open_extractor: Open, provider: str):
     stub.replies = [facts(FIRST), completion(None, "content_filter")]
-    extractor = open_extractor(configured(stub, provider))
+    extractor = open_extractor(make_llm_config(stub, provider))
     assert texts(await extractor.extract(TURN, ORIGIN)) == [FIRST]
     with pytest.raises(ContentRefused):
         await extractor.extract(TURN, ORIGIN)
@@ -61,7 +61,7 @@ async def test_providers_reach_the_configured_server(stub: Stub, open_extractor:
 
 async def test_ollama_is_reached_at_the_address_that_mem0_wants(stub: Stub, open_extractor: Open):
     stub.replies = [facts(FIRST)]
-    config = configured(stub, "ollama").model_copy(update={"base_url": stub.url})
+    config = make_llm_config(stub, "ollama").model_copy(update={"base_url": stub.url})
     assert texts(await open_extractor(config).extract(TURN, ORIGIN)) == [FIRST]
 
 
@@ -80,7 +80,7 @@ async def test_anthropic_is_asked_in_its_own_protocol(stub: Stub, open_extractor
     stub.replies = [
         wire.stream(Say([memory(FIRST)])), wire.stream(Say(finish="refused")), wire.error(529, "overloaded")
     ]  # fmt: skip
-    config = configured(stub, "anthropic").model_copy(update={"base_url": stub.url})
+    config = make_llm_config(stub, "anthropic").model_copy(update={"base_url": stub.url})
     extractor = open_extractor(config)
     assert texts(await extractor.extract(TURN, ORIGIN)) == [FIRST]
     with pytest.raises(ContentRefused):
@@ -223,7 +223,7 @@ QUICK_SUMMARY = Bounds(timeout=5, retries=0)
 async def summarize(stub: Stub, home: Path, text: str = RESULT, bounds: Bounds = QUICK_SUMMARY) -> str:
     providers = Providers()
     try:
-        return await (await open_model(configured(stub), providers, home / "state", {}, bounds)).summarize(text)
+        return await (await open_model(make_llm_config(stub), providers, home / "state", {}, bounds)).summarize(text)
     finally:
         await providers.close()
 
@@ -281,7 +281,7 @@ async def test_a_scripted_model_summarizes():
 
 async def test_results_may_be_summarized_by_another_model_than_facts(stub: Stub, home: Path):
     stub.replies = [completion("Short.")]
-    async with open_configured(configured(stub), home / "state", None, {}) as extractor:
+    async with open_configured(make_llm_config(stub), home / "state", None, {}) as extractor:
         assert extractor is not None
         await extractor.summarize(RESULT, "larger")
         await extractor.summarize(RESULT, None)

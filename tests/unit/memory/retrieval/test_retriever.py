@@ -5,7 +5,7 @@ import pytest
 from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import CompletedTurn, RecallOptions, Selection
-from tests.support.memories import asks, count, fact, said
+from tests.support.memories import asks, count, fact, make_episode
 
 ROOM = RecallOptions(1000)
 
@@ -16,33 +16,37 @@ def memory(index: EdgeIndex) -> IndexedMemory:
 
 
 async def test_a_turn_that_another_process_completes_is_seen(index: EdgeIndex, memory: IndexedMemory):
-    await memory.record([said("Red kites nest.", 0, by="b")])
+    await memory.record([make_episode("Red kites nest.", 0, by="b")])
     assert (await memory.recall("kites", asks(), ROOM)).memories == ()
     await IndexedMemory(index, None, count, "").complete_turns([CompletedTurn("s", 1, "b")])
     assert len((await memory.recall("kites", asks(), ROOM)).memories) == 1
 
 
 async def test_session_deleted_by_another_process_is_not_shown(index: EdgeIndex, memory: IndexedMemory):
-    await memory.record([said("Red kites nest.", 0), said("They are red.", 1)])
+    await memory.record([make_episode("Red kites nest.", 0), make_episode("They are red.", 1)])
     assert "They" in (await memory.recall("kites", asks(), ROOM)).text
     index.delete(Selection(turn=1))
     assert (await memory.recall("kites", asks(), ROOM)).text == ""
-    await memory.record([said("Kites fly.", 2, turn=2)])
+    await memory.record([make_episode("Kites fly.", 2, turn=2)])
     assert (await memory.recall("kites", asks(), ROOM)).text.splitlines()[1:] == ["User: Kites fly."]
 
 
 async def test_memory_of_another_process_is_found(index: EdgeIndex, memory: IndexedMemory):
-    await memory.record([said("Red kites nest.", 0)])
+    await memory.record([make_episode("Red kites nest.", 0)])
     await memory.recall("kites", asks(), ROOM)
-    await IndexedMemory(index, None, count, "").record([said("Blue kites fly.", 1)])
+    await IndexedMemory(index, None, count, "").record([make_episode("Blue kites fly.", 1)])
     assert "Blue" in (await memory.recall("kites", asks(), ROOM)).text
-    await memory.record([said("Green kites fly.", 2)])
+    await memory.record([make_episode("Green kites fly.", 2)])
     assert len(await memory.list(Selection())) == 3
 
 
 async def test_the_best_come_first(memory: IndexedMemory):
     await memory.record(
-        [said("Some kites.", 0), said("Red kites nest in Cobham.", 1, turn=2), said("Oaks.", 9, turn=3)]
+        [
+            make_episode("Some kites.", 0),
+            make_episode("Red kites nest in Cobham.", 1, turn=2),
+            make_episode("Oaks.", 9, turn=3),
+        ]
     )
     await memory.add_facts([fact("Kites eat voles in winter and worms in spring.", by="user")])
     result = await memory.recall("Where do red kites nest in Cobham?", asks(), ROOM)
@@ -51,32 +55,36 @@ async def test_the_best_come_first(memory: IndexedMemory):
 
 
 async def test_a_repeated_question_is_answered_alike(memory: IndexedMemory):
-    await memory.record([said(f"Kites {i} fly over hill {i}.", i) for i in range(300)])
+    await memory.record([make_episode(f"Kites {i} fly over hill {i}.", i) for i in range(300)])
     first = await memory.recall("Which kites fly over hill 17?", asks(), ROOM)
     assert first == await memory.recall("Which kites fly over hill 17?", asks(), ROOM)
     assert "hill 17." in first.text
 
 
 async def test_a_question_asked_before_leaves_room_for_its_answer(memory: IndexedMemory):
-    asked = [said("Where do the red kites nest?", i, turn=i + 1) for i in range(0, 8, 2)]
-    await memory.record([*asked, said("They nest in Cobham, and red kites eat voles.", 7, turn=7)])
+    asked = [make_episode("Where do the red kites nest?", i, turn=i + 1) for i in range(0, 8, 2)]
+    await memory.record([*asked, make_episode("They nest in Cobham, and red kites eat voles.", 7, turn=7)])
     result = await memory.recall("Where do the red kites nest?", asks(), RecallOptions(1000, 5))
     assert [m.text for m in result.memories] == ["They nest in Cobham, and red kites eat voles."]
 
 
 async def test_visible_message_is_not_recalled_under_another_id(memory: IndexedMemory):
-    await memory.record([said("Red kites nest in Cobham.", 0), said("Red kites nest in Cobham", 1, by="a", won=True)])
+    await memory.record(
+        [make_episode("Red kites nest in Cobham.", 0), make_episode("Red kites nest in Cobham", 1, by="a", won=True)]
+    )
     assert (await memory.recall("kites", asks(), RecallOptions(1000, exclude=frozenset({"s-0"})))).text == ""
 
 
 async def test_a_fact_in_the_words_of_an_episode_is_shown_once(memory: IndexedMemory):
-    await memory.record([said("Red kites nest in Cobham.", 0)])
+    await memory.record([make_episode("Red kites nest in Cobham.", 0)])
     await memory.add_facts([fact("Red kites nest in Cobham", by="user", sources=("elsewhere",))])
     assert (await memory.recall("kites", asks(), ROOM)).text.count("Cobham") == 1
 
 
 async def test_a_message_of_one_huge_word_leaves_room_for_others(memory: IndexedMemory):
-    await memory.record([said("kites " + "x" * 200_000, 0), said("Red kites nest in Cobham.", 1, turn=2)])
+    await memory.record(
+        [make_episode("kites " + "x" * 200_000, 0), make_episode("Red kites nest in Cobham.", 1, turn=2)]
+    )
     result = await memory.recall("kites", asks(), RecallOptions(1000))
     assert "Cobham" in result.text
     assert max(len(m.text) for m in await memory.list(Selection(), 1000)) <= 1000
@@ -96,7 +104,7 @@ async def test_a_summary_covers_messages_that_do_not_fit_whole(memory: IndexedMe
     text = (
         "In week {} my garden had a new bed, and beside it there were so many other things that a list would be long."
     )
-    await memory.record([said(text.format(i), i, turn=i + 1) for i in range(20)])
+    await memory.record([make_episode(text.format(i), i, turn=i + 1) for i in range(20)])
     room = RecallOptions(300)
     plain = await memory.recall("What was new in my garden?", asks(turn=99), room)
     summary = await memory.recall("Summarize how my garden developed over time.", asks(turn=99), room)
@@ -106,10 +114,10 @@ async def test_a_summary_covers_messages_that_do_not_fit_whole(memory: IndexedMe
 
 
 async def test_the_words_of_a_neighbour_count_though_many_others_match_better(memory: IndexedMemory):
-    others = [said(f"Kites {i}.", 0, session=f"s{i}") for i in range(250)]
+    others = [make_episode(f"Kites {i}.", 0, session=f"s{i}") for i in range(250)]
     filler = "and some more of the other words that make a long passage a weaker match than a short one"
-    without = [said("Red barn.", 0, session="x"), said(f"Ants {filler}.", 1, session="x")]
-    with_word = [said("Red barn.", 0, session="y"), said(f"Kites {filler}.", 1, session="y")]
+    without = [make_episode("Red barn.", 0, session="x"), make_episode(f"Ants {filler}.", 1, session="x")]
+    with_word = [make_episode("Red barn.", 0, session="y"), make_episode(f"Kites {filler}.", 1, session="y")]
     await memory.record([*others, *without, *with_word])
     result = await memory.recall("red barn kites", asks(turn=9, all_sessions=True), RecallOptions(9000))
     texts = [m.text.partition(" and")[0] for m in result.memories]

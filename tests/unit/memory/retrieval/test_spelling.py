@@ -8,14 +8,14 @@ from massmem.memory.persistent import RecallOptions
 from massmem.memory.retrieval.query import analyse
 from massmem.memory.retrieval.spelling import find_spellings
 from massmem.memory.words import stem
-from tests.support.memories import asks, count, said
+from tests.support.memories import asks, count, make_episode
 
 
 @pytest.fixture
 async def memory(index: EdgeIndex) -> IndexedMemory:
     memory = IndexedMemory(index, None, count, "")
     texts = ["The recipe needs cardamom.", "Kites nest in Lisbon.", "Room 4410 is locked.", "Собака спит."]
-    await memory.record([said(text, i) for i, text in enumerate(texts)])
+    await memory.record([make_episode(text, i) for i, text in enumerate(texts)])
     return memory
 
 
@@ -57,14 +57,14 @@ async def test_words_of_a_long_question_are_taken_as_they_are(index: EdgeIndex, 
 
 
 async def test_a_word_that_only_the_question_itself_has_is_not_known(index: EdgeIndex, memory: IndexedMemory):
-    await memory.record([said("What is in the recpie?", 10 + i, turn=2) for i in range(3)])
+    await memory.record([make_episode("What is in the recpie?", 10 + i, turn=2) for i in range(3)])
     assert spellings(index, "What is in the recpie?") == [stem("recipe")]
-    await memory.record([said("Recpie is a town in Poland.", 20, turn=3)])
+    await memory.record([make_episode("Recpie is a town in Poland.", 20, turn=3)])
     assert spellings(index, "What is in the recpie?") == []
 
 
 async def test_words_that_the_reader_may_not_see_are_not_guessed(index: EdgeIndex, memory: IndexedMemory):
-    await memory.record([said("The zeppelin is on fire.", 10, by="b")])
+    await memory.record([make_episode("The zeppelin is on fire.", 10, by="b")])
     assert spellings(index, "the zepelin", agent="a") == []
     assert spellings(index, "the zepelin", agent="b") == [stem("zeppelin")]
 

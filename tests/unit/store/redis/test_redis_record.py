@@ -11,7 +11,7 @@ from massmem.store.ports import Retention, SessionStore
 from massmem.store.redis.store import RedisStore, open_redis
 from tests.contract.test_session_store import done, everything, queue, session
 from tests.support.redis_server import RedisServer
-from tests.support.sample_turn import answer, ballot, begin, compressed, event, whole_turn
+from tests.support.sample_turn import answer, ballot, begin, compression, event, whole_turn
 
 
 def read_database(server: RedisServer, url: str) -> str:
@@ -31,7 +31,7 @@ def read_database(server: RedisServer, url: str) -> str:
     return "\n".join(contents)
 
 
-def added(text: str, role: str = "user") -> Event:
+def message_added(text: str, role: str = "user") -> Event:
     return event(0, "message_added", role=role, text=text)
 
 
@@ -44,7 +44,7 @@ async def append_turns(store: SessionStore, first: int, last: int) -> None:
 
 async def test_fifty_messages_are_kept(store: RedisStore, redis_server: RedisServer, url: str) -> None:
     for number in range(60):
-        await store.append("session_a", 0, [added(f"word{number}")])
+        await store.append("session_a", 0, [message_added(f"word{number}")])
     assert [m.content for m in await everything(store)] == [f"word{number}" for number in range(10, 60)]
     record = await store.get_session("session_a")
     assert record is not None
@@ -67,7 +67,9 @@ async def test_limit_counts_the_conversation_and_not_what_agents_do(store: Redis
 
 
 async def test_system_messages_are_kept_and_not_counted(store: RedisStore) -> None:
-    await store.append("session_a", 0, [added("You are helpful.", "system"), *(added(f"m{n}") for n in range(70))])
+    await store.append(
+        "session_a", 0, [message_added("You are helpful.", "system"), *(message_added(f"m{n}") for n in range(70))]
+    )
     messages = await everything(store)
     assert [m.content for m in messages] == ["You are helpful.", *(f"m{n}" for n in range(20, 70))]
     assert (messages[0].kind, messages[0].role) == ("system", "system")
@@ -75,7 +77,7 @@ async def test_system_messages_are_kept_and_not_counted(store: RedisStore) -> No
 
 
 async def test_system_message_at_the_start_does_not_show_trimmed_turns(store: RedisStore) -> None:
-    await store.append("session_a", 0, [added("You are helpful.", "system")])
+    await store.append("session_a", 0, [message_added("You are helpful.", "system")])
     await append_turns(store, 1, 30)
     assert [t.turn for t in await store.list_turns("session_a", limit=2)] == [6, 7]
 
@@ -116,7 +118,7 @@ async def test_last_turn_stays_whole_however_long_it_is(url: str) -> None:
 async def test_messages_added_after_the_last_turn_do_not_push_it_out(store: RedisStore) -> None:
     await append_turns(store, 1, 1)
     for number in range(60):
-        await store.append("session_a", 1, [added(f"m{number}")])
+        await store.append("session_a", 1, [message_added(f"m{number}")])
     contents = [m.content for m in await store.read_conversation("session_a", None, 100)]
     assert contents == [*(f"m{number}" for number in range(59, 11, -1)), "Final 1", "Question 1"]
     assert [t.turn for t in await store.list_turns("session_a")] == [1]
@@ -132,7 +134,7 @@ async def test_number_of_a_trimmed_turn_is_not_given_again(store: RedisStore) ->
 
 async def test_summary_of_what_is_trimmed_stays(store: RedisStore) -> None:
     await append_turns(store, 1, 1)
-    await store.append("session_a", 1, [compressed(6).model_copy(update={"until": 3})])
+    await store.append("session_a", 1, [compression(6).model_copy(update={"until": 3})])
     await append_turns(store, 2, 30)
     summary = await store.get_latest_summary("session_a", "ann")
     assert summary is not None
