@@ -12,7 +12,7 @@ from tests.support.cli import run_program, script, write_team
 pytestmark = pytest.mark.slow
 
 REFUSING = '''
-"""Python loads this by itself: no name is looked up, nothing but loopback is connected to, and whoever tries is noted."""
+"""Python loads this by itself: no name is looked up, nothing but loopback is connected to, and tries are noted."""
 import os
 import socket
 
@@ -52,7 +52,7 @@ socket.socket = Socket
 
 @pytest.fixture
 def attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What processes that are started from now on have attempts to reach."""
+    """What processes that are started from now on have tried to reach."""
     folder, told = tmp_path / "refusing", tmp_path / "tried"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(REFUSING)

@@ -116,7 +116,7 @@ from pathlib import Path
 from massmem.memory.index_edge import EdgeIndex
 from tests.support.index_writer import DIMS, make_crowded_point
 index = EdgeIndex(Path(sys.argv[1]), DIMS)
-index.upsert([crowded(1)])
+index.upsert([make_crowded_point(1)])
 os.write(1, b"before\\n")
 index.sync()
 os.write(1, b"after\\n")

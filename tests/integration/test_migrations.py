@@ -56,7 +56,7 @@ def database(home: Path) -> Path:
 
 
 @pytest.fixture
-async def fill_database(database: Path) -> Path:
+async def full_database(database: Path) -> Path:
     """A database of this release, with one turn in it."""
     store = await open_store(f"sqlite:///{database}", database.parent)
     await store.create_session(session())
@@ -88,17 +88,17 @@ def is_own_table(name: str | None, kind: str, _: object) -> bool:
     return kind != "table" or name in metadata.tables
 
 
-async def test_the_migrations_make_the_schema_of_an_empty_database(fill_database: Path, tmp_path: Path) -> None:
+async def test_the_migrations_make_the_schema_of_an_empty_database(full_database: Path, tmp_path: Path) -> None:
     migrated = tmp_path / "migrated.db"
     make_file(migrated)
     sqlite.migrate_file(migrated, migrations.SCRIPTS)
-    assert sqlite.read_revision(migrated) == sqlite.read_revision(fill_database) == NOW
+    assert sqlite.read_revision(migrated) == sqlite.read_revision(full_database) == NOW
     engine = sa.create_engine(f"sqlite:///{migrated}")
     with engine.connect() as connection:
         options = {"include_name": is_own_table}
         assert compare_metadata(MigrationContext.configure(connection, opts=options), metadata) == []
     engine.dispose()
-    made, declared = parts(migrated), parts(fill_database)
+    made, declared = parts(migrated), parts(full_database)
     assert set(made) == set(declared)
     for name in declared:
         if not name.startswith("table ") or "VIRTUAL" in declared[name]:
@@ -111,14 +111,14 @@ def test_the_program_knows_exactly_the_released_revisions() -> None:
     assert scripts.get_heads() == [REVISIONS[-1]]
 
 
-async def test_a_newer_database_is_refused_and_not_touched(fill_database: Path) -> None:
-    with closing(sqlite3.connect(fill_database)) as connection:
+async def test_a_newer_database_is_refused_and_not_touched(full_database: Path) -> None:
+    with closing(sqlite3.connect(full_database)) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '0099'")
         connection.commit()
-    before = fill_database.read_bytes()
+    before = full_database.read_bytes()
     with pytest.raises(StoreVersionError, match=r"newer massmem .*'0099'"):
-        await open_store(f"sqlite:///{fill_database}", fill_database.parent)
-    assert fill_database.read_bytes() == before
+        await open_store(f"sqlite:///{full_database}", full_database.parent)
+    assert full_database.read_bytes() == before
 
 
 async def test_the_database_of_another_program_is_refused(database: Path) -> None:
@@ -145,11 +145,11 @@ def test_alembic_is_loaded_neither_for_a_new_database_nor_for_one_that_is_up_to_
     assert run.stdout == "False False\n"
 
 
-async def test_an_upgrade_keeps_the_data_and_removes_its_backup(fill_database: Path, tmp_path: Path) -> None:
-    sqlite.migrate_file(fill_database, later_release(tmp_path), "later")
-    assert sqlite.read_revision(fill_database) == "later"
-    assert backups(fill_database) == []
-    with closing(sqlite3.connect(fill_database)) as connection:
+async def test_an_upgrade_keeps_the_data_and_removes_its_backup(full_database: Path, tmp_path: Path) -> None:
+    sqlite.migrate_file(full_database, later_release(tmp_path), "later")
+    assert sqlite.read_revision(full_database) == "later"
+    assert backups(full_database) == []
+    with closing(sqlite3.connect(full_database)) as connection:
         assert connection.execute("SELECT session_id, message_count, pinned FROM chat_sessions").fetchall() == [
             ("session_a", 8, 1)
         ]
@@ -291,22 +291,22 @@ async def test_database_of_an_earlier_release_reads_the_same(database: Path, sch
     await store.close()
 
 
-async def test_a_failed_upgrade_changes_nothing_and_names_the_backup(fill_database: Path, tmp_path: Path) -> None:
+async def test_a_failed_upgrade_changes_nothing_and_names_the_backup(full_database: Path, tmp_path: Path) -> None:
     scripts = later_release(tmp_path, then='op.execute("INSERT INTO nowhere VALUES (1)")')
-    before = parts(fill_database)
+    before = parts(full_database)
     with pytest.raises(StoreError, match=r"no such table: nowhere") as caught:
-        sqlite.migrate_file(fill_database, scripts, "later")
-    assert str(fill_database.with_name(f"massmem.db.bak-{NOW}")) in caught.value.hint
-    assert (parts(fill_database), sqlite.read_revision(fill_database)) == (before, NOW)
-    assert sqlite.read_revision(fill_database.with_name(f"massmem.db.bak-{NOW}")) == NOW
-    await (await open_store(f"sqlite:///{fill_database}", fill_database.parent)).close()
+        sqlite.migrate_file(full_database, scripts, "later")
+    assert str(full_database.with_name(f"massmem.db.bak-{NOW}")) in caught.value.hint
+    assert (parts(full_database), sqlite.read_revision(full_database)) == (before, NOW)
+    assert sqlite.read_revision(full_database.with_name(f"massmem.db.bak-{NOW}")) == NOW
+    await (await open_store(f"sqlite:///{full_database}", full_database.parent)).close()
 
 
-async def test_an_upgrade_that_would_orphan_rows_is_undone(fill_database: Path, tmp_path: Path) -> None:
+async def test_an_upgrade_that_would_orphan_rows_is_undone(full_database: Path, tmp_path: Path) -> None:
     scripts = later_release(tmp_path, then='op.execute("DELETE FROM chat_sessions")')
     with pytest.raises(StoreError, match="would lose what they belong to"):
-        sqlite.migrate_file(fill_database, scripts, "later")
-    assert sqlite.read_revision(fill_database) == NOW
+        sqlite.migrate_file(full_database, scripts, "later")
+    assert sqlite.read_revision(full_database) == NOW
 
 
 def killed_upgrade(database: Path, scripts: Path, notes: Path) -> None:
@@ -314,21 +314,21 @@ def killed_upgrade(database: Path, scripts: Path, notes: Path) -> None:
     sqlite.migrate_file(database, scripts, "later")
 
 
-async def test_a_kill_within_an_upgrade(fill_database: Path, tmp_path: Path) -> None:
+async def test_a_kill_within_an_upgrade(full_database: Path, tmp_path: Path) -> None:
     waits = "import os, time, pathlib; pathlib.Path(os.environ['UPGRADE_NOTES']).touch(); time.sleep(60)"
     scripts, reached = later_release(tmp_path, then=waits), tmp_path / "reached"
-    upgrading = start(killed_upgrade, fill_database, scripts, reached)
+    upgrading = start(killed_upgrade, full_database, scripts, reached)
     while not reached.exists():
         assert upgrading.is_alive()
         time.sleep(0.01)
     upgrading.kill()
     upgrading.join()
-    assert sqlite.read_revision(fill_database) == NOW
-    assert backups(fill_database) == [f"massmem.db.bak-{NOW}"]
+    assert sqlite.read_revision(full_database) == NOW
+    assert backups(full_database) == [f"massmem.db.bak-{NOW}"]
     (scripts / "versions" / "9999_later.py").write_text(LATER.format(then=""))
-    sqlite.migrate_file(fill_database, scripts, "later")
-    assert sqlite.read_revision(fill_database) == "later"
-    assert backups(fill_database) == []
+    sqlite.migrate_file(full_database, scripts, "later")
+    assert sqlite.read_revision(full_database) == "later"
+    assert backups(full_database) == []
 
 
 def test_a_kill_within_the_first_migration(database: Path, tmp_path: Path) -> None:
