@@ -61,6 +61,13 @@ def start_logging(
     return log_to_file(home / "logs" / "massmem.log", logging.WARNING, read_params)
 
 
+def log_to_stderr(level: int) -> None:
+    """Log messages of `level` and above to standard error, without secrets."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_RedactingFormatter(dict))
+    logging.basicConfig(handlers=[handler], level=level)
+
+
 def disable_logging() -> None:
     """Log nowhere: Python would otherwise print warnings on the user's terminal."""
     logging.getLogger().addHandler(logging.NullHandler())

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-import sys
 from typing import Annotated
 
 import typer
 
+from massmem.cli.logs import log_to_stderr
 from massmem.cli.options import Config
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import notify
@@ -25,7 +25,7 @@ def mcp_command(
     Programs such as Claude Code, Codex, Cursor and Zed start it. Stdout holds the protocol alone; the log is on stderr.
     Over HTTP, `massmem serve` has the same tools at /mcp.
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO if verbose else logging.WARNING)
+    log_to_stderr(logging.INFO if verbose else logging.WARNING)
     setup = load_setup(config)
     try:
         import mcp  # noqa: F401  # pyright: ignore[reportUnusedImport]

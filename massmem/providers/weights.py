@@ -112,9 +112,9 @@ def read_state(path: Path, sha256: str | None) -> State:
         return "missing"
     try:
         record: dict[str, Any] = json.loads(beside(path, "verified").read_text("utf-8"))
-    except (OSError, ValueError):
+        is_unchanged = (record.get("size"), record.get("mtime_ns")) == (now.st_size, now.st_mtime_ns)
+    except (OSError, ValueError, AttributeError):
         return "unverified"
-    is_unchanged = (record.get("size"), record.get("mtime_ns")) == (now.st_size, now.st_mtime_ns)
     return "verified" if is_unchanged and sha256 in (None, record.get("sha256")) else "unverified"
 
 

@@ -39,7 +39,7 @@ def format_duration(seconds: float) -> str:
 def format_count(number: int) -> str:
     """Return `980`, `1.2k`, `34k` or `1.2M`."""
     for limit, unit in ((1_000_000, "M"), (1_000, "k")):
-        if number >= limit:
+        if number >= 0.9995 * limit:  # 999,500 is 1.0M, not 1000k
             scaled = number / limit
             return f"{scaled:.1f}{unit}" if scaled < 9.95 else f"{scaled:.0f}{unit}"
     return str(number)

@@ -27,3 +27,17 @@ logging.getLogger("some.library").warning("lone \\ud800")
     assert "lone" in text
     assert "too fine" not in text
     assert path.stat().st_mode & 0o077 == 0
+
+
+def test_log_on_stderr_is_redacted():
+    code = """
+import logging
+from massmem.cli.logs import log_to_stderr
+log_to_stderr(logging.WARNING)
+logging.getLogger("some.library").warning("key %s", "sk-abcdefghijklmnopqrstuvwxyz0123")
+logging.getLogger("some.library").info("too fine")
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert ran.stdout == ""
+    assert ran.stderr.endswith("WARNING some.library: key [redacted]\n")
+    assert len(ran.stderr.splitlines()) == 1

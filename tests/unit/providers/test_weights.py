@@ -56,6 +56,14 @@ def test_weights_are_used_once_they_were_checked_against_the_right_hash(folder: 
     assert require_weights("") == path
 
 
+def test_a_note_of_the_check_that_is_damaged_counts_as_none(folder: Path) -> None:
+    path = folder / DEFAULT.file
+    path.write_bytes(b"GGUF")
+    path.with_name(f"{path.name}.verified").write_text("[1, 2]")
+    with pytest.raises(MissingModelError, match="was not checked"):
+        require_weights("")
+
+
 def test_weights_at_a_url_are_used_whatever_their_hash(folder: Path) -> None:
     weights = weights_from_url(URL)
     path = folder / weights.file

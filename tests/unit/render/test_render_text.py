@@ -46,7 +46,16 @@ def test_format_duration(seconds: float, text: str):
 
 
 @pytest.mark.parametrize(
-    ("number", "text"), [(0, "0"), (999, "999"), (1_000, "1.0k"), (34_400, "34k"), (1_250_000, "1.2M")]
+    ("number", "text"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (1_000, "1.0k"),
+        (34_400, "34k"),
+        (999_499, "999k"),
+        (999_500, "1.0M"),
+        (1_250_000, "1.2M"),
+    ],
 )
 def test_format_count(number: int, text: str):
     assert format_count(number) == text
