@@ -62,7 +62,7 @@ def test_bug_is_exit_70_with_a_log_and_no_traceback(
         "store recover ~nobody-here/x.db --to out",
         "store recover x.db --to ~nobody-here/out",
         "models fetch --from ~nobody-here/x.gguf",
-        "ask hello -f ~nobody-here/notes.txt",
+        "ask hello --config @examples/scripted -f ~nobody-here/notes.txt",
         "ask hello -m local/~nobody-here/x.gguf",
     ],
 )
