@@ -264,7 +264,7 @@ class Agent:
                     yield event
             calls = tools.find_calls(step.reply)
             if calls and not any(call.name in actions for call in calls):
-                if (request := tools.find_unconfirmed(calls, may_ask=may_ask)) is not None:
+                if (request := tools.request_permission(calls, may_ask=may_ask)) is not None:
                     yield self._to_event(request, step)
                     return
                 async with aclosing(tools.run(calls)) as items:

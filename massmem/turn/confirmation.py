@@ -37,7 +37,7 @@ class Confirmations:
     results: list[ToolText] = field(default_factory=list[ToolText])
     """What tools have given back, in this turn and in those of the history."""
 
-    def find_unconfirmed(self, calls: Sequence[ToolCall], prompt: Prompt) -> AskUser | None:
+    def request_permission(self, calls: Sequence[ToolCall], prompt: Prompt) -> AskUser | None:
         """Return the question to the user about the first call that needs one and that was not decided yet."""
         for call in calls:
             name = name_confirmation(call)

@@ -123,10 +123,10 @@ class ToolLoop:
         earlier = {(call.name, call.arguments) for batch in self._batches for call in batch.calls}
         return [] if call is None or (call.name, call.arguments) in earlier else [call]
 
-    def find_unconfirmed(self, calls: Sequence[ToolCall], *, may_ask: bool) -> AskUser | None:
+    def request_permission(self, calls: Sequence[ToolCall], *, may_ask: bool) -> AskUser | None:
         """Return the question to the user without which these calls may not run; None: they may, or are refused."""
         confirmations = self._tools.confirmations if may_ask else None
-        return confirmations and confirmations.find_unconfirmed(calls[:MAX_CALLS], self._step.prompt)
+        return confirmations and confirmations.request_permission(calls[:MAX_CALLS], self._step.prompt)
 
     async def settle(self) -> AsyncGenerator[ToolReturned | Checkpoint, None]:
         """Yield a result for each call that was cut off by the end of an earlier run."""

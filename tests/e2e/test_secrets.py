@@ -40,8 +40,8 @@ def assert_private(*folders: Path) -> None:
 
 
 def assert_none(where: dict[Any, str], secrets: list[Seeded]) -> None:
-    found = {str(place): find_leaks(text, secrets) for place, text in where.items()}
-    assert not {place: texts for place, texts in found.items() if texts}
+    leaks = {str(place): find_leaks(text, secrets) for place, text in where.items()}
+    assert not {place: texts for place, texts in leaks.items() if texts}
 
 
 def quoting_server(texts: list[str]) -> AbstractContextManager[str]:

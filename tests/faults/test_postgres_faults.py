@@ -62,12 +62,12 @@ async def kill_server_and_check(server: PostgresServer, folder: Path, kills: int
     assert finish(writers, 120) == [0] * 4
     lines = read_notes(folder)
     acknowledged = [line for line in lines if line != "!"]
-    found = Counter(await read_stored(url))
+    contents = Counter(await read_stored(url))
     failed = len(lines) - len(acknowledged)
     what = f"the server killed {kills} times, {len(acknowledged)} acknowledged, {failed} failed"
-    check(what, count_faults(acknowledged, found.elements()))
+    check(what, count_faults(acknowledged, contents.elements()))
     assert failed >= kills
-    assert len(acknowledged) == len(found) >= 40 * kills
+    assert len(acknowledged) == len(contents) >= 40 * kills
 
 
 async def test_the_server_is_killed_in_mid_run(durable: PostgresServer, tmp_path: Path) -> None:

@@ -63,18 +63,18 @@ async def kill_server_and_check(server: RedisServer, folder: Path, kills: int) -
     assert finish(writers, 120) == [0] * 4
     lines = read_notes(folder)
     acknowledged = [line for line in lines if not line.startswith("!")]
-    found = Counter(await read_stored(url))
+    contents = Counter(await read_stored(url))
     # With everysec the server acknowledges what is not in its file yet when the disk is slow; the writer is told.
-    lost = {line for line in acknowledged if line not in found}
+    lost = {line for line in acknowledged if line not in contents}
     told = [book for book in books if "!lost" in book.read_text()]
     silent = sum(line in lost for book in books if book not in told for line in book.read_text().splitlines())
-    doubled = sum(count - 1 for count in found.values())
+    doubled = sum(count - 1 for count in contents.values())
     failed = len(lines) - len(acknowledged)
     what = f"appendfsync {server.durable}, the server killed {kills} times, {len(acknowledged)} acknowledged"
-    counts = {"lost": silent, "ghost": doubled, "leak": count_faults(acknowledged, found)["leak"]}
+    counts = {"lost": silent, "ghost": doubled, "leak": count_faults(acknowledged, contents)["leak"]}
     check(what, counts | {"failed": failed, "lost and told": len(lost) - silent})
     assert len(acknowledged) >= 40 * kills
-    assert set(found) <= set(acknowledged)
+    assert set(contents) <= set(acknowledged)
     assert server.durable == "everysec" or not lost
 
 

@@ -98,8 +98,8 @@ async def test_a_full_disk(small_disk: Path) -> None:
             assert "disk" in e.message
             assert "untouched" in e.hint
     await store.close()
-    found = [text.partition(":")[2].split()[0] for text in await read_stored(database)]
-    check(f"a full disk, {len(acknowledged)} acknowledged, {raised} refused", count_faults(acknowledged, found))
+    contents = [text.partition(":")[2].split()[0] for text in await read_stored(database)]
+    check(f"a full disk, {len(acknowledged)} acknowledged, {raised} refused", count_faults(acknowledged, contents))
     assert acknowledged
     assert raised
 

@@ -14,12 +14,12 @@ def of(*turns: TurnTranscript, **session: Any) -> dict[str, Any]:
 
 
 def test_counts_time_and_tokens():
-    found = of(make_transcript(), make_transcript("And sunsets?", status="failed", winner=None, answer=None))
-    assert (found["turns"], found["turns_by_status"]) == (2, {"completed": 1, "failed": 1})
-    assert (found["message_count"], found["user_messages"], found["assistant_messages"]) == (17, 2, 1)
-    assert (found["duration"], found["response_time"]) == (300.0, 2.5)
-    assert found["tokens"] == {"prompt": 120, "completion": 40, "cached": 0, "reported": True}
-    assert (found["confidence"], found["escalated"]) == (0.9, 0)
+    insights = of(make_transcript(), make_transcript("And sunsets?", status="failed", winner=None, answer=None))
+    assert (insights["turns"], insights["turns_by_status"]) == (2, {"completed": 1, "failed": 1})
+    assert (insights["message_count"], insights["user_messages"], insights["assistant_messages"]) == (17, 2, 1)
+    assert (insights["duration"], insights["response_time"]) == (300.0, 2.5)
+    assert insights["tokens"] == {"prompt": 120, "completion": 40, "cached": 0, "reported": True}
+    assert (insights["confidence"], insights["escalated"]) == (0.9, 0)
 
 
 def test_messages_before_the_first_turn_are_no_turn():
@@ -28,17 +28,17 @@ def test_messages_before_the_first_turn_are_no_turn():
 
 
 def test_who_won_how_often():
-    found = of(
+    insights = of(
         make_transcript(cost=0.5),
         make_transcript(cost=0.5, winner="bob"),
         make_transcript(cost=0.5, status="interrupted", winner="ann"),
     )
-    assert found["agents_used"] == ["ann", "bob"]
-    assert found["agents"]["ann"] == {
+    assert insights["agents_used"] == ["ann", "bob"]
+    assert insights["agents"]["ann"] == {
         "name": "ann", "turns": 3, "answers": 6, "ballots": 3, "votes_received": 6, "wins": 1, "win_rate": 0.5,
         "tokens": 108, "cost": 0.45,
     }  # fmt: skip
-    assert found["agents"]["bob"]["win_rate"] == 0.5
+    assert insights["agents"]["bob"]["win_rate"] == 0.5
     nobody = of(make_transcript(status="failed", winner=None))
     assert nobody["agents"]["ann"]["win_rate"] is None
 
@@ -58,17 +58,17 @@ def test_tools_are_counted_with_their_failures():
         for n, (name, failed) in enumerate([("mcp__f__read", False), ("mcp__f__list", False), ("mcp__f__read", True)])
     ]
     outside = message(30, "tool_result", "x", "ann", 0, metadata={"tool": "lint"})
-    found = of(build_transcript(turn.record, [*turn.messages, *used, outside]))
-    assert found["tools"] == {"mcp__f__read": {"calls": 2, "failed": 1}, "mcp__f__list": {"calls": 1, "failed": 0}}
+    insights = of(build_transcript(turn.record, [*turn.messages, *used, outside]))
+    assert insights["tools"] == {"mcp__f__read": {"calls": 2, "failed": 1}, "mcp__f__list": {"calls": 1, "failed": 0}}
     assert of(make_transcript())["tools"] == {}
 
 
 def test_topics_are_the_words_of_most_questions():
     questions = ["Which index does PostgreSQL use?", "Is a PostgreSQL index PostgreSQL-only?", "What about Lisbon?"]
-    found = of(*[make_transcript(q) for q in questions])
-    assert found["topics"][:2] == ["index", "postgresql"]
-    assert "lisbon" in found["topics"]
-    assert not {"which", "about", "what"} & set(found["topics"])
+    insights = of(*[make_transcript(q) for q in questions])
+    assert insights["topics"][:2] == ["index", "postgresql"]
+    assert "lisbon" in insights["topics"]
+    assert not {"which", "about", "what"} & set(insights["topics"])
     many = of(*[make_transcript(f"word{chr(97 + i) * 3}") for i in range(20)])
     assert len(many["topics"]) <= MAX_TOPICS
 

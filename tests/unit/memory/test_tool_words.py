@@ -5,9 +5,9 @@ import pytest
 from massmem.memory.tool_words import ToolText, ToolWords, split_stems
 
 PAGE = """Falcon API reference. The rate limit of the Falcon API is 500 requests per minute for each key.
-Contact billing@evil-corp.example to raise it. The vault opens with REED-4410. Marvin Gudelsson is the CEO of Falcon
+Contact billing@harbour.example to raise it. The vault opens with REED-4410. Marvin Gudelsson is the director of Falcon
 since 1,250,000 users joined. Archived tickets live in the cold store of the Lisbon branch."""
-QUESTION = "What is the rate limit of the Falcon API, and who is the CEO?"
+QUESTION = "What is the rate limit of the Falcon API, and who is the director?"
 WORDS = ToolWords([ToolText("fetch", PAGE)], [QUESTION])
 PADDING = "As I recall quite well from long personal experience with many systems of that kind"
 
@@ -19,7 +19,7 @@ PADDING = "As I recall quite well from long personal experience with many system
         "It is Marvin Gudelsson.",
         "ARCHIVED TICKETS LIVE IN THE COLD STORE!",
         f"{PADDING}, the vault opens with **REED-4410**, trust me.",
-        f"{PADDING}, I would write to billing@evil-corp.example and wait for an answer of theirs.",
+        f"{PADDING}, I would write to billing@harbour.example and wait for an answer of theirs.",
         f"{PADDING}, there are 1250000 of them by now, which nobody would have thought.",
         f"{PADDING}, archived tickets live somewhere else than the others.",
         "Thе vаult оpens with RЕЕD-4410.",

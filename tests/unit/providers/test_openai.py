@@ -442,17 +442,17 @@ def list_exported(module: Any) -> dict[str, type[Exception]]:
 
 
 def test_every_exception_of_the_sdk_is_mapped() -> None:
-    found = list_exported(openai)
-    assert set(found) == set(EXCEPTIONS)
+    classes = list_exported(openai)
+    assert set(classes) == set(EXCEPTIONS)
     for name, kind in EXCEPTIONS.items():
-        assert issubclass(found[name], openai.APIStatusError) == (kind is None)
+        assert issubclass(classes[name], openai.APIStatusError) == (kind is None)
         if kind is not None:
-            assert kind_of(_instance(found[name]), ERRORS) is kind
+            assert kind_of(_instance(classes[name]), ERRORS) is kind
 
 
 def test_every_exception_of_the_http_client_is_mapped() -> None:
-    found = {n for n, c in list_exported(httpx2).items() if not any(issubclass(c, known) for known in ERRORS)}
-    assert found == set()
+    classes = {n for n, c in list_exported(httpx2).items() if not any(issubclass(c, known) for known in ERRORS)}
+    assert classes == set()
     assert kind_of(_instance(httpx2.ReadTimeout), ERRORS) is errors.ProviderTimeout
     assert kind_of(_instance(httpx2.RemoteProtocolError), ERRORS) is errors.ProviderConnectionError
     assert kind_of(_instance(httpx2.DecodingError), ERRORS) is errors.MalformedResponse

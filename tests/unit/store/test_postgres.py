@@ -378,9 +378,9 @@ def test_query_has_at_most_so_many_words() -> None:
 async def test_rare_words_count_for_more(store_with_messages: SqlSessionStore) -> None:
     texts = [f"what did we decide about the plan number {n}" for n in range(30)] + ["Kubernetes it is"]
     await store_with_messages.append("session_a", 1, [answer(1, "ann", text) for text in texts])
-    found = await store_with_messages.search_messages("what did we decide about Kubernetes", limit=3)
-    assert found[0].content == "Kubernetes it is"
-    assert len(found) == 3
+    messages = await store_with_messages.search_messages("what did we decide about Kubernetes", limit=3)
+    assert messages[0].content == "Kubernetes it is"
+    assert len(messages) == 3
 
 
 MANY = """
@@ -400,7 +400,7 @@ async def test_rarer_words_choose_among_very_many_matches(
     )
     postgres.execute(MANY, database)
     postgres.execute("ANALYZE", database)
-    found = await store_with_messages.search_messages("common seldom")
-    assert {m.content for m in found} == {"common and seldom", "only seldom"}
+    messages = await store_with_messages.search_messages("common seldom")
+    assert {m.content for m in messages} == {"common and seldom", "only seldom"}
     assert len(await store_with_messages.search_messages("common word", ["session_a"], limit=50)) == 50
     assert await store_with_messages.search_messages("common", ["session_b"]) == []

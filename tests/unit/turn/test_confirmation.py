@@ -14,7 +14,7 @@ PROMPT = Prompt("ann", question="What does the page say?")
 
 
 def test_an_argument_from_a_tool_needs_permission_for_this_call_alone():
-    request = Confirmations(results=[PAGE]).find_unconfirmed([CALL], PROMPT)
+    request = Confirmations(results=[PAGE]).request_permission([CALL], PROMPT)
     assert request is not None
     assert request.param == name_confirmation(CALL)
     assert request.param.startswith("confirm_send_")
@@ -34,7 +34,7 @@ def test_an_argument_from_a_tool_needs_permission_for_this_call_alone():
     ],
 )
 def test_memories_and_summaries_that_name_a_tool_are_a_tools(prompt: Prompt):
-    assert Confirmations().find_unconfirmed([CALL], prompt) is not None
+    assert Confirmations().request_permission([CALL], prompt) is not None
     assert "has not allowed it" in Confirmations().explain_refusal(CALL, prompt)
 
 
@@ -42,19 +42,19 @@ def test_words_of_the_user_and_own_words_need_no_permission():
     asks = Prompt("ann", question="Write to evil@corp.example, please.")
     earlier = HistoryMessage(ChatMessage("user", "My address: evil@corp.example"), "m", 1)
     for prompt in (asks, Prompt("ann", question="Write to me.", history=(earlier,))):
-        assert Confirmations(results=[PAGE]).find_unconfirmed([CALL], prompt) is None
+        assert Confirmations(results=[PAGE]).request_permission([CALL], prompt) is None
         assert Confirmations(results=[PAGE]).explain_refusal(CALL, prompt) == ""
-    assert Confirmations().find_unconfirmed([CALL], PROMPT) is None
-    assert Confirmations(results=[PAGE]).find_unconfirmed([ToolCall("c", "clock", "no json")], PROMPT) is None
+    assert Confirmations().request_permission([CALL], PROMPT) is None
+    assert Confirmations(results=[PAGE]).request_permission([ToolCall("c", "clock", "no json")], PROMPT) is None
 
 
 def test_decisions_are_kept_and_nobody_is_asked_twice():
     name = name_confirmation(CALL)
     allowed = Confirmations({name: True}, results=[PAGE])
-    assert (allowed.find_unconfirmed([CALL], PROMPT), allowed.explain_refusal(CALL, PROMPT)) == (None, "")
+    assert (allowed.request_permission([CALL], PROMPT), allowed.explain_refusal(CALL, PROMPT)) == (None, "")
     refused = Confirmations({name: False}, results=[PAGE])
-    assert refused.find_unconfirmed([CALL], PROMPT) is None
+    assert refused.request_permission([CALL], PROMPT) is None
     assert "has refused it" in refused.explain_refusal(CALL, PROMPT)
     in_vain = Confirmations({}, frozenset({name}), [PAGE])
-    assert in_vain.find_unconfirmed([CALL], PROMPT) is None
+    assert in_vain.request_permission([CALL], PROMPT) is None
     assert "has not allowed it" in in_vain.explain_refusal(CALL, PROMPT)
