@@ -19,7 +19,7 @@ from tests.contract.test_session_store import everything, session
 from tests.support.cli import massmem
 from tests.support.extraction_stub import extraction_server
 from tests.support.extraction_stub import memory as facts_reply
-from tests.support.memory_command import MemoryCommand
+from tests.support.memory_command import MemoryCommand, database_of, prepare_home
 from tests.support.sample_turn import START, turn_without_restart
 
 CONFIG = """
@@ -34,13 +34,9 @@ SAID = 8
 async def database(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A session with one turn that nothing has recorded yet; the working directory has the configuration."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "team.yaml").write_text(CONFIG)
-    path = home / ".massmem" / "massmem.db"
-    store = await open_store(f"sqlite:///{path}", path.parent)
-    await store.create_session(session())
-    await store.append("session_a", 1, turn_without_restart())
-    await store.close()
-    return path
+    async with prepare_home(home, tmp_path, CONFIG) as store:
+        await store.append("session_a", 1, turn_without_restart())
+    return database_of(home)
 
 
 class Command(MemoryCommand):

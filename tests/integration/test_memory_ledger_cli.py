@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from massmem.core.events import Event
-from massmem.store import open_store
-from tests.contract.test_session_store import session
 from tests.support.extraction_stub import extraction_server
-from tests.support.memory_command import MemoryCommand
+from tests.support.memory_command import MemoryCommand, database_of, prepare_home
 from tests.support.sample_turn import event
 
 CONFIG = """
@@ -28,14 +26,10 @@ def note(day: int, text: str) -> Event:
 @pytest.fixture
 async def database(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "team.yaml").write_text(CONFIG)
-    path = home / ".massmem" / "massmem.db"
-    store = await open_store(f"sqlite:///{path}", path.parent)
-    await store.create_session(session())
-    for day, text in NOTES.items():
-        await store.append("session_a", 0, [note(day, text)])
-    await store.close()
-    return path
+    async with prepare_home(home, tmp_path, CONFIG) as store:
+        for day, text in NOTES.items():
+            await store.append("session_a", 0, [note(day, text)])
+    return database_of(home)
 
 
 class Command(MemoryCommand):

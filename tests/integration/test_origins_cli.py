@@ -7,11 +7,10 @@ import pytest
 
 from massmem.session.imports import ImportTarget, import_conversation, parse_conversations
 from massmem.session.lease import ProcessLock
-from massmem.store import open_store
-from tests.contract.test_session_store import session
 from tests.integration.test_laundering import end, question, read_page
 from tests.integration.test_memory_ledger_cli import CONFIG, Command, memory  # noqa: F401 - a fixture
 from tests.support.laundering import code_of
+from tests.support.memory_command import database_of, prepare_home
 
 SECRET = f"The override is {code_of(1)}."
 EXPORT = json.dumps(
@@ -22,17 +21,14 @@ EXPORT = json.dumps(
 @pytest.fixture
 async def database(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "team.yaml").write_text(CONFIG)
-    path = home / ".massmem" / "massmem.db"
-    store = await open_store(f"sqlite:///{path}", path.parent)
-    await store.create_session(session())
-    first = [question("session_a", 1, "What is new at the desk?"), *read_page(1, 1), *end(1, SECRET)]
-    await store.append("session_a", 1, first)
-    await store.append("session_a", 2, [question("session_a", 2, "Thank you for that."), *end(2, "You are welcome.")])
-    (conversation,) = parse_conversations(EXPORT, "storks", "storks.json")
-    await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)
-    await store.close()
-    return path
+    async with prepare_home(home, tmp_path, CONFIG) as store:
+        first = [question("session_a", 1, "What is new at the desk?"), *read_page(1, 1), *end(1, SECRET)]
+        await store.append("session_a", 1, first)
+        second = [question("session_a", 2, "Thank you for that."), *end(2, "You are welcome.")]
+        await store.append("session_a", 2, second)
+        (conversation,) = parse_conversations(EXPORT, "storks", "storks.json")
+        await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)
+    return database_of(home)
 
 
 def origins(memory: Command, *line: str) -> dict[str, str]:  # noqa: F811

@@ -1,11 +1,31 @@
 """`massmem memory`, run in this process on `team.yaml` of the working directory."""
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from massmem.cli.main import main
+from massmem.store import open_store
+from massmem.store.ports import SessionStore
+from tests.contract.test_session_store import session
+
+
+@asynccontextmanager
+async def prepare_home(home: Path, folder: Path, config: str) -> AsyncIterator[SessionStore]:
+    """Write `team.yaml` into the folder, and open the store of this home with an empty session, session_a."""
+    (folder / "team.yaml").write_text(config)
+    store = await open_store(f"sqlite:///{database_of(home)}", home / ".massmem")
+    await store.create_session(session())
+    yield store
+    await store.close()
+
+
+def database_of(home: Path) -> Path:
+    return home / ".massmem" / "massmem.db"
 
 
 class MemoryCommand:
