@@ -168,6 +168,11 @@ class QdrantConfig(Section):
     """Server port."""
     api_key: Secret | None = None
     """Server key."""
+    shards: int | None = Field(default=None, ge=1, le=10_000)
+    """Parts into which a cluster splits a new collection; left out: one for each of its machines."""
+    replicas: int = Field(default=1, ge=1, le=100)
+    """Machines of a cluster that hold each part of a new collection; with more than 1 most of them have to take each
+    write, and agree on what is read."""
 
 
 class PersistentMemoryConfig(Section):

@@ -65,11 +65,24 @@ class QdrantIndex(Index):
     or has the collection for another size of vectors.
     """
 
-    def __init__(self, url: str, api_key: str | None, collection: str, dims: int) -> None:
-        """dims: size of the vectors; 0: words only."""
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None,
+        collection: str,
+        dims: int,
+        *,
+        shards: int | None = None,
+        replicas: int = 1,
+    ) -> None:
+        """dims: size of the vectors; 0: words only. shards, replicas: of a new collection, see QdrantConfig."""
         self._url = redact(url)
         self._collection = collection
         self._dims = dims
+        self._shards = shards
+        self._replicas = replicas
+        # A majority of writes and a majority of reads share a machine: what was recorded or forgotten counts at once.
+        self._consistency = models.ReadConsistencyType.MAJORITY if replicas > 1 else None
         with self._translate_errors():
             self._client = _client(url, api_key)
             self._open_collection()
@@ -104,6 +117,7 @@ class QdrantIndex(Index):
                 limit=min(limit, _MOST_AT_ONCE),
                 order_by=models.OrderBy(key="at", direction=direction),
                 with_payload=False,
+                consistency=self._consistency,
             )
         return [(int(record.order_value or 0), _id(record.id)) for record in records]
 
@@ -112,7 +126,9 @@ class QdrantIndex(Index):
         if not numbers:
             return {}
         with self._translate_errors():
-            records = self._client.retrieve(self._collection, numbers, with_payload=True, with_vectors=False)
+            records = self._client.retrieve(
+                self._collection, numbers, with_payload=True, with_vectors=False, consistency=self._consistency
+            )
         return {_id(record.id): record.payload or {} for record in records}
 
     def read_pages(self, condition: All = EVERYTHING) -> Iterator[Payloads]:
@@ -121,7 +137,12 @@ class QdrantIndex(Index):
         while True:
             with self._translate_errors():
                 records, offset = self._client.scroll(
-                    self._collection, scroll_filter=where, limit=_READ_BATCH, offset=offset, with_payload=True
+                    self._collection,
+                    scroll_filter=where,
+                    limit=_READ_BATCH,
+                    offset=offset,
+                    with_payload=True,
+                    consistency=self._consistency,
                 )
             yield [(_id(record.id), record.payload or {}) for record in records]
             if offset is None:
@@ -134,7 +155,9 @@ class QdrantIndex(Index):
 
     def count_values(self, key: str) -> dict[str, int]:
         with self._translate_errors():
-            facets = self._client.facet(self._collection, key, limit=_MOST_AT_ONCE, exact=True)
+            facets = self._client.facet(
+                self._collection, key, limit=_MOST_AT_ONCE, exact=True, consistency=self._consistency
+            )
         return {str(hit.value): hit.count for hit in facets.hits}
 
     def delete_matching(self, condition: All, *, erase: bool) -> None:
@@ -172,6 +195,9 @@ class QdrantIndex(Index):
             self._collection,
             vectors_config=vectors,
             sparse_vectors_config={WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)},
+            shard_number=self._shards,
+            replication_factor=self._replicas if self._replicas > 1 else None,
+            write_consistency_factor=self._replicas // 2 + 1 if self._replicas > 1 else None,
         )
 
     def _to_qdrant(self, point: Point) -> models.PointStruct:
@@ -191,6 +217,7 @@ class QdrantIndex(Index):
                 query_filter=_to_filter(condition),
                 limit=limit,
                 with_payload=False,
+                consistency=self._consistency,
             )
         return [(_id(point.id), point.score) for point in answer.points]
 

@@ -131,7 +131,8 @@ def _open_server(config: QdrantConfig, embedder: "Embedder | None") -> "tuple[In
     url = config.url or f"http://{config.host}:{config.port}"
     key = config.api_key.get_secret_value() if config.api_key else None
     dims = embedder.dims if embedder else 0
-    return QdrantIndex(url, key, f"massmem_{_folder_name(embedder)}", dims), redact(url)
+    name = f"massmem_{_folder_name(embedder)}"
+    return QdrantIndex(url, key, name, dims, shards=config.shards, replicas=config.replicas), redact(url)
 
 
 def index_root(config: MemoryConfig, home: Path) -> Path:

@@ -115,6 +115,13 @@ class QdrantStub:
             name, vectors_config=asked.vectors, sparse_vectors_config=asked.sparse_vectors
         )
 
+    def _post_snapshots(self, name: str, _: Any) -> Any:
+        return {"name": f"{name}.snapshot", "size": 1}  # local mode has no snapshots
+
+    def _put_snapshots_recover(self, _: str, body: Any) -> Any:
+        models.SnapshotRecover.model_validate(body)
+        return True
+
     def _put_index(self, name: str, body: Any) -> Any:
         models.CreateFieldIndex.model_validate(body)  # local mode has no indexes
         return {"operation_id": 1, "status": "completed"}

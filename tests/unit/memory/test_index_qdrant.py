@@ -1,4 +1,7 @@
 import logging
+import re
+import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -6,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from qdrant_client import QdrantClient, models
 
 from massmem.core.errors import MemoryUnavailable
 from massmem.memory.access import visible_to
@@ -14,6 +18,7 @@ from massmem.memory.index_qdrant import TIMEOUT, QdrantIndex
 from massmem.memory.persistent import Scope, Selection
 from tests.support.qdrant_stub import QdrantStub
 
+ROOT = Path(__file__).parents[3]
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 AT = NOW.toordinal() * 86_400
 ME = visible_to(Scope("s1", "me", 4))
@@ -89,6 +94,39 @@ def test_a_collection_that_is_there_stays(stub: QdrantStub) -> None:
         index.upsert([Point(1, None, {}, PAYLOAD)])
         index.close()
     assert [path for method, path, _ in list_sent(stub) if method == "PUT" and not path] == [""]
+
+
+def test_a_cluster_is_asked_for_majorities(stub: QdrantStub) -> None:
+    index = QdrantIndex(stub.url, None, "memories", 0, shards=6, replicas=3)
+    definition = next(body for method, path, body in list_sent(stub) if method == "PUT" and not path)
+    assert (definition["shard_number"], definition["replication_factor"], definition["write_consistency_factor"]) == (
+        6,
+        3,
+        2,
+    )
+    index.upsert([Point(1, None, {7: 0.5}, PAYLOAD)])
+    stub.received.clear()
+    index.search_words({7: 0.5}, ME, 5)
+    index.list_seconds(ME, 5, newest_first=True)
+    index.read_payloads([1])
+    next(index.read_pages())
+    index.count_values("run_id")
+    index.close()
+    paths = [path for _, path, _ in list_sent(stub)]
+    assert paths == [
+        f"{path}?consistency=majority"
+        for path in ("/points/query", "/points/scroll", "/points", "/points/scroll", "/facet")
+    ]
+
+
+def test_a_single_server_is_asked_for_nothing_of_a_cluster(stub: QdrantStub) -> None:
+    index = QdrantIndex(stub.url, None, "memories", 0)
+    index.search_words({7: 0.5}, ME, 5)
+    index.close()
+    sent = list_sent(stub)
+    definition = next(body for method, path, body in sent if method == "PUT" and not path)
+    assert definition.keys().isdisjoint({"shard_number", "replication_factor", "write_consistency_factor"})
+    assert not any("consistency" in path for _, path, _ in sent)
 
 
 def test_a_write_waits_for_the_server(index: QdrantIndex, stub: QdrantStub) -> None:
@@ -186,3 +224,21 @@ def test_a_server_in_trouble(index: QdrantIndex, stub: QdrantStub, status: int) 
 def test_no_file_is_made(stub: QdrantStub, home: Path) -> None:
     QdrantIndex(stub.url, None, "memories", 3).close()
     assert list(home.iterdir()) == []
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_commands_for_snapshots_in_the_docs_are_what_the_official_client_sends(stub: QdrantStub) -> None:
+    collection, name = "massmem_words", "NAME"
+    commands = re.findall(r"^curl .*/snapshots.*$", (ROOT / "docs" / "server.md").read_text(), re.MULTILINE)
+    for command in commands:
+        command = command.replace("http://qdrant.internal:6333", stub.url)
+        subprocess.run(["bash", "-c", command], check=True, capture_output=True, timeout=30)
+    by_hand = list_sent(stub)
+    stub.received.clear()
+    client = QdrantClient(url=stub.url, check_compatibility=False)
+    client.create_snapshot(collection)
+    location = f"file:///qdrant/snapshots/{collection}/{name}"
+    client.recover_snapshot(collection, location, priority=models.SnapshotPriority.SNAPSHOT)
+    client.close()
+    assert len(commands) == 2
+    assert by_hand == list_sent(stub)
