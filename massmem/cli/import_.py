@@ -29,7 +29,9 @@ app = typer.Typer()
 
 @app.command("import")
 def import_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="conversations.json, or another export.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="conversations.json, another export, or a folder of MassGen.")
+    ],
     facts: Annotated[
         bool, typer.Option("--facts", help="Let the team's extractor read every turn, which costs a request each.")
     ] = False,
@@ -38,9 +40,9 @@ def import_command(
 ) -> None:
     """Make sessions of the conversations that another program exports.
 
-    ChatGPT and Claude (conversations.json), massmem (sessions export --format json, JSON lines of store recover), and
-    lists of messages in JSON or JSON lines. They are recalled like your own. Run it again with a newer export: only
-    what is new is added.
+    ChatGPT and Claude (conversations.json), massmem (sessions export --format json, JSON lines of store recover), lists
+    of messages in JSON or JSON lines, and MassGen (.massgen/sessions, or a session in it). They are recalled like your
+    own. Run it again with a newer export: only what is new is added.
     """
     conversations = read_conversations(expand_home(file))
     setup = load_setup(config)

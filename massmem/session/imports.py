@@ -5,6 +5,7 @@ Formats, as their programs write them in 2026:
 - Claude: `conversations.json`, a list of conversations with `chat_messages`.
 - massmem: `sessions export --format json`, with `turns`; a session's JSON lines that `store recover` wrote.
 - messages: a list of `{"role": ..., "content": ...}`, as the APIs take them, in JSON or one a line (JSONL).
+- MassGen: folders `.massgen/sessions/ID/turn_N` with `metadata.json` and `answer.txt`, one turn each. It has no export.
 """
 
 import json
@@ -12,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -44,6 +45,7 @@ _MAX_ID_LENGTH = 100
 _NO_COST = Usage(requests=0)
 _OF_SOMEBODY = re.compile(r"[0-9a-f]{24}\.")
 """What the stored id of a session of a user of the service begins with."""
+_MASSGEN_TURN = re.compile(r"turn_[0-9]{1,9}")
 _KNOWN = "known are exports of ChatGPT and Claude (conversations.json), of massmem, and lists of messages"
 
 
@@ -79,19 +81,26 @@ class ImportResult:
 
 
 def read_conversations(path: Path) -> list[ImportedConversation]:
-    """Return the conversations of an export that have a question and an answer.
+    """Return the conversations of an export, or of a folder of MassGen, that have a question and an answer.
 
-    Raises InputError: the file cannot be read, or is none of the known exports.
+    path: a file, a session of MassGen, a folder of such sessions, or the folder that MassGen ran in.
+
+    Raises InputError: the path cannot be read, or is none of the known exports.
     """
+    if path.is_dir():
+        return _read_massgen(path)
+    return parse_conversations(_read_text(path), path.stem, str(path))
+
+
+def _read_text(path: Path) -> str:
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise InputError(f"{path} is larger than 2 GB", "split it, or import the conversations one by one")
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as e:
         raise InputError(f"{path} cannot be read: {e.strerror or e}", "name the file of an export") from e
     except UnicodeDecodeError as e:
         raise InputError(f"{path} is no text", "unpack an archive first: conversations.json is inside") from e
-    return parse_conversations(text, path.stem, str(path))
 
 
 def parse_conversations(text: str, name: str, file: str) -> list[ImportedConversation]:
@@ -104,7 +113,7 @@ def parse_conversations(text: str, name: str, file: str) -> list[ImportedConvers
     try:
         conversations = [one for one in _list_conversations(_parse(text, file), name) if one.turns]
     except RecursionError as e:
-        raise InputError(f"{file} is nested too deeply", _KNOWN) from e
+        raise _depth_error(file) from e
     if not conversations:
         raise InputError(f"{file} has no conversation with a question and an answer", _KNOWN)
     return conversations
@@ -190,9 +199,15 @@ def _make_record(conversation: ImportedConversation) -> SessionRecord:
     )
 
 
+def _depth_error(file: str) -> InputError:
+    return InputError(f"{file} is nested too deeply", _KNOWN)
+
+
 def _parse(text: str, file: str) -> Any:
     try:
         return json.loads(text)
+    except RecursionError as e:
+        raise _depth_error(file) from e
     except ValueError:  # also for numbers with thousands of digits
         pass
     try:
@@ -295,6 +310,38 @@ def _read_turn(turn: Mapping[str, Any]) -> ImportedTurn | None:
             return None
 
 
+def _read_massgen(folder: Path) -> list[ImportedConversation]:
+    """Read the sessions that MassGen left in a folder. Raises InputError: there is none, or a file is damaged."""
+    for sessions in (folder, folder / "sessions", folder / ".massgen" / "sessions"):
+        candidates = map(_read_massgen_session, [sessions, *_list_folders(sessions)])
+        if conversations := [candidate for candidate in candidates if candidate.turns]:
+            return conversations
+    raise InputError(f"{folder} has no session of MassGen with an answer", "name .massgen/sessions, or a session in it")
+
+
+def _read_massgen_session(folder: Path) -> ImportedConversation:
+    numbered = [(int(turn.name[5:]), turn) for turn in _list_folders(folder) if _MASSGEN_TURN.fullmatch(turn.name)]
+    session_id, turns = folder.resolve().name, list[ImportedTurn]()
+    for _, turn in sorted(numbered):
+        # The answer is written before its metadata: a turn that was cut off has none, and MassGen writes it again.
+        if not (turn / "metadata.json").exists() or not (turn / "answer.txt").exists():
+            continue
+        metadata = _as_object(_parse(_read_text(turn / "metadata.json"), str(turn / "metadata.json")))
+        session_id = str(metadata.get("session_id") or session_id)
+        answer, time = _read_text(turn / "answer.txt"), _read_time(metadata.get("timestamp"), zone=None)
+        record = {"question": metadata.get("task"), "answer": answer, "winner": metadata.get("winning_agent")}
+        if imported := _read_turn(record):
+            turns.append(replace(imported, time=time))
+    return ImportedConversation(_make_id(f"massgen:{session_id}"), _make_title(None, turns), tuple(turns))
+
+
+def _list_folders(folder: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+    except OSError as e:
+        raise InputError(f"{folder} cannot be read: {e.strerror or e}", "name a folder that you may read") from e
+
+
 def _read_messages(conversation: Mapping[str, Any], name: str) -> ImportedConversation:
     messages = list(map(_as_object, _as_list(conversation["messages"])))
     first = json.dumps(messages[:1], sort_keys=True)  # files are renamed and copied: the beginning tells them apart
@@ -353,12 +400,15 @@ def _read_content(message: Mapping[str, Any]) -> str:
     return ""
 
 
-def _read_time(value: Any) -> datetime | None:
-    """Return a time that is given in seconds since 1970 or in ISO 8601; None for anything else, and for the future."""
+def _read_time(value: Any, zone: tzinfo | None = UTC) -> datetime | None:
+    """Return a time that is given in seconds since 1970 or in ISO 8601; None for anything else, and for the future.
+
+    zone: of a time that names none; None: this machine's.
+    """
     try:
         if isinstance(value, str):
             time = datetime.fromisoformat(value)
-            value = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+            value = (time if time.tzinfo else time.replace(tzinfo=zone)).timestamp()
         if isinstance(value, int | float) and 0 <= value <= now().timestamp():
             return datetime.fromtimestamp(value, UTC)
     except (ValueError, OverflowError, OSError):

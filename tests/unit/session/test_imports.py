@@ -134,7 +134,7 @@ def test_file_that_is_no_export(text: str, message: str, tmp_path: Path):
 
 def test_files_that_cannot_be_read(tmp_path: Path):
     with pytest.raises(InputError, match="cannot be read"):
-        read_conversations(tmp_path)
+        read_conversations(tmp_path / "nothing.json")
     (tmp_path / "export.zip").write_bytes(b"PK\x03\x04\xff\xfe")
     with pytest.raises(InputError, match="is no text") as e:
         read_conversations(tmp_path / "export.zip")
@@ -279,3 +279,71 @@ async def test_export_of_somebody_else_becomes_a_session_of_whoever_imports_it(s
 def test_id_that_cannot_be_one_is_replaced(session_id: str, tmp_path: Path):
     (conversation,) = read(tmp_path, json.dumps({**MASSMEM, "session": {"session_id": session_id}}))
     assert conversation.session_id.startswith("import_")
+
+
+MASSGEN_ID = "session_20251101_151837"
+
+
+def write_massgen_turn(sessions: Path, number: int, question: str, answer: str, winner: str) -> Path:
+    """Write a turn as MassGen 0.1 does, and return its folder."""
+    turn = sessions / MASSGEN_ID / f"turn_{number}"
+    (turn / "workspace").mkdir(parents=True)
+    (turn / "workspace" / "notes.md").write_bytes(b"\xff not read")
+    (turn / "answer.txt").write_text(answer, encoding="utf-8")
+    metadata = {"turn": number, "timestamp": f"2025-11-01T15:{number:02}:37.123456", "winning_agent": winner}
+    metadata |= {"task": question, "session_id": MASSGEN_ID}
+    (turn / "metadata.json").write_text(json.dumps(metadata, indent=2), encoding="utf-8")
+    with (sessions / MASSGEN_ID / "SESSION_SUMMARY.txt").open("a", encoding="utf-8") as summary:
+        summary.write(f"\n{'=' * 80}\nTURN {number}\n{'=' * 80}\nWinning Agent: {winner}\nTask: {question}\n")
+    return turn
+
+
+@pytest.fixture
+def massgen(tmp_path: Path) -> Path:
+    """The folder of MassGen's sessions: one of eleven turns, with the log of one more that was cut off."""
+    sessions = tmp_path / ".massgen" / "sessions"
+    for number in range(1, 12):
+        write_massgen_turn(sessions, number, f"Question {number}?", f"Answer {number}.\n", f"agent_{number % 2}")
+    (sessions / MASSGEN_ID / "turn_12").mkdir()
+    (sessions / MASSGEN_ID / "turn_12" / "answer.txt").write_text("Cut off before its metadata.")
+    winners = [{"agent_id": f"agent_{number % 2}", "turn": number} for number in range(1, 12)]
+    (sessions / MASSGEN_ID / "winning_agents_history.json").write_text(json.dumps(winners, indent=2))
+    (tmp_path / ".massgen" / "massgen_logs" / "log_20251101_151837_123456" / "turn_1").mkdir(parents=True)
+    return sessions
+
+
+@pytest.mark.parametrize("folder", ["../..", "..", ".", MASSGEN_ID])
+def test_sessions_of_massgen_are_read_from_any_of_their_folders(folder: str, massgen: Path):
+    (conversation,) = read_conversations(massgen / folder)
+    expected = [(f"Question {n}?", f"Answer {n}.\n", f"agent_{n % 2}") for n in range(1, 12)]
+    assert [(turn.question, turn.answer, turn.agent) for turn in conversation.turns] == expected
+    assert conversation.turns[0].time == datetime(2025, 11, 1, 15, 1, 37, 123456).astimezone()
+    assert conversation.title == "Question 1?"
+
+
+async def test_session_of_massgen_is_imported_once_with_its_winners(massgen: Path, store: SessionStore):
+    for added in (11, 0):
+        (conversation,) = read_conversations(massgen)
+        assert (await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)).added == added
+    write_massgen_turn(massgen.parent / "moved", 1, "Question 1?", "Answer 1.\n", "agent_1")
+    (conversation,) = read_conversations(massgen.parent / "moved" / MASSGEN_ID)
+    assert (await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)).added == 0
+    turns = await store.list_turns(conversation.session_id)
+    assert [turn.winner for turn in turns] == [f"agent_{number % 2}" for number in range(1, 12)]
+
+
+def test_folders_of_massgen_that_cannot_be_imported(massgen: Path, tmp_path: Path):
+    for folder in (tmp_path / ".massgen" / "massgen_logs", massgen / MASSGEN_ID / "turn_1"):
+        with pytest.raises(InputError, match="has no session of MassGen") as e:
+            read_conversations(folder)
+        assert ".massgen/sessions" in e.value.hint
+    damaged = massgen / MASSGEN_ID / "turn_3" / "metadata.json"
+    for content, message in (
+        (b'{"task": ', "neither JSON"),
+        (b"\xff\xfe", "is no text"),
+        (b"[" * 99_999, "too deeply"),
+    ):
+        damaged.write_bytes(content)
+        with pytest.raises(InputError, match=message) as e:
+            read_conversations(massgen)
+        assert str(damaged) in str(e.value)
