@@ -349,12 +349,13 @@ def format_config(
         is_multilingual: memories are embedded by the multilingual embedder.
     """
     slow = any(draft.type == "local" for draft in backends)
+    rounds = 1 if all(draft.type == "local" for draft in backends) else 2 if slow else 3
     head = _HEAD.format(
         day=datetime.now().astimezone().date(),
         file=f" {file}" if file else "",
         config=f" --config {file}" if file else "",
     )
-    rest = _REST.format(rounds=2 if slow else 3, timeout=900 if slow else 600, presentation="as_is" if slow else "auto")
+    rest = _REST.format(rounds=rounds, timeout=900 if slow else 600, presentation="as_is" if slow else "auto")
     if is_multilingual:
         rest += _MULTILINGUAL
     if extractor is not None:

@@ -29,7 +29,8 @@ class Election:
     """A vote on some answers. Answers that are the same are one candidate, and their ballots count together."""
 
     def __init__(self, answers: Mapping[str, Answer], ballots: Mapping[str, str], *, own_votes: bool) -> None:
-        """answers: by agent. ballots: voter to the author of its choice. own_votes: an agent may choose its own answer.
+        """answers: by agent, in the order of the team. ballots: voter to the author of its choice.
+        own_votes: an agent may choose its own answer.
 
         A ballot for an author without an answer does not count.
         """
@@ -42,6 +43,8 @@ class Election:
         self._choices = {voter: self._keys[choice] for voter, choice in ballots.items() if choice in answers}
         self._ballots = Counter(self._choices.values())
         self._authors = Counter(self._keys.values())
+        listed = list(self._keys.values())
+        self._places = {key: listed.index(key) for key in self._authors}
 
     @property
     def votes(self) -> dict[str, int]:
@@ -76,7 +79,11 @@ class Election:
         return sum(self.may_choose(voter, candidate) for candidate in self.candidates)
 
     def list_leaders(self) -> list[Answer]:
-        """Return the candidates with most ballots, the best first: that which more agents gave, then the earliest."""
+        """Return the candidates with most ballots, the best first.
+
+        Of equals that which more agents gave, then one whose end is not missing, then that of the agent that the team
+        lists first. How fast an agent was says nothing for its answer, and would be another agent in the next run.
+        """
         ranked = sorted(self.candidates, key=self._rank, reverse=True)
         return [candidate for candidate in ranked if self._count_ballots(candidate) == self._count_ballots(ranked[0])]
 
@@ -95,13 +102,14 @@ class Election:
                 return tuple(eligible[:count])
         return tuple(voters)
 
-    def _can_overtake(self, rank: tuple[int, int, int], rival: Answer, voters: Sequence[str]) -> bool:
+    def _can_overtake(self, rank: tuple[int, ...], rival: Answer, voters: Sequence[str]) -> bool:
         """Whether the rival comes before this rank when all voters choose it who may."""
         return self._rank(rival, sum(self.may_choose(voter, rival) for voter in voters)) > rank
 
-    def _rank(self, candidate: Answer, more: int = 0) -> tuple[int, int, int]:
-        """Return what decides between candidates: ballots, authors, earliness. more: ballots that are added."""
-        return self._count_ballots(candidate) + more, self.count_authors(candidate), -candidate.number
+    def _rank(self, candidate: Answer, more: int = 0) -> tuple[int, ...]:
+        """Return what decides between candidates, the highest wins. more: ballots that are added."""
+        ballots, place = self._count_ballots(candidate) + more, self._places[self._key(candidate)]
+        return ballots, self.count_authors(candidate), not candidate.truncated, -place
 
     def count_authors(self, candidate: Answer) -> int:
         """Return how many agents gave the candidate's answer."""
@@ -131,7 +139,7 @@ class Election:
 
 
 def allows_own_votes(agents: int) -> bool:
-    """Whether agents may vote for their own answers. With three or more each would, and the earliest would win.
+    """Whether agents may vote for their own answers. With three or more each would, and nothing would be decided.
 
     agents: how many take part.
     """

@@ -45,6 +45,9 @@ TokenSource = Literal["api", "buffer"]
 CompressionReason = Literal["overflow", "threshold", "background", "asked"]
 ClearReason = Literal["gave_up", "cancel", "reset", "change", "timeout"]
 Limit = Literal["timeout", "cost", "tokens"]
+_FORMER_DECISIONS = {"no_votes_earliest": "no_vote", "tie_earliest": "tie", "earliest": "no_vote_held"}
+"""What earlier versions stored, when the earliest answer won where the votes did not decide."""
+
 Decision = Annotated[
     Literal[
         "only_answer",
@@ -53,13 +56,13 @@ Decision = Annotated[
         "answer_now",
         "plurality",
         "tie_support",
-        "tie_earliest",
+        "tie",
         "no_vote",
-        "earliest",
+        "no_vote_held",
         "unanimous",
         "majority",
     ],
-    BeforeValidator(lambda by: "no_vote" if by == "no_votes_earliest" else by),  # what earlier versions stored
+    BeforeValidator(lambda by: _FORMER_DECISIONS.get(by, by)),
 ]
 
 
@@ -269,9 +272,9 @@ class WinnerDecided(EventBase):
     by: Decision
     """How the winner was decided. early_stop: the ballots of `not_asked` could not change it. answer_now: the user did
     not wait for more answers and ballots. tie_support: of the answers with most votes, more agents gave this one;
-    tie_earliest: it is the earliest of them. unanimous: all answers are the same, majority: those of more than
-    half of the agents; no vote was needed. no_vote: everybody who was asked to vote failed to; earliest: no vote was
-    held. Both leave the earliest answer, which nobody has confirmed.
+    tie: of equal answers that are not cut off the team lists the agent of this one first. unanimous: all answers are
+    the same, majority: those of more than half of the agents; no vote was needed. no_vote: everybody who was asked to
+    vote failed to; no_vote_held: nobody was asked. In both cases nobody has confirmed the answer.
     """
     not_asked: tuple[str, ...] = ()
     """Agents of the last round that were not asked for a ballot."""

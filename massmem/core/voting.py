@@ -44,7 +44,7 @@ def compute_confidence(decision: WinnerDecided, agents: int, rounds: int, suppor
     agents: all of the turn, failed ones too. rounds: how many the turn took. supporters: of the winner's answer, see
     `Election.list_supporters`.
     """
-    unconfirmed = decision.by in ("no_vote", "earliest") or (decision.by == "answer_now" and not decision.votes)
+    unconfirmed = decision.by in ("no_vote", "no_vote_held") or (decision.by == "answer_now" and not decision.votes)
     if agents < 2 or unconfirmed:
         return None
     return round(min(supporters / agents, 1.0) * LATE_ROUND_FACTOR ** max(rounds - 2, 0), 4)
@@ -176,7 +176,7 @@ class Tally:
         majority_wins: nobody acts when there is no ballot yet and more than half of the agents gave the same answer.
         """
         actors = tuple(agent for agent in self.live_agents() if agent not in self.ballots)
-        election = Election(self.answers, self.ballots, own_votes=allows_own_votes(len(self.live_agents())))
+        election = Election(self._list_answers(), self.ballots, own_votes=allows_own_votes(len(self.live_agents())))
         if final:
             actors = tuple(agent for agent in actors if election.count_choices(agent) > 1)
         if majority_wins and not self.ballots and self.answers and election.has_majority(len(self.agents)):
@@ -184,7 +184,11 @@ class Tally:
         return actors if not (early_stop and actors) or election.choose_voters(actors) else ()
 
     def _hold_election(self) -> Election:
-        return Election(self.answers, self.ballots, own_votes=self.own_votes)
+        return Election(self._list_answers(), self.ballots, own_votes=self.own_votes)
+
+    def _list_answers(self) -> dict[str, Answer]:
+        """Return the answers in the order of the team, those of agents that have left it last."""
+        return {agent: self.answers[agent] for agent in (*self.agents, *self.answers) if agent in self.answers}
 
     def list_voided_voters(self) -> tuple[str, ...]:
         """Return the voters whose ballots a new answer of this round voids. The first round has no ballots."""
@@ -198,7 +202,7 @@ class Tally:
         return all(agent in self.ballots for agent in live)
 
     def decide_winner(self) -> WinnerDecided:
-        """Return the winner: most standing ballots, ties go to what more agents gave, then to the earliest answer.
+        """Return the winner, see `Election.list_leaders`.
 
         There must be an answer.
         """
@@ -225,7 +229,7 @@ class Tally:
             return self._explain_lack_of_votes(election)
         if len(leaders) > 1:
             first, second, *_ = map(election.count_authors, leaders)
-            return "tie_support" if first > second else "tie_earliest"
+            return "tie_support" if first > second else "tie"
         has_voted = (agent in self.ballots for agent in self.acting if agent not in self.out)
         return "consensus" if all(has_voted) else "plurality"
 
@@ -235,7 +239,7 @@ class Tally:
         has_failed_to_vote = self.round > 1 and bool(self.missed)
         if election.has_majority(len(self.agents)) and not has_failed_to_vote:
             return "majority"
-        return "no_vote" if self.round > 1 else "earliest"
+        return "no_vote" if self.round > 1 else "no_vote_held"
 
     def build_candidates(self, for_agent: str, answers: Mapping[str, Answer], order: str = "") -> tuple[Candidate, ...]:
         """Return `answers` without names and repetitions, in an order that is fixed for the turn.

@@ -44,7 +44,7 @@ RULES: Mapping[str, Callable[[Values, Ballots], str]] = {
     "the answer with most ballots": choose_most_voted,
     "authors and ballots together": choose_by_sum,
 }
-"""By name. Each returns the value that it chooses, "" for none; of equals the earliest in the order of the agents."""
+"""By name. Each returns the value that it chooses, "" for none; of equals that of the agent that is listed first."""
 
 
 def choose_most_common(values: Sequence[str]) -> str:

@@ -15,11 +15,11 @@ _DECISIONS = {
     "answer_now": "the answer so far",
     "plurality": "most votes",
     "tie_support": "a tie, more agents gave this answer",
-    "tie_earliest": "a tie, the earliest answer wins",
+    "tie": "a tie",
     "unanimous": "all answers are the same",
     "majority": "most agents gave this answer",
-    "no_vote": "nobody could vote, the earliest answer",
-    "earliest": "no vote was held, the earliest answer",
+    "no_vote": "nobody could vote",
+    "no_vote_held": "no vote was held",
 }
 _APPROACHING = " - Approaching limit!"
 

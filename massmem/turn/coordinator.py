@@ -59,7 +59,7 @@ _StepItem = AgentStarted | Work | Result | Presentation | AgentFailed | AnswerNo
 
 _REPORT = "this is a bug in massmem: please report it, with the traceback from its log (there is none with --no-store)"
 
-_NO_VOTE = "nobody could vote: the answer of {0} is the earliest, and no other agent has confirmed it"
+_NO_VOTE = "nobody could vote: the answer of {0} is shown, and no other agent has confirmed it"
 
 _CUT_ANSWER = (
     "the answer is cut off: {0} reached the limit of tokens for a reply; raise its backend.max_tokens and ask again"

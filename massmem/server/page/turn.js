@@ -214,9 +214,9 @@ const DECISIONS = {
   answer_now: "you did not wait for more",
   plurality: "most votes",
   tie_support: "tie: more agents gave this answer",
-  tie_earliest: "tie: the earliest answer",
+  tie: "a tie",
   no_vote: "nobody could vote",
-  earliest: "no vote was held",
+  no_vote_held: "no vote was held",
   unanimous: "all answers are the same",
   majority: "most agents gave this answer",
 };

@@ -60,3 +60,21 @@ def test_an_author_that_could_choose_its_answer_and_preferred_another_does_not_s
     assert {agent: supporters(vote, agent) for agent in "ab"} == {"a": 2, "b": 1}
     two = election({"a": "b", "b": "b"}, own_votes=True, a="Rome", b="Paris")
     assert {agent: supporters(two, agent) for agent in "ab"} == {"a": 0, "b": 2}
+
+
+def test_of_equal_answers_a_whole_one_comes_before_one_that_is_cut_off():
+    cut, whole = Answer("a", 1, "The sky is", truncated=True), Answer("b", 2, "The sky is blue.")
+    vote = Election({"a": cut, "b": whole}, {}, own_votes=True)
+    assert [leader.agent_id for leader in vote.list_leaders()] == ["b", "a"]
+
+
+def test_an_answer_stands_where_the_first_of_its_agents_is_listed():
+    listed = {"a": Answer("a", 3, "Rome"), "b": Answer("b", 1, "Oslo"), "c": Answer("c", 2, "Rome")}
+    assert [leader.content for leader in Election(listed, {}, own_votes=True).list_leaders()] == ["Rome", "Oslo"]
+    tied = {
+        "a": Answer("a", 4, "Rome"),
+        "b": Answer("b", 1, "Oslo"),
+        "c": Answer("c", 2, "Oslo"),
+        "d": Answer("d", 3, "Rome"),
+    }
+    assert [leader.content for leader in Election(tied, {}, own_votes=True).list_leaders()] == ["Rome", "Oslo"]

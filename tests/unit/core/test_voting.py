@@ -84,7 +84,7 @@ def test_all_live_ballots_standing_is_consensus_and_most_votes_win():
     assert tally.usage == Usage(60, 30, requests=6)
 
 
-def test_a_tie_goes_to_the_earliest_answer_not_to_the_first_agent():
+def test_a_tie_goes_to_the_agent_that_is_listed_first_not_to_the_fastest():
     tally = tally_of(
         *three_answers(),
         RoundStarted(round=2, agents=("a", "b", "c")),
@@ -92,7 +92,7 @@ def test_a_tie_goes_to_the_earliest_answer_not_to_the_first_agent():
         make_ballot("b", "b"),
         make_ballot("c", "c"),
     )
-    assert (tally.decide_winner().agent_id, tally.decide_winner().by) == ("b", "tie_earliest")
+    assert (tally.decide_winner().agent_id, tally.decide_winner().by) == ("a", "tie")
 
 
 def test_a_tie_goes_to_the_answer_that_more_agents_gave():
@@ -114,12 +114,12 @@ def test_a_tie_goes_to_the_answer_that_more_agents_gave():
     assert (winner.agent_id, winner.votes, winner.by) == ("b", {"a": 1, "b": 1}, "tie_support")
 
 
-def test_no_ballots_at_all_goes_to_the_earliest_answer():
+def test_without_ballots_the_agent_that_is_listed_first_wins():
     without_vote = tally_of(*three_answers()).decide_winner()
-    assert (without_vote.agent_id, without_vote.votes, without_vote.by) == ("b", {}, "earliest")
+    assert (without_vote.agent_id, without_vote.votes, without_vote.by) == ("a", {}, "no_vote_held")
     round_2 = RoundStarted(round=2, agents=("a", "b", "c"))
     lost = tally_of(*three_answers(), round_2, *(make_failure(agent, 2, out=False) for agent in "abc")).decide_winner()
-    assert (lost.agent_id, lost.votes, lost.by) == ("b", {}, "no_vote")
+    assert (lost.agent_id, lost.votes, lost.by) == ("a", {}, "no_vote")
 
 
 def test_same_answers_need_no_vote():
@@ -162,11 +162,13 @@ def test_same_answers_are_one_candidate_whose_ballots_count_together():
     assert (winner.agent_id, winner.votes, winner.by) == ("b", {"a": 1, "b": 2, "d": 1}, "consensus")
 
 
-def test_decision_of_an_earlier_version_is_read():
-    stored: dict[str, object] = {"type": "winner_decided", "agent_id": "b", "votes": {}, "by": "no_votes_earliest"}
-    decision = EVENT.validate_python(stored)
+@pytest.mark.parametrize(
+    ("stored", "read"), [("no_votes_earliest", "no_vote"), ("earliest", "no_vote_held"), ("tie_earliest", "tie")]
+)
+def test_decision_of_an_earlier_version_is_read(stored: str, read: str):
+    decision = EVENT.validate_python({"type": "winner_decided", "agent_id": "b", "votes": {}, "by": stored})
     assert isinstance(decision, WinnerDecided)
-    assert decision.by == "no_vote"
+    assert decision.by == read
 
 
 def test_a_new_answer_voids_every_ballot_and_makes_all_act_again():
@@ -311,7 +313,7 @@ def test_confidence(supporters: int, agents: int, rounds: int, sure: float | Non
     assert compute_confidence(make_decision({"a": 1}), agents, rounds, supporters) == sure
 
 
-@pytest.mark.parametrize("by", ["no_vote", "earliest"])
+@pytest.mark.parametrize("by", ["no_vote", "no_vote_held"])
 def test_answers_on_which_nobody_voted_have_no_confidence(by: Decision):
     assert compute_confidence(WinnerDecided(agent_id="a", votes={}, by=by), 3, 2, 1) is None
 

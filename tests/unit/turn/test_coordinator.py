@@ -267,7 +267,7 @@ async def test_presentation_is_left_out_when_the_user_wants_the_answer_now():
     events = await play_until(scripts, WinnerDecided)
     assert find_completion(events).answer in ("answer 0.", "answer 1.")
     assert only(events, Notice) == []
-    assert only(events, WinnerDecided)[0].by in ("consensus", "tie_earliest"), "it was decided before"
+    assert only(events, WinnerDecided)[0].by in ("consensus", "tie"), "it was decided before"
 
 
 async def test_answer_that_has_to_fit_a_schema_is_presented_also_now():
@@ -325,7 +325,7 @@ async def test_turn_in_which_nobody_could_vote_is_no_agreement(cut: str | None):
 
 async def test_turn_without_a_voting_round_holds_no_vote_and_says_nothing_of_it():
     events = await play(council(3), max_rounds=1)
-    assert only(events, WinnerDecided)[0].by == "earliest"
+    assert only(events, WinnerDecided)[0].by == "no_vote_held"
     assert (find_completion(events).confidence, only(events, Notice)) == (None, [])
 
 
