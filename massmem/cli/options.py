@@ -33,6 +33,8 @@ InSession = Annotated[
 
 MAX_TURN = 1_000_000
 """The largest number of a turn that is looked for, as in the service."""
+MAX_EVENT = 2**31 - 1
+"""The largest number that an event can have in the log."""
 MAX_LISTED = 1_000_000
 """Most rows of a list, and the last place where one begins."""
 

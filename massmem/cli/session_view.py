@@ -13,6 +13,7 @@ from rich.cells import cell_len, set_cell_size
 
 from massmem.cli.options import format_time
 from massmem.core.display import cut_excerpt, format_dollars, make_printable, match_any, one_line
+from massmem.core.events import BallotCast, Event
 from massmem.core.messages import clean_text
 from massmem.core.records import ListedSession, MessageRecord, SessionRecord
 from massmem.core.transcript import TurnTranscript, parse_ballot
@@ -21,6 +22,8 @@ from massmem.render.text import format_cached, format_count, format_duration, fo
 
 _MIN_TITLE_WIDTH = 20
 _INDENT = "  "
+_EVENT_TEXTS = ("question", "answer", "content", "reason", "prompt", "param", "summary", "name", "message")
+"""Fields that say what an event is about, the first one that it has."""
 _BOLD, _DIM, _HIGHLIGHT = "1", "2", "1;33"
 
 
@@ -32,11 +35,7 @@ class SearchHit:
 
 def format_table(sessions: Sequence[ListedSession]) -> str:
     """Return a line per session, cut to the width of the terminal."""
-    rows = [("ID", "STATUS", "TURNS", "LAST USED", "AGREE", "TITLE"), *map(_list_cells, sessions)]
-    widths = [max(cell_len(row[i]) for row in rows) for i in range(5)]
-    title_width = max(_terminal_width() - sum(widths) - 2 * len(widths), _MIN_TITLE_WIDTH) if _on_terminal() else None
-    lines = [_format_row(row, widths, title_width) for row in rows]
-    return "".join(f"{line}\n" for line in [_style(lines[0], _BOLD), *lines[1:]])
+    return _format_columns([("ID", "STATUS", "TURNS", "LAST USED", "AGREE", "TITLE"), *map(_list_cells, sessions)])
 
 
 def format_heading(session: SessionRecord) -> str:
@@ -46,6 +45,11 @@ def format_heading(session: SessionRecord) -> str:
     messages = pluralize(session.message_count, "message")
     about = f"{session.session_id} · {session.status} · {messages} · {one_line(session.model)} · {period}"
     return f"{_style(title, _BOLD)}\n{_style(about, _DIM)}\n"
+
+
+def format_events(log: Iterable[tuple[int, Event]]) -> str:
+    """Return a line per event: its number in the log, type, round, agent, and the beginning of its text."""
+    return _format_columns([("NUMBER", "EVENT", "ROUND", "AGENT", "TEXT"), *(_list_event(*row) for row in log)])
 
 
 def format_turn(turn: TurnTranscript, *, detailed: bool) -> str:
@@ -113,6 +117,23 @@ def _list_cells(listed: ListedSession) -> tuple[str, ...]:
         confidence = format_percent(listed.confidence) + ("!" if listed.escalated else "")
     title = one_line(session.title or session.description)
     return session.session_id, session.status, str(listed.turns), format_time(session.updated_at), confidence, title
+
+
+def _list_event(number: int, event: Event) -> tuple[str, ...]:
+    values = event.model_dump()
+    texts = [values.get(name) for name in _EVENT_TEXTS]
+    text = next((text for text in texts if text and isinstance(text, str)), "")
+    vote = f"for {event.choice}: " if isinstance(event, BallotCast) else ""
+    agent = values.get("agent_id") or values.get("winner") or ""
+    return str(number), event.type, str(values.get("round", "")), make_printable(agent), vote + one_line(text, 80)
+
+
+def _format_columns(rows: Sequence[Sequence[str]]) -> str:
+    """Return a line per row, cut to the width of the terminal. rows: the first one is the heading."""
+    widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    last_width = max(_terminal_width() - sum(widths) - 2 * len(widths), _MIN_TITLE_WIDTH) if _on_terminal() else None
+    lines = [_format_row(row, widths, last_width) for row in rows]
+    return "".join(f"{line}\n" for line in [_style(lines[0], _BOLD), *lines[1:]])
 
 
 def _format_row(row: Sequence[str], widths: Sequence[int], last_width: int | None = None) -> str:

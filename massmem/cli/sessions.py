@@ -16,6 +16,7 @@ import typer
 from massmem.cli import session_view as view
 from massmem.cli.completion import offer_sessions
 from massmem.cli.options import (
+    MAX_EVENT,
     MAX_LISTED,
     MAX_TURN,
     AllOwners,
@@ -35,7 +36,7 @@ from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import Progress, choose_option, notify, open_output, show_progress, write_json, write_out
 from massmem.core.display import one_line
 from massmem.core.errors import InputError, SessionBusyError
-from massmem.core.events import now
+from massmem.core.events import Event, hide_reply_text, now
 from massmem.core.ids import check_session_name
 from massmem.core.insights import Insights
 from massmem.core.records import ListedSession, Owner, SessionCounts, SessionFilter, SessionRecord, SessionStatus
@@ -50,7 +51,13 @@ from massmem.session.fork import fork_session
 from massmem.session.lease import mark_interrupted
 from massmem.session.registry import register_sessions, without_password
 from massmem.session.rename import rename_session
-from massmem.store.lookup import find_session, get_newest_session, read_transcript, read_turn_transcript
+from massmem.store.lookup import (
+    find_session,
+    get_newest_session,
+    read_transcript,
+    read_turn_log,
+    read_turn_transcript,
+)
 from massmem.store.ports import SessionStore
 
 
@@ -119,10 +126,29 @@ def show_command(
     turn: Annotated[int | None, typer.Option(metavar="N", min=1, max=MAX_TURN, help="This turn only.")] = None,
     owner: OwnerName = None,
     config: Config = None,
+    events: Annotated[bool, typer.Option("--events", help="The events of the turn, with their numbers.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a conversation, and how the council decided."""
-    asyncio.run(_show(load_setup(config, owner), name, turn, detailed=detailed, as_json=as_json))
+    setup = load_setup(config, owner)
+    if not events:
+        asyncio.run(_show(setup, name, turn, detailed=detailed, as_json=as_json))
+        return
+    if turn is None:
+        raise InputError("--events shows those of one turn", "name it: --turn N")
+    log = asyncio.run(_read_events(setup, name, turn))
+    if as_json:
+        write_json([{"number": number, **event.model_dump(mode="json")} for number, event in log])
+    else:
+        write_out(view.format_events(log))
+
+
+async def _read_events(setup: Setup, name: str, turn: int) -> list[tuple[int, Event]]:
+    """Return the events of a turn with their numbers, without what the user replied."""
+    async with setup.open_store() as store:
+        session = await find_session(store, check_session_name(name), setup.owner)
+        log = await read_turn_log(store, session.session_id, turn)
+        return [(number, hide_reply_text(event)) for number, event in log]
 
 
 async def _show(setup: Setup, name: str, turn: int | None, *, detailed: bool, as_json: bool) -> None:
@@ -214,20 +240,34 @@ def fork_command(
         int | None,
         typer.Option("--turn", min=1, max=MAX_TURN, metavar="N", help="Its last turn.", show_default="the last"),
     ] = None,
+    event: Annotated[
+        int | None,
+        typer.Option("--event", min=1, max=MAX_EVENT, metavar="K", help="Its last event, by number."),
+    ] = None,
     owner: OwnerName = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Begin a new session with a copy of another one.
 
-    The new session has its own id, which is printed. The other one stays as it is.
+    The new session has its own id, which is printed. The other one stays as it is. Events are numbered over the whole
+    session: sessions show SESSION --turn N --events. A turn that had not ended at event K is unfinished in the new
+    session, and goes on from there.
     """
-    session = asyncio.run(fork_named_session(load_setup(config, owner), name, turn))
+    if turn is not None and event is not None:
+        raise InputError("--turn and --event name two ends of the copy", "name one of them")
+    session = asyncio.run(fork_named_session(load_setup(config, owner), name, turn, event))
     if as_json:
         write_json(_session_to_dict(session))
         return
     write_out(f"{session.session_id}\n")
-    notify(f'go on with it: massmem --session-id {session.session_id} "your question"')
+    is_over = event is None or session.status == "completed"
+    go_on = (
+        'go on with it: massmem --session-id {} "your question"'
+        if is_over
+        else "finish its turn: massmem --session-id {}"
+    )
+    notify(go_on.format(session.session_id))
 
 
 @app.command("delete")
@@ -538,14 +578,16 @@ async def rename_named_session(setup: Setup, name: str, title: str) -> SessionRe
         return session
 
 
-async def fork_named_session(setup: Setup, name: str, turn: int | None = None) -> SessionRecord:
+async def fork_named_session(
+    setup: Setup, name: str, turn: int | None = None, event: int | None = None
+) -> SessionRecord:
     """Fork the session that a user means, and enter the new one in the registry.
 
     Raises: as `fork_session`.
     """
     async with setup.open_store() as store:
         source = await find_session(store, check_session_name(name), setup.owner)
-        session = await fork_session(store, source.session_id, turn)
+        session = await fork_session(store, source.session_id, turn, event=event)
         await _register(setup, store, session)
         return session
 

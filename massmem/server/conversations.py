@@ -158,11 +158,16 @@ class Conversations:
         return renamed
 
     async def fork(
-        self, session: SessionRecord, turn: int | None = None, *, before: int | None = None
+        self,
+        session: SessionRecord,
+        turn: int | None = None,
+        *,
+        before: int | None = None,
+        event: int | None = None,
     ) -> SessionRecord:
-        """Begin a new session with a copy of this one, up to or before a turn. Raises as `fork_session`."""
+        """Begin a new session with a copy of this one. Arguments, raises: as `fork_session`."""
         prefix = "" if session.user_id is None else f"{owner_hash(session.user_id)}."
-        fork = await fork_session(self._store, session.session_id, turn, prefix, before=before)
+        fork = await fork_session(self._store, session.session_id, turn, prefix, before=before, event=event)
         await self._register(fork)
         self._team.memory.wake()
         return fork

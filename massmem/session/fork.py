@@ -1,4 +1,4 @@
-"""Forks sessions: a new one begins with a copy of another one's log, up to the end of a turn.
+"""Forks sessions: a new one begins with a copy of another one's log, up to the end of a turn, or to any event.
 
 A copy, and not a log that two sessions share: every query has one session id, and deletion, erasure, forgetting, moves,
 retention and search of one session never have to ask who else reads a row. 10,000 messages of 1,667 turns take 5 s of
@@ -7,15 +7,16 @@ processor time in SQLite, 8 s beside PostgreSQL, and as much room as the origina
 
 import json
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 
 from massmem.config.models import NO_STORE
 from massmem.core.display import one_line
 from massmem.core.errors import InputError, UnknownSessionError
-from massmem.core.events import ParamProvided, now
+from massmem.core.events import Event, ParamProvided, TurnAbandoned, TurnCompleted, now
 from massmem.core.ids import MAX_NAME_LENGTH, name_by_clock
 from massmem.core.records import (
     LogEntry,
@@ -24,22 +25,49 @@ from massmem.core.records import (
     SessionCopy,
     SessionRecord,
     SessionState,
+    SessionStatus,
     TurnRecord,
 )
+from massmem.core.voting import read_plan
 from massmem.store import open_store
 from massmem.store.lookup import require_turn
 from massmem.store.move import PAGE, read_files, read_log_pages
 from massmem.store.ports import SessionStore
-from massmem.store.projection import LAST_MESSAGE_LENGTH, make_message_id
+from massmem.store.projection import LAST_MESSAGE_LENGTH, UpdateSession, make_message_id, project
 
 FACTS_STAY = "facts of this turn belong to the session that this one was forked from"
 _SUFFIX = " (fork)"
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where a copy ends."""
+
+    last: TurnRecord | None
+    """The last turn of which something is copied; None: there is none."""
+    seq: int | None = None
+    """The last event that is copied; None: the last of the turn."""
+    events: list[Event] = field(default_factory=list[Event])
+    """What is copied of the turn, without deltas."""
+
+    @property
+    def turn(self) -> int:
+        return 0 if self.last is None else self.last.turn
+
+    def includes(self, entry: LogEntry | MessageRecord) -> bool:
+        return entry.turn <= self.turn if self.seq is None else entry.seq <= self.seq
+
+
 async def fork_session(
-    store: SessionStore, session_id: str, turn: int | None = None, prefix: str = "", *, before: int | None = None
+    store: SessionStore,
+    session_id: str,
+    turn: int | None = None,
+    prefix: str = "",
+    *,
+    before: int | None = None,
+    event: int | None = None,
 ) -> SessionRecord:
-    """Copy a session up to the end of a turn, or up to the beginning of one; return the new session.
+    """Copy a session up to the end of a turn, up to the beginning of one, or up to an event; return the new session.
 
     The copy has the messages, votes, winners, summaries and files as they were then, and the values that the user had
     given. Its messages become memories of its own. Facts are not extracted from them again, which would be paid twice.
@@ -47,26 +75,32 @@ async def fork_session(
     turn: the last one that is copied; None: the last one that has ended. prefix: what the new id begins with.
     before: instead of `turn`: the turn in whose place another question will be asked. Before the first one there may be
     nothing to copy: the new session then has no name until its first question.
+    event: instead of both: the number in the log of the last event that is copied. A turn that had not ended then is
+    unfinished in the new session, as if it had been cut off there.
 
     Raises:
         UnknownSessionError
-        InputError: there is no such turn; `turn` has not ended, or was undone.
+        InputError: there is no such turn or event; `turn` has not ended, or was undone.
         StoreError: the store cannot be used; there is no new session then.
     """
     copy = await _export(store, session_id)
-    if before is not None:
+    if event is not None:
+        last = await _find_turn_at(store, session_id, event)
+    elif before is not None:
         last = await _find_turn_before(store, session_id, before)
     else:
         last = await (_find_newest_turn(store, session_id) if turn is None else _find_turn(store, session_id, turn))
-    end = 0 if last is None else last.turn
+    events = [] if last is None else await store.read_turn_events(session_id, last.turn, event)
+    end = _End(last, event, events)
     fork_id = await _choose_id(store, prefix)
     fork = SessionCopy(
-        session=await _describe(store, copy.session, last, fork_id),
+        session=await _describe(store, copy.session, end, fork_id),
         state=await _restore_state(store, copy.state, session_id, end),
-        abandoned=tuple(number for number in copy.abandoned if number <= end),
+        # No event says when a turn was given up: when the next question came.
+        abandoned=tuple(number for number in copy.abandoned if number < end.turn + (event is None)),
         files=copy.files,
     )
-    log = copy_log(store, session_id, end, fork_id)
+    log = copy_log(store, session_id, end.includes, fork_id)
     await store.import_session(fork, log, read_files(store, copy))
     return fork.session
 
@@ -81,7 +115,7 @@ async def open_past(store: SessionStore, session_id: str, turn: int) -> AsyncGen
     earlier_store = await open_store(NO_STORE, Path())
     try:
         earlier = copy.model_copy(update={"abandoned": tuple(number for number in copy.abandoned if number < turn)})
-        log = copy_log(store, session_id, turn - 1, session_id)
+        log = copy_log(store, session_id, lambda entry: entry.turn < turn, session_id)
         await earlier_store.import_session(earlier, log, read_files(store, copy))
         yield earlier_store
     finally:
@@ -115,6 +149,20 @@ async def _find_turn_before(store: SessionStore, session_id: str, number: int) -
     return None
 
 
+async def _find_turn_at(store: SessionStore, session_id: str, seq: int) -> TurnRecord | None:
+    """Return the last turn that has begun when this event is stored; None: there is none."""
+    entries = await store.export_log(session_id, seq - 1, 1)
+    if not entries or entries[0].seq != seq:
+        raise InputError(
+            f"{session_id} has no event {seq}",
+            f"see their numbers with: massmem sessions show {session_id} --turn 1 --events",
+        )
+    number = 0
+    async for message in _read_messages(store, session_id, lambda message: message.seq <= seq):
+        number = max(number, message.turn)
+    return (await store.list_turns(session_id, number - 1, 1))[0] if number else None
+
+
 async def _find_turn(store: SessionStore, session_id: str, number: int) -> TurnRecord:
     turn = await require_turn(store, session_id, number)
     if turn.is_unfinished:
@@ -131,62 +179,80 @@ async def _choose_id(store: SessionStore, prefix: str) -> str:
     return fork_id
 
 
-async def _describe(store: SessionStore, source: SessionRecord, last: TurnRecord | None, fork_id: str) -> SessionRecord:
-    """Return the record of the fork. last: None for one without turns."""
+async def _describe(store: SessionStore, source: SessionRecord, end: _End, fork_id: str) -> SessionRecord:
+    """Return the record of the fork."""
     count, newest = 0, ""
-    async for message in _read_messages(store, source.session_id, 0 if last is None else last.turn):
+    async for message in _read_messages(store, source.session_id, end.includes):
         count += 1
         if message.kind == "user" or message.final:
             newest = message.content
     created_at = now()
     changes = {
         "session_id": fork_id,
-        "title": "" if last is None else source.title[: MAX_NAME_LENGTH - len(_SUFFIX)] + _SUFFIX,
+        "title": "" if end.last is None else source.title[: MAX_NAME_LENGTH - len(_SUFFIX)] + _SUFFIX,
         "last_message": one_line(newest, LAST_MESSAGE_LENGTH),
         "message_count": count,
         "active": True,
         "history_hash": "",
-        "status": "completed" if last is not None and last.status == "completed" else "active",
+        "status": _get_status(source.session_id, end),
         "created_at": created_at,
         "updated_at": created_at,
     }
     return SessionRecord.model_validate(source.model_dump() | changes)
 
 
-async def _read_messages(store: SessionStore, session_id: str, last: int) -> AsyncGenerator[MessageRecord]:
-    """Yield the messages before the turn after the turn `last`."""
+def _get_status(session_id: str, end: _End) -> SessionStatus:
+    """Return the status of the session when the last event that is copied was stored."""
+    changes = [change for event in end.events for change in project(session_id, end.turn, 0, event)]
+    statuses: list[SessionStatus] = [
+        change.status for change in changes if isinstance(change, UpdateSession) and change.status
+    ]
+    return statuses[-1] if statuses else "active"
+
+
+async def _read_messages(
+    store: SessionStore, session_id: str, is_included: Callable[[MessageRecord], bool]
+) -> AsyncGenerator[MessageRecord]:
+    """Yield the messages before the first one that is not included."""
     after = 0
     while page := await store.read_messages(session_id, after, PAGE):
         after = page[-1].seq
         for message in page:
-            if message.turn > last:
+            if not is_included(message):
                 return
             yield message
 
 
-async def _restore_state(store: SessionStore, state: SessionState, session_id: str, last: int) -> SessionState:
-    """Return the state without what the user gave after the turn `last`, waiting for nothing."""
+async def _restore_state(store: SessionStore, state: SessionState, session_id: str, end: _End) -> SessionState:
+    """Return the state without what the user gave after the end, waiting for what the last turn waits for then."""
     params, result = dict(state.params), state.last_result
-    after = last
+    later = (await store.read_turn_events(session_id, end.turn))[len(end.events) :] if end.seq else []
+    after = end.turn
     while turns := await store.list_turns(session_id, after):
         after = turns[-1].turn
         for turn in turns:
-            for event in await store.read_turn_events(session_id, turn.turn):
-                if isinstance(event, ParamProvided):
-                    params.pop(event.param, None)
-    if result is not None and result.get("turn", 0) > last:
+            later += await store.read_turn_events(session_id, turn.turn)
+    for event in later:
+        if isinstance(event, ParamProvided):
+            params.pop(event.param, None)
+    if result is not None and (result.get("turn", 0) > end.turn or any(isinstance(e, TurnCompleted) for e in later)):
         result = None
-    changes = {"params": params, "waiting_for_param": None, "plan_execution": None, "last_result": result}
-    return state.model_copy(update=changes)
+    is_over = end.seq is None or any(isinstance(event, TurnCompleted | TurnAbandoned) for event in end.events)
+    plan = read_plan([] if is_over else end.events)
+    waiting = {"turn": end.turn, **plan.to_json()} if plan.waiting_for else None
+    changes = {"waiting_for_param": plan.waiting_for, "plan_execution": waiting}
+    return state.model_copy(update={"params": params, "last_result": result, **changes})
 
 
-async def copy_log(store: SessionStore, session_id: str, last: int, copy_id: str) -> AsyncGenerator[Sequence[LogEntry]]:
-    """Yield the log of a session before the turn after the turn `last`, as the log of the copy.
+async def copy_log(
+    store: SessionStore, session_id: str, is_included: Callable[[LogEntry], bool], copy_id: str
+) -> AsyncGenerator[Sequence[LogEntry]]:
+    """Yield the log of a session before the first entry that is not included, as the log of the copy.
 
     What belongs to no turn has the number 0, so that the place of an entry decides, and not its turn alone.
     """
     async for page in read_log_pages(store, session_id):
-        entries = list(takewhile(lambda entry: entry.turn <= last, page))
+        entries = list(takewhile(is_included, page))
         if entries:
             yield [_rename_entry(entry, session_id, copy_id) for entry in entries]
         if len(entries) < len(page):

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import AsyncGenerator, Sequence
 
 from massmem.core.errors import InputError, SessionBusyError, UnknownSessionError
+from massmem.core.events import EVENT, AgentDelta, Event
 from massmem.core.ids import PREFIX
 from massmem.core.messages import clean_text
 from massmem.core.records import ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord, TurnRecord
@@ -130,6 +131,22 @@ async def read_turn_transcript(store: SessionStore, session_id: str, number: int
     """Return one turn. Raises InputError: the session has no such turn."""
     turn = await require_turn(store, session_id, number)
     return build_transcript(turn, await store.read_turn_messages(session_id, number))
+
+
+async def read_turn_log(store: SessionStore, session_id: str, number: int) -> list[tuple[int, Event]]:
+    """Return the events of a turn from its beginning, each with its number in the log, without deltas.
+
+    Raises InputError: the session has no such turn.
+    """
+    await require_turn(store, session_id, number)
+    messages = await store.read_turn_messages(session_id, number)
+    after, log = messages[0].seq - 1, list[tuple[int, Event]]()
+    while page := await store.export_log(session_id, after, _PAGE):
+        after = page[-1].seq
+        log += [(entry.seq, EVENT.validate_json(entry.payload)) for entry in page if entry.turn == number]
+        if page[-1].turn > number:
+            break
+    return [(seq, event) for seq, event in log if not isinstance(event, AgentDelta)]
 
 
 async def _build_turn(

@@ -87,8 +87,8 @@ class SessionLog(Protocol):
         """
         ...
 
-    async def read_turn_events(self, session_id: str, turn: int) -> list[Event]:
-        """Return the events of a turn in order, without deltas."""
+    async def read_turn_events(self, session_id: str, turn: int, until: int | None = None) -> list[Event]:
+        """Return the events of a turn in order, without deltas. until: the number in the log of the last one."""
         ...
 
     async def get_last_turn(self, session_id: str) -> TurnRecord | None: ...

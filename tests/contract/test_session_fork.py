@@ -1,16 +1,17 @@
 """Forks of sessions, in every store."""
 
 import hashlib
+import json
 
 import pytest
 
 from massmem.core.errors import InputError, UnknownSessionError
-from massmem.core.events import HistoryCleared, NoteAdded, ParamProvided, TurnUndone
-from massmem.core.records import SessionFilter, SessionState
+from massmem.core.events import HistoryCleared, NoteAdded, ParamProvided, TurnCompleted, TurnUndone
+from massmem.core.records import SessionFilter, SessionRecord, SessionState
 from massmem.session.fork import FACTS_STAY, fork_session
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, opener, queue, session, store
-from tests.support.sample_turn import answer, begin
+from tests.support.sample_turn import USAGE, answer, begin, event, other_ends, whole_turn
 
 __all__ = ["opener", "store"]
 
@@ -77,6 +78,57 @@ async def test_fork_ends_before_the_turn_that_is_asked_again(three: SessionStore
     assert (await three.load_state(fork.session_id)).params == {"lighthouse": 1}
     with pytest.raises(InputError, match="no turn 9"):
         await fork_session(three, ID, before=9)
+
+
+async def test_fork_ends_with_any_event(three: SessionStore):
+    await three.append(ID, 4, [*whole_turn()[:-1], *other_ends()[1:2]])
+    await three.append(ID, 0, [NoteAdded(text="I live in Lisbon.")])
+    log = await three.export_log(ID)
+    for number, entry in enumerate(log, 1):
+        fork = await fork_session(three, ID, event=entry.seq)
+        copied = await three.export_log(fork.session_id)
+        assert [(e.seq, e.turn) for e in copied] == [(e.seq, e.turn) for e in log[:number]]
+        assert fork == await three.get_session(fork.session_id)
+        assert fork.message_count == len(await three.read_messages(fork.session_id))
+        assert set((await three.load_state(fork.session_id)).params) == {
+            json.loads(e.payload)["param"] for e in log[:number] if "param_provided" in e.payload
+        }
+        last = await three.get_last_turn(fork.session_id)
+        assert last is not None
+        until = await three.read_turn_events(ID, last.turn, entry.seq)
+        assert [e.type for e in await three.read_turn_events(fork.session_id, last.turn)] == [e.type for e in until]
+        assert last.is_unfinished == (TurnCompleted not in map(type, until))
+    assert (fork.status, last.status) == ("failed", "failed")
+    for seq in (log[0].seq - 1, log[-1].seq + 1):
+        with pytest.raises(InputError, match=f"no event {seq}"):
+            await fork_session(three, ID, event=seq)
+
+
+async def test_fork_has_what_came_of_a_turn_only_if_it_had_come_by_then(three: SessionStore):
+    """A summary, an undone turn, one that was given up, the value that the agents wait for."""
+    summary = event(6, "context_compressed", agent_id="ann", round=0, why="threshold", before=9, after=5, window=10,
+                    kept=0, removed=2, summary="We spoke of towers.", until=4, by="extract", usage=USAGE)  # fmt: skip
+    await three.append(ID, 3, [summary, TurnUndone(session_id=ID, turn=3)])
+    asked = event(8, "param_requested", agent_id="ann", round=1, param="zip", prompt="Which?", usage=USAGE)
+    acts = event(7, "round_started", round=1, agents=["ann"])
+    wait = event(9, "turn_waiting", param="zip", prompt="Which?", agents=["ann"], asked=1, shown=False, usage=USAGE)
+    await three.append(ID, 4, [begin("ann", question="How far is it?"), acts, asked, wait])
+    await three.abandon_turn(ID, 4)
+    forks: dict[str, SessionRecord] = {}
+    for entry in await three.export_log(ID):
+        forks[json.loads(entry.payload)["type"]] = await fork_session(three, ID, event=entry.seq)
+    done, compressed, undone, waiting = (
+        forks[kind].session_id for kind in ("turn_completed", "context_compressed", "turn_undone", "turn_waiting")
+    )
+    assert await three.get_latest_summary(done, "ann") is None
+    assert await three.get_latest_summary(compressed, "ann") is not None
+    turns = [await three.get_last_turn(name) for name in (compressed, undone, waiting)]
+    assert [turn.status for turn in turns if turn] == ["completed", "undone", "waiting"]
+    assert [forks[kind].status for kind in ("turn_undone", "param_requested", "turn_waiting")] == [
+        "completed", "active", "waiting",
+    ]  # fmt: skip
+    states = [await three.load_state(name) for name in (undone, waiting)]
+    assert [state.waiting_for_param for state in states] == [None, "zip"]
 
 
 async def test_before_the_first_turn_there_are_notes_alone(store: SessionStore):

@@ -605,6 +605,27 @@ def test_fork_goes_on_by_itself(answered_session: str):
     assert f"{answered_session} has no turn 7" in refused.stderr.decode()
 
 
+def test_fork_from_an_event_is_finished_by_itself(answered_session: str):
+    listed = call_massmem("sessions", "show", answered_session, "--turn", "1", "--events", "--json")
+    events = {event["type"]: event for event in json.loads(listed.stdout)}
+    number = str(events["answer_submitted"]["number"])
+    shown = call_massmem("sessions", "show", answered_session, "--turn", "1", "--events").stdout.decode()
+    assert re.search(rf"^{number} +answer_submitted +1 ", shown, re.MULTILINE)
+    forked = call_massmem("sessions", "fork", answered_session, "--event", number)
+    fork = forked.stdout.decode().strip()
+    assert f"finish its turn: massmem --session-id {fork}\n" in forked.stderr.decode()
+    finished = call_massmem("--session-id", fork, "--json")
+    assert json.loads(finished.stdout)["turn"] == 1
+    for arguments, message in (
+        (("fork", answered_session, "--event", "99999"), "has no event 99999"),
+        (("fork", answered_session, "--event", "1", "--turn", "1"), "two ends"),
+        (("show", answered_session, "--events"), "--turn N"),
+    ):
+        refused = call_massmem("sessions", *arguments)
+        assert (refused.returncode, refused.stdout) == (2, b"")
+        assert message in refused.stderr.decode()
+
+
 def test_configuration_is_found_from_another_folder(tmp_path: Path):
     write_team(tmp_path, script("Lisbon."))
     session = json.loads(call_massmem("--config", "team.yaml", "--json", "Where?", cwd=tmp_path).stdout)["session_id"]

@@ -7,7 +7,7 @@ import pytest
 import requests
 
 from massmem.session.owners import to_stored_id
-from tests.support.service import Client, Service, StartService, make_agent, make_config, wait_until
+from tests.support.service import Client, Service, StartService, make_agent, make_config, read_events, wait_until
 
 SESSIONS = "/api/v1/sessions"
 
@@ -123,6 +123,16 @@ def test_fork_before_a_turn_has_what_was_said_before_it(alice: Client, service: 
     assert alice.get(f"{SESSIONS}/{first}").json()["session"]["title"] == "Who?"
     assert alice.post(f"{SESSIONS}/s/fork", {"before": 3}).status_code == 422
     assert service.client("bob").post(f"{SESSIONS}/s/fork", {"before": 1}).status_code == 404
+
+
+def test_fork_from_an_event_continues_there(alice: Client) -> None:
+    body = {"message": "Why?", "session_id": "s"}
+    numbers = {name: number for name, number, _ in read_events(alice.post("/api/v1/chat/stream", body, stream=True))}
+    fork = alice.post(f"{SESSIONS}/s/fork", {"event": numbers["answer_submitted"]}).json()["session_id"]
+    assert read_part(alice, fork)["turns"][0]["winner"] is None
+    assert alice.post(f"/api/v1/chat/{fork}/continue", {}).status_code == 204
+    wait_until(lambda: read_part(alice, fork)["turns"][0]["status"] == "completed")
+    assert alice.post(f"{SESSIONS}/s/fork", {"event": 99_999}).status_code == 422
 
 
 @pytest.mark.parametrize("form", ["json", "markdown", "text", "html"])

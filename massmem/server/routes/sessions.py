@@ -239,6 +239,8 @@ class ForkRequest(Body):
     """The last turn that is copied; left out: the last one that has ended."""
     before: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
     """Everything before this turn is copied, to ask another question in its place; goes before `turn`."""
+    event: Annotated[int | None, Field(ge=1, le=_MAX_SEQ)] = None
+    """Everything up to the event with this number, as in the stream of events; goes before both."""
 
 
 class ImportedSession(Body):
@@ -442,10 +444,13 @@ async def rename(session_id: SessionPath, body: NewTitle, caller: Authorized) ->
 
 @router.post("/sessions/{session_id}/fork", responses={409: TURN_PROBLEMS[409]})
 async def fork(session_id: SessionPath, body: ForkRequest, caller: Authorized) -> SessionEntry:
-    """Begin a new session with a copy of this one, up to the end of a turn or before its beginning."""
+    """Begin a new session with a copy of this one, up to the end of a turn, before its beginning, or to any event.
+
+    A turn that had not ended at that event is unfinished in the new session, and can be continued.
+    """
     conversations = caller.service.conversations
     record = await conversations.find(caller.sub, session_id)
-    record = await conversations.fork(record, body.turn, before=body.before)
+    record = await conversations.fork(record, body.turn, before=body.before, event=body.event)
     return _show_session(await conversations.describe(record))
 
 

@@ -155,9 +155,9 @@ class RedisStore(RedisKeyTable):
         is_whole = any(map(_depends_on_log, events))
         return await self._change(session_id, append, is_whole=is_whole) if batch else []
 
-    async def read_turn_events(self, session_id: str, turn: int) -> list[Event]:
+    async def read_turn_events(self, session_id: str, turn: int, until: int | None = None) -> list[Event]:
         record = await self._load(session_id)
-        log = record.log.values() if record else ()
+        log = [entry for seq, entry in record.log.items() if until is None or seq <= until] if record else []
         return [entry.parse() for entry in log if entry.turn == turn and entry.type != "agent_delta"]
 
     async def get_last_turn(self, session_id: str) -> TurnRecord | None:

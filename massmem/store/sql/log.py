@@ -306,7 +306,12 @@ _REPEATED_ANSWERS = (
 )
 _TURN_EVENTS = (
     sa.select(events.c.payload)
-    .where(events.c.session_id == SESSION, events.c.turn == TURN, sa.text(IS_NO_DELTA))
+    .where(
+        events.c.session_id == SESSION,
+        events.c.turn == TURN,
+        sa.text(IS_NO_DELTA),
+        events.c.seq <= sa.bindparam("until", type_=sa.Integer),
+    )
     .order_by(events.c.seq)
 )
 _question, _reply = chat_messages.alias("question"), chat_messages.alias("reply")
@@ -370,8 +375,9 @@ class SqlSessionLog:
 
         return await self._database.write(change)
 
-    async def read_turn_events(self, session_id: str, turn: int) -> list[Event]:
-        rows = await self._database.fetch(_TURN_EVENTS, {"of_session": session_id, "of_turn": turn})
+    async def read_turn_events(self, session_id: str, turn: int, until: int | None = None) -> list[Event]:
+        key = {"of_session": session_id, "of_turn": turn, "until": _MAX_SEQ if until is None else until}
+        rows = await self._database.fetch(_TURN_EVENTS, key)
         return [EVENT.validate_json(row["payload"]) for row in rows]
 
     async def get_last_turn(self, session_id: str) -> TurnRecord | None:
