@@ -138,7 +138,7 @@ def show_command(
         raise InputError("--events shows those of one turn", "name it: --turn N")
     log = asyncio.run(_read_events(setup, name, turn))
     if as_json:
-        write_json([{"number": number, **event.model_dump(mode="json")} for number, event in log])
+        write_json([{"seq": number, **event.model_dump(mode="json")} for number, event in log])
     else:
         write_out(view.format_events(log))
 

@@ -608,7 +608,7 @@ def test_fork_goes_on_by_itself(answered_session: str):
 def test_fork_from_an_event_is_finished_by_itself(answered_session: str):
     listed = call_massmem("sessions", "show", answered_session, "--turn", "1", "--events", "--json")
     events = {event["type"]: event for event in json.loads(listed.stdout)}
-    number = str(events["answer_submitted"]["number"])
+    number = str(events["answer_submitted"]["seq"])
     shown = call_massmem("sessions", "show", answered_session, "--turn", "1", "--events").stdout.decode()
     assert re.search(rf"^{number} +answer_submitted +1 ", shown, re.MULTILINE)
     forked = call_massmem("sessions", "fork", answered_session, "--event", number)
