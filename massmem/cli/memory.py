@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from massmem.cli.completion import offer_agents
+from massmem.cli.forgetting import ForgetRequest, forget_statements
 from massmem.cli.options import MAX_TURN, AllOwners, AsJson, Config, InSession, OwnerName, Yes
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import MB, Progress, notify, show_progress, write_json, write_out
@@ -182,16 +183,30 @@ def forget_command(
     session_id: InSession = None,
     agent: Agent = None,
     turn: Turn = None,
+    everywhere: Annotated[
+        bool, typer.Option("--everywhere", help="In the log, files, debug files and all memories, too; with a receipt.")
+    ] = False,
+    text: Annotated[
+        list[str] | None,
+        typer.Option("--text", metavar="TEXT", help="What to forget everywhere, in words; may be repeated."),
+    ] = None,
     yes: Yes = False,
     owner: OwnerName = None,
     config: Config = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Delete memories for good.
 
-    They leave the queue, too, and a rebuild does not restore them. The log of the session keeps its messages.
+    They leave the queue, too, and a rebuild does not restore them. The log of the session keeps its messages. With
+    --everywhere it does not: each sentence that says the same goes from whatever massmem has stored of you, and a
+    receipt says what went, and how that was checked.
     """
     selection = Selection(session_id, agent, turn, ids=tuple(ids or ()))
+    if everywhere or text:
+        if selection != Selection(ids=selection.ids) or not everywhere:
+            raise InputError("--everywhere takes ids and --text only", "massmem memory forget --everywhere ID...")
+        order = ForgetRequest(selection.ids, tuple(text or ()), yes=yes, as_json=as_json)
+        return forget_statements(lambda: load_setup(config, owner), order)
     if selection == Selection():
         raise InputError("no memory was named", "name ids, --session-id, --agent or --turn")
     if not yes and not sys.stdin.isatty():
@@ -201,12 +216,13 @@ def forget_command(
         count = asyncio.run(count_memories(setup, selection))
         if not typer.confirm(f"Memories to forget for good: {count}. Continue?", err=True):
             notify("nothing was forgotten")
-            return
+            return 0
     count = asyncio.run(forget_memories(setup, selection))
     if as_json:
         write_json({"forgotten": count})
     else:
-        notify(f"forgotten: {count}; the log of the session keeps its messages")
+        notify(f"forgotten: {count}; the log of the session keeps its messages (forget --everywhere: there, too)")
+    return 0
 
 
 @app.command("stats")

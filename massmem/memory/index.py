@@ -176,6 +176,8 @@ def matching(selection: Selection) -> All:
     ]
     if selection.session_ids:
         conditions.append(OneOf("run_id", selection.session_ids))
+    if selection.message_ids:
+        conditions.append(OneOf("message_ids", selection.message_ids))
     if selection.origin is not None:
         conditions.append(from_origin(selection.origin))
     if selection.turn is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from massmem.core.errors import EmbeddingError, InputError
 from massmem.memory.extraction.known import KnownFacts
-from massmem.memory.index import Index
+from massmem.memory.index import Index, matching
 from massmem.memory.index_writer import IndexWriter, Vectors
 from massmem.memory.ledger import Chain
 from massmem.memory.persistent import (
@@ -25,6 +25,7 @@ from massmem.memory.persistent import (
 )
 from massmem.memory.points import CountTokens, message_number, to_memory
 from massmem.memory.retrieval.retriever import Retriever, Vector
+from massmem.memory.statements import Said, find_by_words, find_said
 
 if TYPE_CHECKING:
     from massmem.memory.embedders import Embedder
@@ -92,6 +93,14 @@ class IndexedMemory:
         page = await asyncio.to_thread(self._index.page, selection, limit, offset)
         return [to_memory(point_id, payload) for point_id, payload in page]
 
+    async def find_said(self, said: Said) -> "Sequence[Memory]":
+        """Return the memories that say a statement. See massmem.memory.statements."""
+        return await asyncio.to_thread(find_said, self._index, said)
+
+    async def find_near(self, text: str, selection: Selection, limit: int) -> "Sequence[Memory]":
+        """Return what shares words with a text, or is near in meaning, with the cosine as its score; 0 by words."""
+        return await asyncio.to_thread(self._find_near, text, selection, limit)
+
     @property
     def folder(self) -> Path | None:
         """The folder of the index, which this memory has locked; None: it is on a server."""
@@ -119,6 +128,14 @@ class IndexedMemory:
 
     def _recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
         return self._retriever.recall(query, self._embed_query(query), scope, options)
+
+    def _find_near(self, text: str, selection: Selection, limit: int) -> "Sequence[Memory]":
+        near = {point_id: (payload, 0.0) for point_id, payload in find_by_words(self._index, text, selection, limit)}
+        if (vector := self._embed_query(text)) is not None:
+            cosines = dict(self._index.search_meaning(vector, matching(selection), limit))
+            payloads = self._index.read_payloads(cosines)
+            near |= {point_id: (payload, cosines[point_id]) for point_id, payload in payloads.items()}
+        return [to_memory(point_id, payload, cosine) for point_id, (payload, cosine) in near.items()]
 
     def _embed_query(self, query: str) -> Vector | None:
         if self._embedder is None or not query.strip():

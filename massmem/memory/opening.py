@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from massmem.memory.index import Index
     from massmem.memory.index_edge import EdgeIndex
     from massmem.memory.indexed import IndexedMemory
+    from massmem.memory.statements import Said
 
 log = logging.getLogger(__name__)
 
@@ -231,6 +232,23 @@ class IndexFolders:
             ids = [str(point_id) for memory in memories for point_id in _find_copies(index, memory)]
             if ids:
                 index.delete(Selection(ids=tuple(ids)))
+
+    def find_said(self, said: "Said") -> "list[Memory]":
+        """Return the memories of all indexes that say a statement."""
+        from massmem.memory.statements import find_said
+
+        return [memory for index in self._indexes for memory in find_said(index, said)]
+
+    def erase_said(self, said: "Said") -> int:
+        """Erase the memories that say a statement; return how many points and damaged copies that were."""
+        from massmem.memory.statements import find_said
+
+        count = len(self._damaged)
+        self._delete_damaged_copies()
+        for index in self._indexes:
+            if ids := tuple(memory.id for memory in find_said(index, said)):
+                count += index.delete(Selection(ids=ids))
+        return count
 
     def _delete_damaged_copies(self) -> None:
         for copy in self._damaged:  # nobody can tell what is in it, and the log can rebuild it

@@ -110,6 +110,8 @@ class Selection:
     """Memories of any of these sessions."""
     origin: str | None = None
     """As in Memory; "tool" for any tool."""
+    message_ids: tuple[str, ...] = ()
+    """Memories that came from any of these messages."""
 
 
 @dataclass(frozen=True, slots=True)

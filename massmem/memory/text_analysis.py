@@ -114,7 +114,14 @@ def build_query_vector(words: Iterable[Sequence[str]]) -> dict[int, float]:
 
 def split_sentences(text: str) -> list[str]:
     """Return the sentences and lines of a text, without the blanks between them."""
-    return [stripped for sentence in _SENTENCE.split(text) if (stripped := sentence.strip())]
+    return [stripped for start, end in find_sentences(text) if (stripped := text[start:end].strip())]
+
+
+def find_sentences(text: str) -> list[tuple[int, int]]:
+    """Return where the sentences and lines of a text begin and end, without what stands between them."""
+    breaks = [match.span() for match in _SENTENCE.finditer(text)]
+    starts, ends = [0, *(end for _, end in breaks)], [*(start for start, _ in breaks), len(text)]
+    return list(zip(starts, ends, strict=True))
 
 
 def split_passages(text: str) -> list[str]:

@@ -2,12 +2,12 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from massmem.config.models import MemoryConfig
 from massmem.core.errors import IndexDamaged, InputError
@@ -19,6 +19,8 @@ from massmem.store.ports import SessionStore
 
 if TYPE_CHECKING:
     from massmem.memory.indexed import IndexedMemory
+
+T = TypeVar("T")
 
 DamageHandler = Callable[[MemoryConfig, Path, Mapping[str, str]], Awaitable[None]]
 """(configuration, home, environment): gets a damaged index out of the way."""
@@ -109,14 +111,24 @@ def fingerprint_fact(text: str) -> tuple[int, ...]:
 
     They stand for the text's words. A model words the same fact differently each time: see `is_forgotten`.
     """
-    stems = {word.removesuffix("'s")[:STEM] for word in find_telling_words(text)}
+    stems = list_stems(text)
     return tuple(sorted(int.from_bytes(blake2b(stem.encode(), digest_size=4).digest()) for stem in stems))
 
 
 def is_forgotten(text: str, forgotten: Iterable[Sequence[int]]) -> bool:
     """Return whether the text says what one of the forgotten facts said. forgotten: their fingerprints."""
     words = set(fingerprint_fact(text))
-    return any(len(words.intersection(other)) >= _SAME_WORDS * max(len(words), len(other), 1) for other in forgotten)
+    return any(is_same(words, set(other)) for other in forgotten)
+
+
+def list_stems(text: str) -> frozenset[str]:
+    """Return the words that tell what a text says, cut so that their forms are the same."""
+    return frozenset(word.removesuffix("'s")[:STEM] for word in find_telling_words(text))
+
+
+def is_same(words: Set[T], others: Set[T]) -> bool:
+    """Return whether two statements with these words say the same."""
+    return len(words & others) >= _SAME_WORDS * max(len(words), len(others), 1)
 
 
 async def _forget_sessions(memory: PersistentMemory, session_ids: Sequence[str]) -> int:

@@ -5,13 +5,12 @@ nobody can go on with the session.
 """
 
 import asyncio
-import shutil
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from massmem.config.home import explain_write_error, make_file, make_folder
+from massmem.config.home import make_file, make_folder
 from massmem.config.models import TeamConfig
 from massmem.core.errors import SessionBusyError
 from massmem.core.records import SessionFilter, SessionRecord
@@ -19,6 +18,7 @@ from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import EraseSessions, open_eraser
 from massmem.session.lease import ProcessLock, hold_lease
 from massmem.session.registry import Registry, RegistryDamaged, build_entries
+from massmem.session.traces import Traces
 from massmem.store.ports import SessionStore
 
 Progress = Callable[[int, int], None]
@@ -95,34 +95,9 @@ class SessionDeleter:
 
         Raises HomeError, StoreError.
         """
-        await asyncio.to_thread(self._delete_files, session_ids)
-        await self._unlist(session_ids)
-
-    def _delete_files(self, session_ids: Sequence[str]) -> None:
-        """Delete debug files, crash reports, backups and log lines that mention one of the sessions."""
         names = [session_id.encode() for session_id in session_ids]
-        try:
-            for folder in {self.folder, self.home.parent}:
-                for run in (folder / ".massmem" / "massmem_logs").glob("log_*"):
-                    if any(_mentions(path, names) for path in run.rglob("*")):
-                        shutil.rmtree(run)
-            reports = [*self.home.glob("sessions.json.damaged-*"), *self.home.glob("logs/crash-*")]
-            for path in [*reports, *self._find_backups()]:
-                if _mentions(path, names):
-                    path.unlink()
-            for path in self.home.glob("logs/*.log"):
-                if _mentions(path, names):
-                    # In place: another process may have it open, and goes on at its end.
-                    lines = path.read_bytes().splitlines(keepends=True)
-                    path.write_bytes(b"".join(line for line in lines if not any(name in line for name in names)))
-        except OSError as e:
-            raise explain_write_error(self.home, e) from e
-
-    def _find_backups(self) -> list[Path]:
-        """Return copies of the database from before a migration, which are kept when it fails."""
-        kind, _, name = self.config.store.url.partition(":///")
-        path = Path(name).expanduser()
-        return list(path.parent.glob(f"{path.name}.bak-*")) if kind == "sqlite" else []
+        await asyncio.to_thread(Traces(self.config, self.home, self.folder).delete, names)
+        await self._unlist(session_ids)
 
     async def _unlist(self, session_ids: Sequence[str]) -> None:
         """Remove the sessions from the registry."""
@@ -163,10 +138,3 @@ async def delete_contents(
 def list_begun_deletions(home: Path) -> list[str]:
     """Return the ids of sessions whose deletion has begun here and has not ended."""
     return sorted(path.name for path in (home / _MARKS).glob("*"))
-
-
-def _mentions(path: Path, names: Sequence[bytes]) -> bool:
-    with suppress(FileNotFoundError, IsADirectoryError):
-        data = path.read_bytes()
-        return any(name in data for name in names)
-    return False

@@ -164,6 +164,10 @@ class SessionLog(Protocol):
         """Return those of the session's files that exist, by hash."""
         ...
 
+    async def delete_files(self, session_id: str, hashes: Sequence[str]) -> None:
+        """Delete files of the session; what names them stays. Nothing happens for one that does not exist."""
+        ...
+
     async def load_state(self, session_id: str) -> SessionState:
         """Return the state that was saved last; an empty state for a session without one."""
         ...
@@ -308,8 +312,22 @@ class SessionCatalogue(Protocol):
         """Return what of a session is not in its log; None for an unknown session."""
         ...
 
-    async def export_log(self, session_id: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
-        """Return the log as stored, deltas included, with seq > after, oldest first, and its rows in the queue."""
+    async def export_log(
+        self, session_id: str, after: int = 0, limit: int = 1000, *, with_trimmed: bool = False
+    ) -> list[LogEntry]:
+        """Return the log as stored, deltas included, with seq > after, oldest first, and its rows in the queue.
+
+        with_trimmed: also what retention has removed from the conversation, and something still needs.
+        """
+        ...
+
+    async def rewrite_log(self, session_id: str, entries: Sequence[LogEntry]) -> None:
+        """Put entries in place of those with the same numbers, in one transaction, with what is derived from them.
+
+        The only change of a log: what the user wants to be forgotten goes. An entry may differ in its texts and in the
+        state of its rows in the queue, and in nothing else. A title or last message that came from a text changes
+        with it. Raises StoreError for an unknown session.
+        """
         ...
 
     async def import_session(

@@ -171,6 +171,15 @@ _INDEX_MESSAGE = sa.insert(message_search).values(
     words=sa.cast(sa.bindparam("tsvector", type_=sa.Text), TSVECTOR),
 )
 
+_REINDEX_MESSAGE = (
+    sa.update(message_search)
+    .where(
+        message_search.c.session_id == sa.bindparam("of_session", type_=message_search.c.session_id.type),
+        message_search.c.seq == sa.bindparam("of_seq", type_=sa.Integer),
+    )
+    .values(words=sa.cast(sa.bindparam("tsvector", type_=sa.Text), TSVECTOR))
+)
+
 _EXAMPLE_URL = "postgresql://USER:PASSWORD@HOST:5432/DATABASE"
 _RETRY = "run the same command again when it is back; what was stored before is untouched"
 _FREE_SPACE = "free some space there and run the same command again; what was stored before is untouched"
@@ -342,14 +351,14 @@ class PostgresDialect:
     def lock_session(self, connection: sa.Connection, session_id: str) -> None:
         connection.execute(_LOCK_SESSION, {"of_session": session_id})
 
-    def index_messages(self, connection: sa.Connection, rows: Sequence[Row]) -> None:
+    def index_messages(self, connection: sa.Connection, rows: Sequence[Row], *, replace: bool = False) -> None:
         new = [
             {"of_session": row["session_id"], "of_seq": row["seq"], "tsvector": build_tsvector(row["content"])}
             for row in rows
             if row["kind"] in SEARCHED_KINDS
         ]
         if new:
-            connection.execute(_INDEX_MESSAGE, new)
+            connection.execute(_REINDEX_MESSAGE if replace else _INDEX_MESSAGE, new)
 
     def build_search(
         self, columns: sa.Select[*tuple[Any, ...]], query: str, scope: SearchScope, limit: int

@@ -346,7 +346,7 @@ class SqliteDialect:
     def lock_session(self, connection: sa.Connection, session_id: str) -> None:
         """Nothing to do: a transaction that writes holds the lock of the whole file."""
 
-    def index_messages(self, connection: sa.Connection, rows: Sequence[Row]) -> None:
+    def index_messages(self, connection: sa.Connection, rows: Sequence[Row], *, replace: bool = False) -> None:
         """Nothing to do: a trigger of the table does it."""
 
     def build_search(

@@ -40,6 +40,10 @@ class FileTable:
         texts: list[str | None] = await self._server.run("HMGET", files_key(session_id), *hashes)
         return {name: b64decode(text) for name, text in zip(hashes, texts, strict=True) if text is not None}
 
+    async def delete(self, session_id: str, hashes: Sequence[str]) -> None:
+        if hashes:
+            await self._server.run("HDEL", files_key(session_id), *hashes)
+
     async def list_hashes(self, session_id: str) -> tuple[str, ...]:
         """Return the hashes of a session's files, in order."""
         return tuple(sorted(await self._server.run("HKEYS", files_key(session_id))))

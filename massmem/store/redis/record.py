@@ -212,6 +212,28 @@ class Record:
             self.jobs_by_seq[logged.seq] = list(logged.recordings)
         self.stored.position = max((job.position for job in self.jobs if job.position is not None), default=-1)
 
+    def rewrite(self, log: Iterable[records.LogEntry]) -> None:
+        """Put entries in place of those with the same numbers; one that is gone meanwhile stays gone."""
+        for logged in log:
+            if (old := self.entries.get(logged.seq)) is None:
+                continue
+            new = self.entries[logged.seq] = old._replace(payload=logged.payload)
+            self.jobs_by_seq[logged.seq] = list(logged.recordings)
+            for before, after in zip(self._project(logged.seq, old), self._project(logged.seq, new), strict=True):
+                match before, after:
+                    case UpdateSession(), UpdateSession():
+                        self._rewrite_session(before, after)
+                    case _:
+                        pass
+
+    def _rewrite_session(self, before: UpdateSession, after: UpdateSession) -> None:
+        """Replace a title and a last message that the old text gave."""
+        session = self.stored.session
+        if before.title and session.title == before.title:
+            self.stored.update(title=after.title)
+        if before.last_message and session.last_message == before.last_message:
+            self.stored.update(last_message=after.last_message)
+
     def _add(self, seq: int, entry: Entry) -> list[projection.Change]:
         """Add an entry, and count what it changes. Return its changes."""
         self.entries[seq] = entry

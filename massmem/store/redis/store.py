@@ -238,6 +238,9 @@ class RedisStore(RedisKeyTable):
     async def load_files(self, session_id: str, hashes: Sequence[str]) -> dict[str, bytes]:
         return await self._files.load(session_id, hashes)
 
+    async def delete_files(self, session_id: str, hashes: Sequence[str]) -> None:
+        await self._files.delete(session_id, hashes)
+
     async def load_state(self, session_id: str) -> SessionState:
         stored = await self._load_head(session_id)
         return stored.state if stored else SessionState()
@@ -452,9 +455,12 @@ class RedisStore(RedisKeyTable):
         files, stored = await self._files.list_hashes(session_id), record.stored
         return SessionCopy(session=stored.session, state=stored.state, abandoned=abandoned, files=files)
 
-    async def export_log(self, session_id: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
+    async def export_log(
+        self, session_id: str, after: int = 0, limit: int = 1000, *, with_trimmed: bool = False
+    ) -> list[LogEntry]:
         record = await self._load(session_id)
-        log = [(seq, entry) for seq, entry in record.log.items() if seq > after][:limit] if record else []
+        entries = {} if record is None else record.entries if with_trimmed else record.log
+        log = [(seq, entry) for seq, entry in entries.items() if seq > after][:limit]
         jobs = record.jobs_by_seq if record else {}
         return [LogEntry(seq=n, turn=e.turn, payload=e.payload, recordings=tuple(jobs.get(n, ()))) for n, e in log]
 
@@ -471,6 +477,9 @@ class RedisStore(RedisKeyTable):
             new.stored.state = _clean_state(copy.state, copy.state.updated_at)
         await self._files.replace(session.session_id, files)  # first: an import that is cut off is made again
         await self._change(session.session_id, lambda _: None, new=new, replace=True)
+
+    async def rewrite_log(self, session_id: str, entries: Sequence[LogEntry]) -> None:
+        await self._change(session_id, lambda record: record.rewrite(entries), is_use=False)
 
     # Loading
 

@@ -34,7 +34,14 @@ from massmem.store.schema import (
 )
 from massmem.store.schema import files as stored_files
 from massmem.store.sql.database import Database, Row
-from massmem.store.sql.log import UPDATE_TURN, build_file_rows, build_save_state, fetch_state, restore_events
+from massmem.store.sql.log import (
+    UPDATE_TURN,
+    build_file_rows,
+    build_save_state,
+    fetch_state,
+    restore_events,
+    rewrite_events,
+)
 from massmem.store.sql.queue import build_recording
 
 _s = chat_sessions.c
@@ -157,7 +164,9 @@ class SqlSessionCatalogue:
             files=tuple(row["hash"] for row in files),
         )
 
-    async def export_log(self, session_id: str, after: int = 0, limit: int = 1000) -> list[LogEntry]:
+    async def export_log(
+        self, session_id: str, after: int = 0, limit: int = 1000, *, with_trimmed: bool = False
+    ) -> list[LogEntry]:
         log = await self._database.fetch(
             sa.select(events.c.seq, events.c.turn, events.c.payload)
             .where(events.c.session_id == session_id, events.c.seq > after)
@@ -186,6 +195,10 @@ class SqlSessionCatalogue:
                 async for part in files:
                     await run(partial(_insert_files, rows=build_file_rows(session_id, part)))
             await run(partial(self._restore_rest, copy=copy))
+
+    async def rewrite_log(self, session_id: str, entries: Sequence[LogEntry]) -> None:
+        rewrite = partial(rewrite_events, database=self._database, session_id=session_id, entries=entries)
+        await self._database.write(rewrite)
 
     def _delete_part(self, connection: sa.Connection, session_id: str, limit: int) -> int | None:
         self._database.dialect.lock_session(connection, session_id)

@@ -17,7 +17,7 @@ from massmem.core.events import EVENT, Event, TurnResumed, TurnStarted, now
 from massmem.core.records import LogEntry, MessageRecord, Owner, SessionState, TurnRecord
 from massmem.store import projection
 from massmem.store.log_format import EncodedEvent, encode_event
-from massmem.store.ports import turn_started_error
+from massmem.store.ports import turn_started_error, unknown_session_error
 from massmem.store.projection import InsertRow, QueueExtraction, UpdateSession, UpdateTurn, VoidBallots
 from massmem.store.schema import (
     IS_CONVERSATION,
@@ -83,6 +83,21 @@ _UPDATE_SESSION = (
         message_count=chat_sessions.c.message_count + sa.bindparam("added", type_=sa.Integer),
         updated_at=sa.bindparam("at", type_=UtcDateTime),
     )
+)
+
+
+_SEQ = sa.bindparam("of_seq", type_=sa.Integer)
+_PAYLOAD = sa.select(events.c.payload).where(events.c.session_id == SESSION, events.c.seq == _SEQ)
+_REWRITE_EVENT = (
+    sa.update(events)
+    .where(events.c.session_id == SESSION, events.c.seq == _SEQ)
+    .values(payload=sa.bindparam("new_payload", type_=events.c.payload.type))
+)
+_DELETE_JOB = sa.delete(recordings).where(
+    _r.session_id == SESSION,
+    _r.seq == _SEQ,
+    _r.kind == sa.bindparam("of_kind", type_=_r.kind.type),
+    _r.agent_id == sa.bindparam("of_agent", type_=_r.agent_id.type),
 )
 
 
@@ -156,6 +171,51 @@ def restore_events(connection: sa.Connection, database: Database, session_id: st
     rows = [build_queue_row(recording) for entry in entries for recording in entry.recordings]
     if rows:
         connection.execute(_INSERTS["recordings"], rows)
+
+
+def rewrite_events(connection: sa.Connection, database: Database, session_id: str, entries: Sequence[LogEntry]) -> None:
+    """Replace the texts of events, and of the rows that were derived from them."""
+    database.dialect.lock_session(connection, session_id)
+    key = {"of_session": session_id}
+    for entry in entries:
+        place = key | {"of_seq": entry.seq}
+        stored = connection.execute(_PAYLOAD, place).scalar_one_or_none()
+        if stored is None:
+            raise unknown_session_error(session_id)
+        if stored != entry.payload:
+            old, new = (_collect_entry(session_id, entry, payload) for payload in (stored, entry.payload))
+            connection.execute(_REWRITE_EVENT, place | {"new_payload": entry.payload})
+            _rewrite_messages(connection, database, new.rows["chat_messages"])
+            _rewrite_session(connection, key, old.session, new.session)
+        for row in map(build_queue_row, entry.recordings):
+            connection.execute(
+                _DELETE_JOB, key | {"of_seq": row["seq"], "of_kind": row["kind"], "of_agent": row["agent_id"]}
+            )
+            connection.execute(_INSERTS["recordings"], row)
+
+
+def _collect_entry(session_id: str, entry: LogEntry, payload: str) -> _Changes:
+    event = EVENT.validate_json(payload)
+    return _collect_changes(session_id, entry.turn, [NumberedEvent(entry.seq, event, payload)])
+
+
+def _rewrite_messages(connection: sa.Connection, database: Database, rows: Sequence[Row]) -> None:
+    """Replace texts and metadata; what only the store knows of a message stays."""
+    for row in rows:
+        stored = connection.execute(sa.select(_m.metadata).where(_m.id == row["id"])).scalar_one()
+        values = {"content": row["content"], "metadata": stored | row["metadata"]}
+        connection.execute(sa.update(chat_messages).where(_m.id == row["id"]).values(values))
+    database.dialect.index_messages(connection, rows, replace=True)
+
+
+def _rewrite_session(connection: sa.Connection, key: Row, old: Row, new: Row) -> None:
+    """Replace a title and a last message that the old text gave."""
+    columns = {"title": "new_title", "last_message": "new_message"}
+    for column, name in columns.items():
+        if old[name] and old[name] != new[name]:
+            is_same = chat_sessions.c[column] == old[name]
+            change = sa.update(chat_sessions).where(chat_sessions.c.session_id == SESSION, is_same)
+            connection.execute(change.values({column: new[name]}), key)
 
 
 def _collect_changes(session_id: str, turn: int, numbered: Iterable[NumberedEvent]) -> _Changes:
@@ -331,9 +391,12 @@ _REQUEST = sa.select(requests.c.seq).where(
 )
 
 
-_FILES = sa.select(stored_files.c.hash, stored_files.c.data).where(
-    stored_files.c.session_id == SESSION, stored_files.c.hash.in_(sa.bindparam("of_hashes", expanding=True))
+_OF_HASHES = (
+    stored_files.c.session_id == SESSION,
+    stored_files.c.hash.in_(sa.bindparam("of_hashes", expanding=True)),
 )
+_FILES = sa.select(stored_files.c.hash, stored_files.c.data).where(*_OF_HASHES)
+_DELETE_FILES = sa.delete(stored_files).where(*_OF_HASHES)
 
 
 def build_file_rows(session_id: str, files: Mapping[str, bytes]) -> list[Row]:
@@ -448,6 +511,11 @@ class SqlSessionLog:
         key = {"of_session": session_id, "of_hashes": hashes}
         rows = await self._database.fetch(_FILES, key) if hashes else []
         return {row["hash"]: bytes(row["data"]) for row in rows}
+
+    async def delete_files(self, session_id: str, hashes: Sequence[str]) -> None:
+        key = {"of_session": session_id, "of_hashes": hashes}
+        if hashes:
+            await self._database.execute(_DELETE_FILES, key)
 
     async def load_state(self, session_id: str) -> SessionState:
         return await fetch_state(self._database, session_id)

@@ -1,0 +1,131 @@
+"""`massmem memory forget --everywhere`: lists what would go, asks, lets it go, and writes a receipt."""
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import typer
+
+from massmem.cli.setup import Setup
+from massmem.cli.streams import notify, write_json, write_out
+from massmem.core.display import make_printable, one_line
+from massmem.core.errors import InputError
+from massmem.recording.forgetting import open_durable_memory
+from massmem.render.text import pluralize
+from massmem.session.erasure import Eraser, Findings, Near, Order
+from massmem.session.receipt import Receipt
+
+_EXCERPT = 160
+_MOST_LISTED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetRequest:
+    """What the user wants to be forgotten."""
+
+    ids: tuple[str, ...]
+    texts: tuple[str, ...]
+    yes: bool
+    """Nothing is to be confirmed: near paraphrases stay."""
+    as_json: bool
+
+
+def forget_statements(load: Callable[[], Setup], request: ForgetRequest) -> int:
+    """Forget everywhere. Returns exit code 1 when something is left. Raises InputError and what Eraser raises."""
+    if not request.ids and not any(text.strip() for text in request.texts):
+        raise InputError("nothing was named", "name ids of memories, or a statement: --text TEXT")
+    if not request.yes and not sys.stdin.isatty():
+        raise InputError("forgetting cannot be undone, and there is no terminal to confirm it", "add --yes")
+    setup = load()
+    if not request.yes:
+        findings = asyncio.run(_find(setup, request))
+        _show(findings)
+        chosen = _choose_near(findings.near) if findings.near else []
+        if not typer.confirm("Forget this for good?", err=True):
+            notify("nothing was forgotten")
+            return 0
+        request = replace(request, texts=(*request.texts, *(near.text for near in chosen)))
+    receipt = asyncio.run(_erase(setup, request))
+    if request.as_json:
+        write_json(receipt.to_dict())
+    _report(receipt)
+    return 0 if receipt.checks.is_passed else 1
+
+
+async def _find(setup: Setup, request: ForgetRequest) -> Findings:
+    async with _open_eraser(setup, request) as (eraser, orders):
+        return await eraser.find(orders)
+
+
+async def _erase(setup: Setup, request: ForgetRequest) -> Receipt:
+    async with _open_eraser(setup, request) as (eraser, orders):
+        return await eraser.erase(orders)
+
+
+@asynccontextmanager
+async def _open_eraser(setup: Setup, request: ForgetRequest) -> AsyncGenerator[tuple[Eraser, list[Order]]]:
+    async with setup.open_store() as store, open_durable_memory(setup.config.memory, setup.home) as memory:
+        eraser = Eraser(setup.config, setup.home, Path.cwd(), store, memory, setup.owner)
+        yield eraser, await eraser.read_orders(request.ids, request.texts)
+
+
+def _show(findings: Findings) -> None:
+    """Write what would go."""
+    sessions = pluralize(len(findings.sessions), "session")
+    notify(f"this goes from {sessions}, and {len(findings.memories):,} memories:")
+    for sentence in findings.sentences[:_MOST_LISTED]:
+        write_out(f"  {one_line(make_printable(sentence), _EXCERPT)}\n")
+    if len(findings.sentences) > _MOST_LISTED:
+        write_out(f"  and {len(findings.sentences) - _MOST_LISTED} more\n")
+
+
+def _choose_near(near: Sequence[Near]) -> list[Near]:
+    """Ask which of the near paraphrases go, too."""
+    notify("this may say the same in other words:")
+    for number, one in enumerate(near, 1):
+        write_out(f"  {number}. {_format_place(one)}\n     {one_line(make_printable(one.text), _EXCERPT)}\n")
+    while True:
+        reply = typer.prompt("Which of them, too? (numbers, all, or none)", default="none", err=True).strip().lower()
+        if reply in ("all", "none"):
+            return [*near] if reply == "all" else []
+        numbers = [int(number) for number in re.findall(r"\d{1,6}", reply)]
+        if numbers and all(1 <= number <= len(near) for number in numbers):
+            return [near[number - 1] for number in numbers]
+
+
+def _format_place(near: Near) -> str:
+    memory = near.place.memory_id or "in the log alone"
+    return make_printable(f"{memory}  {near.place.session_id} turn {near.place.turn}  {near.agent_id}")
+
+
+def _report(receipt: Receipt) -> None:
+    """Say what went, and what did not."""
+    deleted, checks = receipt.deleted, receipt.checks
+    events = f"{deleted.events:,} events of {pluralize(len(deleted.sessions), 'session')}"
+    notify(f"forgotten: {deleted.memories:,} memories, {events}, {deleted.files:,} files")
+    checked = f"{checks.messages:,} messages, {checks.files:,} files, {checks.questions:,} questions"
+    if checks.is_passed:
+        notify(f"checked: nothing of it is left in {checked}")
+    else:
+        _report_rest(receipt, checked)
+    for place in receipt.near:
+        where = f"memory {place.memory_id}" if place.memory_id else "in the log alone"
+        notify(f"left, it may say the same in other words: {place.session_id} turn {place.turn}, {where}")
+    if ids := [place.memory_id for place in receipt.near if place.memory_id]:
+        notify(f"to forget that, too: massmem memory forget --everywhere {' '.join(ids)}")
+
+
+def _report_rest(receipt: Receipt, checked: str) -> None:
+    checks = receipt.checks
+    counts = (
+        f"{checks.sessions_found:,} sessions, {checks.memories_found:,} memories, {checks.questions_found:,} replies"
+    )
+    notify(f"it is still in {counts} of {checked}")
+    for path in checks.files_found:
+        notify(f"it is still in {path}")
+    if not checks.bytes_erased:
+        notify("parts of it may remain in the free space of the database, which is very large or read by a process")

@@ -1,0 +1,48 @@
+"""Finds the memories in an index that say given statements: among those that share most words with them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from massmem.memory.index import ALL_POINTS, Index, Payloads, matching
+from massmem.memory.persistent import Memory, Selection
+from massmem.memory.points import to_memory
+from massmem.memory.text_analysis import build_query_vector, extract_query_forms
+
+_BY_WORDS = 10_000
+"""Memories that are looked at for each statement, those that share most words with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What memories are looked for."""
+
+    statements: Sequence[str]
+    is_said_in: Callable[[str], bool]
+    """Whether a text says one of the statements."""
+    among: Selection
+    message_ids: tuple[str, ...] = ()
+    """Passages of these messages are meant as well, whatever they say."""
+
+
+def find_said(index: Index, said: Said) -> list[Memory]:
+    """Return the memories that say a statement, or are of one of the messages. Raises MemoryUnavailable."""
+    payloads: Payloads = []
+    for statement in said.statements:
+        payloads += find_by_words(index, statement, said.among, _BY_WORDS)
+    memories = [to_memory(point_id, payload) for point_id, payload in payloads]
+    meant = {memory.id: memory for memory in memories if said.is_said_in(memory.text)}
+    if said.message_ids:
+        of_messages = replace(said.among, message_ids=said.message_ids, kind="episode")
+        passages = [to_memory(*point) for point in index.page(of_messages, ALL_POINTS)]
+        meant |= {memory.id: memory for memory in passages}
+    return [*meant.values()]
+
+
+def find_by_words(index: Index, text: str, among: Selection, limit: int) -> Payloads:
+    """Return what shares words with a text, best first; everything when the text has no word to look for."""
+    words = build_query_vector(extract_query_forms(text))
+    if not words:
+        return index.page(among, ALL_POINTS)
+    ids = [point_id for point_id, _ in index.search_words(words, matching(among), limit)]
+    payloads = index.read_payloads(ids)
+    return [(point_id, payloads[point_id]) for point_id in ids if point_id in payloads]

@@ -1,0 +1,271 @@
+"""Takes statements out of texts and out of the log: each sentence that says one of them becomes a mark. Pure.
+
+A sentence says a statement when it contains it word for word, or when it shares seven words of ten with it
+(`is_same`) and none of the words in which the two differ is a number or a name.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from massmem.core.records import LogEntry
+from massmem.memory.extraction.facts import normalize_fact
+from massmem.memory.text_analysis import find_sentences
+from massmem.memory.words import count_unspaced
+from massmem.recording.forgetting import is_same, list_stems
+
+MARK = "[forgotten]"
+"""Stands where a sentence stood."""
+
+STRUCTURE = frozenset(
+    """
+    type at schema_version session_id turn agents agent_id names winner winner_name agent_name choice request seed
+    round step channel call_id batch name param by why source activity role limit entries votes not_asked usage
+    """.split()  # noqa: SIM905 - a list literal of this length reads badly
+)
+"""Fields of events that name things or come from a fixed list: they are left as they are."""
+
+_SHORTEST = 3
+"""Telling words without which a statement is recognised only word for word: "I am vegan." says little in common."""
+
+_EVERYBODY = frozenset({"user"})
+"""What extracted facts say for "I": it tells nothing."""
+
+_SHORTEST_BEGINNING = 10
+"""Characters of a sentence that is cut: fewer could begin any other."""
+
+_BETWEEN = r"[\s.,;:!?…\"'`´‘’“”„«»()\[\]{}*_。、！？]+"
+"""What may stand between two words of a statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What is to be forgotten: one sentence, or a piece of one."""
+
+    text: str
+    stems: frozenset[str]
+    names: frozenset[str]
+    """Stems of its numbers and names, see `_find_names`."""
+    pattern: re.Pattern[str]
+    """Finds it word for word in a text, whatever the case, spaces and punctuation."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Statement":
+        return cls(text, list_stems(text) - _EVERYBODY, _find_names(text), _compile(text))
+
+    def is_said_by(self, sentence: str) -> bool:
+        """Return whether the sentence says it."""
+        if self.pattern.search(sentence) or self.pattern.search(_fold(sentence)):
+            return True
+        stems = list_stems(sentence) - _EVERYBODY
+        if min(len(stems), len(self.stems)) < _SHORTEST or not is_same(self.stems, stems):
+            return False
+        return (self.stems ^ stems).isdisjoint(self.names | _find_names(sentence))
+
+
+class Redactor:
+    """Takes statements out of texts, and keeps in mind which sentences it has taken out."""
+
+    def __init__(self, statements: Iterable[str]) -> None:
+        """statements: each is taken sentence by sentence."""
+        sentences = (sentence for text in statements for sentence in list_sentences(text))
+        self.statements = [
+            Statement.parse(sentence) for sentence in dict.fromkeys(sentences) if normalize_fact(sentence)
+        ]
+        self.removed: set[str] = set()
+        """Sentences that were taken out, as they stood there."""
+        self._hints = frozenset(hint for statement in self.statements for hint in _list_hints(statement))
+
+    def says(self, sentence: str) -> bool:
+        """Return whether the sentence says one of the statements."""
+        return any(statement.is_said_by(sentence) for statement in self.statements)
+
+    def mentions(self, text: str) -> bool:
+        """Return whether there is something in the text to take out."""
+        return self.redact(text) != text
+
+    def redact(self, text: str) -> str:
+        """Return the text with a mark in place of each sentence that says a statement. JSON stays JSON."""
+        folded = _fold(text)
+        if not any(hint in folded for hint in self._hints):
+            return text
+        if (value := _parse_json(text)) is not None:
+            new = self.redact_value(value)
+            return text if new == value else json.dumps(new, ensure_ascii=False)
+        return self._redact_lines(self._redact_sentences(text))
+
+    def redact_value(self, value: Any) -> Any:
+        """Return a JSON value with every string in it, and every key, redacted."""
+        match value:
+            case str():
+                return self.redact(value)
+            case dict():
+                items = cast("Mapping[str, Any]", value).items()
+                return {self.redact(key): self.redact_value(item) for key, item in items}
+            case list():
+                return [self.redact_value(item) for item in cast("list[Any]", value)]
+            case _:
+                return value
+
+    def redact_title(self, title: str) -> str:
+        """Return a title, which is the beginning of a text and may end within a sentence."""
+        text = self.redact(title)
+        for start, end in reversed(find_sentences(text)):
+            beginning = _fold(text[start:end].strip().removesuffix("(fork)").strip())
+            if len(beginning) >= _SHORTEST_BEGINNING and any(_fold(s).startswith(beginning) for s in self.removed):
+                text = text[:start] + MARK + text[end:]
+        return text
+
+    def _redact_sentences(self, text: str) -> str:
+        parts: list[str] = []
+        last = 0
+        for start, end in find_sentences(text):
+            sentence = text[start:end].strip()
+            if sentence and self.says(sentence):
+                self.removed.add(sentence)
+                parts += [text[last:start], MARK]
+                last = end
+        return "".join([*parts, text[last:]])
+
+    def _redact_lines(self, text: str) -> str:
+        """Take out what is broken into several lines."""
+
+        def remove(match: re.Match[str]) -> str:
+            self.removed.add(match[0])
+            return MARK
+
+        for statement in self.statements:
+            text = statement.pattern.sub(remove, text)
+        return text
+
+
+@dataclass(slots=True)
+class LogRedactor:
+    """Redacts the entries of one session's log, one after the other.
+
+    An agent streams its output in pieces: a sentence may stand in several entries.
+    """
+
+    redactor: Redactor
+    asides: Mapping[int, Redactor] = field(default_factory=dict[int, Redactor])
+    """What is to be taken out of single turns, too, by their numbers."""
+    changed: list[LogEntry] = field(default_factory=list[LogEntry])
+    """Entries with something taken out, as they are to be."""
+    files: set[str] = field(default_factory=set[str])
+    """Hashes of files in whose description something was taken out."""
+    _streams: dict[tuple[Any, ...], list[LogEntry]] = field(default_factory=dict[tuple[Any, ...], list[LogEntry]])
+    """Pieces of output that goes on."""
+
+    def add(self, entry: LogEntry) -> None:
+        event = json.loads(entry.payload)
+        if event["type"] == "agent_delta":
+            self._streams.setdefault((event["agent_id"], event["round"], event["channel"]), []).append(entry)
+            return
+        self._end_streams(lambda key: key[0] == event.get("agent_id"))
+        new = self._redact_event(event, self.redactor)
+        if entry.turn in self.asides:
+            new = self._redact_event(new, self.asides[entry.turn])
+        self._change(entry, event, new)
+        if new.get("description") != event.get("description"):
+            self.files.update(file["hash"] for file in event["attachments"])
+
+    def close(self) -> None:
+        """Redact what has come so far and may have gone on."""
+        self._end_streams(lambda _: True)
+
+    def _redact_event(self, event: Mapping[str, Any], redactor: Redactor) -> dict[str, Any]:
+        new = {name: value if name in STRUCTURE else redactor.redact_value(value) for name, value in event.items()}
+        for file, old in zip(new.get("attachments", ()), event.get("attachments", ()), strict=True):
+            file |= old | {"name": file["name"]}  # their bytes are looked at elsewhere
+        return new
+
+    def _end_streams(self, has_ended: Callable[[tuple[Any, ...]], bool]) -> None:
+        for key in [key for key in self._streams if has_ended(key)]:
+            entries = self._streams.pop(key)
+            events = [json.loads(entry.payload) for entry in entries]
+            whole = "".join(event["text"] for event in events)
+            text = self.redactor.redact(whole)
+            if entries[0].turn in self.asides:
+                text = self.asides[entries[0].turn].redact(text)
+            if text == whole:
+                continue
+            for number, (entry, event) in enumerate(zip(entries, events, strict=True)):
+                self._change(entry, event, event | {"text": "" if number else text})
+
+    def _change(self, entry: LogEntry, event: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        if new != event:
+            payload = json.dumps(new, ensure_ascii=False, separators=(",", ":"))
+            self.changed.append(entry.model_copy(update={"payload": payload}))
+
+
+def has_only_marks(text: str) -> bool:
+    """Return whether nothing is left of a text but marks."""
+    return MARK in text and not any(map(str.isalnum, text.replace(MARK, "")))
+
+
+def list_sentences(text: str) -> list[str]:
+    """Return the sentences of a text; of a JSON value, those of its strings."""
+    return [
+        sentence
+        for part in _list_strings(_parse_json(text) or text)
+        for start, end in find_sentences(part)
+        if (sentence := part[start:end].strip())
+    ]
+
+
+def _list_strings(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for key, item in cast("Mapping[str, Any]", value).items():
+                yield key
+                yield from _list_strings(item)
+        case list():
+            for item in cast("list[Any]", value):
+                yield from _list_strings(item)
+        case _:
+            pass
+
+
+def _parse_json(text: str) -> Any:
+    """Return the object or list that a text is; None for any other text."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("Any", value) if isinstance(value, dict | list) else None
+
+
+def _fold(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def _list_hints(statement: Statement) -> Sequence[str]:
+    """Return pieces of which each text with the statement, or with most of its words, has at least one."""
+    return [*statement.stems, normalize_fact(statement.text).split()[0]]
+
+
+def _find_names(text: str) -> frozenset[str]:
+    """Return the stems of words with digits, and of those that are capitalised behind the first word."""
+    words = text.split()
+    names = [word for number, word in enumerate(words) if re.search(r"\d", word) or (number and _is_capitalised(word))]
+    return list_stems(" ".join(names))
+
+
+def _is_capitalised(word: str) -> bool:
+    return word.lstrip("\"'([{«„“‘")[:1].isupper()
+
+
+def _compile(text: str) -> re.Pattern[str]:
+    """Return the pattern of a statement. The words of scripts without spaces may stand anywhere."""
+    words = normalize_fact(text).split()
+    whole = _BETWEEN.join(map(re.escape, words))
+    if not count_unspaced(text):
+        whole = rf"(?<!\w){whole}(?!\w)"
+    return re.compile(whole, re.IGNORECASE)

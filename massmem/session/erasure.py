@@ -1,0 +1,481 @@
+"""Forgets statements everywhere: log, state, files, debug files, backups and indexes; then looks for them.
+
+The index comes last, so that a command that was cut off can be given again with the ids of the same memories. A session
+is rewritten in one transaction; the one that a memory came from after the others, since its words say what to look for.
+Nothing is changed while a turn of one of the sessions is under way.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from massmem.config.models import TeamConfig
+from massmem.core.errors import InputError
+from massmem.core.events import EVENT, now
+from massmem.core.records import (
+    COMMAND_LINE_USER,
+    LogEntry,
+    MessageRecord,
+    Owner,
+    RecordingJob,
+    SessionFilter,
+    SessionState,
+)
+from massmem.memory.extraction.facts import normalize_fact
+from massmem.memory.opening import IndexFolders, index_root
+from massmem.memory.persistent import USER, Memory, RecallOptions, Scope, Selection
+from massmem.memory.statements import Said
+from massmem.recording.forgetting import fingerprint_fact, list_stems, unknown_memory
+from massmem.recording.paraphrases import Paraphrase, ParaphraseFinder
+from massmem.recording.redaction import LogRedactor, Redactor, Statement, has_only_marks, list_sentences
+from massmem.recording.worker import Recorder
+from massmem.session.lease import ProcessLock, hold_lease
+from massmem.session.recall import recall_by_words
+from massmem.session.receipt import Checks, Deletions, Place, Receipt
+from massmem.session.registry import Registry, RegistryDamaged
+from massmem.session.traces import Traces, find_database, has_any
+from massmem.store.move import PAGE
+from massmem.store.ports import SessionStore
+from massmem.store.projection import InsertRow, project
+from massmem.tools.documents import read_document
+
+if TYPE_CHECKING:
+    from massmem.memory.indexed import IndexedMemory
+
+_MOST_NEAR = 20
+"""Near paraphrases that are named."""
+_NEAREST = 20
+"""Memories that are looked at for each statement, by words and by meaning."""
+_LEAST_COSINE = 0.6
+"""Of a memory that may say the same in other words."""
+_OWN_SHARE = 0.5
+"""A sentence that a fact came from has this part of the fact's words."""
+_LEAST_TELLING = 2
+"""Telling words of a sentence that is looked for everywhere, when its memory has others that say more."""
+_MOST_TOKENS = 4_000
+"""Of what is recalled for a question."""
+_LEASE_WAIT = 2.0
+"""Seconds to wait for a turn that is under way."""
+_REASON = "a part of it was forgotten; the rest is recorded again"
+_HELD = timedelta(minutes=10)
+"""How long recording leaves changed messages alone: until their old passages are deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be forgotten, as far as it came from one session."""
+
+    statements: tuple[str, ...]
+    session_id: str | None = None
+    """Where it came from; None: the user has written it."""
+    memories: tuple[Memory, ...] = ()
+    """Those that were named."""
+    asides: Mapping[int, Sequence[str]] = field(default_factory=dict[int, Sequence[str]])
+    """Short sentences of theirs, by turn, that say too little to be looked for elsewhere: "Yes, please." """
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """What may say a statement in other words."""
+
+    place: Place
+    agent_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What would go, and what may say the same in other words."""
+
+    sentences: Sequence[str]
+    """As they stand in the log."""
+    sessions: Sequence[str]
+    memories: Sequence[Memory]
+    near: Sequence[Near]
+    messages: int
+    """That were read."""
+
+
+@dataclass(slots=True)
+class _SessionChange:
+    """What changes in one session."""
+
+    session_id: str
+    entries: Sequence[LogEntry]
+    files: Sequence[str]
+    state: SessionState | None = None
+    values: int = 0
+    title: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.entries or self.files or self.state or self.title)
+
+
+@dataclass(frozen=True, slots=True)
+class Eraser:
+    """Forgets what one owner has said, or what was said to them."""
+
+    config: TeamConfig
+    home: Path
+    folder: Path
+    """The working directory, in which debug files may be."""
+    store: SessionStore
+    memory: "IndexedMemory"
+    owner: Owner | None = COMMAND_LINE_USER
+    """None: everybody's sessions."""
+
+    async def read_orders(self, memory_ids: Sequence[str], texts: Sequence[str]) -> list[Order]:
+        """Return what the memories with these ids say, and the texts, as orders to be carried out one by one.
+
+        Raises:
+            InputError: there is no such memory, or a text has no word to recognise it by.
+        """
+        for text in texts:
+            if not any(list_stems(sentence) or not sentence.isascii() for sentence in list_sentences(text)):
+                raise InputError("the text has no word to recognise it by", "write the whole statement: --text TEXT")
+        among = await self._select()
+        selection = replace(among, ids=tuple(memory_ids))
+        memories: Sequence[Memory] = await self.memory.list(selection, len(memory_ids)) if memory_ids else ()
+        for missing in set(memory_ids) - {memory.id for memory in memories}:
+            raise unknown_memory(missing)
+        orders = [Order(tuple(texts))] if texts else []
+        for session_id in sorted({memory.session_id for memory in memories}):
+            named = tuple(memory for memory in memories if memory.session_id == session_id)
+            orders.append(await self._order(session_id, named))
+        return orders
+
+    async def _order(self, session_id: str, memories: Sequence[Memory]) -> Order:
+        """Return the order to forget memories of one session."""
+        statements: list[str] = []
+        asides: dict[int, list[str]] = {}
+        for memory in memories:
+            sentences = await self._read_statements(memory)
+            telling = [sentence for sentence in sentences if len(list_stems(sentence)) >= _LEAST_TELLING] or sentences
+            statements += telling
+            asides.setdefault(memory.turn, []).extend(sentence for sentence in sentences if sentence not in telling)
+        return Order(tuple(dict.fromkeys(statements)), session_id, tuple(memories), asides)
+
+    async def _read_statements(self, memory: Memory) -> Sequence[str]:
+        """Return what a memory says, in the words of the messages that it came from where these are known."""
+        messages = await self.store.get_messages(memory.message_ids)
+        sentences = [sentence for message in messages for sentence in list_sentences(message.content)]
+        if memory.kind == "fact":
+            words = list_stems(memory.text) - {"user"}
+            own = [s for s in sentences if len(words & list_stems(s)) >= _OWN_SHARE * max(len(words), 1)]
+            return [memory.text, *own]
+        passage = Redactor([memory.text])
+        return [s for s in sentences if passage.says(s) or Redactor([s]).says(memory.text)] or [memory.text]
+
+    async def find(self, orders: Sequence[Order]) -> Findings:
+        """Return what would go. Raises StoreError, MemoryUnavailable."""
+        redactor = Redactor(statement for order in orders for statement in order.statements)
+        finders = [ParaphraseFinder(text, redactor.says) for order in orders for text in order.statements]
+        sessions: list[str] = []
+        count = 0
+        for session_id in await self._list_sessions():
+            if not (await self._plan(session_id, redactor)).is_empty:
+                sessions.append(session_id)
+            async for message in self._read_messages(session_id):
+                count += 1
+                for finder in finders:
+                    finder.add(message)
+        memories = await self.memory.find_said(await self._say(redactor))
+        paraphrases = [paraphrase for finder in finders for paraphrase in finder.list_best(_MOST_NEAR)]
+        near = [await self._locate(paraphrase) for paraphrase in paraphrases]
+        near += await self._find_near_memories(redactor)
+        unique = {(one.place.session_id, one.place.turn, one.text): one for one in reversed(near)}
+        return Findings(sorted(redactor.removed), sessions, memories, [*reversed(unique.values())][:_MOST_NEAR], count)
+
+    async def _locate(self, paraphrase: Paraphrase) -> Near:
+        """Return where a sentence stands, with the memory that has it."""
+        message = paraphrase.message
+        passages = await self.memory.list(Selection(message.session_id, message_ids=(message.id,)), _NEAREST)
+        memory_id = next((m.id for m in passages if paraphrase.sentence in m.text), None)
+        place = Place(message.session_id, message.turn, memory_id)
+        return Near(place, message.agent_id or USER, paraphrase.sentence)
+
+    async def _find_near_memories(self, redactor: Redactor) -> list[Near]:
+        """Return memories that are near in meaning, and facts that share words with a statement."""
+        near: list[Near] = []
+        for statement in redactor.statements:
+            for memory in await self.memory.find_near(statement.text, await self._select(), _NEAREST):
+                shared = len(statement.stems & list_stems(memory.text)) / max(len(statement.stems), 1)
+                is_near = memory.score >= _LEAST_COSINE or (memory.kind == "fact" and shared >= _OWN_SHARE)
+                if is_near and not redactor.mentions(memory.text):
+                    place = Place(memory.session_id, memory.turn, memory.id)
+                    near.append(Near(place, memory.agent_id, memory.text))
+        return near
+
+    async def erase(self, orders: Sequence[Order]) -> Receipt:
+        """Forget; return what was deleted and how that was checked.
+
+        Raises:
+            SessionBusyError: a turn of one of the sessions is under way; nothing was changed.
+            MemoryUnavailable, StoreError, HomeError: what is left goes when this is called again.
+        """
+        findings = await self.find(orders)
+        sources = [order.session_id for order in orders if order.session_id is not None]
+        sessions = [name for name in await self._list_sessions() if name in {*findings.sessions, *sources}]
+        deleted = Deletions()
+        everything = Redactor(statement for order in orders for statement in order.statements)
+        everything.removed.update(findings.sentences)
+        async with AsyncExitStack() as leases:
+            process = ProcessLock(self.home)
+            leases.callback(process.close)
+            for session_id in sessions:
+                await leases.enter_async_context(hold_lease(self.store, process, session_id, _LEASE_WAIT))
+            traces = Traces(self.config, self.home, self.folder)
+            deleted.traces = await asyncio.to_thread(
+                traces.delete, encode_texts(everything), with_backups=self.owner in (None, COMMAND_LINE_USER)
+            )
+            for order in orders:
+                await self._rewrite(order, sessions, deleted)
+            await self._rename_in_registry(everything)
+        await self._erase_memories(orders, everything, deleted)
+        erased = await self.store.erase_deleted()
+        rest = await self.find(orders)
+        return Receipt(
+            now(),
+            [memory.id for order in orders for memory in order.memories],
+            len(everything.statements),
+            deleted,
+            await self._check(everything, rest, erased=erased),
+            [near.place for near in rest.near],
+        )
+
+    # Log
+
+    async def _rewrite(self, order: Order, session_ids: Sequence[str], deleted: Deletions) -> None:
+        """Take the statements of an order out of the sessions, out of the one that it came from last."""
+        redactor = Redactor(order.statements)
+        for session_id in sorted(session_ids, key=lambda name: (name == order.session_id, name)):
+            change = await self._plan(session_id, redactor, order.asides if session_id == order.session_id else None)
+            if change.is_empty:
+                continue
+            await self.store.delete_files(session_id, change.files)
+            if change.state is not None:
+                await self.store.save_state(session_id, change.state)
+            await self.store.rewrite_log(session_id, [_requeue(entry) for entry in change.entries])
+            if change.title is not None:
+                await self.store.rename_session(session_id, redactor.redact_title(await self._read_title(session_id)))
+            if session_id not in deleted.sessions:
+                deleted.sessions.append(session_id)
+            deleted.events += len(change.entries)
+            deleted.files += len(change.files)
+            deleted.values += change.values
+            deleted.names += change.title is not None
+
+    async def _plan(
+        self, session_id: str, redactor: Redactor, asides: Mapping[int, Sequence[str]] | None = None
+    ) -> _SessionChange:
+        """Return what is to be changed in a session. asides: see Order."""
+        log = LogRedactor(redactor, {turn: Redactor(sentences) for turn, sentences in (asides or {}).items()})
+        async for page in self._read_log(session_id):
+            for entry in page:
+                log.add(entry)
+        log.close()
+        copy = await self.store.export_session(session_id)
+        if copy is None:
+            return _SessionChange(session_id, (), ())
+        files = [name for name in copy.files if name in log.files or await self._is_in_file(session_id, name, redactor)]
+        state, values = _redact_state(copy.state, redactor)
+        title = redactor.redact_title(copy.session.title)
+        return _SessionChange(
+            session_id, log.changed, files, state, values, None if title == copy.session.title else title
+        )
+
+    async def _is_in_file(self, session_id: str, name: str, redactor: Redactor) -> bool:
+        """Return whether the bytes of a file, or its text, say a statement."""
+        data = (await self.store.load_files(session_id, [name])).get(name, b"")
+        texts = [data.decode("utf-8", "replace")]
+        with suppress(InputError):
+            document = await asyncio.to_thread(read_document, name, data)
+            texts += [document] if isinstance(document, str) else []
+        return any(redactor.mentions(text) for text in texts)
+
+    async def _read_log(self, session_id: str) -> AsyncGenerator[Sequence[LogEntry]]:
+        after = 0
+        while page := await self.store.export_log(session_id, after, PAGE, with_trimmed=True):
+            yield page
+            after = page[-1].seq
+
+    async def _read_messages(self, session_id: str) -> AsyncGenerator[MessageRecord]:
+        after = 0
+        while page := await self.store.read_messages(session_id, after, PAGE):
+            for message in page:
+                yield message
+            after = page[-1].seq
+
+    async def _read_title(self, session_id: str) -> str:
+        session = await self.store.get_session(session_id)
+        return "" if session is None else session.title
+
+    async def _rename_in_registry(self, redactor: Redactor) -> None:
+        registry = Registry(self.home)
+        with suppress(RegistryDamaged):  # a copy of it was a trace, and it is made again from the store
+            entries = await asyncio.to_thread(registry.read_entries)
+            new = [replace(entry, description=redactor.redact_title(entry.description)) for entry in entries]
+            if changed := [entry for entry, old in zip(new, entries, strict=True) if entry != old]:
+                await asyncio.to_thread(registry.upsert, *changed)
+
+    # Indexes
+
+    async def _erase_memories(self, orders: Sequence[Order], redactor: Redactor, deleted: Deletions) -> None:
+        """Delete the memories from every index, and record what else was said in their messages."""
+        named = [memory for order in orders for memory in order.memories]
+        held = await self._list_held()
+        message_ids = tuple(dict.fromkeys(job.message_id for job in held))
+        said = replace(await self._say(redactor), message_ids=message_ids)
+        memories = await self.memory.find_said(said)
+        for memory in (*memories, *named):
+            if memory.kind == "fact":
+                words = fingerprint_fact(memory.text)
+                await self.store.forget_fact(memory.session_id, memory.agent_id, memory.message_ids, words)
+        indexes = IndexFolders()
+        try:
+            await asyncio.to_thread(indexes.open, index_root(self.config.memory, self.home), self.memory.folder)
+            deleted.other_indexes = await asyncio.to_thread(indexes.erase_said, said)
+        finally:
+            await asyncio.to_thread(indexes.close)
+        ids = tuple(dict.fromkeys(memory.id for memory in (*memories, *named)))
+        deleted.memories = await self.memory.forget(Selection(ids=ids)) if ids else 0
+        for job in held:
+            await self.store.release_recording(job)
+        await Recorder(self.store, self.memory, leaves_facts=True).drain()
+
+    async def _list_held(self) -> list[RecordingJob]:
+        """Return what recording was to leave alone, also when an earlier forgetting was cut off."""
+        return [
+            job
+            for session_id in await self._list_sessions()
+            async for page in self._read_log(session_id)
+            for entry in page
+            for job in entry.recordings
+            if job.status == "pending" and job.reason == _REASON
+        ]
+
+    async def _say(self, redactor: Redactor) -> Said:
+        texts = [statement.text for statement in redactor.statements]
+        return Said(texts, redactor.mentions, await self._select())
+
+    async def _select(self) -> Selection:
+        """Return the selection of the owner's memories."""
+        if self.owner is None:
+            return Selection()
+        everybody = await self.store.count_sessions(SessionFilter())
+        own = await self.store.count_sessions(SessionFilter(owner=self.owner))
+        if everybody.sessions == own.sessions and self.owner == COMMAND_LINE_USER:
+            return Selection()
+        return Selection(session_ids=tuple(await self._list_sessions()) or ("",))  # no session has an empty id
+
+    async def _list_sessions(self) -> list[str]:
+        listed = await self.store.find_sessions(SessionFilter(owner=self.owner))
+        return [one.session.session_id for one in listed if one.session.status != "deleting"]
+
+    # Checks
+
+    async def _check(self, redactor: Redactor, rest: Findings, *, erased: bool) -> Checks:
+        """Look for the statements everywhere, and ask for them. rest: what is found afterwards."""
+        checks = Checks(rest.messages, len(rest.sessions), len(rest.memories), bytes_erased=erased)
+        await self._ask(redactor, checks)
+        checks.files, checks.files_found = await asyncio.to_thread(self._search_files, encode_texts(redactor))
+        if checks.files_found:
+            checks.elsewhere = await self._is_elsewhere(redactor)
+        return checks
+
+    async def _ask(self, redactor: Redactor, checks: Checks) -> None:
+        """Ask questions in the words of the statements, as each agent recalls, without the rule, and of the log."""
+        selection, sessions = await self._select(), tuple(await self._list_sessions())
+        options = RecallOptions(_MOST_TOKENS)
+        readers = [USER, *(agent.id for agent in self.config.agents)]
+        scopes = [Scope("", reader, 1, others=sessions, all_sessions=self.owner is None) for reader in readers]
+        for question in [q for statement in redactor.statements for q in write_questions(statement)]:
+            replies = [(await self.memory.recall(question, scope, options)).text for scope in scopes]
+            replies += [memory.text for memory in await self.memory.find_near(question, selection, _NEAREST)]
+            replies.append((await recall_by_words(self.store, question, scopes[0], options)).text)
+            checks.questions += 1
+            checks.questions_found += any(map(redactor.mentions, replies))
+
+    def _search_files(self, texts: Sequence[bytes]) -> tuple[int, list[str]]:
+        """Return how many files were read, and the paths of those that have one of the texts. Blocking."""
+        folders = [self.home, index_root(self.config.memory, self.home)]
+        paths = {path for folder in folders for path in folder.rglob("*") if path.is_file()}
+        database = find_database(self.config)
+        if database is not None:
+            paths |= {path for path in database.parent.glob(f"{database.name}*") if path.is_file()}
+        paths = {path for path in paths if not path.is_relative_to(self.home / "models")}
+        return len(paths), sorted(str(path) for path in paths if has_any(path, texts))
+
+    async def _is_elsewhere(self, redactor: Redactor) -> bool:
+        """Return whether a conversation of another owner says one of the statements."""
+        own = set(await self._list_sessions())
+        for listed in await self.store.find_sessions(SessionFilter()):
+            session_id = listed.session.session_id
+            if session_id not in own and not (await self._plan(session_id, redactor)).is_empty:
+                return True
+        return False
+
+
+def encode_texts(redactor: Redactor) -> list[bytes]:
+    """Return how the statements, and the sentences that were taken out, are written in files."""
+    texts = {*redactor.removed, *(statement.text for statement in redactor.statements)}
+    in_json = {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for text in texts for ascii_only in (True, False)}
+    return [form.encode("utf-8", "surrogatepass") for form in sorted(texts | in_json)]
+
+
+def write_questions(statement: Statement) -> list[str]:
+    """Return questions whose answer the statement is, in its words."""
+    words = [word for word in normalize_fact(statement.text).split() if list_stems(word)]
+    words = words or normalize_fact(statement.text).split()
+    rarest = sorted(words, key=lambda word: (not list_stems(word) & statement.names, -len(word)))[:2]
+    return [
+        statement.text,
+        f"What do you know about {' and '.join(rarest)}?",
+        " ".join(reversed(words)),
+        *(f"Who or what is {word}?" for word in rarest),
+        "What did the user say about " + ", ".join(sorted(words)) + "?",
+    ]
+
+
+def _requeue(entry: LogEntry) -> LogEntry:
+    """Return a changed entry with its message queued once more, unless nothing is left of it."""
+    event = EVENT.validate_json(entry.payload)
+    rows = [
+        change.row
+        for job in entry.recordings[:1]
+        for change in project(job.session_id, entry.turn, entry.seq, event)
+        if isinstance(change, InsertRow) and change.table == "chat_messages"
+    ]
+    texts = {row["id"]: row["content"] for row in rows}
+    jobs = [_requeue_job(job, texts.get(job.message_id, "")) for job in entry.recordings]
+    return entry.model_copy(update={"recordings": tuple(jobs)})
+
+
+def _requeue_job(job: RecordingJob, text: str) -> RecordingJob:
+    if job.kind != "episode" or job.status == "forgotten":
+        return job
+    if has_only_marks(text):
+        changes: dict[str, object] = {"status": "forgotten", "reason": None, "next_attempt_at": None}
+    else:
+        changes = {"status": "pending", "attempts": 0, "reason": _REASON, "next_attempt_at": now() + _HELD}
+    return job.model_copy(update=changes)
+
+
+def _redact_state(state: SessionState, redactor: Redactor) -> tuple[SessionState | None, int]:
+    """Return the state without what is to be forgotten, None when nothing is, and how many parts that changes.
+
+    A value that the user gave goes whole: agents ask for it again.
+    """
+    params = {name: value for name, value in state.params.items() if redactor.redact_value(value) == value}
+    new = {"params": params} | {
+        name: redactor.redact_value(getattr(state, name)) for name in ("plan_execution", "last_result")
+    }
+    changed = state.model_copy(update=new)
+    parts = len(state.params) - len(params) + sum(getattr(state, name) != new[name] for name in new if name != "params")
+    return (changed, parts) if parts else (None, 0)
