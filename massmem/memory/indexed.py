@@ -25,7 +25,7 @@ from massmem.memory.persistent import (
 )
 from massmem.memory.points import CountTokens, message_number, to_memory
 from massmem.memory.retrieval.retriever import Retriever, Vector
-from massmem.memory.statements import Said, find_by_words, find_said
+from massmem.memory.statements import StatementQuery, find_by_words, find_statements
 
 if TYPE_CHECKING:
     from massmem.memory.embedders import Embedder
@@ -93,9 +93,9 @@ class IndexedMemory:
         page = await asyncio.to_thread(self._index.page, selection, limit, offset)
         return [to_memory(point_id, payload) for point_id, payload in page]
 
-    async def find_said(self, said: Said) -> "Sequence[Memory]":
+    async def find_statements(self, query: StatementQuery) -> "Sequence[Memory]":
         """Return the memories that say a statement. See massmem.memory.statements."""
-        return await asyncio.to_thread(find_said, self._index, said)
+        return await asyncio.to_thread(find_statements, self._index, query)
 
     async def find_near(self, text: str, selection: Selection, limit: int) -> "Sequence[Memory]":
         """Return what shares words with a text, or is near in meaning, with the cosine as its score; 0 by words."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from massmem.memory.index import Index
     from massmem.memory.index_edge import EdgeIndex
     from massmem.memory.indexed import IndexedMemory
-    from massmem.memory.statements import Said
+    from massmem.memory.statements import StatementQuery
 
 log = logging.getLogger(__name__)
 
@@ -233,20 +233,20 @@ class IndexFolders:
             if ids:
                 index.delete(Selection(ids=tuple(ids)))
 
-    def find_said(self, said: "Said") -> "list[Memory]":
+    def find_statements(self, query: "StatementQuery") -> "list[Memory]":
         """Return the memories of all indexes that say a statement."""
-        from massmem.memory.statements import find_said
+        from massmem.memory.statements import find_statements
 
-        return [memory for index in self._indexes for memory in find_said(index, said)]
+        return [memory for index in self._indexes for memory in find_statements(index, query)]
 
-    def erase_said(self, said: "Said") -> int:
+    def erase_statements(self, query: "StatementQuery") -> int:
         """Erase the memories that say a statement; return how many points and damaged copies that were."""
-        from massmem.memory.statements import find_said
+        from massmem.memory.statements import find_statements
 
         count = len(self._damaged)
         self._delete_damaged_copies()
         for index in self._indexes:
-            if ids := tuple(memory.id for memory in find_said(index, said)):
+            if ids := tuple(memory.id for memory in find_statements(index, query)):
                 count += index.delete(Selection(ids=ids))
         return count
 

@@ -13,7 +13,7 @@ _BY_WORDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class StatementQuery:
     """What memories are looked for."""
 
     statements: Sequence[str]
@@ -24,15 +24,15 @@ class Said:
     """Passages of these messages are meant as well, whatever they say."""
 
 
-def find_said(index: Index, said: Said) -> list[Memory]:
+def find_statements(index: Index, query: StatementQuery) -> list[Memory]:
     """Return the memories that say a statement, or are of one of the messages. Raises MemoryUnavailable."""
     payloads: Payloads = []
-    for statement in said.statements:
-        payloads += find_by_words(index, statement, said.among, _BY_WORDS)
+    for statement in query.statements:
+        payloads += find_by_words(index, statement, query.among, _BY_WORDS)
     memories = [to_memory(point_id, payload) for point_id, payload in payloads]
-    meant = {memory.id: memory for memory in memories if said.is_said_in(memory.text)}
-    if said.message_ids:
-        of_messages = replace(said.among, message_ids=said.message_ids, kind="episode")
+    meant = {memory.id: memory for memory in memories if query.is_said_in(memory.text)}
+    if query.message_ids:
+        of_messages = replace(query.among, message_ids=query.message_ids, kind="episode")
         passages = [to_memory(*point) for point in index.page(of_messages, ALL_POINTS)]
         meant |= {memory.id: memory for memory in passages}
     return [*meant.values()]

@@ -29,7 +29,7 @@ from massmem.core.records import (
 from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.opening import IndexFolders, index_root
 from massmem.memory.persistent import USER, Memory, RecallOptions, Scope, Selection
-from massmem.memory.statements import Said
+from massmem.memory.statements import StatementQuery
 from massmem.recording.forgetting import fingerprint_fact, list_stems, unknown_memory
 from massmem.recording.paraphrases import Paraphrase, ParaphraseFinder
 from massmem.recording.redaction import LogRedactor, Redactor, Statement, has_only_marks, list_sentences
@@ -185,7 +185,7 @@ class Eraser:
                 count += 1
                 for finder in finders:
                     finder.add(message)
-        memories = await self.memory.find_said(await self._say(redactor))
+        memories = await self.memory.find_statements(await self._query(redactor))
         paraphrases = [paraphrase for finder in finders for paraphrase in finder.list_best(_MOST_NEAR)]
         near = [await self._locate(paraphrase) for paraphrase in paraphrases]
         near += await self._find_near_memories(redactor)
@@ -331,8 +331,8 @@ class Eraser:
         named = [memory for order in orders for memory in order.memories]
         held = await self._list_held()
         message_ids = tuple(dict.fromkeys(job.message_id for job in held))
-        said = replace(await self._say(redactor), message_ids=message_ids)
-        memories = await self.memory.find_said(said)
+        query = replace(await self._query(redactor), message_ids=message_ids)
+        memories = await self.memory.find_statements(query)
         for memory in (*memories, *named):
             if memory.kind == "fact":
                 words = fingerprint_fact(memory.text)
@@ -340,7 +340,7 @@ class Eraser:
         indexes = IndexFolders()
         try:
             await asyncio.to_thread(indexes.open, index_root(self.config.memory, self.home), self.memory.folder)
-            deleted.other_indexes = await asyncio.to_thread(indexes.erase_said, said)
+            deleted.other_indexes = await asyncio.to_thread(indexes.erase_statements, query)
         finally:
             await asyncio.to_thread(indexes.close)
         ids = tuple(dict.fromkeys(memory.id for memory in (*memories, *named)))
@@ -360,9 +360,9 @@ class Eraser:
             if job.status == "pending" and job.reason == _REASON
         ]
 
-    async def _say(self, redactor: Redactor) -> Said:
+    async def _query(self, redactor: Redactor) -> StatementQuery:
         texts = [statement.text for statement in redactor.statements]
-        return Said(texts, redactor.mentions, await self._select())
+        return StatementQuery(texts, redactor.mentions, await self._select())
 
     async def _select(self) -> Selection:
         """Return the selection of the owner's memories."""

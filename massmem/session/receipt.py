@@ -63,8 +63,8 @@ class Checks:
 
     @property
     def is_passed(self) -> bool:
-        found = self.sessions_found + self.memories_found + self.questions_found
-        return not found and self.bytes_erased and (self.elsewhere or not self.files_found)
+        count = self.sessions_found + self.memories_found + self.questions_found
+        return count == 0 and self.bytes_erased and (self.elsewhere or not self.files_found)
 
 
 @dataclass(frozen=True, slots=True)

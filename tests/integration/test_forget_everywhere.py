@@ -176,7 +176,7 @@ def hashes() -> list[str]:
     return [attachment.file.hash for attachment in (PICTURE, PORTRAIT)]
 
 
-def test_what_else_was_said_is_still_found_and_a_rebuild_brings_nothing_back(memory: Command, tmp_path: Path):
+def test_rest_of_a_passage_is_still_found_and_a_rebuild_brings_nothing_back(memory: Command, tmp_path: Path):
     memory("forget", "--everywhere", "--text", SECRET, "--yes")
     before = memory.ids()
     assert "[forgotten] The kite club of [club] meets on Fridays." in before
@@ -186,7 +186,7 @@ def test_what_else_was_said_is_still_found_and_a_rebuild_brings_nothing_back(mem
     assert find_rests(tmp_path, "daughter", "Xenia Quist!") == []
 
 
-def test_passage_is_forgotten_with_its_short_sentences(memory: Command, home: Path, tmp_path: Path):
+def test_passage_of_several_sentences_is_forgotten(memory: Command, home: Path, tmp_path: Path):
     (point,) = [m["id"] for m in memory.json("list", "--agent", "user")["memories"] if "turned nine" in m["text"]]
     assert memory.json("forget", "--everywhere", point, "--yes")["complete"]
     assert find_rests(tmp_path, "Xenia") == []

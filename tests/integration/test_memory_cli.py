@@ -149,7 +149,9 @@ def test_show_says_where_a_fact_came_from(fact: str, memory: Command) -> None:
 
 def test_forget_one_fact_for_good(fact: str, memory: Command, home: Path) -> None:
     (point,) = memory.ids("--facts").values()
-    assert memory("forget", point, "--yes")[1] == ("massmem: forgotten: 1; the log of the session keeps its messages (forget --everywhere: there, too)\n")
+    assert memory("forget", point, "--yes")[1] == (
+        "massmem: forgotten: 1; the log of the session keeps its messages (forget --everywhere: there, too)\n"
+    )
     assert memory.ids("--facts") == {}
     assert len(memory.ids()) == SAID
     assert holds(home / ".massmem" / "memory", fact) == []
