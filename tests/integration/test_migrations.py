@@ -237,6 +237,8 @@ ADDED_LATER: dict[str, Any] = {
     "usage": {"reasoning", "cache_written", "saved"},
 }
 """Fields of events that the stored expectations do not know."""
+RENAMED = {"tie_earliest": "tie", "earliest": "no_vote_held"}
+"""How a winner was decided, as it was stored and as it is read."""
 
 
 def dump(record: BaseModel) -> dict[str, Any]:
@@ -277,7 +279,10 @@ async def read_store(store: SessionStore, searches: Iterable[str]) -> dict[str, 
 
 @pytest.mark.parametrize("schema", ["schema_0007"])
 async def test_database_of_an_earlier_release_reads_the_same(database: Path, schema: str) -> None:
-    expected = json.loads((STORED / f"{schema}.json").read_text(encoding="utf-8"))
+    stored = (STORED / f"{schema}.json").read_text(encoding="utf-8")
+    for old, new in RENAMED.items():
+        stored = stored.replace(f'"by":"{old}"', f'"by":"{new}"')
+    expected = json.loads(stored)
     database.parent.mkdir()
     shutil.copyfile(STORED / f"{schema}.db", database)
     for _ in range(2):
