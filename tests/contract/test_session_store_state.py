@@ -186,6 +186,19 @@ async def test_a_session_moves_whole_to_another_store(store: SessionStore, other
     assert await queue(other) == await queue(store)
 
 
+async def test_a_page_of_a_moved_log_may_be_empty(store: SessionStore, other: SessionStore) -> None:
+    async def with_empty_pages() -> AsyncIterator[Sequence[LogEntry]]:
+        async for page in pages(store, 5):
+            yield []
+            yield page
+
+    await lived_in(store)
+    copy = await store.export_session("session_a")
+    assert copy is not None
+    await other.import_session(copy, with_empty_pages())
+    assert await seen(other) == await seen(store)
+
+
 async def test_the_log_is_exported_with_deltas_in_pages(store: SessionStore) -> None:
     assert await store.export_session("session_a") is None
     assert await store.export_log("session_a") == []

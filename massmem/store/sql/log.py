@@ -7,7 +7,6 @@ once: SQLAlchemy takes 0.1 ms to build one, and a turn sends about 50.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -105,6 +104,7 @@ class NumberedEvent(NamedTuple):
     """An event with its number in the log and its JSON."""
 
     seq: int
+    turn: int
     event: Event
     json: str
 
@@ -114,23 +114,25 @@ class _Changes:
     """What a batch of events changes in the derived tables."""
 
     rows: dict[str, list[Row]] = field(default_factory=lambda: {table: [] for table in _INSERTS})
-    turn: Row = field(default_factory=Row)
-    voids: list[VoidBallots] = field(default_factory=list[VoidBallots])
-    extractions: list[QueueExtraction] = field(default_factory=list[QueueExtraction])
+    turns: dict[int, Row] = field(default_factory=dict[int, Row])
+    """New values by number of the turn."""
+    voids: list[tuple[int, VoidBallots]] = field(default_factory=list[tuple[int, VoidBallots]])
+    """Each with its turn, as the extractions."""
+    extractions: list[tuple[int, QueueExtraction]] = field(default_factory=list[tuple[int, QueueExtraction]])
     session: Row = field(default_factory=lambda: {"new_title": None, "new_message": None, "new_status": None})
     empty: bool = True
 
-    def add(self, change: projection.Change) -> None:
+    def add(self, turn: int, change: projection.Change) -> None:
         self.empty = False
         match change:
             case InsertRow(table, row):
                 self.rows[table].append(row)
             case UpdateTurn(values):
-                self.turn |= values
+                self.turns.setdefault(turn, {}).update(values)
             case VoidBallots():
-                self.voids.append(change)
+                self.voids.append((turn, change))
             case QueueExtraction():
-                self.extractions.append(change)
+                self.extractions.append((turn, change))
             case UpdateSession(title, last_message, status):
                 session = self.session
                 session["new_title"] = session["new_title"] or title
@@ -151,26 +153,23 @@ def append_events(
     numbered: list[NumberedEvent] = []
     for event, text in batch:
         seq += projection.count_seqs(event)
-        numbered.append(NumberedEvent(seq, event, text))
-    changes = _collect_changes(session_id, turn, numbered)
+        numbered.append(NumberedEvent(seq, turn, event, text))
+    changes = _collect_changes(session_id, numbered)
     _number_episodes(changes.rows["recordings"], -1 if position is None else position)
-    _store(connection, database, (session_id, turn), numbered, changes)
+    _store(connection, database, session_id, numbered, changes)
     return [event.seq for event in numbered]
 
 
 def restore_events(connection: sa.Connection, database: Database, session_id: str, entries: Sequence[LogEntry]) -> None:
     """Store entries of another store's log under their own numbers, and its queue as it is there."""
-    for turn, turn_entries in groupby(entries, key=lambda entry: entry.turn):
-        numbered = [
-            NumberedEvent(entry.seq, EVENT.validate_json(entry.payload), entry.payload) for entry in turn_entries
-        ]
-        changes = _collect_changes(session_id, turn, numbered)
-        changes.rows["recordings"].clear()
-        changes.extractions.clear()
-        _store(connection, database, (session_id, turn), numbered, changes)
-    rows = [build_queue_row(recording) for entry in entries for recording in entry.recordings]
-    if rows:
-        connection.execute(_INSERTS["recordings"], rows)
+    numbered = [
+        NumberedEvent(entry.seq, entry.turn, EVENT.validate_json(entry.payload), entry.payload) for entry in entries
+    ]
+    changes = _collect_changes(session_id, numbered)
+    changes.rows["recordings"] = [build_queue_row(job) for entry in entries for job in entry.recordings]
+    changes.extractions.clear()
+    if numbered:
+        _store(connection, database, session_id, numbered, changes)
 
 
 def rewrite_events(connection: sa.Connection, database: Database, session_id: str, entries: Sequence[LogEntry]) -> None:
@@ -196,7 +195,7 @@ def rewrite_events(connection: sa.Connection, database: Database, session_id: st
 
 def _collect_entry(session_id: str, entry: LogEntry, payload: str) -> _Changes:
     event = EVENT.validate_json(payload)
-    return _collect_changes(session_id, entry.turn, [NumberedEvent(entry.seq, event, payload)])
+    return _collect_changes(session_id, [NumberedEvent(entry.seq, entry.turn, event, payload)])
 
 
 def _rewrite_messages(connection: sa.Connection, database: Database, rows: Sequence[Row]) -> None:
@@ -218,11 +217,11 @@ def _rewrite_session(connection: sa.Connection, key: Row, old: Row, new: Row) ->
             connection.execute(change.values({column: new[name]}), key)
 
 
-def _collect_changes(session_id: str, turn: int, numbered: Iterable[NumberedEvent]) -> _Changes:
+def _collect_changes(session_id: str, numbered: Iterable[NumberedEvent]) -> _Changes:
     changes = _Changes()
-    for seq, event, _ in numbered:
+    for seq, turn, event, _ in numbered:
         for change in projection.project(session_id, turn, seq, event):
-            changes.add(change)
+            changes.add(turn, change)
     return changes
 
 
@@ -237,16 +236,14 @@ def _number_episodes(rows: Iterable[Row], last: int) -> None:
 def _store(
     connection: sa.Connection,
     database: Database,
-    key: tuple[str, int],
+    session_id: str,
     numbered: Sequence[NumberedEvent],
     changes: _Changes,
 ) -> None:
-    """key: session id and turn."""
-    session_id, turn = key
-    _set_response_times(connection, key, numbered, changes.rows["chat_messages"])
+    _set_response_times(connection, session_id, numbered, changes.rows["chat_messages"])
     rows = [
         {"session_id": session_id, "seq": seq, "turn": turn, "type": event.type, "payload": text, "at": event.at}
-        for seq, event, text in numbered
+        for seq, turn, event, text in numbered
     ]
     with database.require_session(session_id):
         connection.execute(_INSERT_EVENTS, rows)
@@ -255,7 +252,7 @@ def _store(
             _insert_rows(connection, database, insert, changes.rows[table])
     database.dialect.index_messages(connection, changes.rows["chat_messages"])
     if not changes.empty:
-        _update_rows(connection, {"of_session": session_id, "of_turn": turn}, changes, numbered[-1].event.at)
+        _update_rows(connection, session_id, changes, numbered[-1].event.at)
 
 
 def _insert_rows(connection: sa.Connection, database: Database, insert: sa.Insert, rows: Sequence[Row]) -> None:
@@ -267,31 +264,36 @@ def _insert_rows(connection: sa.Connection, database: Database, insert: sa.Inser
         raise
 
 
-def _update_rows(connection: sa.Connection, key: Row, changes: _Changes, time: datetime) -> None:
-    """key: the parameters of_session and of_turn. time: of the time of the newest event."""
-    for extraction in changes.extractions:
-        connection.execute(QUEUE_EXTRACTION, key | {"end": extraction.seq, "at": extraction.time})
-    if changes.turn:
-        connection.execute(UPDATE_TURN, key | changes.turn)
-    for void in changes.voids:
-        connection.execute(_VOID_BALLOTS, key | {"agents": void.agents, "before": void.before})
+def _update_rows(connection: sa.Connection, session_id: str, changes: _Changes, time: datetime) -> None:
+    """time: of the newest event."""
+    key: Row = {"of_session": session_id}
+    for turn, extraction in changes.extractions:
+        connection.execute(QUEUE_EXTRACTION, {**key, "of_turn": turn, "end": extraction.seq, "at": extraction.time})
+    for turn, values in changes.turns.items():
+        connection.execute(UPDATE_TURN, {**key, "of_turn": turn, **values})
+    for turn, void in changes.voids:
+        connection.execute(_VOID_BALLOTS, {**key, "of_turn": turn, "agents": void.agents, "before": void.before})
     added = len(changes.rows["chat_messages"])
-    connection.execute(_UPDATE_SESSION, {**changes.session, **key, "added": added, "at": time})
+    connection.execute(_UPDATE_SESSION, {**key, **changes.session, "added": added, "at": time})
 
 
 def _set_response_times(
-    connection: sa.Connection, key: tuple[str, int], numbered: Sequence[NumberedEvent], messages: Iterable[Row]
+    connection: sa.Connection, session_id: str, numbered: Sequence[NumberedEvent], messages: Iterable[Row]
 ) -> None:
     """Note with each final answer how many seconds the user waited for it."""
     for row in messages:
         if row["final"]:
-            began = _find_turn_begin(connection, key, [item.event for item in numbered if item.seq < row["seq"]])
+            earlier = [item.event for item in numbered if item.turn == row["turn"] and item.seq < row["seq"]]
+            began = _find_turn_begin(connection, (session_id, row["turn"]), earlier)
             if began is not None:
                 row["metadata"]["response_time"] = round((row["created_at"] - began).total_seconds(), 3)
 
 
 def _find_turn_begin(connection: sa.Connection, key: tuple[str, int], batch: Sequence[Event]) -> datetime | None:
-    """Return when the turn was begun or last resumed. batch: the events before the answer that are not stored yet."""
+    """Return when the turn was begun or last resumed.
+
+    key: session id and turn. batch: its events before the answer that are not stored yet.
+    """
     begins = [event for event in batch if isinstance(event, TurnStarted | TurnResumed)]
     times = [event.at for event in begins]
     if not any(isinstance(event, TurnStarted) for event in begins):
