@@ -153,6 +153,10 @@ class Index(Protocol):
             self.delete_matching(matching(selection), erase=erase)
         return count
 
+    def erase_deleted(self) -> None:
+        """Leave nothing on the disk of what was deleted before, when that was cut off."""
+        self.delete_matching(All((valid_ids(()),)), erase=True)
+
     def delete_matching(self, condition: All, *, erase: bool) -> None:
         """Delete every point for which the condition holds. erase: as for `delete`."""
         ...

@@ -93,6 +93,10 @@ class IndexedMemory:
         page = await asyncio.to_thread(self._index.page, selection, limit, offset)
         return [to_memory(point_id, payload) for point_id, payload in page]
 
+    async def erase_deleted(self) -> None:
+        """Leave nothing on the disk of what was forgotten before, when that was cut off."""
+        await asyncio.to_thread(self._index.erase_deleted)
+
     async def find_statements(self, query: StatementQuery) -> "Sequence[Memory]":
         """Return the memories that say a statement. See massmem.memory.statements."""
         return await asyncio.to_thread(find_statements, self._index, query)

@@ -250,6 +250,11 @@ class IndexFolders:
                 count += index.delete(Selection(ids=ids))
         return count
 
+    def erase_deleted(self) -> None:
+        """Leave nothing on the disk of what was erased before, when that was cut off."""
+        for index in self._indexes:
+            index.erase_deleted()
+
     def _delete_damaged_copies(self) -> None:
         for copy in self._damaged:  # nobody can tell what is in it, and the log can rebuild it
             shutil.rmtree(copy, ignore_errors=True)

@@ -28,7 +28,7 @@ DamageHandler = Callable[[MemoryConfig, Path, Mapping[str, str]], Awaitable[None
 EraseSessions = Callable[[Sequence[str]], Awaitable[int]]
 """Deletes the memories of the sessions with these ids; returns how many there were."""
 
-_SAME_WORDS = 0.7
+SAME_WORDS = 0.7
 """Two statements are the same when they share this part of the words of the longer one."""
 
 
@@ -128,7 +128,7 @@ def list_stems(text: str) -> frozenset[str]:
 
 def is_same(words: Set[T], others: Set[T]) -> bool:
     """Return whether two statements with these words say the same."""
-    return len(words & others) >= _SAME_WORDS * max(len(words), len(others), 1)
+    return len(words & others) >= SAME_WORDS * max(len(words), len(others), 1)
 
 
 async def _forget_sessions(memory: PersistentMemory, session_ids: Sequence[str]) -> int:

@@ -7,7 +7,7 @@ A sentence says a statement when it contains it word for word, or when it shares
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ from massmem.core.records import LogEntry
 from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.text_analysis import find_sentences
 from massmem.memory.words import count_unspaced
-from massmem.recording.forgetting import is_same, list_stems
+from massmem.recording.forgetting import SAME_WORDS, is_same, list_stems
 
 MARK = "[forgotten]"
 """Stands where a sentence stood."""
@@ -56,6 +56,12 @@ class Statement:
     def parse(cls, text: str) -> "Statement":
         return cls(text, list_stems(text) - _EVERYBODY, _find_names(text), _compile(text))
 
+    def may_be_in(self, folded: str) -> bool:
+        """Return, at once, whether a folded text has enough of its words to say it."""
+        if not self.stems:
+            return normalize_fact(self.text).split()[0] in folded
+        return sum(stem in folded for stem in self.stems) >= SAME_WORDS * len(self.stems)
+
     def is_said_by(self, sentence: str) -> bool:
         """Return whether the sentence says it."""
         if self.pattern.search(sentence) or self.pattern.search(_fold(sentence)):
@@ -77,11 +83,15 @@ class Redactor:
         ]
         self.removed: set[str] = set()
         """Sentences that were taken out, as they stood there."""
-        self._hints = frozenset(hint for statement in self.statements for hint in _list_hints(statement))
 
     def says(self, sentence: str) -> bool:
         """Return whether the sentence says one of the statements."""
-        return any(statement.is_said_by(sentence) for statement in self.statements)
+        return any(statement.is_said_by(sentence) for statement in self._choose(sentence))
+
+    def _choose(self, text: str) -> list[Statement]:
+        """Return the statements that the text may say."""
+        folded = _fold(text)
+        return [statement for statement in self.statements if statement.may_be_in(folded)]
 
     def mentions(self, text: str) -> bool:
         """Return whether there is something in the text to take out."""
@@ -89,13 +99,12 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         """Return the text with a mark in place of each sentence that says a statement. JSON stays JSON."""
-        folded = _fold(text)
-        if not any(hint in folded for hint in self._hints):
+        if not (statements := self._choose(text)):
             return text
         if (value := _parse_json(text)) is not None:
             new = self.redact_value(value)
             return text if new == value else json.dumps(new, ensure_ascii=False)
-        return self._redact_lines(self._redact_sentences(text))
+        return self._redact_lines(self._redact_sentences(text), statements)
 
     def redact_value(self, value: Any) -> Any:
         """Return a JSON value with every string in it, and every key, redacted."""
@@ -130,14 +139,14 @@ class Redactor:
                 last = end
         return "".join([*parts, text[last:]])
 
-    def _redact_lines(self, text: str) -> str:
+    def _redact_lines(self, text: str, statements: Iterable[Statement]) -> str:
         """Take out what is broken into several lines."""
 
         def remove(match: re.Match[str]) -> str:
             self.removed.add(match[0])
             return MARK
 
-        for statement in self.statements:
+        for statement in statements:
             text = statement.pattern.sub(remove, text)
         return text
 
@@ -244,11 +253,6 @@ def _parse_json(text: str) -> Any:
 
 def _fold(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold()
-
-
-def _list_hints(statement: Statement) -> Sequence[str]:
-    """Return pieces of which each text with the statement, or with most of its words, has at least one."""
-    return [*statement.stems, normalize_fact(statement.text).split()[0]]
 
 
 def _find_names(text: str) -> frozenset[str]:

@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from massmem.config.home import make_folder, replace_file
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError
 from massmem.core.events import EVENT, now
@@ -47,6 +48,8 @@ from massmem.tools.documents import read_document
 if TYPE_CHECKING:
     from massmem.memory.indexed import IndexedMemory
 
+_MARK_FILE = "forgetting"
+"""File in the home with the ids of memories that are being forgotten."""
 _MOST_NEAR = 20
 """Near paraphrases that are named."""
 _NEAREST = 20
@@ -142,7 +145,8 @@ class Eraser:
         among = await self._select()
         selection = replace(among, ids=tuple(memory_ids))
         memories: Sequence[Memory] = await self.memory.list(selection, len(memory_ids)) if memory_ids else ()
-        for missing in set(memory_ids) - {memory.id for memory in memories}:
+        known = {memory.id for memory in memories} | set(self._read_begun() or ())
+        for missing in set(memory_ids) - known:
             raise unknown_memory(missing)
         orders = [Order(tuple(texts))] if texts else []
         for session_id in sorted({memory.session_id for memory in memories}):
@@ -220,6 +224,7 @@ class Eraser:
             MemoryUnavailable, StoreError, HomeError: what is left goes when this is called again.
         """
         findings = await self.find(orders)
+        was_cut_off = self._read_begun() is not None
         sources = [order.session_id for order in orders if order.session_id is not None]
         sessions = [name for name in await self._list_sessions() if name in {*findings.sessions, *sources}]
         deleted = Deletions()
@@ -230,6 +235,7 @@ class Eraser:
             leases.callback(process.close)
             for session_id in sessions:
                 await leases.enter_async_context(hold_lease(self.store, process, session_id, _LEASE_WAIT))
+            self._begin(orders)
             traces = Traces(self.config, self.home, self.folder)
             deleted.traces = await asyncio.to_thread(
                 traces.delete, encode_texts(everything), with_backups=self.owner in (None, COMMAND_LINE_USER)
@@ -237,8 +243,9 @@ class Eraser:
             for order in orders:
                 await self._rewrite(order, sessions, deleted)
             await self._rename_in_registry(everything)
-        await self._erase_memories(orders, everything, deleted)
         erased = await self.store.erase_deleted()
+        await self._erase_memories(orders, everything, deleted, was_cut_off=was_cut_off)
+        self._mark_path.unlink(missing_ok=True)
         rest = await self.find(orders)
         return Receipt(
             now(),
@@ -248,6 +255,23 @@ class Eraser:
             await self._check(everything, rest, erased=erased),
             [near.place for near in rest.near],
         )
+
+    @property
+    def _mark_path(self) -> Path:
+        return self.home / _MARK_FILE
+
+    def _read_begun(self) -> Sequence[str] | None:
+        """Return the ids of the memories that an earlier call was to forget when it was cut off; None: none was."""
+        try:
+            return self._mark_path.read_text("utf-8").split()
+        except FileNotFoundError:
+            return None
+
+    def _begin(self, orders: Sequence[Order]) -> None:
+        """Note that this has begun, so that the bytes of what is deleted go even when this is cut off."""
+        ids = [*(self._read_begun() or ()), *(memory.id for order in orders for memory in order.memories)]
+        make_folder(self.home)
+        replace_file(self._mark_path, "\n".join(dict.fromkeys(ids)))
 
     # Log
 
@@ -326,7 +350,9 @@ class Eraser:
 
     # Indexes
 
-    async def _erase_memories(self, orders: Sequence[Order], redactor: Redactor, deleted: Deletions) -> None:
+    async def _erase_memories(
+        self, orders: Sequence[Order], redactor: Redactor, deleted: Deletions, *, was_cut_off: bool
+    ) -> None:
         """Delete the memories from every index, and record what else was said in their messages."""
         named = [memory for order in orders for memory in order.memories]
         held = await self._list_held()
@@ -341,10 +367,14 @@ class Eraser:
         try:
             await asyncio.to_thread(indexes.open, index_root(self.config.memory, self.home), self.memory.folder)
             deleted.other_indexes = await asyncio.to_thread(indexes.erase_statements, query)
+            if was_cut_off:
+                await asyncio.to_thread(indexes.erase_deleted)
         finally:
             await asyncio.to_thread(indexes.close)
         ids = tuple(dict.fromkeys(memory.id for memory in (*memories, *named)))
         deleted.memories = await self.memory.forget(Selection(ids=ids)) if ids else 0
+        if was_cut_off:
+            await self.memory.erase_deleted()
         for job in held:
             await self.store.release_recording(job)
         await Recorder(self.store, self.memory, leaves_facts=True).drain()
