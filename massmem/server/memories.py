@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 
 from massmem.config.home import measure_disk_usage
 from massmem.core.errors import IndexDamaged, MemoryUnavailable
@@ -12,8 +13,10 @@ from massmem.memory.ledger import Chain
 from massmem.memory.opening import index_root
 from massmem.memory.persistent import USER, Memory, RecallOptions, RecallResult, Scope, Selection
 from massmem.recording.forgetting import forget_everywhere
+from massmem.session.erasure import Eraser
 from massmem.session.owners import find_pinned_session, restrict_to_owner
 from massmem.session.recall import build_scope, list_conversations, recall_by_words
+from massmem.session.receipt import Receipt
 from massmem.session.team import Team
 
 _MOST_SESSIONS = 1_000
@@ -122,6 +125,13 @@ class Memories:
             return await forget_everywhere(
                 team.store, index, Selection(ids=(memory.id,)), team.config.memory, team.home
             )
+
+    async def forget_statement(self, memory: Memory) -> Receipt:
+        """Forget what the memory says in everything of the user. Raise SessionBusyError and as `forget`."""
+        team = self._team
+        async with team.open_durable_memory() as index:
+            eraser = Eraser(team.config, team.home, Path.cwd(), team.store, index, self._owner)
+            return await eraser.erase(await eraser.read_orders([memory.id], ()))
 
     async def measure(self) -> int | None:
         """Return the bytes of the indexes on this machine's disk; None: a server has them."""

@@ -136,20 +136,34 @@ const Origins = () => html`<option value="">anywhere</option><option value="user
 
 const WHY = { own: "it said this itself", user: "you said this", won: "this won its turn" };
 
+const WARNINGS = {
+  memory: "It is erased from the memory for good and never recorded again. The log of the conversation keeps its messages.",
+  everywhere: "Each sentence that says the same goes for good: from your conversations, their files, and all memories. The rest of them stays.",
+};
+
+// What a receipt says of the log; null: only the index was asked for.
+function outcomeOf(receipt) {
+  if (!receipt) return "the log of the conversation keeps its messages.";
+  const place = `${plural(receipt.deleted.sessions.length, "conversation")} changed, ${plural(receipt.deleted.files, "file")} deleted`;
+  const near = receipt.near.length ? ` ${plural(receipt.near.length, "sentence")} may say it in other words and stayed.` : "";
+  return `${place}. ${receipt.complete ? "Nothing of it is left." : "Something of it is left: run it again later."}${near}`;
+}
+
 function MemoryCard({ memory, about, colours, onForgotten }) {
   const [details, setDetails] = useState(null);
   const [open, setOpen] = useState(false);
-  const [asking, setAsking] = useState(false);
+  const [asking, setAsking] = useState("");
   const [receipt, setReceipt] = useState(null);
   const [problem, setProblem] = useState(null);
   const toggle = async () => {
     setOpen(!open);
     if (!open && !details) await getJson(`api/v1/memories/${memory.id}`).then(setDetails, setProblem);
   };
-  const forget = async () => setReceipt(await (await request(`api/v1/memories/${memory.id}`, { method: "DELETE" })).json());
+  const forget = async () =>
+    setReceipt(await (await request(`api/v1/memories/${memory.id}${asking === "everywhere" ? "?everywhere=true" : ""}`, { method: "DELETE" })).json());
   const name = memory.agent_id === "user" ? "you" : Object.fromEntries(agentsOf(about))[memory.agent_id] || memory.agent_id;
   if (receipt)
-    return html`<li class="memory" role="status"><${Icon} name="check" /> Forgotten at ${exactly(receipt.forgotten_at)}: ${plural(receipt.entries, "entry").replace("entrys", "entries")} of the index. It is never recorded again; the log of the conversation keeps its messages.</li>`;
+    return html`<li class="memory" role="status"><${Icon} name="check" /> Forgotten at ${exactly(receipt.forgotten_at)}: ${plural(receipt.entries, "entry").replace("entrys", "entries")} of the index. It is never recorded again; ${outcomeOf(receipt.receipt)}</li>`;
   return html`
     <li class="memory">
       <header>${memory.agent_id === "user" ? html`<strong>you</strong>` : html`<${AgentName} name=${name} colour=${colours[memory.agent_id] ?? 7} />`}
@@ -161,11 +175,12 @@ function MemoryCard({ memory, about, colours, onForgotten }) {
       <p class="plain">${memory.text}</p>
       <footer><a href=${`#/c/${encodeURIComponent(memory.session_id)}`}>${memory.turn ? `Turn ${memory.turn} of its conversation` : "Its conversation"}</a>
         <button type="button" class="plain" aria-expanded=${open} onClick=${toggle}>Where it comes from</button>
-        <button type="button" class="plain danger-text" onClick=${() => setAsking(true)}>Forget</button></footer>
+        <button type="button" class="plain danger-text" onClick=${() => setAsking("memory")}>Forget</button>
+        <button type="button" class="plain danger-text" onClick=${() => setAsking("everywhere")}>Forget everywhere</button></footer>
       <${Trouble} problem=${problem} />
       ${open && details && html`<ul class="sources">${details.sources.map((source) => html`<li><strong>${source.agent || "You"}</strong> <span class="dim">in turn ${source.turn}</span><pre tabindex="0">${source.text}</pre></li>`)}
         ${details.sources.length === 0 && html`<li class="dim">Its messages are gone.</li>`}</ul>`}
-      ${asking && html`<${Confirm} title="Forget this?" text="It is erased from the memory for good and never recorded again. The log of the conversation keeps its messages." verb="Forget" onConfirm=${forget} onClose=${() => setAsking(false)} />`}
+      ${asking && html`<${Confirm} title=${asking === "everywhere" ? "Forget this everywhere?" : "Forget this?"} text=${WARNINGS[asking]} verb="Forget" onConfirm=${forget} onClose=${() => setAsking("")} />`}
     </li>`;
 }
 

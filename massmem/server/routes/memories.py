@@ -1,10 +1,12 @@
 """`/api/v1/memories`: what is remembered; to search as an agent does, to trace, to forget, and how much there is."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query
+from pydantic import JsonValue
 from starlette.exceptions import HTTPException
 
 from massmem.core.events import now
@@ -15,6 +17,7 @@ from massmem.server.dependencies import Authorized, Caller
 from massmem.server.errors import PROBLEMS
 from massmem.server.memories import Memories, View
 from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
+from massmem.session.receipt import Receipt
 
 router = APIRouter(prefix="/api/v1/memories", tags=["memories"], responses=PROBLEMS)
 
@@ -150,6 +153,8 @@ class Forgotten(Body):
     """Passages and facts that were deleted from the index; the log of the session keeps its messages."""
     forgotten_at: datetime
     """When."""
+    receipt: dict[str, JsonValue] | None = None
+    """With `everywhere`: what went from where, what was left, and how that was checked, without content."""
 
 
 class AgentMemories(Body):
@@ -312,14 +317,42 @@ async def memory_details(memory_id: MemoryId, caller: Authorized) -> MemoryDetai
 
 
 @router.delete("/{memory_id}")
-async def forget(memory_id: MemoryId, caller: Authorized) -> Forgotten:
-    """Forget a memory for good: it is never recorded again. The log of the session keeps its messages."""
+async def forget(
+    memory_id: MemoryId,
+    caller: Authorized,
+    everywhere: Annotated[
+        bool, Query(description="What it says goes from the log, files and all memories, too.")
+    ] = False,
+) -> Forgotten:
+    """Forget a memory for good: it is never recorded again. The log of the session keeps its messages.
+
+    With `everywhere` it does not: each sentence of the user's conversations that says the same goes.
+    """
+    if everywhere:
+        receipt = await _open(caller).forget_statement(await _find(caller, memory_id))
+        shown = _show_receipt(receipt, caller)
+        entries = receipt.deleted.memories
+        return Forgotten(id=memory_id, entries=entries, forgotten_at=receipt.forgotten_at, receipt=shown)
     entries = await _open(caller).forget(await _find(caller, memory_id))
     return Forgotten(id=memory_id, entries=entries, forgotten_at=now())
 
 
 def _open(caller: Caller) -> Memories:
     return Memories(caller.service.team, caller.sub)
+
+
+def _show_receipt(receipt: Receipt, caller: Caller) -> dict[str, JsonValue]:
+    """Return the receipt as its user knows the sessions.
+
+    Only the operator is told paths of the machine, and that another user has said the same.
+    """
+    deleted, checks = receipt.deleted, receipt.checks
+    sessions = [public_session_id(session_id) for session_id in deleted.sessions]
+    if not caller.is_operator:
+        left = checks.files_found and not checks.elsewhere
+        checks = replace(checks, files_found=["a file of the service"] if left else [], elsewhere=False)
+    near = [replace(place, session_id=public_session_id(place.session_id)) for place in receipt.near]
+    return replace(receipt, deleted=replace(deleted, sessions=sessions), checks=checks, near=near).to_dict()
 
 
 async def _find_session(caller: Caller, session_id: str | None) -> str | None:
