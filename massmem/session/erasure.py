@@ -245,9 +245,8 @@ class Eraser:
             await self._rename_in_registry(everything)
         erased = await self.store.erase_deleted()
         await self._erase_memories(orders, everything, deleted, was_cut_off=was_cut_off)
-        self._mark_path.unlink(missing_ok=True)
         rest = await self.find(orders)
-        return Receipt(
+        receipt = Receipt(
             now(),
             [memory.id for order in orders for memory in order.memories],
             len(everything.statements),
@@ -255,6 +254,8 @@ class Eraser:
             await self._check(everything, rest, erased=erased),
             [near.place for near in rest.near],
         )
+        self._mark_path.unlink(missing_ok=True)
+        return receipt
 
     @property
     def _mark_path(self) -> Path:
