@@ -104,11 +104,13 @@ class Retriever:
     def recall(self, query: str, vector: Vector | None, scope: Scope, options: RecallOptions) -> RecallResult:
         """See PersistentMemory. vector: of the query; None: words alone decide."""
         question = analyse(query)
-        asked = question.terms
-        spellings = find_spellings(self._index, question, scope, lambda text: _is_echo(text, asked))
-        question = replace(question, forms=(*question.forms, *((term,) for term in spellings)))
         pool = _Pool(scope)
         c = self._find_candidates(question, vector, pool)
+        asked = question.terms
+        texts = [memory.text for memory in c.memories]
+        if spellings := find_spellings(self._index, question, scope, texts, lambda text: _is_echo(text, asked)):
+            question = replace(question, forms=(*question.forms, *((term,) for term in spellings)))
+            c = self._find_candidates(question, vector, pool)
         scores = score(question, c)
         # Only now: what is left out still says where its neighbours stand.
         new = np.flatnonzero(~_says_nothing_new(question, c, options.exclude))

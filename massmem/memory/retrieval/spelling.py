@@ -1,6 +1,7 @@
 """Words of a question that nobody has said, as they were probably meant: those one edit away that somebody has."""
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 
 from massmem.memory.access import visible_to
 from massmem.memory.index import Index
@@ -22,24 +23,35 @@ _ASIDE = 3
 """Memories with the word that may be left aside: the question itself, when it has been recorded or was asked before."""
 
 
-def find_spellings(index: Index, question: Question, scope: Scope, says_nothing: Callable[[str], bool]) -> list[str]:
+def find_spellings(
+    index: Index, question: Question, scope: Scope, read: Sequence[str], says_nothing: Callable[[str], bool]
+) -> list[str]:
     """Return terms to look for besides those of the question.
 
-    says_nothing: whether a text is the question itself.
+    read: texts that the scope may see and that were read already: a word of theirs need not be looked up, which takes
+    the longer the more memories have it. says_nothing: whether a text is the question itself.
     """
     words = question.words - STOP_WORDS - FRAME_WORDS
     if len(words) > _MOST_WORDS:
         return []
+    said = [(text.lower(), text) for text in read]
     spellings = {
         stem(spelling)
         for word in sorted(words)
         if _LEAST_LETTERS <= len(word) <= _MOST_LETTERS and word.isalpha()
+        if not _is_in(word, said, says_nothing)
         if not _is_known(index, extract_terms(word, question.language), scope, says_nothing)
         for spelling in respell(fold(word))
     }
     spellings -= question.terms
     texts = _read(index, _search(index, spellings, scope, _READ))
     return sorted(spellings.intersection(term for text in texts for term in extract_terms(text)))
+
+
+def _is_in(word: str, texts: Iterable[tuple[str, str]], says_nothing: Callable[[str], bool]) -> bool:
+    """Return whether a text that says something has the word as it is. texts: in small letters, and as they are."""
+    whole = re.compile(rf"\b{word}\b")
+    return any(word in small and whole.search(small) and not says_nothing(text) for small, text in texts)
 
 
 def _is_known(index: Index, terms: Iterable[str], scope: Scope, says_nothing: Callable[[str], bool]) -> bool:

@@ -1,5 +1,7 @@
 """Words of a question that nobody has said, in the spelling in which somebody has."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from massmem.memory.index_edge import EdgeIndex
@@ -19,8 +21,8 @@ async def memory(index: EdgeIndex) -> IndexedMemory:
     return memory
 
 
-def spellings(index: EdgeIndex, question: str, agent: str = "a") -> list[str]:
-    return find_spellings(index, analyse(question), asks(agent), lambda text: text == question)
+def spellings(index: EdgeIndex, question: str, agent: str = "a", read: Sequence[str] = ()) -> list[str]:
+    return find_spellings(index, analyse(question), asks(agent), read, lambda text: text == question)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +63,11 @@ async def test_a_word_that_only_the_question_itself_has_is_not_known(index: Edge
     assert spellings(index, "What is in the recpie?") == [stem("recipe")]
     await memory.record([make_episode("Recpie is a town in Poland.", 20, turn=3)])
     assert spellings(index, "What is in the recpie?") == []
+
+
+async def test_a_word_of_a_text_that_was_read_is_not_looked_up(index: EdgeIndex, memory: IndexedMemory):
+    assert spellings(index, "the recpie", read=["Recpie, the town"]) == []
+    assert spellings(index, "the recpie", read=["the recpie", "recpies", "my_recpie"]) == [stem("recipe")]
 
 
 async def test_words_that_the_reader_may_not_see_are_not_guessed(index: EdgeIndex, memory: IndexedMemory):
