@@ -17,7 +17,16 @@ from massmem.core.errors import MemoryUnavailable
 from massmem.memory.edge_shard import ROOM
 from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.persistent import Selection
-from tests.support.index_writer import AT_ONCE, DIMS, found_in, make_crowded_point, store_points, use
+from tests.support.index_writer import (
+    AT_ONCE,
+    DIMS,
+    SLICE,
+    found_in,
+    make_crowded_point,
+    store_and_tidy,
+    store_points,
+    use,
+)
 from tests.support.small_disk import mount_small_disk
 from tests.support.store_writer import count_faults, finish, kill_writers, read_notes, start
 from tests.support.verdict import check
@@ -53,6 +62,30 @@ def test_kill_minus_9(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.full
 def test_kill_minus_9_often(folder: Path, tmp_path: Path) -> None:
     kill_and_check(folder, tmp_path / "notes", 200)
+
+
+def kill_tidying_and_check(folder: Path, notes: Path, kills: int) -> None:
+    """Nothing is lost, nothing is there twice, also after a change, and nothing half-made is left."""
+    writer = lambda n, book: start(store_and_tidy, folder, book, n * 100_000, 100_000, 30.0)  # noqa: E731
+    at_work = kill_writers(writer, notes, kills, longest=1.0)
+    acknowledged, found = read_notes(notes), found_in(folder)
+    counts = count_faults(acknowledged, map(str, found), in_flight=at_work * SLICE)
+    check(f"the index, {at_work} kills while it is tidied, {len(acknowledged)} acknowledged", counts)
+    assert at_work == kills
+    index = EdgeIndex(folder, DIMS)
+    assert not [*folder.glob("shard/temp_segments/*")]
+    index.set_payload(found, {"agent_id": "zoe"})
+    assert index.count(Selection(agent_id="zoe")) == index.count(Selection()) == len(found)
+    index.close()
+
+
+def test_kill_minus_9_while_points_are_tidied(folder: Path, tmp_path: Path) -> None:
+    kill_tidying_and_check(folder, tmp_path / "notes", 5)
+
+
+@pytest.mark.full
+def test_kill_minus_9_while_points_are_tidied_often(folder: Path, tmp_path: Path) -> None:
+    kill_tidying_and_check(folder, tmp_path / "notes", 200)
 
 
 PAGE = 4096

@@ -6,15 +6,20 @@ from pathlib import Path
 import pytest
 from qdrant_edge import UpdateOperation
 
+from massmem.memory import edge_shard
 from massmem.memory.edge_shard import Shard
-from massmem.memory.index import Point
 from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.persistent import Selection
+from tests.support.index_writer import make_crowded_point
 from tests.support.memories import make_episode, open_disk_memory
 
 
 def read_note(folder: Path) -> dict[str, int]:
     return json.loads((folder / "shard.json").read_bytes())
+
+
+def count_parts(folder: Path) -> int:
+    return len([*(folder / "shard" / "segments").iterdir()])
 
 
 async def test_few_points_are_left_as_they_are(tmp_path: Path):
@@ -40,16 +45,37 @@ async def test_an_index_of_an_older_version_gets_the_fields_that_it_lacks(tmp_pa
     shard.close()
 
 
-@pytest.mark.full
-async def test_many_new_points_are_tidied_once_when_it_is_closed(tmp_path: Path):
+async def test_new_points_are_tidied_a_slice_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(edge_shard, "SLICE", 200)
     index = EdgeIndex(tmp_path / "index", 0)
-    payload = {"run_id": "s", "agent_id": "a", "turn": 1, "won": False, "kind": "episode", "data": "Kites."}
-    payload |= {"created_at": "2026-05-08T09:00:00+00:00", "f": [0, 0, 0, 1, 1, 739_000], "message_ids": ["m"]}
-    index.upsert([Point(i, None, {i % 1000: 1.0}, payload) for i in range(20_500)])
+    for first, last, parts in ((0, 200, 2), (200, 350, 2), (350, 450, 3)):
+        index.upsert([make_crowded_point(number) for number in range(first, last)])
+        index.flush()
+        assert count_parts(tmp_path / "index") == parts  # one of them for what is new
     index.close()
-    assert read_note(tmp_path / "index")["tidied"] == 20_500
+    assert read_note(tmp_path / "index") == {"dims": 0, "points": 450, "tidied": 450}
+
+
+async def test_an_index_of_an_older_version_is_tidied_in_slices_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    EdgeIndex(tmp_path / "index", 0).close()
+    settings = tmp_path / "index" / "shard" / "edge_config.json"
+    settings.write_text(json.dumps({k: v for k, v in json.loads(settings.read_bytes()).items() if k != "optimizers"}))
+    monkeypatch.setattr(edge_shard, "SLICE", 100)
     index = EdgeIndex(tmp_path / "index", 0)
-    assert index.count(Selection()) == 20_500
-    index.upsert([Point(30_000, None, {1: 1.0}, payload)])
+    for first in range(0, 500, 100):
+        index.upsert([make_crowded_point(number) for number in range(first, first + 100)])
+        index.flush()
+    assert count_parts(tmp_path / "index") == 6
     index.close()
-    assert read_note(tmp_path / "index") == {"dims": 0, "points": 20_501, "tidied": 20_500}
+
+
+async def test_what_is_erased_leaves_the_rest_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(edge_shard, "SLICE", 100)
+    monkeypatch.setattr(edge_shard, "PAGE", 100)
+    index = EdgeIndex(tmp_path / "index", 0)
+    index.upsert([make_crowded_point(number) for number in range(350)])
+    index.delete(Selection(ids=("7",)))
+    assert count_parts(tmp_path / "index") == 4
+    assert index.count(Selection()) == 349
+    index.close()
+    assert read_note(tmp_path / "index") == {"dims": 0, "points": 349, "tidied": 300}
