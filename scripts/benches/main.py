@@ -36,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("name", nargs="?", choices=[*BENCHES, ALL], help="the bench to run")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.add_argument("--data", metavar="DIR", type=Path, help="memory: conversations with questions, as *.json")
+    parser.add_argument("--scale", metavar="N", type=int, help="memory: cost of so many memories, such as 1000000")
     parser.add_argument("--sessions", metavar="N", type=int, help="store: of 100 messages each [default: 10000]")
     parser.add_argument("--url", metavar="URL", action="append", help="store: another one that a history is read from")
     options = parser.parse_args(argv)
@@ -54,10 +55,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _report(options: argparse.Namespace) -> dict[str, Any]:
     name: str = options.name
     data: Path | None = options.data
-    if data is not None:
+    if data is not None or options.scale is not None:
         if name != "memory":
-            raise BenchError("--data is for the bench memory alone")
-        rows, sets = import_module("scripts.benches.memory").run_on(data)
+            raise BenchError("--data and --scale are for the bench memory alone")
+        bench = import_module("scripts.benches.memory")
+        if data is None:
+            return as_object(name, bench.run_at(max(1, options.scale)))
+        rows, sets = bench.run_on(data)
         return as_object(name, rows) | sets
     if options.sessions is not None or options.url:
         if name != "store":

@@ -18,6 +18,10 @@ LEAST_PER_S = 1_000
 MOST_OPEN_S, MOST_MB = 0.3, 300
 LARGEST = max(MOST_MS)
 
+SCALE_MS, SCALE_P99_MS, SCALE_PER_CPU_S = 12.0, 40.0, 1_500
+SCALE_OPEN_S, SCALE_CLOSE_S, SCALE_MB = 1.5, 2.0, 800
+"""Bounds of `--scale`."""
+
 BOUNDS = {
     "locomo": ("recall@1000tok", 0.85),
     "beam100k": ("recall@1000tok", 0.70),
@@ -31,7 +35,7 @@ _SHOWN = (
     "claimed_words@1000tok",
     "search_cpu_p50_ms",
 )
-_LIMIT = 1200
+_LIMIT = 7200
 
 
 def run() -> list[Row]:
@@ -40,6 +44,25 @@ def run() -> list[Row]:
         with tempfile.TemporaryDirectory(prefix="massmem-bench-") as folder:
             rows += _at_scale(count, _apart("fill", folder, count), _apart("open", folder, count))
     return rows
+
+
+def run_at(count: int) -> list[Row]:
+    """Rows for one size, with the bounds of a million memories on one machine."""
+    with tempfile.TemporaryDirectory(prefix="massmem-bench-") as folder:
+        filled, opened = _apart("fill", folder, count), _apart("open", folder, count)
+    of = f"{count:,} memories"
+    files = f"{opened['files_mb']:.0f} MB of it pages of files"
+    last = f"{filled['rss_mb']:.0f} MB at the end, {filled['files_mb']:.0f} MB of it pages of files"
+    waited = "p50 {search_ms:.1f}, p99 {search_p99_ms:.1f} in the process that recorded them".format_map(filled)
+    return [
+        at_most(f"search among {of}: CPU p50", opened["search_ms"], "ms", SCALE_MS, waited),
+        at_most(f"search among {of}: CPU p99", opened["search_p99_ms"], "ms", SCALE_P99_MS),
+        at_least(f"recording {of}: per second of CPU, embedded", filled["per_cpu_s"], "", SCALE_PER_CPU_S),
+        at_most(f"opening {of}", opened["open_s"], "s", SCALE_OPEN_S, f"{opened['open_cpu_s']:.2g} s of CPU"),
+        at_most(f"closing {of}", filled["close_s"], "s", SCALE_CLOSE_S, f"{filled['close_cpu_s']:.2g} s of CPU"),
+        at_most(f"resident memory with {of}, after searches", opened["rss_mb"], "MB", SCALE_MB, files),
+        at_most(f"peak of the process that recorded {of}", filled["peak_mb"], "MB", SCALE_MB, last),
+    ]
 
 
 def run_on(data: Path) -> tuple[list[Row], dict[str, Any]]:

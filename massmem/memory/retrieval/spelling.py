@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 from massmem.memory.access import visible_to
 from massmem.memory.index import Index
@@ -19,6 +20,9 @@ _MOST_WORDS = 30
 _LEAST_LETTERS, _MOST_LETTERS = 4, 30
 """Shorter words are one edit away from too many others; longer ones are data, whose spellings would fill the memory."""
 
+_SAME_LETTERS = 3
+"""Letters with which nearly all forms of a word begin."""
+
 _ASIDE = 3
 """Memories with the word that may be left aside: the question itself, when it has been recorded or was asked before."""
 
@@ -35,23 +39,31 @@ def find_spellings(
     if len(words) > _MOST_WORDS:
         return []
     said = [(text.lower(), text) for text in read]
-    spellings = {
-        stem(spelling)
-        for word in sorted(words)
-        if _LEAST_LETTERS <= len(word) <= _MOST_LETTERS and word.isalpha()
-        if not _is_in(word, said, says_nothing)
-        if not _is_known(index, extract_terms(word, question.language), scope, says_nothing)
-        for spelling in respell(fold(word))
-    }
+    spellings: set[str] = set()
+    for word in sorted(words):
+        if _LEAST_LETTERS <= len(word) <= _MOST_LETTERS and word.isalpha():
+            terms = frozenset(extract_terms(word, question.language))
+            if not (_is_in(word, terms, said, says_nothing) or _is_known(index, terms, scope, says_nothing)):
+                spellings.update(stem(spelling) for spelling in respell(fold(word)))
     spellings -= question.terms
     texts = _read(index, _search(index, spellings, scope, _READ))
     return sorted(spellings.intersection(term for text in texts for term in extract_terms(text)))
 
 
-def _is_in(word: str, texts: Iterable[tuple[str, str]], says_nothing: Callable[[str], bool]) -> bool:
-    """Return whether a text that says something has the word as it is. texts: in small letters, and as they are."""
-    whole = re.compile(rf"\b{word}\b")
-    return any(word in small and whole.search(small) and not says_nothing(text) for small, text in texts)
+def _is_in(
+    word: str, terms: frozenset[str], texts: Iterable[tuple[str, str]], says_nothing: Callable[[str], bool]
+) -> bool:
+    """Return whether a text that says something has the word in some form. texts: in small letters, and as they are."""
+    start = word[:_SAME_LETTERS]
+    words = re.compile(rf"\b{start}\w*")
+
+    @cache
+    def is_form(other: str) -> bool:
+        return not terms.isdisjoint(extract_terms(other))
+
+    return any(
+        start in small and any(map(is_form, words.findall(small))) and not says_nothing(text) for small, text in texts
+    )
 
 
 def _is_known(index: Index, terms: Iterable[str], scope: Scope, says_nothing: Callable[[str], bool]) -> bool:
