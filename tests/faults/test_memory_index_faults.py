@@ -68,14 +68,14 @@ def kill_tidying_and_check(folder: Path, notes: Path, kills: int) -> None:
     """Nothing is lost, nothing is there twice, also after a change, and nothing half-made is left."""
     writer = lambda n, book: start(store_and_tidy, folder, book, n * 100_000, 100_000, 30.0)  # noqa: E731
     at_work = kill_writers(writer, notes, kills, longest=1.0)
-    acknowledged, found = read_notes(notes), found_in(folder)
-    counts = count_faults(acknowledged, map(str, found), in_flight=at_work * SLICE)
+    acknowledged, stored = read_notes(notes), found_in(folder)
+    counts = count_faults(acknowledged, map(str, stored), in_flight=at_work * SLICE)
     check(f"the index, {at_work} kills while it is tidied, {len(acknowledged)} acknowledged", counts)
     assert at_work == kills
     index = EdgeIndex(folder, DIMS)
     assert not [*folder.glob("shard/temp_segments/*")]
-    index.set_payload(found, {"agent_id": "zoe"})
-    assert index.count(Selection(agent_id="zoe")) == index.count(Selection()) == len(found)
+    index.set_payload(stored, {"agent_id": "zoe"})
+    assert index.count(Selection(agent_id="zoe")) == index.count(Selection()) == len(stored)
     index.close()
 
 

@@ -1,4 +1,4 @@
-"""Words of a question that nobody has said, as they were probably meant: those one edit away that somebody has."""
+"""Words of a question that nobody has texts_read, as they were probably meant: those one edit away that somebody has."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -38,12 +38,12 @@ def find_spellings(
     words = question.words - STOP_WORDS - FRAME_WORDS
     if len(words) > _MOST_WORDS:
         return []
-    said = [(text.lower(), text) for text in read]
+    texts_read = [(text.lower(), text) for text in read]
     spellings: set[str] = set()
     for word in sorted(words):
         if _LEAST_LETTERS <= len(word) <= _MOST_LETTERS and word.isalpha():
             terms = frozenset(extract_terms(word, question.language))
-            if not (_is_in(word, terms, said, says_nothing) or _is_known(index, terms, scope, says_nothing)):
+            if not (_is_in(word, terms, texts_read, says_nothing) or _is_known(index, terms, scope, says_nothing)):
                 spellings.update(stem(spelling) for spelling in respell(fold(word)))
     spellings -= question.terms
     texts = _read(index, _search(index, spellings, scope, _READ))

@@ -69,7 +69,7 @@ async def test_an_index_of_an_older_version_is_tidied_in_slices_too(tmp_path: Pa
     index.close()
 
 
-async def test_what_is_erased_leaves_the_rest_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_erasing_writes_the_rest_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(edge_shard, "SLICE", 100)
     monkeypatch.setattr(edge_shard, "PAGE", 100)
     index = EdgeIndex(tmp_path / "index", 0)
