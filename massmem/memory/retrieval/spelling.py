@@ -1,4 +1,4 @@
-"""Words of a question that nobody has texts_read, as they were probably meant: those one edit away that somebody has."""
+"""Words of a question that nobody has said, as they were probably meant: those one edit away that somebody has."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
