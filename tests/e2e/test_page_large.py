@@ -28,6 +28,9 @@ MOST_BYTES = 200_000
 MOST_CHARACTERS = 60_000
 """Of one text on the page, before its reader asks for all of it."""
 
+MOST_REQUESTS, MOST_BYTES_AT_FIRST, MOST_ELEMENTS = 4, 20_000, 1_000
+"""What the page asks for and holds when it has just been opened, however many conversations there are."""
+
 SIZES = [pytest.param((500, 150), id="small"), pytest.param((50_000, 10_000), id="large", marks=pytest.mark.full)]
 """Turns of the long conversation, two messages each; conversations beside it."""
 
@@ -131,6 +134,24 @@ def test_many_conversations_are_listed_in_parts(open_page: Open, sizes: tuple[in
     expect(links).to_have_count(1)
     links.click()
     expect(final_answer(page)).to_contain_text("A number.")
+
+
+def test_first_view_grows_with_nothing(open_page: Open, sizes: tuple[int, int]) -> None:
+    answers: list[Response] = []
+    page = open_page("bob", on_response=lambda answer: answers.append(answer))
+    expect(page.locator(".list a:not(.hit)")).to_have_count(40)
+    answers.clear()
+    page.reload()
+    expect(page.locator(".list a:not(.hit)")).to_have_count(40)
+    listed = page.evaluate("performance.now()")
+    page.wait_for_load_state("networkidle")
+    painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    asked = [answer.url.partition("/api/")[2] for answer in answers if "/api/" in answer.url]
+    size = count_bytes(answers)
+    print(f"{sizes[1]:,} conversations: first paint {painted:.0f} ms, list {listed:.0f} ms, {size:,} bytes")
+    assert len(asked) <= MOST_REQUESTS, asked
+    assert size < MOST_BYTES_AT_FIRST
+    assert page.locator("body *").count() < MOST_ELEMENTS
 
 
 def test_text_of_a_megabyte_is_shown_in_part_until_it_is_asked_for(open_page: Open) -> None:

@@ -98,7 +98,7 @@ function App() {
       <a class="skip" href="#main" onClick=${(e) => { e.preventDefault(); document.querySelector("#main").focus(); }}>Skip to the content</a>
       <${Sidebar} about=${about} route=${route} onHelp=${() => setHelp(true)} onImport=${() => setImporting(true)} onClose=${() => setListOpen(false)} onLeave=${() => leave(setLocked)} />
       <button type="button" class="icon-button list-button" aria-label="Show conversations" aria-expanded=${listOpen} onClick=${() => setListOpen(!listOpen)}><${Icon} name=${listOpen ? "close" : "menu"} /></button>
-      <main id="main" tabindex="-1">
+      <main id="main" tabindex="-1" inert=${listOpen && matchMedia("(max-width: 760px)").matches}>
         ${about.warning && html`<${Trouble} problem=${about.warning} />`}
         <${View} route=${route} about=${about} view=${view} />
       </main>
