@@ -5,13 +5,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 import yaml
 
 from massmem.config.models import ServerConfig
+from tests.faults.test_balancer_kill import CONFIG
 
 FOLDER = Path(__file__).parents[2] / "configs" / "compose"
 COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
 TEAM: dict[str, Any] = yaml.safe_load((FOLDER / "team.yaml").read_text())
+QDRANT: dict[str, Any] = yaml.safe_load((FOLDER.parents[1] / "docker-compose.qdrant.yml").read_text())
 SERVICES = ("one", "two", "three")
 
 
@@ -43,3 +46,40 @@ def test_services_have_the_time_to_hand_over_their_questions() -> None:
     for name in (*SERVICES, "worker"):
         assert int(COMPOSE["services"][name]["stop_grace_period"].removesuffix("s")) > grace + 10
     assert TEAM["server"]["record"] is False, "the worker records"
+
+
+@pytest.mark.parametrize("compose", [COMPOSE, QDRANT], ids=["compose.yaml", "docker-compose.qdrant.yml"])
+def test_every_service_is_pinned_checked_and_restarted(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    for name, service in services.items():
+        dockerfile = service.get("build", {}).get("dockerfile_inline", f"FROM {service['image']}")
+        images = re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)
+        assert all(re.search(r":v?\d+\.\d+", image) for image in images), (name, images)
+        assert service["restart"] == "unless-stopped"
+        check = service["healthcheck"]
+        assert check == {"disable": True} if name == "worker" else check["test"][0] in ("CMD", "CMD-SHELL")
+        for needed, condition in service.get("depends_on", {}).items():
+            assert condition == {"condition": "service_healthy"}
+            assert not services[needed]["healthcheck"].get("disable"), f"{name} would wait for {needed} for ever"
+        for port in service.get("ports", []):
+            assert port.startswith("127.0.0.1:"), f"{name} is open to others: {port}"
+        for volume in service.get("volumes", []):
+            source = volume.partition(":")[0]
+            assert (FOLDER / source).is_file() if source.startswith(".") else source in compose["volumes"]
+
+
+def test_service_is_started_and_checked_at_the_port_that_the_balancer_asks() -> None:
+    services = COMPOSE["services"]
+    for name in SERVICES:
+        options = services[name]["command"]
+        assert options[:2] == ["massmem", "serve"]
+        assert options[options.index("--host") + 1] == "0.0.0.0"
+        assert "--port" not in options
+        assert f":{ServerConfig().port}/readyz" in services[name]["healthcheck"]["test"][-1]
+        assert f"{options[options.index('--config') + 1]}:ro" == services[name]["volumes"][0].partition(":")[2]
+    assert ServerConfig().port == 4000, "as MASSMEM_ONE and so on say"
+
+
+def test_balancer_of_the_kill_test_is_the_one_that_is_mounted() -> None:
+    mounted = COMPOSE["services"]["balancer"]["volumes"][0].partition(":")[0]
+    assert (FOLDER / mounted).resolve() == CONFIG
