@@ -76,7 +76,7 @@ async def _open_eraser(setup: Setup, request: ForgetRequest) -> AsyncGenerator[t
 def _show(findings: Findings) -> None:
     """Write what would go."""
     sessions = pluralize(len(findings.sessions), "session")
-    notify(f"this goes from {sessions}, and {len(findings.memories):,} memories:")
+    notify(f"this goes from {sessions}, and {_count_memories(len(findings.memories))}:")
     for sentence in findings.sentences[:_MOST_LISTED]:
         write_out(f"  {one_line(make_printable(sentence), _EXCERPT)}\n")
     if len(findings.sentences) > _MOST_LISTED:
@@ -105,9 +105,10 @@ def _format_place(near: Near) -> str:
 def _report(receipt: Receipt) -> None:
     """Say what went, and what did not."""
     deleted, checks = receipt.deleted, receipt.checks
-    events = f"{deleted.events:,} events of {pluralize(len(deleted.sessions), 'session')}"
-    notify(f"forgotten: {deleted.memories:,} memories, {events}, {deleted.files:,} files")
-    checked = f"{checks.messages:,} messages, {checks.files:,} files, {checks.questions:,} questions"
+    events = f"{pluralize(deleted.events, 'event')} of {pluralize(len(deleted.sessions), 'session')}"
+    notify(f"forgotten: {_count_memories(deleted.memories)}, {events}, {pluralize(deleted.files, 'file')}")
+    counts = (checks.messages, "message"), (checks.files, "file"), (checks.questions, "question")
+    checked = ", ".join(pluralize(number, noun) for number, noun in counts)
     if checks.is_passed:
         notify(f"checked: nothing of it is left in {checked}")
     else:
@@ -119,12 +120,15 @@ def _report(receipt: Receipt) -> None:
         notify(f"to forget that, too: massmem memory forget --everywhere {' '.join(ids)}")
 
 
+def _count_memories(number: int) -> str:
+    return pluralize(number, "memory", "memories")
+
+
 def _report_rest(receipt: Receipt, checked: str) -> None:
     checks = receipt.checks
-    counts = (
-        f"{checks.sessions_found:,} sessions, {checks.memories_found:,} memories, {checks.questions_found:,} replies"
-    )
-    notify(f"it is still in {counts} of {checked}")
+    sessions, memories = pluralize(checks.sessions_found, "session"), _count_memories(checks.memories_found)
+    replies = pluralize(checks.questions_found, "reply", "replies")
+    notify(f"it is still in {sessions}, {memories}, {replies} of {checked}")
     for path in checks.files_found:
         notify(f"it is still in {path}")
     if not checks.bytes_erased:

@@ -61,9 +61,9 @@ def format_percent(share: float) -> str:
     return f"{share:.0%}"
 
 
-def pluralize(number: int, noun: str) -> str:
-    """Return `1 vote` or `1,200 votes`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def pluralize(number: int, noun: str, plural: str = "") -> str:
+    """Return `1 vote` or `1,200 votes`. plural: where it is not the noun with an s."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or f'{noun}s'}"
 
 
 def describe_winner(event: WinnerDecided, view: TurnView) -> str:

@@ -252,7 +252,7 @@ class Eraser:
             len(everything.statements),
             deleted,
             await self._check(everything, rest, erased=erased),
-            [near.place for near in rest.near],
+            list(dict.fromkeys(near.place for near in rest.near)),
         )
         self._mark_path.unlink(missing_ok=True)
         return receipt

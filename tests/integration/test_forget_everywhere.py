@@ -146,6 +146,18 @@ def test_near_paraphrase_is_named_to_be_forgotten_next(memory: Command, tmp_path
     assert find_rests(tmp_path, "Xenia") == []
 
 
+async def test_message_that_is_near_in_two_sentences_is_named_once(memory: Command, home: Path):
+    store = await open_store(f"sqlite:///{database_of(home)}", home / ".massmem")
+    again = begin("ann", question=f"{NEAR} In spring Xenia Quist had turned to kites.")
+    await store.append("session_b", 2, [again.model_copy(update={"session_id": "session_b", "turn": 2})])
+    await store.close()
+    await asyncio.to_thread(memory, "record")
+    receipt = await asyncio.to_thread(memory.json, "forget", "--everywhere", "--text", SECRET, "--yes")
+    places = [(place["session_id"], place["turn"], place["memory_id"]) for place in receipt["near"]]
+    assert ("session_b", 2) in [place[:2] for place in places]
+    assert len(places) == len(set(places))
+
+
 async def test_rest_of_the_conversation_stays_as_it_was(memory: Command, home: Path, tmp_path: Path):
     await asyncio.to_thread(memory, "forget", "--everywhere", "--text", SECRET, "--yes")
     store = await open_store(f"sqlite:///{database_of(home)}", home / ".massmem")
