@@ -3,10 +3,9 @@
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query
-from pydantic import JsonValue
 from starlette.exceptions import HTTPException
 
 from massmem.core.events import now
@@ -153,7 +152,7 @@ class Forgotten(Body):
     """Passages and facts that were deleted from the index; the log of the session keeps its messages."""
     forgotten_at: datetime
     """When."""
-    receipt: dict[str, JsonValue] | None = None
+    receipt: dict[str, Any] | None = None
     """With `everywhere`: what went from where, what was left, and how that was checked, without content."""
 
 
@@ -341,7 +340,7 @@ def _open(caller: Caller) -> Memories:
     return Memories(caller.service.team, caller.sub)
 
 
-def _show_receipt(receipt: Receipt, caller: Caller) -> dict[str, JsonValue]:
+def _show_receipt(receipt: Receipt, caller: Caller) -> dict[str, Any]:
     """Return the receipt as its user knows the sessions.
 
     Only the operator is told paths of the machine, and that another user has said the same.
