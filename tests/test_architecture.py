@@ -34,8 +34,8 @@ TOP_LEVEL = {
     "LICENSE", "docs", "CONTRIBUTING.md", "CHANGELOG.md",
 }  # fmt: skip
 
-MAX_MODULES = 305
-MAX_LINES = 56_000
+MAX_MODULES = 304
+MAX_LINES = 55_375
 """Ceilings that only go down, to 180 modules and 32,000 lines."""
 
 PARTICIPLES = {
