@@ -53,7 +53,7 @@ def forget_statements(load: Callable[[], Setup], request: ForgetRequest) -> int:
     if request.as_json:
         write_json(receipt.to_dict())
     _report(receipt)
-    return 0 if receipt.checks.is_passed else 1
+    return 0 if receipt.checks.is_clean else 1
 
 
 async def _find(setup: Setup, request: ForgetRequest) -> Findings:
@@ -109,7 +109,7 @@ def _report(receipt: Receipt) -> None:
     notify(f"forgotten: {_count_memories(deleted.memories)}, {events}, {pluralize(deleted.files, 'file')}")
     counts = (checks.messages, "message"), (checks.files, "file"), (checks.questions, "question")
     checked = ", ".join(pluralize(number, noun) for number, noun in counts)
-    if checks.is_passed:
+    if checks.is_clean:
         notify(f"checked: nothing of it is left in {checked}")
     else:
         _report_rest(receipt, checked)

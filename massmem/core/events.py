@@ -62,7 +62,7 @@ Decision = Annotated[
         "unanimous",
         "majority",
     ],
-    BeforeValidator(lambda by: _FORMER_DECISIONS.get(by, by)),
+    BeforeValidator(lambda by: _FORMER_DECISIONS.get(by, by) if isinstance(by, str) else by),
 ]
 
 

@@ -233,12 +233,6 @@ class IndexFolders:
             if ids:
                 index.delete(Selection(ids=tuple(ids)))
 
-    def find_statements(self, query: "StatementQuery") -> "list[Memory]":
-        """Return the memories of all indexes that say a statement."""
-        from massmem.memory.statements import find_statements
-
-        return [memory for index in self._indexes for memory in find_statements(index, query)]
-
     def erase_statements(self, query: "StatementQuery") -> int:
         """Erase the memories that say a statement; return how many points and damaged copies that were."""
         from massmem.memory.statements import find_statements

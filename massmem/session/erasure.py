@@ -7,7 +7,7 @@ Nothing is changed while a turn of one of the sessions is under way.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -21,7 +21,6 @@ from massmem.core.events import EVENT, now
 from massmem.core.records import (
     COMMAND_LINE_USER,
     LogEntry,
-    MessageRecord,
     Owner,
     RecordingJob,
     SessionFilter,
@@ -40,7 +39,7 @@ from massmem.session.recall import recall_by_words
 from massmem.session.receipt import Checks, Deletions, Place, Receipt
 from massmem.session.registry import Registry, RegistryDamaged
 from massmem.session.traces import Traces, find_database, has_any
-from massmem.store.move import PAGE
+from massmem.store.lookup import read_all_messages, read_log_pages
 from massmem.store.ports import SessionStore
 from massmem.store.projection import InsertRow, project
 from massmem.tools.documents import read_document
@@ -185,7 +184,7 @@ class Eraser:
         for session_id in await self._list_sessions():
             if not (await self._plan(session_id, redactor)).is_empty:
                 sessions.append(session_id)
-            async for message in self._read_messages(session_id):
+            async for message in read_all_messages(self.store, session_id):
                 count += 1
                 for finder in finders:
                     finder.add(message)
@@ -254,7 +253,8 @@ class Eraser:
             await self._check(everything, rest, erased=erased),
             list(dict.fromkeys(near.place for near in rest.near)),
         )
-        self._mark_path.unlink(missing_ok=True)
+        if receipt.checks.is_clean:
+            self._mark_path.unlink(missing_ok=True)
         return receipt
 
     @property
@@ -301,7 +301,7 @@ class Eraser:
     ) -> _SessionChange:
         """Return what is to be changed in a session. asides: see Order."""
         log = LogRedactor(redactor, {turn: Redactor(sentences) for turn, sentences in (asides or {}).items()})
-        async for page in self._read_log(session_id):
+        async for page in read_log_pages(self.store, session_id, with_trimmed=True):
             for entry in page:
                 log.add(entry)
         log.close()
@@ -323,19 +323,6 @@ class Eraser:
             document = await asyncio.to_thread(read_document, name, data)
             texts += [document] if isinstance(document, str) else []
         return any(redactor.mentions(text) for text in texts)
-
-    async def _read_log(self, session_id: str) -> AsyncGenerator[Sequence[LogEntry]]:
-        after = 0
-        while page := await self.store.export_log(session_id, after, PAGE, with_trimmed=True):
-            yield page
-            after = page[-1].seq
-
-    async def _read_messages(self, session_id: str) -> AsyncGenerator[MessageRecord]:
-        after = 0
-        while page := await self.store.read_messages(session_id, after, PAGE):
-            for message in page:
-                yield message
-            after = page[-1].seq
 
     async def _read_title(self, session_id: str) -> str:
         session = await self.store.get_session(session_id)
@@ -385,7 +372,7 @@ class Eraser:
         return [
             job
             for session_id in await self._list_sessions()
-            async for page in self._read_log(session_id)
+            async for page in read_log_pages(self.store, session_id, with_trimmed=True)
             for entry in page
             for job in entry.recordings
             if job.status == "pending" and job.reason == _REASON

@@ -30,8 +30,8 @@ from massmem.core.records import (
 )
 from massmem.core.voting import read_plan
 from massmem.store import open_store
-from massmem.store.lookup import require_turn
-from massmem.store.move import PAGE, read_files, read_log_pages
+from massmem.store.lookup import read_all_messages, read_log_pages, require_turn
+from massmem.store.move import read_files
 from massmem.store.ports import SessionStore
 from massmem.store.projection import LAST_MESSAGE_LENGTH, UpdateSession, make_message_id, project
 
@@ -214,13 +214,10 @@ async def _read_messages(
     store: SessionStore, session_id: str, is_included: Callable[[MessageRecord], bool]
 ) -> AsyncGenerator[MessageRecord]:
     """Yield the messages before the first one that is not included."""
-    after = 0
-    while page := await store.read_messages(session_id, after, PAGE):
-        after = page[-1].seq
-        for message in page:
-            if not is_included(message):
-                return
-            yield message
+    async for message in read_all_messages(store, session_id):
+        if not is_included(message):
+            return
+        yield message
 
 
 async def _restore_state(store: SessionStore, state: SessionState, session_id: str, end: _End) -> SessionState:

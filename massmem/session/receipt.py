@@ -62,7 +62,7 @@ class Checks:
     """False: the store could not be rewritten now; parts may stay in its free space."""
 
     @property
-    def is_passed(self) -> bool:
+    def is_clean(self) -> bool:
         count = self.sessions_found + self.memories_found + self.questions_found
         return count == 0 and self.bytes_erased and (self.elsewhere or not self.files_found)
 
@@ -82,4 +82,4 @@ class Receipt:
     """What may say the same in other words, and stays."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"complete": self.checks.is_passed, **asdict(self), "forgotten_at": self.forgotten_at.isoformat()}
+        return {"complete": self.checks.is_clean, **asdict(self), "forgotten_at": self.forgotten_at.isoformat()}

@@ -7,7 +7,15 @@ from massmem.core.errors import InputError, SessionBusyError, UnknownSessionErro
 from massmem.core.events import EVENT, AgentDelta, Event
 from massmem.core.ids import PREFIX
 from massmem.core.messages import clean_text
-from massmem.core.records import ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord, TurnRecord
+from massmem.core.records import (
+    ListedSession,
+    LogEntry,
+    MessageRecord,
+    Owner,
+    SessionFilter,
+    SessionRecord,
+    TurnRecord,
+)
 from massmem.core.transcript import TurnTranscript, build_transcript
 from massmem.store.ports import SessionStore
 
@@ -99,6 +107,23 @@ async def get_newest_session(store: SessionStore, owner: Owner | None = None) ->
     raise UnknownSessionError("there is no session yet to go on with", 'start one with: massmem "your question"')
 
 
+async def read_all_messages(store: SessionStore, session_id: str, after: int = 0) -> AsyncGenerator[MessageRecord]:
+    """Yield every message with a number > `after`, oldest first; no more than a page of them is in memory."""
+    while page := await store.read_messages(session_id, after, _PAGE):
+        after = page[-1].seq
+        for message in page:
+            yield message
+
+
+async def read_log_pages(
+    store: SessionStore, session_id: str, after: int = 0, *, with_trimmed: bool = False
+) -> AsyncGenerator[list[LogEntry]]:
+    """Yield the log of a session from the number behind `after`, a page at a time. with_trimmed: as `export_log`."""
+    while page := await store.export_log(session_id, after, _PAGE, with_trimmed=with_trimmed):
+        after = page[-1].seq
+        yield page
+
+
 async def read_transcript(store: SessionStore, session_id: str, after: int = 0) -> AsyncGenerator[TurnTranscript]:
     """Yield all turns of a session in order; no more than one of them and a page of messages is in memory.
 
@@ -108,13 +133,11 @@ async def read_transcript(store: SessionStore, session_id: str, after: int = 0) 
     """
     records: dict[int, TurnRecord] = {}
     messages: list[MessageRecord] = []
-    while page := await store.read_messages(session_id, after, _PAGE):
-        after = page[-1].seq
-        for message in page:
-            if messages and message.turn != messages[0].turn:
-                yield await _build_turn(store, records, messages)
-                messages = []
-            messages.append(message)
+    async for message in read_all_messages(store, session_id, after):
+        if messages and message.turn != messages[0].turn:
+            yield await _build_turn(store, records, messages)
+            messages = []
+        messages.append(message)
     if messages:
         yield await _build_turn(store, records, messages)
 
@@ -140,9 +163,8 @@ async def read_turn_log(store: SessionStore, session_id: str, number: int) -> li
     """
     await require_turn(store, session_id, number)
     messages = await store.read_turn_messages(session_id, number)
-    after, log = messages[0].seq - 1, list[tuple[int, Event]]()
-    while page := await store.export_log(session_id, after, _PAGE):
-        after = page[-1].seq
+    log: list[tuple[int, Event]] = []
+    async for page in read_log_pages(store, session_id, messages[0].seq - 1):
         log += [(entry.seq, EVENT.validate_json(entry.payload)) for entry in page if entry.turn == number]
         if page[-1].turn > number:
             break

@@ -12,9 +12,8 @@ from typing import Literal
 
 from massmem.core.errors import StoreError
 from massmem.core.records import LogEntry, SessionCopy
+from massmem.store.lookup import read_all_messages, read_log_pages
 from massmem.store.ports import SessionStore
-
-PAGE = 500
 
 Outcome = Literal["copied", "updated", "there", "newer", "different", "changed", "gone"]
 """What became of a session.
@@ -130,14 +129,6 @@ async def _copy_session(source: SessionStore, target: SessionStore, copy: Sessio
     return MoveResult(session_id, outcome if unchanged else "changed", count, messages)
 
 
-async def read_log_pages(store: SessionStore, session_id: str) -> AsyncGenerator[list[LogEntry]]:
-    """Yield the log of a session, a page at a time."""
-    after = 0
-    while page := await store.export_log(session_id, after, PAGE):
-        yield page
-        after = page[-1].seq
-
-
 async def read_files(store: SessionStore, copy: SessionCopy) -> AsyncGenerator[dict[str, bytes]]:
     """Yield the files of a session one by one. Raises StoreError: one is damaged."""
     for name in copy.files:
@@ -176,10 +167,7 @@ async def _hash_session(store: SessionStore, session_id: str) -> str:
 
 
 async def _count_messages(store: SessionStore, session_id: str) -> int:
-    count, after = 0, 0
-    while page := await store.read_messages(session_id, after, PAGE):
-        count, after = count + len(page), page[-1].seq
-    return count
+    return len([None async for _ in read_all_messages(store, session_id)])
 
 
 def _encode(part: SessionCopy | LogEntry) -> bytes:

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +158,18 @@ async def test_message_that_is_near_in_two_sentences_is_named_once(memory: Comma
     places = [(place["session_id"], place["turn"], place["memory_id"]) for place in receipt["near"]]
     assert ("session_b", 2) in [place[:2] for place in places]
     assert len(places) == len(set(places))
+
+
+def test_forgetting_that_left_bytes_is_finished_by_the_same_command(memory: Command, home: Path, tmp_path: Path):
+    point = find_fact(memory, "ann")
+    with closing(sqlite3.connect(database_of(home))) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM events").fetchone()
+        out, err = memory("forget", "--everywhere", point, "--yes", "--json", code=1)
+        assert not json.loads(out)["complete"]
+        assert "free space of the database" in err
+    assert memory.json("forget", "--everywhere", point, "--yes")["complete"]
+    assert find_rests(tmp_path, "daughter") == []
 
 
 async def test_rest_of_the_conversation_stays_as_it_was(memory: Command, home: Path, tmp_path: Path):

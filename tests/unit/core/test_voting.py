@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from massmem.core.election import Answer
 from massmem.core.events import (
@@ -169,6 +170,11 @@ def test_decision_of_an_earlier_version_is_read(stored: str, read: str):
     decision = EVENT.validate_python({"type": "winner_decided", "agent_id": "b", "votes": {}, "by": stored})
     assert isinstance(decision, WinnerDecided)
     assert decision.by == read
+
+
+def test_decision_that_is_no_text_is_refused_as_any_other_damage():
+    with pytest.raises(ValidationError):
+        EVENT.validate_python({"type": "winner_decided", "agent_id": "b", "votes": {}, "by": ["tie"]})
 
 
 def test_a_new_answer_voids_every_ballot_and_makes_all_act_again():

@@ -332,7 +332,7 @@ async def test_session_of_massgen_is_imported_once_with_its_winners(massgen: Pat
     assert [turn.winner for turn in turns] == [f"agent_{number % 2}" for number in range(1, 12)]
 
 
-def test_folders_of_massgen_that_cannot_be_imported(massgen: Path, tmp_path: Path):
+def test_folder_without_a_readable_massgen_session_gets_one_message(massgen: Path, tmp_path: Path):
     for folder in (tmp_path / ".massgen" / "massgen_logs", massgen / MASSGEN_ID / "turn_1"):
         with pytest.raises(InputError, match="has no session of MassGen") as e:
             read_conversations(folder)
