@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.cli import massmem, run_program, start
-from tests.support.tools import calls, running, server, team_data
+from tests.support.tools import calls, list_servers_left, server, team_data
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,7 @@ def test_ctrl_c_in_a_call_ends_the_server_and_keeps_the_turn(tmp_path: Path):
     assert child.returncode == 130
     assert b"Traceback" not in err
     assert json.loads(out.splitlines()[-1])["type"] == "turn_interrupted"
-    assert not running(tmp_path)
+    assert not list_servers_left(tmp_path)
 
 
 def test_a_program_that_is_not_there_is_said_before_anything_is_asked(tmp_path: Path):

@@ -12,7 +12,7 @@ from massmem.core.events import EVENT, Event, ToolCalled, ToolReturned, TurnComp
 from tests.faults.test_waiting_kill import read_log
 from tests.support.cli import massmem
 from tests.support.forked import ForkedMassmem
-from tests.support.tools import calls, running, server, team_data
+from tests.support.tools import calls, list_servers_left, server, team_data
 
 NOTHING = dict.fromkeys(("server left", "called again", "lost", "unanswered"), 0)
 
@@ -42,10 +42,7 @@ def run_and_kill(config: str, lines: int, *arguments: str) -> list[Event]:
 def one(folder: Path) -> Counter[str]:
     counts, log = Counter(kills=1), folder / "calls"
     shown = run_and_kill(write(folder, log, 0), random.randint(4, 14), "why?")
-    until = time.monotonic() + 6
-    while running(folder) and time.monotonic() < until:
-        time.sleep(0.05)
-    counts["server left"] += len(running(folder))
+    counts["server left"] += len(list_servers_left(folder, 6))
     session = next((e.session_id for e in shown if e.type == "turn_started"), "")
     if not session:
         return counts

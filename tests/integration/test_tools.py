@@ -12,7 +12,7 @@ from massmem.core.errors import InputError, ToolServerError
 from massmem.core.events import AnswerSubmitted, BallotCast, Event, Notice, ToolCalled, ToolReturned, TurnCompleted
 from massmem.session.session import Session
 from tests.support.sessions import ask, collect
-from tests.support.tools import calls, running, server, team
+from tests.support.tools import calls, list_servers_left, server, team
 from tests.support.turns import check_order, only
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ async def test_a_call_and_its_result_are_events_and_the_answer_is_made_of_them(
     assert events.index(called[0]) < events.index(returned[0]) < events.index(only(events, AnswerSubmitted)[0])
     assert answer(events) == "It is in hall H-412."
     assert [c["tool"] for c in calls(log)] == ["echo"]
-    assert not running(tmp_path)
+    assert not list_servers_left(tmp_path)
 
 
 @pytest.mark.parametrize("recorded", [True, False])
@@ -131,7 +131,7 @@ async def test_a_server_that_dies_in_a_call_does_not_end_the_turn(tmp_path: Path
     events = await turn(team(script, server(log)), home)
     assert [r.failed for r in only(events, ToolReturned)] == [True, False]
     assert answer(events) == "Then: hall H-412"
-    assert not running(tmp_path)
+    assert not list_servers_left(tmp_path)
 
 
 async def test_output_of_a_server_beside_the_protocol_is_shown_and_logged_nowhere(
@@ -176,7 +176,7 @@ async def test_stopping_the_turn_cancels_the_call_and_ends_the_server(tmp_path: 
     events = await turn_
     assert events[-1].type == "turn_interrupted"
     await session.close()
-    assert not running(tmp_path)
+    assert not list_servers_left(tmp_path)
     assert [c["tool"] for c in calls(log)] == ["slow"]
 
 

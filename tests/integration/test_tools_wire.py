@@ -11,7 +11,7 @@ from massmem.config.models import TeamConfig
 from massmem.core.events import BallotCast, Event, ToolCalled, ToolReturned, TurnCompleted
 from tests.support.provider_stub import KEY, AnthropicWire, OpenAIWire, Recorded, Say, Stub, Wire, running_stub
 from tests.support.sessions import ask
-from tests.support.tools import calls, running, server
+from tests.support.tools import calls, list_servers_left, server
 from tests.support.turns import check_order, only
 
 WIRES = [OpenAIWire(), AnthropicWire()]
@@ -98,7 +98,7 @@ async def test_a_call_its_result_and_the_answer(wire: Wire, stub: Stub, tmp_path
     assert [each.call_id for each in made] == [each.call_id for each in returned]
     assert [each.batch for each in made] == [1, 2]
     assert only(events, TurnCompleted)[0].usage.requests == 3
-    assert not running(tmp_path)
+    assert not list_servers_left(tmp_path)
 
 
 async def test_two_calls_of_one_reply(wire: Wire, stub: Stub, tmp_path: Path, home: Path):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +52,15 @@ def running(folder: Path) -> list[int]:
         if ours and process.info["status"] != psutil.STATUS_ZOMBIE:
             found.append(process.info["pid"])
     return found
+
+
+def list_servers_left(folder: Path, seconds: float = 1.0) -> list[int]:
+    """Return the tool servers that are alive after so many seconds at most.
+
+    By default the time in which the system ends all members of a group that was killed: the one that is waited for may
+    be gone before the server is.
+    """
+    until = time.monotonic() + seconds
+    while (left := running(folder)) and time.monotonic() < until:
+        time.sleep(0.02)
+    return left
