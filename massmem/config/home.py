@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
@@ -119,6 +120,12 @@ def sync_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
+def list_files(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder. What vanishes meanwhile is left out, or is gone when it is looked at."""
+    for parent, _, files in os.walk(folder):
+        yield from (Path(parent, name) for name in files)
+
+
 def make_private(folder: Path) -> None:
     """Take the rights of others from `folder` and all in it, for folders that a library created with its own modes.
 
@@ -133,9 +140,15 @@ def make_private(folder: Path) -> None:
 
 
 def measure_disk_usage(*paths: Path) -> int:
-    """Return the bytes that files and folders occupy on the disk: index files are sparse."""
-    files = (file for path in paths for file in (path.rglob("*") if path.is_dir() else [path]))
-    return sum(file.stat().st_blocks * 512 for file in files if file.is_file())
+    """Return the bytes that files and folders occupy on the disk: index files are sparse.
+
+    Other processes write there: what vanishes meanwhile occupies nothing.
+    """
+    total = 0
+    for file in (file for path in paths for file in (list_files(path) if path.is_dir() else [path])):
+        with suppress(FileNotFoundError):
+            total += file.stat().st_blocks * 512
+    return total
 
 
 def explain_write_error(path: Path, error: OSError) -> MassmemError:

@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from massmem.config.home import make_folder, replace_file
+from massmem.config.home import list_files, make_folder, replace_file
 from massmem.config.models import TeamConfig
 from massmem.core.errors import InputError
 from massmem.core.events import EVENT, now
@@ -423,7 +423,7 @@ class Eraser:
     def _search_files(self, texts: Sequence[bytes]) -> tuple[int, list[str]]:
         """Return how many files were read, and the paths of those that have one of the texts. Blocking."""
         folders = [self.home, index_root(self.config.memory, self.home)]
-        paths = {path for folder in folders for path in folder.rglob("*") if path.is_file()}
+        paths = {path for folder in folders for path in list_files(folder) if path.is_file()}
         database = find_database(self.config)
         if database is not None:
             paths |= {path for path in database.parent.glob(f"{database.name}*") if path.is_file()}

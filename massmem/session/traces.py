@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from massmem.config.home import explain_write_error
+from massmem.config.home import explain_write_error, list_files
 from massmem.config.models import TeamConfig
 
 
@@ -36,7 +36,7 @@ class Traces:
     def delete(self, texts: Sequence[bytes], *, with_backups: bool = True) -> TraceCounts:
         """Delete debug files, crash reports, backups and lines that have one of the texts. Raises HomeError."""
         try:
-            runs = [run for run in self._find_runs() if any(has_any(path, texts) for path in run.rglob("*"))]
+            runs = [run for run in self._find_runs() if any(has_any(path, texts) for path in list_files(run))]
             for run in runs:
                 shutil.rmtree(run)
             reports = [*self.home.glob("sessions.json.*"), *self.home.glob("logs/crash-*")]

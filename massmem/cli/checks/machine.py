@@ -15,7 +15,7 @@ from pathlib import Path
 from massmem import __version__
 from massmem.cli.checks import CheckResult, DoctorContext, fail, ok, skip
 from massmem.cli.streams import MB
-from massmem.config.home import measure_disk_usage
+from massmem.config.home import list_files, measure_disk_usage
 from massmem.providers.weights import models_folder
 from massmem.render.text import pluralize
 
@@ -145,7 +145,7 @@ def _is_open_to_others(path: Path) -> bool:
 
 async def check_locks(context: DoctorContext) -> Sequence[CheckResult]:
     """Report which processes hold locks. This never fails: a lock ends with its process."""
-    locks = [path for path in context.home.rglob("*") if path.suffix == ".lock" or path.name == "lock"]
+    locks = [path for path in list_files(context.home) if path.suffix == ".lock" or path.name == "lock"]
     holders = _read_lock_holders()
     if holders is None:
         return [skip("this system does not tell who holds a lock")]

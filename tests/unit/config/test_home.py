@@ -1,7 +1,9 @@
+import shutil
 import stat
+import threading
 from pathlib import Path
 
-from massmem.config.home import make_private
+from massmem.config.home import make_private, measure_disk_usage
 
 
 def mode(path: Path) -> int:
@@ -28,3 +30,24 @@ def test_file_made_by_a_library_becomes_private(tmp_path: Path):
     assert mode(program) == 0o500, "what the owner may not do stays so"
     assert mode(beside) == 0o644, "a link leads elsewhere"
     make_private(tmp_path / "nowhere")
+
+
+def test_disk_usage_is_measured_while_files_come_and_go(tmp_path: Path):
+    (tmp_path / "stays").write_bytes(b"x" * 100_000)
+    ended = threading.Event()
+
+    def write() -> None:
+        while not ended.is_set():
+            for number in range(20):
+                (tmp_path / f"folder{number}").mkdir()
+                (tmp_path / f"folder{number}" / "file").touch()
+            for number in range(20):
+                shutil.rmtree(tmp_path / f"folder{number}")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert all(measure_disk_usage(tmp_path) >= 100_000 for _ in range(300))
+    finally:
+        ended.set()
+        writer.join()
