@@ -318,9 +318,9 @@ SERVER_NAMES: Mapping[BackendType, str] = {
 }  # fmt: skip
 
 LOCAL_PATIENCE = 3.0
-"""Seconds for the model list of a server that accepts connections."""
+"""Seconds for a server on this machine to accept a connection, and for its model list. A busy machine takes its time; a
+port on which nobody listens refuses at once."""
 
-_CONNECT_PATIENCE = 0.5
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _ANY_HOST = ("0.0.0.0", "::", "")
 # Who owns the models of a server, in its own words.
@@ -383,7 +383,7 @@ async def _find_server(type_: BackendType, url: str, environ: Mapping[str, str])
 async def _is_open(url: str) -> bool:
     parts = urlsplit(url)
     try:
-        async with asyncio.timeout(_CONNECT_PATIENCE):
+        async with asyncio.timeout(LOCAL_PATIENCE):
             _, writer = await asyncio.open_connection(parts.hostname, parts.port)
     except (OSError, ValueError):  # nobody listens, or the variable names no possible port
         return False
