@@ -187,9 +187,13 @@ def matching(selection: Selection) -> All:
     if selection.turn is not None:
         conditions.append(Span("turn", selection.turn, selection.turn))
     if selection.ids:
-        numbers = (int(text) for text in selection.ids if text.isascii() and text.isdecimal() and len(text) <= 20)
-        conditions.append(valid_ids(numbers))
+        conditions.append(parse_ids(selection.ids))
     return All(tuple(conditions))
+
+
+def parse_ids(texts: Iterable[str]) -> Ids:
+    """Return those numbers in the texts that can be ids."""
+    return valid_ids(int(text) for text in texts if text.isascii() and text.isdecimal() and len(text) <= 20)
 
 
 def valid_ids(numbers: Iterable[int]) -> Ids:

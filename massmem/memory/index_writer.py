@@ -10,7 +10,7 @@ from massmem.core.attachments import split_texts
 from massmem.core.errors import MemoryUnavailable
 from massmem.memory.access import only_author_sees, reader_keys
 from massmem.memory.extraction.facts import normalize_fact
-from massmem.memory.index import Index, Point, matching
+from massmem.memory.index import Index, Point, matching, parse_ids
 from massmem.memory.languages import guess_language
 from massmem.memory.origin_finder import find_origins
 from massmem.memory.origins import choose_origin
@@ -104,6 +104,8 @@ class PassageIds:
     def __init__(self, index: Index) -> None:
         self._index = index
         self._sessions: dict[str, SessionPassages] = {}
+        self._used: dict[int, int] = {}
+        """By the base of a session: the position behind the last one that a forgotten passage had."""
 
     def plan(self, session_id: str, episodes: Sequence[Episode]) -> WritePlan:
         """Return the plan for those of the session's episodes that are not in the index yet.
@@ -131,8 +133,15 @@ class PassageIds:
         while len(self._sessions) > _MOST_SESSIONS:
             self._sessions.pop(next(iter(self._sessions)))
 
-    def clear(self) -> None:
-        """Forget what is known of the index: it was changed, and is read again when it is needed."""
+    def clear(self, forgotten: Iterable[int]) -> None:
+        """Drop what is known of the index: it changes, and is read again when it is needed.
+
+        forgotten: ids that are named to be forgotten. No other message gets them: who names them again, because the
+        first command was cut off, would forget that one, too.
+        """
+        for point_id in forgotten:
+            base = base_of(point_id)
+            self._used[base] = max(self._used.get(base, 0), point_id - base + 1)
         self._sessions.clear()
 
     def _read(self, session_id: str, attempt: int) -> SessionPassages:
@@ -147,6 +156,7 @@ class PassageIds:
         # Beyond the newest of its own places only when that one is full, or another session has it.
         session = SessionPassages(session_base(session_id, max([attempt, *used])))
         session.add(sorted(points))
+        session.next_position = max(session.next_position, self._used.get(session.base, 0))
         return session
 
     def _is_taken(self, plan: WritePlan) -> bool:
@@ -229,7 +239,7 @@ class IndexWriter:
     def forget(self, selection: Selection) -> int:
         """Delete for good; return how many points that were."""
         with self._lock:
-            self._ids.clear()
+            self._ids.clear(self._index.read_payloads(parse_ids(selection.ids).ids))
             return self._index.delete(selection)
 
     def _write_passages(self, plans: Mapping[str, WritePlan]) -> None:

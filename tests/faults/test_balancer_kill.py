@@ -3,6 +3,7 @@
 No turn is lost, none doubled, and every stream that breaks goes on through the balancer without a gap or a duplicate.
 """
 
+import itertools
 import os
 import random
 import shutil
@@ -133,22 +134,25 @@ def read_log(client: Client, session_id: str) -> list[Numbered]:
 @pytest.mark.parametrize("kills", [6, pytest.param(40, marks=pytest.mark.full)])
 def test_kills_behind_the_balancer_lose_and_double_nothing(machines: list[Service], balancer: str, kills: int) -> None:
     chance = random.Random(kills)
-    readers = [Reader(balancer, number) for number in range(4 * kills)]
-    ended = threading.Semaphore(0)
+    readers: list[Reader] = []
+    killed = threading.Event()
 
-    def ask(own: list[Reader]) -> None:
-        for reader in own:
+    def ask_until_killed() -> None:
+        while not killed.is_set():
+            reader = Reader(balancer, next(numbers))
+            readers.append(reader)
             reader.run()
-        ended.release()
 
-    threads = [threading.Thread(target=ask, args=(readers[start::4],)) for start in range(4)]
+    numbers = itertools.count()
+    threads = [threading.Thread(target=ask_until_killed) for _ in range(4)]
     for thread in threads:
         thread.start()
     for _ in range(kills):
+        time.sleep(chance.uniform(0.2, 1.0))
         victim = chance.choice(machines)
-        ended.acquire(timeout=chance.uniform(0.2, 1.0))
         victim.kill()
         victim.start()
+    killed.set()
     for thread in threads:
         thread.join(300)
     client = Client(balancer, make_token("alice"))

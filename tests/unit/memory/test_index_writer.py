@@ -65,6 +65,18 @@ def test_each_passage_of_a_file_names_it(index: EdgeIndex):
     assert all(passage.startswith("[notes.txt] The quick") for passage in passages)
 
 
+async def test_id_that_was_named_to_be_forgotten_is_never_that_of_another_message(tmp_path: Path):
+    memory = open_disk_memory(tmp_path)
+    await memory.record([make_episode("Kites fly.", 0), make_episode("Gulls swim.", 1)])
+    (forgotten,) = [m.id for m in await memory.list(Selection(), 9) if m.text == "Gulls swim."]
+    assert await memory.forget(Selection(ids=(forgotten,))) == 1
+    await memory.record([make_episode("Owls hoot.", 2)])
+    assert await memory.list(Selection(ids=(forgotten,)), 9) == []
+    assert await memory.forget(Selection(ids=(forgotten,))) == 0
+    assert [m.text for m in await memory.list(Selection(), 9)] == ["Owls hoot.", "Kites fly."]
+    await memory.close()
+
+
 def test_stored_point_is_not_planned_again(index: EdgeIndex):
     here = PassageIds(index)
     plan = here.plan("s", [make_episode(TWO, 0), make_episode(TWO, 0)])
