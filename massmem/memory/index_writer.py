@@ -104,7 +104,7 @@ class PassageIds:
     def __init__(self, index: Index) -> None:
         self._index = index
         self._sessions: dict[str, SessionPassages] = {}
-        self._used: dict[int, int] = {}
+        self._next_positions: dict[int, int] = {}
         """By the base of a session: the position behind the last one that a forgotten passage had."""
 
     def plan(self, session_id: str, episodes: Sequence[Episode]) -> WritePlan:
@@ -136,12 +136,12 @@ class PassageIds:
     def clear(self, forgotten: Iterable[int]) -> None:
         """Drop what is known of the index: it changes, and is read again when it is needed.
 
-        forgotten: ids that are named to be forgotten. No other message gets them: who names them again, because the
-        first command was cut off, would forget that one, too.
+        forgotten: ids of points that are named to be forgotten. While this process lives no other message gets them:
+        who names them again, because the first command was cut off, would forget that one, too.
         """
         for point_id in forgotten:
             base = base_of(point_id)
-            self._used[base] = max(self._used.get(base, 0), point_id - base + 1)
+            self._next_positions[base] = max(self._next_positions.get(base, 0), point_id - base + 1)
         self._sessions.clear()
 
     def _read(self, session_id: str, attempt: int) -> SessionPassages:
@@ -156,7 +156,7 @@ class PassageIds:
         # Beyond the newest of its own places only when that one is full, or another session has it.
         session = SessionPassages(session_base(session_id, max([attempt, *used])))
         session.add(sorted(points))
-        session.next_position = max(session.next_position, self._used.get(session.base, 0))
+        session.next_position = max(session.next_position, self._next_positions.get(session.base, 0))
         return session
 
     def _is_taken(self, plan: WritePlan) -> bool:
@@ -239,6 +239,7 @@ class IndexWriter:
     def forget(self, selection: Selection) -> int:
         """Delete for good; return how many points that were."""
         with self._lock:
+            # Of what is there alone: an id that somebody makes up would leave its session no room.
             self._ids.clear(self._index.read_payloads(parse_ids(selection.ids).ids))
             return self._index.delete(selection)
 

@@ -135,16 +135,16 @@ def read_log(client: Client, session_id: str) -> list[Numbered]:
 def test_kills_behind_the_balancer_lose_and_double_nothing(machines: list[Service], balancer: str, kills: int) -> None:
     chance = random.Random(kills)
     readers: list[Reader] = []
-    killed = threading.Event()
+    numbers = itertools.count()
+    is_over = threading.Event()
 
-    def ask_until_killed() -> None:
-        while not killed.is_set():
+    def ask_questions() -> None:
+        while not is_over.is_set():
             reader = Reader(balancer, next(numbers))
             readers.append(reader)
             reader.run()
 
-    numbers = itertools.count()
-    threads = [threading.Thread(target=ask_until_killed) for _ in range(4)]
+    threads = [threading.Thread(target=ask_questions) for _ in range(4)]
     for thread in threads:
         thread.start()
     for _ in range(kills):
@@ -152,7 +152,7 @@ def test_kills_behind_the_balancer_lose_and_double_nothing(machines: list[Servic
         victim = chance.choice(machines)
         victim.kill()
         victim.start()
-    killed.set()
+    is_over.set()
     for thread in threads:
         thread.join(300)
     client = Client(balancer, make_token("alice"))
