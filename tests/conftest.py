@@ -39,7 +39,7 @@ settings.load_profile("massmem")
 def pytest_configure(config: pytest.Config) -> None:
     """Try fewer examples where the long loops are left out too."""
     if "not full" in config.option.markexpr:
-        settings.register_profile("short", settings.get_profile("massmem"), max_examples=40)
+        settings.register_profile("short", settings.get_profile("massmem"), max_examples=25)
         settings.load_profile("short")
 
 
@@ -53,7 +53,6 @@ gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    gc.collect()
     gc.freeze()
     gc.enable()
 

@@ -26,7 +26,7 @@ class Command:
 ASK = "ask"
 
 COMMANDS: dict[str, Command] = {
-    ASK: Command("massmem.cli.ask", "Answer a question (the default); also one that is a command's name."),
+    ASK: Command("massmem.cli.ask", "Answer a question (the default); also one word like `memory`."),
     "memory": Command("massmem.cli.memory", "Search, show, forget and rebuild memories."),
     "sessions": Command("massmem.cli.sessions", "Find, read, rename, export and delete conversations."),
     "replay": Command("massmem.cli.replay", "Run a turn again with something changed, and compare."),
@@ -36,13 +36,13 @@ COMMANDS: dict[str, Command] = {
     "doctor": Command("massmem.cli.doctor", "Check everything that a question needs, and say what to fix."),
     "config": Command("massmem.cli.config", "Check a configuration, and show its settings."),
     "paths": Command("massmem.cli.paths", "Show where massmem keeps its files."),
-    "models": Command("massmem.cli.models", "List the available models; download those that run on this machine."),
+    "models": Command("massmem.cli.models", "List the available models; download those for this machine."),
     "eval": Command("massmem.cli.eval", "Measure how well teams answer questions whose answers are known."),
-    "store": Command("massmem.cli.store", "Move sessions to another database, or recover them from a damaged one."),
+    "store": Command("massmem.cli.store", "Move sessions to another database, or recover a damaged one."),
     "ui": Command("massmem.cli.ui", "Talk to the team in a browser."),
     "serve": Command("massmem.cli.serve", "Serve the team over HTTP."),
     "worker": Command("massmem.cli.worker", "Record and compress for a service that leaves that to workers."),
-    "mcp": Command("massmem.cli.mcp", "Let other agents ask the team: an MCP server on stdin and stdout."),
+    "mcp": Command("massmem.cli.mcp", "Let other agents ask the team, by MCP on stdin and stdout."),
     "key": Command("massmem.cli.key", "Create and revoke keys with which users call `massmem serve`."),
     "token": Command("massmem.cli.token", "Create tokens that expire soon, for users of `massmem serve`."),
     "completion": Command("massmem.cli.completion", "Print the script for shell completion."),

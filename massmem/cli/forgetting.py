@@ -4,14 +4,16 @@ import asyncio
 import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import typer
 
+from massmem.cli.ask import Output
 from massmem.cli.setup import Setup
-from massmem.cli.streams import notify, write_json, write_out
+from massmem.cli.streams import notify, show_activity, write_json, write_out
+from massmem.cli.turn_output import detect_output
 from massmem.core.display import make_printable, one_line
 from massmem.core.errors import InputError
 from massmem.recording.forgetting import open_durable_memory
@@ -42,14 +44,16 @@ def forget_statements(load: Callable[[], Setup], request: ForgetRequest) -> int:
         raise InputError("forgetting cannot be undone, and there is no terminal to confirm it", "add --yes")
     setup = load()
     if not request.yes:
-        findings = asyncio.run(_find(setup, request))
-        _show(findings)
+        with _show("looking for it"):
+            findings = asyncio.run(_find(setup, request))
+        _list_findings(findings)
         chosen = _choose_near(findings.near) if findings.near else []
         if not typer.confirm("Forget this for good?", err=True):
             notify("nothing was forgotten")
             return 0
         request = replace(request, texts=(*request.texts, *(near.text for near in chosen)))
-    receipt = asyncio.run(_erase(setup, request))
+    with _show("forgetting it, and checking that nothing is left"):
+        receipt = asyncio.run(_erase(setup, request))
     if request.as_json:
         write_json(receipt.to_dict())
     _report(receipt)
@@ -73,7 +77,11 @@ async def _open_eraser(setup: Setup, request: ForgetRequest) -> AsyncGenerator[t
         yield eraser, await eraser.read_orders(request.ids, request.texts)
 
 
-def _show(findings: Findings) -> None:
+def _show(task: str) -> AbstractContextManager[None]:
+    return show_activity(task, quiet=False, animated=detect_output() is Output.LIVE)
+
+
+def _list_findings(findings: Findings) -> None:
     """Write what would go."""
     sessions = pluralize(len(findings.sessions), "session")
     notify(f"this goes from {sessions}, and {_count_memories(len(findings.memories))}:")
@@ -95,6 +103,7 @@ def _choose_near(near: Sequence[Near]) -> list[Near]:
         numbers = [int(number) for number in re.findall(r"\d{1,6}", reply)]
         if numbers and all(1 <= number <= len(near) for number in numbers):
             return [near[number - 1] for number in numbers]
+        notify(f"write numbers from 1 to {len(near)}, all, or none")
 
 
 def _format_place(near: Near) -> str:

@@ -252,7 +252,7 @@ class _Probe:
 
 async def _probe_models(team: TeamConfig) -> list[_Probe]:
     """Try each distinct model once, all at the same time, and report the results."""
-    backends = list({repr(agent.backend): agent.backend for agent in team.agents}.values())
+    backends = list({(b.type, b.model, b.base_url, b.api_key): b for b in (a.backend for a in team.agents)}.values())
     notify(f"trying {', '.join(backend.label for backend in backends)} ...")
     probes = await asyncio.gather(*map(_probe, backends))
     for probe in probes:

@@ -15,19 +15,11 @@ from massmem.config.home import make_home, massmem_home
 from massmem.config.load import PROVIDERS_BY_KEY
 from massmem.core.errors import InputError
 from massmem.core.redact import show_start
+from massmem.providers.presets import PRESETS
 
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{2,63}")
 _KEY = re.compile(r"[\x21-\x26\x28-\x5b\x5d-\x7e]{8,512}")
 """Printable characters without blanks, single quotes and backslashes, which the file would change."""
-_STARTS = (
-    ("sk-ant-", "ANTHROPIC_API_KEY"),
-    ("sk-or-", "OPENROUTER_API_KEY"),
-    ("AIza", "GEMINI_API_KEY"),
-    ("gsk_", "GROQ_API_KEY"),
-    ("xai-", "XAI_API_KEY"),
-    ("sk-proj-", "OPENAI_API_KEY"),
-)
-"""How the keys of a provider start."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -102,7 +94,8 @@ def store_key(home: Path, variable: str, key: str) -> Path:
 
 def guess_variable(key: str) -> str | None:
     """Return the variable of the provider whose keys start like this one; None when that is not known."""
-    return next((variable for start, variable in _STARTS if key.startswith(start)), None)
+    presets = [preset for preset in PRESETS.values() if preset.key_start and key.startswith(preset.key_start)]
+    return presets[0].key_variables[0] if presets else None
 
 
 def _write_keys(home: Path, keys: Mapping[str, str]) -> None:

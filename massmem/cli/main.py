@@ -1,6 +1,7 @@
 """The entry point of the command line: chooses the command, runs it, and turns every error into text and exit code."""
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -114,7 +115,6 @@ def _invoke(app: "typer.Typer", arguments: list[str]) -> object:
     from typer.main import get_command
 
     command = get_command(app)
-    program = f"massmem {arguments[0]}" if arguments and arguments[0] in COMMANDS else "massmem"
     try:
         with command.make_context("massmem", list(arguments)) as context:
             return command.invoke(context)
@@ -126,4 +126,15 @@ def _invoke(app: "typer.Typer", arguments: list[str]) -> object:
         if e.format_message().startswith("Usage: "):  # Typer raises the help of a command group without a command
             sys.stderr.write(f"{e.format_message()}\n")
             return InputError.exit_code
-        raise InputError(e.format_message(), f"see the options with: {program} --help") from e
+        # pydantic, by which Typer reads values, begins its reasons with "Value error, ".
+        raise InputError(e.format_message().replace(": Value error, ", ": "), _format_hint(e, arguments)) from e
+
+
+def _format_hint(error: "typer.TyperException", arguments: Sequence[str]) -> str:
+    context = getattr(error, "ctx", None)
+    program = "massmem" if context is None else context.command_path
+    hint = f"see the options with: {program} --help"
+    question = next((word for word in arguments if word.startswith("-") and " " in word.strip()), None)
+    if question is None or program != "massmem" or not error.format_message().startswith("No such option"):
+        return hint
+    return f"{hint}; a question that begins with '-' follows '--': massmem -- {shlex.quote(question)}"

@@ -3,8 +3,8 @@
 import asyncio
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, time
 from pathlib import Path
@@ -17,23 +17,22 @@ from massmem.cli.forgetting import ForgetRequest, forget_statements
 from massmem.cli.options import MAX_TURN, AllOwners, AsJson, Config, InSession, OwnerName, Yes
 from massmem.cli.setup import Setup, load_setup
 from massmem.cli.streams import MB, Progress, notify, show_progress, write_json, write_out
-from massmem.config.home import measure_disk_usage
 from massmem.config.load import resolve_agents
 from massmem.config.models import MemoryConfig
 from massmem.core.display import make_printable, one_line
-from massmem.core.errors import IndexDamaged, InputError, MemoryUnavailable, UnknownSessionError
-from massmem.core.ids import SESSION_ID, check_session_name
-from massmem.core.records import COMMAND_LINE_USER, MessageRecord, Owner, RecordingCounts, SessionFilter
+from massmem.core.errors import InputError, MemoryUnavailable, UnknownSessionError
+from massmem.core.ids import SESSION_ID
+from massmem.core.records import MessageRecord, Owner, RecordingCounts
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.ledger import Chain
 from massmem.memory.opening import index_root, remove_damaged_copies, set_index_aside
 from massmem.memory.origins import AGENT, IMPORT, TOOL, find_tool_name
-from massmem.memory.persistent import USER, Memory, MemoryStats, RecallOptions, RecallResult, Scope, Selection
-from massmem.recording.forgetting import DamageHandler, forget_everywhere, open_durable_memory, unknown_memory
+from massmem.memory.persistent import USER, Memory, MemoryStats, RecallResult, Selection
+from massmem.recording.forgetting import DamageHandler, open_durable_memory, unknown_memory
 from massmem.recording.queue import DrainCounts
-from massmem.session.recall import create_recorder, list_conversations, recall_by_words, to_memories
-from massmem.store.lookup import find_session
+from massmem.session.memories import Memories, View
+from massmem.session.recall import create_recorder, to_memories
 from massmem.store.ports import SessionStore
 
 _ALL = 1_000_000
@@ -84,7 +83,7 @@ def search_command(
     the words ask for history.
     """
     setup = load_setup(config, owner)
-    view = View(session_id, agent, parse_as_of(as_of), check_origin(origin))
+    view = View(agent, session_id, as_of=parse_as_of(as_of), origin=check_origin(origin))
     recalled, unavailable = asyncio.run(search_memories(setup, query, view, (limit, tokens)))
     memories = recalled.memories[:limit]  # the limit counts messages, of which each passage has its own line here
     if as_json:
@@ -106,7 +105,7 @@ def history_command(
     as_json: AsJson = False,
 ) -> None:
     """Show which values something had, and when."""
-    view = View(session_id, agent, parse_as_of(as_of))
+    view = View(agent, session_id, as_of=parse_as_of(as_of))
     chains = asyncio.run(read_history(load_setup(config, owner), query, view))
     if as_json:
         write_json({"query": query, "topics": [chain.to_dict() for chain in chains]})
@@ -163,23 +162,21 @@ async def _load_memory(setup: Setup, memory_id: str) -> tuple[Memory, Sequence[M
 
     memory_id: of the memory, or of a message, as they are listed while another process has the index.
     """
-    async with setup.open_store() as store:
-        messages = await store.get_messages([memory_id])
-        session = await store.get_session(messages[0].session_id) if messages else None
-        if session is not None and (setup.owner is None or session.user_id == setup.owner.user_id):
-            memories = await to_memories(store, [memory_id])
-            if memories:
-                return memories[0], messages
-    async with setup.open_store() as store, _open_memory(setup) as memory:
-        memories = await memory.list(await _limit_to_owner(setup, Selection(ids=(memory_id,))), 1)
-        if not memories:
+    async with _open_memories(setup) as memories:
+        messages = await memories.store.get_messages([memory_id])
+        session = await memories.store.get_session(messages[0].session_id) if messages else None
+        is_own = session is not None and setup.owner in (None, Owner(session.user_id))
+        if is_own and (spoken := await to_memories(memories.store, [memory_id])):
+            return spoken[0], messages
+        memory = await memories.find(memory_id)
+        if memory is None:
             raise unknown_memory(memory_id)
-        return memories[0], await store.get_messages(memories[0].message_ids)
+        return memory, await memories.read_sources(memory)
 
 
 @app.command("forget")
 def forget_command(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="As list and search show them.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="As list and search show them.")] = None,
     session_id: InSession = None,
     agent: Agent = None,
     turn: Turn = None,
@@ -286,7 +283,7 @@ async def _record(setup: Setup, session_id: str | None, progress: Progress) -> R
     async with setup.open_store() as store:
         session_id = await _find_id(setup, store, session_id)
         await store.requeue_recordings(session_id, done=False)
-        async with _open_memory(setup) as memory:
+        async with _open_index(setup) as memory:
             return await _drain_queue(setup, store, memory, session_id, progress)
 
 
@@ -301,7 +298,7 @@ async def _rebuild(setup: Setup, session_id: str | None, progress: Progress) -> 
         sessions = [session_id] if session_id else [s.session_id for s in await store.list_sessions()]
         # Without an extraction model nothing would make the facts again.
         kind = "episode" if setup.config.memory.persistent_memory.llm is None else None
-        async with _open_memory(setup, on_damage=_refuse_damaged if session_id else set_index_aside) as memory:
+        async with _open_index(setup, on_damage=_refuse_damaged if session_id else set_index_aside) as memory:
             await store.requeue_recordings(session_id, done=True)
             if sessions:
                 await memory.forget(Selection(session_ids=tuple(sessions), kind=kind))
@@ -360,63 +357,30 @@ def _require_on_disk(setup: Setup) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """Who looks at the memories, from where, and when."""
-
-    session_id: str | None = None
-    """In the next turn of this session; None: from all sessions."""
-    agent: str | None = None
-    """None: what every agent may recall."""
-    as_of: datetime | None = None
-    """As if nothing had been said later."""
-    origin: str | None = None
-    """As in Selection."""
-
-
 async def search_memories(
     setup: Setup, query: str, view: View, limits: tuple[int | None, int | None] = (None, None)
 ) -> tuple[RecallResult, str]:
     """Return what an agent would recall.
 
     Args:
+        view: its session may be named as a user does.
         limits: memories and tokens; None for the values of the configuration.
 
     Returns:
         The memories, and "" or why the index is unavailable and the log was searched by words instead.
     """
-    settings = setup.config.memory.retrieval
-    limit, tokens = limits[0] or settings.limit, limits[1] or settings.max_tokens
-    async with setup.open_store() as store:
-        scope = await _build_scope(setup, store, view)
-        options = RecallOptions(tokens, limit)
-        try:
-            async with _open_memory(setup) as memory:
-                return await memory.recall(query, scope, options), ""
-        except MemoryUnavailable as e:
-            return await recall_by_words(store, query, scope, options), e.message
+    async with _open_memories(setup) as memories:
+        return await memories.search(query, await _resolve_view(setup, memories, view), *limits)
 
 
 async def read_history(setup: Setup, query: str, view: View) -> Sequence[Chain]:
-    """Return the values of what the query names, by topic, the best topic first.
+    """Return the values of what the query names, by topic, the best topic first. view: as in `search_memories`.
 
     Raises:
         MemoryUnavailable: the index is in use by another process: claims are in the index alone.
     """
-    async with setup.open_store() as store, _open_memory(setup) as memory:
-        return await memory.read_history(query, await _build_scope(setup, store, view))
-
-
-async def _build_scope(setup: Setup, store: SessionStore, view: View) -> Scope:
-    session_id = await _find_id(setup, store, view.session_id)
-    last = None if session_id is None else await store.get_last_turn(session_id)
-    turn = 1 if last is None else last.turn + 1
-    is_everywhere = session_id is None and setup.owner == COMMAND_LINE_USER
-    others = () if session_id or is_everywhere else await _list_session_ids(store, setup.owner)
-    agent = view.agent or USER
-    return Scope(
-        session_id or "", agent, turn, all_sessions=is_everywhere, others=others, as_of=view.as_of, origin=view.origin
-    )
+    async with _open_memories(setup) as memories:
+        return await memories.read_history(query, await _resolve_view(setup, memories, view))
 
 
 def parse_as_of(text: str | None) -> datetime | None:
@@ -445,8 +409,8 @@ def check_origin(text: str | None) -> str | None:
 
 async def list_memories(setup: Setup, selection: Selection, limit: int) -> Sequence[Memory]:
     """Return the selected memories, newest first. Raises UnknownSessionError."""
-    async with _open_memory(setup) as memory:
-        return await memory.list(await _resolve_session(setup, memory, selection), limit)
+    async with _open_memories(setup) as memories:
+        return await memories.list_indexed(await _resolve_session(setup, memories, selection), limit)
 
 
 async def list_memories_or_conversations(
@@ -456,14 +420,8 @@ async def list_memories_or_conversations(
 
     Raises UnknownSessionError.
     """
-    try:
-        return await list_memories(setup, selection, limit), ""
-    except IndexDamaged:
-        raise  # the user has to know: nothing but a rebuild mends it
-    except MemoryUnavailable as e:
-        async with setup.open_store() as store:
-            selection = replace(selection, session_id=await _find_id(setup, store, selection.session_id))
-            return await list_conversations(store, selection, setup.owner, limit), e.message
+    async with _open_memories(setup) as memories:
+        return await memories.list(await _resolve_session(setup, memories, selection), limit)
 
 
 async def count_memories(setup: Setup, selection: Selection) -> int:
@@ -477,9 +435,8 @@ async def forget_memories(setup: Setup, selection: Selection) -> int:
         InputError: one of the ids does not exist.
         UnknownSessionError
     """
-    async with setup.open_store() as store, _open_memory(setup) as memory:
-        selection = await _resolve_session(setup, memory, selection)
-        return await forget_everywhere(store, memory, selection, setup.config.memory, setup.home)
+    async with _open_memories(setup) as memories:
+        return await memories.forget(await _resolve_session(setup, memories, selection))
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,21 +461,26 @@ class Stats:
 
 async def collect_stats(setup: Setup) -> Stats:
     """Return counts of memory and queue; of the queue alone when the memory is unavailable."""
-    folder = index_root(setup.config.memory, setup.home)
     stats, note, unavailable = None, "", ""
-    async with setup.open_store() as store:
-        queue = await store.count_recordings()
+    async with _open_memories(setup) as memories:
+        queue, size = await memories.store.count_recordings(), await memories.measure()
         try:
-            async with _open_memory(setup) as memory:
-                stats, note = await memory.stats(), memory.note
+            async with memories.open_index() as index:
+                stats, note = await index.stats(), index.note
         except MemoryUnavailable as e:
             unavailable = e.message
-    is_server = setup.config.memory.persistent_memory.qdrant.mode == "server"
-    location = stats.location if stats else str(folder)
-    return Stats(stats, queue, location, None if is_server else measure_disk_usage(folder), unavailable, note)
+    location = stats.location if stats else str(index_root(setup.config.memory, setup.home))
+    return Stats(stats, queue, location, size, unavailable, note)
 
 
-def _open_memory(setup: Setup, on_damage: DamageHandler | None = None) -> AbstractAsyncContextManager[IndexedMemory]:
+@asynccontextmanager
+async def _open_memories(setup: Setup) -> AsyncGenerator[Memories]:
+    """Open the store, and the index when it is asked for."""
+    async with setup.open_store() as store:
+        yield Memories(setup.config, setup.home, store, lambda: _open_index(setup), setup.owner)
+
+
+def _open_index(setup: Setup, on_damage: DamageHandler | None = None) -> AbstractAsyncContextManager[IndexedMemory]:
     """Open the memory on disk, also when the configuration stores nothing from now on.
 
     on_damage: makes room for a new index when this one is damaged.
@@ -530,45 +492,28 @@ def _open_memory(setup: Setup, on_damage: DamageHandler | None = None) -> Abstra
 
 async def _find_id(setup: Setup, store: SessionStore, name: str | None) -> str | None:
     """Return the id of the session with this name. Raises UnknownSessionError, InputError."""
-    return None if name is None else (await find_session(store, check_session_name(name), setup.owner)).session_id
+    return None if name is None else (await setup.find_session(store, name)).session_id
 
 
-async def _list_session_ids(store: SessionStore, owner: Owner | None) -> tuple[str, ...]:
-    sessions = await store.find_sessions(SessionFilter(owner=owner))
-    return tuple(listed.session.session_id for listed in sessions)
+async def _resolve_view(setup: Setup, memories: Memories, view: View) -> View:
+    return replace(view, session_id=await _find_id(setup, memories.store, view.session_id))
 
 
-async def _resolve_session(setup: Setup, memory: IndexedMemory, selection: Selection) -> Selection:
+async def _resolve_session(setup: Setup, memories: Memories, selection: Selection) -> Selection:
     """Return the selection with the id of its session, which its memories may have outlived.
-
-    Without a session it is limited to those of the owner.
 
     Raises:
         UnknownSessionError, InputError
     """
     name = selection.session_id
-    if name is None:
-        return await _limit_to_owner(setup, selection)
-    async with setup.open_store() as store:
-        try:
-            return replace(selection, session_id=await _find_id(setup, store, name))
-        except UnknownSessionError:
-            is_gone = SESSION_ID.fullmatch(name) is not None and await store.get_session(name) is None
-            if is_gone and await memory.list(Selection(name), 1):
+    try:
+        return replace(selection, session_id=await _find_id(setup, memories.store, name))
+    except UnknownSessionError:
+        is_gone = name and SESSION_ID.fullmatch(name) and await memories.store.get_session(name) is None
+        with suppress(MemoryUnavailable):  # then nobody can tell
+            if is_gone and await memories.list_indexed(Selection(name), 1):
                 return selection
-            raise
-
-
-async def _limit_to_owner(setup: Setup, selection: Selection) -> Selection:
-    """Return the selection without the sessions of other owners, of which there are none without an HTTP service."""
-    if setup.owner is None:
-        return selection
-    async with setup.open_store() as store:
-        criteria = SessionFilter(owner=setup.owner)
-        everybody, own = await store.count_sessions(SessionFilter()), await store.count_sessions(criteria)
-        if everybody.sessions == own.sessions:
-            return selection
-        return replace(selection, session_ids=await _list_session_ids(store, setup.owner))
+        raise
 
 
 def explain_list(unavailable: str) -> str:

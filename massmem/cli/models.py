@@ -120,7 +120,7 @@ def refresh_command(
         priced = fetch_prices(home, source)
     except ProviderError as e:
         code = e.exit_code
-        problems.append(f"{e.message}; the prices of {read_date() or 'the installed release'} count on")
+        problems.append(f"{e.message}; the prices of {read_date() or 'the installed release'} stay in use")
     offered = sum(len(server.models) for server in servers)
     if as_json:
         counts = {"prices": priced, "models": offered, "with_abilities": known, "date": read_date()}

@@ -139,7 +139,7 @@ def _read_beside_argument(*, quiet: bool) -> str:
     """Return what is piped in beside an argument; "" for a terminal, or when standard input cannot be read."""
     if sys.stdin.isatty():
         return ""
-    if not quiet and not _has_input(SILENCE):
+    if not quiet and not _has_input():
         notify("reading standard input until it ends; to ask without it, add: < /dev/null")
     try:
         return _read_stdin()
@@ -156,9 +156,9 @@ def _read_stdin() -> str:
     return clean_text(data.decode(errors="replace"))
 
 
-def _has_input(seconds: float) -> bool:
+def _has_input() -> bool:
     """Wait until something can be read from standard input. True also where the system cannot tell."""
     try:
-        return bool(select.select([sys.stdin.fileno()], [], [], seconds)[0])
+        return bool(select.select([sys.stdin.fileno()], [], [], SILENCE)[0])
     except OSError:  # a stream without a descriptor
         return True

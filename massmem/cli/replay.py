@@ -1,6 +1,8 @@
 """`massmem replay`: a turn again, beside the original."""
 
 import asyncio
+import shutil
+import sys
 import textwrap
 from collections.abc import Sequence
 from enum import StrEnum
@@ -8,9 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
+from massmem.cli.ask import Output
 from massmem.cli.options import MAX_TURN, AsJson, Config, OwnerName, SessionName
 from massmem.cli.setup import Setup, choose_backend, find_session_config, load_setup
 from massmem.cli.streams import show_activity, write_json, write_out
+from massmem.cli.turn_output import detect_output
 from massmem.config.models import TeamConfig
 from massmem.core.display import make_printable, one_line
 from massmem.core.errors import InputError, TurnError
@@ -20,7 +24,6 @@ from massmem.core.outcome import TurnOutcome
 from massmem.core.records import SessionRecord, TurnRecord
 from massmem.session.replay import Change, Comparison, TurnReplayer, load_recorded_turn
 from massmem.session.team import Team
-from massmem.store.lookup import find_session
 from massmem.turn.recorded import RecordedStep, StepKey, Verdict, describe_result, read_steps, replay_as_recorded
 
 
@@ -31,8 +34,9 @@ class OutputName(StrEnum):
 
 app = typer.Typer(help="Run a turn again with something changed, and compare.")
 
+_LABEL_WIDTH = 22
 _WIDTH = 52
-"""Characters of what an agent did, in the table."""
+"""Most characters of what an agent did, in the table."""
 
 _STEPS = {"answer": "answer", "vote": "vote", "present": "final answer"}
 
@@ -75,7 +79,7 @@ def replay_command(
         _write_verdict(session_id, turn, verdict, as_json=is_json)
         return 0 if verdict.is_identical else TurnError.exit_code
     changes = [*(Change(memory_id=memory) for memory in without or ()), *_read_models(setup.config, agents or ())]
-    with show_activity("replaying the turn", quiet=is_json, animated=True):
+    with show_activity("replaying the turn", quiet=is_json, animated=detect_output() is Output.LIVE):
         session_id, comparison = asyncio.run(_compare(setup, session_name, turn, changes))
     if is_json:
         write_json(_to_dict(session_id, turn, comparison))
@@ -96,7 +100,7 @@ def _read_models(team: TeamConfig, options: Sequence[str]) -> list[Change]:
 
 async def _load_turn(setup: Setup, name: str, number: int) -> tuple[SessionRecord, TurnRecord, list[Event]]:
     async with setup.open_store() as store:
-        session = await find_session(store, name, setup.owner)
+        session = await setup.find_session(store, name)
         return session, *await load_recorded_turn(store, session.session_id, number)
 
 
@@ -185,29 +189,32 @@ def _format(session_id: str, turn: int, comparison: Comparison) -> str:
     asked = replay.asked if replay.changes else ()
     reasons = {(step.agent_id, step.round, step.step): step.reason for step in asked}
     changes = ", ".join(map(str, replay.changes)) or "nothing changed, all asked again"
-    lines = [f"{session_id} turn {turn}, {changes}", "", _format_row("", "original", "replay")]
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    width = max(12, min(_WIDTH, (columns - _LABEL_WIDTH - 4) // 2))
+    lines = [f"{session_id} turn {turn}, {changes}", "", _format_row("", "original", "replay", width)]
     for key in sorted({*before, *after}, key=lambda key: (key[1], key[2] == "present", key[0])):
-        lines += _format_step(key, before.get(key), after.get(key), reasons.get(key))
-    winners = [_describe_winner(TurnOutcome.of(events).winner) for events in (comparison.original, replay.events)]
-    lines += [_format_row("winner", *winners), "", *_conclude(comparison)]
+        lines += _format_step(key, before.get(key), after.get(key), reasons.get(key), width)
+    old, new = (_describe_winner(TurnOutcome.of(events).winner) for events in (comparison.original, replay.events))
+    lines += [_format_row("winner", old, "the same" if old == new else new, width), "", *_conclude(comparison)]
     return "\n".join(lines) + "\n"
 
 
 def _format_step(
-    key: StepKey, original: RecordedStep | None, replayed: RecordedStep | None, reason: str | None
+    key: StepKey, original: RecordedStep | None, replayed: RecordedStep | None, reason: str | None, width: int
 ) -> list[str]:
     agent_id, number, step = key
-    first, second = (
-        "(did not act)" if recorded is None else one_line(describe_result(recorded), _WIDTH)
-        for recorded in (original, replayed)
-    )
+    results = ["(did not act)" if one is None else describe_result(one) for one in (original, replayed)]
+    first, second = (one_line(result, width) for result in results)
+    if first == second:
+        second = "the same" if results[0] == results[1] else "begins the same"
     label = f"{agent_id} {_STEPS[step]}" if step == "present" else f"{agent_id} {_STEPS[step]} {number}"
-    row = _format_row(label, first, "the same" if first == second else second)
-    return [row, *([f"{'':{24 + _WIDTH}}asked again: {make_printable(reason)}"] if reason else [])]
+    row = _format_row(label, first, second, width)
+    return [row, *([f"{'':{_LABEL_WIDTH + 2}}asked again: {make_printable(reason)}"] if reason else [])]
 
 
-def _format_row(label: str, original: str, replayed: str) -> str:
-    return f"{make_printable(label):<22.22}  {make_printable(original):<{_WIDTH}}  {make_printable(replayed)}".rstrip()
+def _format_row(label: str, original: str, replayed: str, width: int) -> str:
+    label = f"{make_printable(label):<{_LABEL_WIDTH}.{_LABEL_WIDTH}}"
+    return f"{label}  {make_printable(original):<{width}}  {make_printable(replayed)}".rstrip()
 
 
 def _describe_winner(winner: WinnerDecided | None) -> str:

@@ -73,10 +73,11 @@ class Invocation:
     def debug_folder(self) -> Path | None:
         return self.debug_log.parent if self.debug_log else None
 
-    def describe_start(self) -> str:
-        """Return what is done before the first event of a turn."""
-        servers = sum(len(agent.mcp_servers) for agent in self.config.agents)
-        return f"starting {pluralize(servers, 'tool server')}" if servers else "opening the session"
+    async def wait_for_tools(self, session: Session) -> None:
+        """Wait until the tool servers have started, and show that. Raises ToolServerError."""
+        if servers := sum(len(agent.mcp_servers) for agent in self.config.agents):
+            with self.show_activity(f"starting {pluralize(servers, 'tool server')}"):
+                await session.wait_for_tools()
 
     def create_view(self) -> TurnView:
         return TurnView(
@@ -149,7 +150,7 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
     assert task is not None
     options, view = invocation.options, invocation.create_view()
     with stopper.watch(task):
-        with invocation.show_activity(invocation.describe_start()):
+        with invocation.show_activity("opening the session"):
             session = await Session.open(
                 invocation.config,
                 home=invocation.home,
@@ -164,6 +165,7 @@ async def _run(invocation: Invocation, stopper: TurnStopper) -> int:
                     f"{session.id} has no unfinished turn, so a question is needed",
                     f'ask like this: massmem --session-id {session.id} "your question"',
                 )
+            await invocation.wait_for_tools(session)
             stopper.on_first(lambda signum: session.stop("user" if signum == signal.SIGINT else "signal"))
             events = TurnEvents(session, invocation.question, wait=options.wait, schema=invocation.answer_schema)
             writer = AnswerWriter() if _can_stream(invocation) else None
@@ -247,7 +249,7 @@ def _explain_how_to_continue(invocation: Invocation, view: TurnView) -> None:
         case TurnCompleted() if not invocation.options.quiet:
             write_err(f'{session_id}: {again} "next question"')
         case TurnFailed() as end:
-            _report_failure(end, f"try again with: {again}")
+            report_failure(end, f"try again with: {again}")
         case TurnInterrupted():
             notify("stopped; the work of the agents so far is saved")
             write_err(f"finish this turn with: {again}", indent="  ")
@@ -263,7 +265,7 @@ def _explain_how_to_continue(invocation: Invocation, view: TurnView) -> None:
 def _explain_loss(invocation: Invocation, view: TurnView) -> None:
     """Tell the user that the conversation cannot continue, because nothing was stored."""
     if isinstance(view.outcome.end, TurnFailed):
-        _report_failure(view.outcome.end)
+        report_failure(view.outcome.end)
     if not invocation.options.no_store:
         for notice in view.notices[:1]:
             notify(notice)
@@ -273,6 +275,7 @@ def _explain_loss(invocation: Invocation, view: TurnView) -> None:
         notify("nothing is stored, so a reply is not possible: ask again with the value in the question")
 
 
-def _report_failure(end: TurnFailed, *more: str) -> None:
+def report_failure(end: TurnFailed, *more: str) -> None:
+    """Write why a turn failed, what to do, and further lines to stderr."""
     notify(end.message)
     write_err(*([make_printable(end.hint)] if end.hint else []), *more, indent="  ")

@@ -1,15 +1,16 @@
 """`massmem serve`: the HTTP service."""
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from massmem.cli.options import Config
-from massmem.cli.setup import load_server_teams, load_setup
+from massmem.cli.setup import load_server_teams, load_setup, require_extra
 from massmem.cli.token import ensure_secret
-from massmem.config.models import TeamConfig
-from massmem.core.errors import InputError
+
+if TYPE_CHECKING:
+    from massmem.server.service import Settings
 
 app = typer.Typer(help="Serve the team over HTTP.")
 
@@ -37,18 +38,25 @@ def serve_command(
 
     Every request but those for health needs a key or a token: see `massmem key create`, `massmem token create`.
     """
+    settings, notice = load_service("serve", config, host=host, port=port, workers=workers, record=record)
+    from massmem.server.serve import serve
+
+    serve(settings, [notice] if notice else [])
+
+
+def load_service(command: str, config: str | None, **options: object) -> "tuple[Settings, str]":
+    """Return what a service is made from, and what to tell the user, or "".
+
+    options: of the section `server`; those that are not None replace what the configuration says.
+
+    Raises:
+        ConfigError, InputError, HomeError: see load_setup, ensure_secret, require_extra.
+    """
     setup = load_setup(config)
-    with_secret, notice = ensure_secret(setup.config, os.environ, setup.home)
-    team = _replace_settings(with_secret, host=host, port=port, workers=workers, record=record)
+    team, notice = ensure_secret(setup.config, os.environ, setup.home)
     teams = load_server_teams(team, setup.home)
-    try:
-        from massmem.server.serve import serve
-        from massmem.server.service import Settings
-    except ModuleNotFoundError as e:
-        raise InputError(f"massmem serve needs the package {e.name}", "pip install 'massmem[server]'") from e
-    serve(Settings(team, setup.home, teams), [notice] if notice else [])
-
-
-def _replace_settings(config: TeamConfig, **options: object) -> TeamConfig:
+    with require_extra("server", command):
+        from massmem.server.serve import Settings  # and with it all that serving needs
     changes = {name: value for name, value in options.items() if value is not None}
-    return config.model_copy(update={"server": config.server.model_copy(update=changes)})
+    server = team.server.model_copy(update=changes)
+    return Settings(team.model_copy(update={"server": server}), setup.home, teams), notice

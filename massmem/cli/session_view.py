@@ -20,7 +20,7 @@ from massmem.core.transcript import TurnTranscript, parse_ballot
 from massmem.export.as_text import agent_steps, describe_decision, name_speaker, title_turn
 from massmem.render.text import format_cached, format_count, format_duration, format_percent, pluralize
 
-_MIN_TITLE_WIDTH = 20
+_MIN_TITLE_WIDTH = 16
 _INDENT = "  "
 _EVENT_TEXTS = ("question", "answer", "content", "reason", "prompt", "param", "summary", "name", "message")
 """Fields that say what an event is about, the first one that it has."""
@@ -34,8 +34,11 @@ class SearchHit:
 
 
 def format_table(sessions: Sequence[ListedSession]) -> str:
-    """Return a line per session, cut to the width of the terminal."""
-    return _format_columns([("ID", "STATUS", "TURNS", "LAST USED", "AGREE", "TITLE"), *map(_list_cells, sessions)])
+    """Return a line per session, cut to the width of the terminal; a narrow one has fewer columns."""
+    rows = [("ID", "STATUS", "TURNS", "LAST USED", "AGREE", "TITLE"), *map(_list_cells, sessions)]
+    if _on_terminal() and _measure_room(_measure_columns(rows)) < _MIN_TITLE_WIDTH:
+        rows = [(id_, status, used, title) for id_, status, _, used, _, title in rows]
+    return _format_columns(rows)
 
 
 def format_heading(session: SessionRecord) -> str:
@@ -130,10 +133,20 @@ def _list_event(number: int, event: Event) -> tuple[str, ...]:
 
 def _format_columns(rows: Sequence[Sequence[str]]) -> str:
     """Return a line per row, cut to the width of the terminal. rows: the first one is the heading."""
-    widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    last_width = max(_terminal_width() - sum(widths) - 2 * len(widths), _MIN_TITLE_WIDTH) if _on_terminal() else None
+    widths = _measure_columns(rows)
+    last_width = max(_measure_room(widths), _MIN_TITLE_WIDTH) if _on_terminal() else None
     lines = [_format_row(row, widths, last_width) for row in rows]
     return "".join(f"{line}\n" for line in [_style(lines[0], _BOLD), *lines[1:]])
+
+
+def _measure_columns(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the width of each column but the last."""
+    return [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+
+
+def _measure_room(widths: Sequence[int]) -> int:
+    """Return how many columns of the terminal are left of these."""
+    return _terminal_width() - sum(widths) - 2 * len(widths)
 
 
 def _format_row(row: Sequence[str], widths: Sequence[int], last_width: int | None = None) -> str:

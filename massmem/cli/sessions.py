@@ -1,7 +1,6 @@
 """`massmem sessions`: find, read, rename, export and delete conversations."""
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -52,7 +51,6 @@ from massmem.session.lease import mark_interrupted
 from massmem.session.registry import register_sessions, without_password
 from massmem.session.rename import rename_session
 from massmem.store.lookup import (
-    find_session,
     get_newest_session,
     read_transcript,
     read_turn_log,
@@ -101,7 +99,10 @@ def list_command(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the sessions, the last used first. AGREE: how far the agents agree on the last answer; !: escalated."""
+    """List the sessions, the last used first. AGREE: how far the agents agree on the last answer; !: escalated.
+
+    A narrow terminal has no room for TURNS and AGREE.
+    """
     criteria = SessionFilter(status=status.value if status else None, text=text, since=_parse_since(since))
     page = asyncio.run(list_sessions(load_setup(config, owner, all_owners=all_owners), criteria, limit or None, offset))
     if as_json:
@@ -146,14 +147,14 @@ def show_command(
 async def _read_events(setup: Setup, name: str, turn: int) -> list[tuple[int, Event]]:
     """Return the events of a turn with their numbers, without what the user replied."""
     async with setup.open_store() as store:
-        session = await find_session(store, check_session_name(name), setup.owner)
+        session = await setup.find_session(store, name)
         log = await read_turn_log(store, session.session_id, turn)
         return [(number, hide_reply_text(event)) for number, event in log]
 
 
 async def _show(setup: Setup, name: str, turn: int | None, *, detailed: bool, as_json: bool) -> None:
     async with setup.open_store() as store:
-        session = await find_session(store, check_session_name(name), setup.owner)
+        session = await setup.find_session(store, name)
         session = await mark_interrupted(store, setup.home, session)
         only = None if turn is None else await read_turn_transcript(store, session.session_id, turn)
         async with aclosing(_read_turns(store, session, only)) as turns:
@@ -210,9 +211,7 @@ def search_command(
 
 async def _search(setup: Setup, query: str, name: str | None, limit: int) -> list[SearchHit]:
     async with setup.open_store() as store:
-        within = (
-            None if name is None else [(await find_session(store, check_session_name(name), setup.owner)).session_id]
-        )
+        within = None if name is None else [(await setup.find_session(store, name)).session_id]
         messages = await store.search_messages(query, within, limit, owner=setup.owner)
         sessions = {i: await store.get_session(i) for i in {m.session_id for m in messages}}
         return [SearchHit(m, session) for m in messages if (session := sessions[m.session_id]) is not None]
@@ -274,7 +273,7 @@ def fork_command(
 def delete_command(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="SESSION...", help="Ids, starts of ids, or names.", autocompletion=offer_sessions),
+        typer.Argument(metavar="SESSION", help="Ids, starts of ids, or names.", autocompletion=offer_sessions),
     ],
     yes: Yes = False,
     owner: OwnerName = None,
@@ -336,7 +335,7 @@ async def _find_deletable(setup: Setup, names: Sequence[str]) -> list[SessionRec
                 exact = None
             if exact is None and name in list_begun_deletions(setup.home):
                 continue
-            session = exact or await find_session(store, name, setup.owner)
+            session = exact or await setup.find_session(store, name)
             sessions[session.session_id] = session
         return list(sessions.values())
 
@@ -382,7 +381,7 @@ def _delete(setup: Setup, sessions: list[SessionRecord], *, as_json: bool) -> in
 
 async def _delete_everywhere(setup: Setup, sessions: Sequence[SessionRecord], progress: Progress) -> DeletionResult:
     async with setup.open_store() as store:
-        deleter = SessionDeleter(setup.config, setup.home, store, Path.cwd(), dict(os.environ))
+        deleter = SessionDeleter(setup.config, setup.home, store, Path.cwd())
         return await deleter.delete(sessions, progress)
 
 
@@ -418,7 +417,7 @@ def export_command(
 def insights_command(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[SESSION]", help="This session. [default: all]", autocompletion=offer_sessions),
+        typer.Argument(metavar="SESSION", help="This session. [default: all]", autocompletion=offer_sessions),
     ] = None,
     since: Since = None,
     owner: OwnerName = None,
@@ -443,7 +442,7 @@ async def _collect_insights(
     insights, done = Insights(), 0
     async with setup.open_store() as store:
         if name is not None:
-            sessions = [await find_session(store, check_session_name(name), setup.owner)]
+            sessions = [await setup.find_session(store, name)]
         else:
             sessions = [
                 listed.session
@@ -545,7 +544,7 @@ def find_named_or_newest(setup: Setup, name: str | None) -> SessionRecord:
     async def find() -> SessionRecord:
         async with setup.open_store() as store:
             if name is not None:
-                return await find_session(store, check_session_name(name), setup.owner)
+                return await setup.find_session(store, name)
             return await get_newest_session(store, setup.owner)
 
     return asyncio.run(find())
@@ -572,9 +571,9 @@ async def rename_named_session(setup: Setup, name: str, title: str) -> SessionRe
     Raises: as `rename_session`, and UnknownSessionError.
     """
     async with setup.open_store() as store:
-        session = await find_session(store, check_session_name(name), setup.owner)
+        session = await setup.find_session(store, name)
         session = await rename_session(store, session, title)
-        await _register(setup, store, session)
+        await register_sessions(setup.home, store, setup.config.store.url, [session])
         return session
 
 
@@ -586,16 +585,10 @@ async def fork_named_session(
     Raises: as `fork_session`.
     """
     async with setup.open_store() as store:
-        source = await find_session(store, check_session_name(name), setup.owner)
+        source = await setup.find_session(store, name)
         session = await fork_session(store, source.session_id, turn, event=event)
-        await _register(setup, store, session)
-        return session
-
-
-async def _register(setup: Setup, store: SessionStore, session: SessionRecord) -> None:
-    """Enter the session in the registry, which holds those of the command line's user."""
-    if session.user_id is None:
         await register_sessions(setup.home, store, setup.config.store.url, [session])
+        return session
 
 
 async def export_named_session(
@@ -622,7 +615,7 @@ async def _export(
     setup: Setup, name: str, form: Format, write: Callable[[str], object], progress: Progress, *, detailed: bool
 ) -> SessionRecord:
     async with setup.open_store() as store:
-        session = await find_session(store, check_session_name(name), setup.owner)
+        session = await setup.find_session(store, name)
         async with aclosing(export_session(store, session, form, detailed=detailed)) as pieces:
             async for piece, done in pieces:
                 write(piece)

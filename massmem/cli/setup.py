@@ -1,15 +1,18 @@
 """What a command runs on: the configuration, the home folder and the variables of .env."""
 
 import asyncio
+import logging
 import os
 import shlex
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 import dotenv
+from dotenv.parser import parse_stream
 
 from massmem.cli.keys import read_keys
 from massmem.cli.streams import notify
@@ -17,8 +20,8 @@ from massmem.config.home import massmem_home
 from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, default_config_path, find_config, load_named
 from massmem.config.models import NO_STORE, AgentSpec, BackendConfig, BackendType, StoreConfig, TeamConfig
 from massmem.core.errors import InputError, MassmemError
-from massmem.core.ids import PREFIX
-from massmem.core.records import COMMAND_LINE_USER, Owner
+from massmem.core.ids import PREFIX, check_session_name
+from massmem.core.records import COMMAND_LINE_USER, Owner, SessionRecord
 from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
 from massmem.session.registry import Registry
 
@@ -80,6 +83,12 @@ class Setup:
         finally:
             await store.close()
 
+    async def find_session(self, store: "SessionStore", name: str) -> SessionRecord:
+        """Return the session that the user means. Raises InputError, and as `massmem.store.lookup.find_session`."""
+        from massmem.store.lookup import find_session
+
+        return await find_session(store, check_session_name(name), self.owner)
+
 
 def load_setup(config: str | None, owner: str | None = None, *, all_owners: bool = False, warn: bool = True) -> Setup:
     """Read .env and the configuration `config`, or the default one.
@@ -129,6 +138,15 @@ def load_team(
 def load_server_teams(config: TeamConfig, home: Path) -> dict[str, TeamConfig]:
     """Load the other teams of a service, by name, as `load_team`. Raises ConfigError, InputError."""
     return {name: load_team(file, home) for name, file in config.server.teams.items()}
+
+
+@contextmanager
+def require_extra(extra: str, command: str) -> Generator[None]:
+    """Raise InputError, which says what to install, when a package is missing that the block imports."""
+    try:
+        yield
+    except ModuleNotFoundError as e:
+        raise InputError(f"massmem {command} needs the package {e.name}", f"pip install 'massmem[{extra}]'") from e
 
 
 def find_session_config(session_id: str) -> str | None:
@@ -186,6 +204,8 @@ def replace_agents(team: TeamConfig, model: str | None, system: str | None) -> T
 
 def choose_backend(team: TeamConfig, model: str) -> BackendConfig:
     """Return the backend of the team that has this model or type, with the model; else a new one."""
+    if not model.strip():
+        raise InputError("no model was named", "write it as [TYPE/]MODEL, such as gpt-5 or ollama/qwen3:8b")
     backends = [agent.backend for agent in team.agents]
     type_ = model.partition("/")[0]
     if type_ not in get_args(BackendType):
@@ -250,10 +270,21 @@ def read_dotenv(path: Path) -> None:
     """
     if not path.is_file():
         return
+    logging.getLogger("dotenv").setLevel(logging.ERROR)  # it names neither the file nor what is wrong
     try:
+        with path.open(encoding="utf-8") as file:
+            mistakes = [binding.original.line for binding in parse_stream(file) if binding.error]
         dotenv.load_dotenv(path, override=False)
     except (OSError, ValueError) as e:
         raise InputError(f"{path} cannot be read: {e}", "correct it, or move it away") from e
+    for line in mistakes:
+        _report_line(path.absolute(), line)
+
+
+@cache
+def _report_line(path: Path, line: int) -> None:
+    """Tell the user of a line that is no variable, once: the file is read twice where a first run is checked."""
+    notify(f"{path}:{line}: this line does not count: it is not NAME=value")
 
 
 def check_first_run(config: str | None, question: str | None) -> None:

@@ -222,7 +222,8 @@ class _Lines:
         step = self._describe(done, total)
         if total != 0 and step != self._last:
             self._last = step
-            notify(f"{self._task}: {step} of {self._format(total)}" if total else f"{self._task}: {step}")
+            part = step if self._in_bytes or not total else f"{done:,}"
+            notify(f"{self._task}: {part} of {self._format(total)}" if total else f"{self._task}: {part}")
 
     def _describe(self, done: int, total: int | None) -> str:
         return f"{done * 10 // total * 10} %" if total else f"{int(done / MB) // 100 * 100} MB"

@@ -4,7 +4,6 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -12,9 +11,9 @@ import typer
 from pydantic import SecretStr
 
 from massmem.cli.options import Config, parse_duration
-from massmem.cli.setup import load_setup
+from massmem.cli.setup import load_setup, require_extra
 from massmem.cli.streams import write_out
-from massmem.config.home import explain_write_error, make_file, make_home
+from massmem.config.home import explain_write_error, make_home, write_once
 from massmem.config.models import JwtConfig, TeamConfig
 from massmem.core.errors import HomeError, InputError
 
@@ -44,10 +43,8 @@ def create_command(
     team, notice = ensure_secret(setup.config, os.environ, setup.home)
     if notice:
         sys.stderr.write(f"{notice}\n")
-    try:
+    with require_extra("server", "token"):
         from massmem.server.auth import Tokens
-    except ModuleNotFoundError as e:
-        raise InputError(f"massmem token needs the package {e.name}", "pip install 'massmem[server]'") from e
     seconds = round(parse_duration(ttl).total_seconds())
     if seconds == 0:
         raise InputError("a token must be valid for a second at least", "write --ttl as 90s, 15m, 1h or 7d")
@@ -81,7 +78,10 @@ def ensure_secret(config: TeamConfig, environ: Mapping[str, str], home: Path) ->
         return team, ""
     path = home / SECRET_FILE
     make_home(home)
-    _write_secret(path)
+    try:
+        write_once(path, secrets.token_hex(32))
+    except OSError as e:
+        raise explain_write_error(path, e) from e
     text = f"a secret for tokens was made and is kept in {path}; several machines need the same one: set {SECRET}"
     return add_secret(config, environ, home), text
 
@@ -101,16 +101,3 @@ def _read_secret(path: Path) -> str:
     if not secret:
         raise HomeError(f"{path} is empty", f"delete it, and a new secret is made; or set {SECRET} to the old one")
     return secret
-
-
-def _write_secret(path: Path) -> None:
-    """Write a new secret, unless another process has just done so."""
-    draft = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
-    try:
-        make_file(draft)
-        draft.write_text(secrets.token_hex(32))
-        with suppress(FileExistsError):
-            os.link(draft, path)  # whole, or not at all
-        draft.unlink()
-    except OSError as e:
-        raise explain_write_error(path, e) from e

@@ -141,9 +141,6 @@ class AnswerWriter(Renderer):
             case _:
                 pass
 
-    def close(self) -> None:
-        pass
-
 
 async def show_turn(
     turn: TurnEvents,

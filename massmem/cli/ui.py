@@ -4,17 +4,15 @@ import os
 import secrets
 import sys
 import webbrowser
+from dataclasses import replace
 from threading import Thread
 from typing import Annotated
 
 import typer
 
 from massmem.cli.options import Config
-from massmem.cli.setup import load_server_teams, load_setup
+from massmem.cli.serve import load_service
 from massmem.cli.streams import notify, write_out
-from massmem.cli.token import ensure_secret
-from massmem.config.models import TeamConfig
-from massmem.core.errors import InputError
 
 app = typer.Typer(help="Talk to the team in a browser.")
 
@@ -26,21 +24,18 @@ _GRACE = 1.0
 @app.command()
 def ui_command(
     config: Config = None,
-    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="[default: any free port]")] = 0,
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="[default: any free port]", show_default=False)
+    ] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:
     """Talk to the team in a browser: your conversations, what the agents see and remember, and what it all costs.
 
     Only this machine can open the page, with an address that is printed and works once. Ctrl-C ends it.
     """
-    setup = load_setup(config)
-    team = _set_server(ensure_secret(setup.config, os.environ, setup.home)[0], port)
-    teams = load_server_teams(team, setup.home)
-    try:
-        from massmem.server.serve import serve_page
-        from massmem.server.service import Settings
-    except ModuleNotFoundError as e:
-        raise InputError(f"massmem ui needs the package {e.name}", "pip install 'massmem[server]'") from e
+    settings, _ = load_service("ui", config, host=_LOCALHOST, port=port, workers=1, grace=_GRACE)
+    from massmem.server.serve import serve_page
+
     token = secrets.token_urlsafe(32)
 
     def announce(chosen_port: int) -> None:
@@ -51,12 +46,7 @@ def ui_command(
         if browser and _has_screen():
             Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
-    serve_page(Settings(team, setup.home, teams, page_token=token), announce)
-
-
-def _set_server(config: TeamConfig, port: int) -> TeamConfig:
-    changes = {"host": _LOCALHOST, "port": port, "workers": 1, "grace": _GRACE}
-    return config.model_copy(update={"server": config.server.model_copy(update=changes)})
+    serve_page(replace(settings, page_token=token), announce)
 
 
 def _has_screen() -> bool:

@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from massmem.cli.options import Config
-from massmem.cli.setup import load_server_teams, load_setup
+from massmem.cli.setup import load_server_teams, load_setup, require_extra
 from massmem.config.models import TeamConfig
-from massmem.core.errors import InputError
 
 app = typer.Typer(help="Record and compress for a service that leaves that to workers.")
 
@@ -31,10 +30,8 @@ def worker_command(
     """
     setup = load_setup(config)
     teams = load_server_teams(setup.config, setup.home)
-    try:
+    with require_extra("server", "worker"):
         from massmem.server.service_log import log_to_stderr
-    except ModuleNotFoundError as e:
-        raise InputError(f"massmem worker needs the package {e.name}", "pip install 'massmem[server]'") from e
     log_to_stderr()
     asyncio.run(_work(setup.config, setup.home, teams, compresses=compress))
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -107,6 +108,21 @@ def replace_file(path: Path, content: str | bytes) -> None:
         new.unlink(missing_ok=True)
         raise
     sync_to_disk(path.parent)
+
+
+def write_once(path: Path, content: str) -> None:
+    """Write a file of mode 0600, whole or not at all, unless it is there: of several processes one writes it.
+
+    Raises OSError, and as `make_file`.
+    """
+    draft = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
+    make_file(draft)
+    try:
+        draft.write_text(content)
+        with suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink()
 
 
 def sync_to_disk(path: Path) -> None:

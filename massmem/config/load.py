@@ -479,18 +479,18 @@ def _suggest_choice(path: KeyPath, value: Any) -> str:
 
 
 def _suggest_key(path: KeyPath) -> str:
-    section, key = _section_in(_annotation(path[:-1])), str(path[-1])
+    section, key = section_in(_annotation(path[:-1])), str(path[-1])
     if section is None:
         return ""
     fields = {name: info.annotation for name, info in section.model_fields.items() if name != "source"}
     if near := suggest(key, fields):
         return near
-    inner_sections = {name: _section_in(annotation) for name, annotation in fields.items()}
+    inner_sections = {name: section_in(annotation) for name, annotation in fields.items()}
     inside = [f"{name}.{key}" for name, inner in inner_sections.items() if inner and key in inner.model_fields]
     return f" (did you mean {inside[0]!r}?)" if inside else ""
 
 
-def _section_in(annotation: Any) -> type[Section] | None:
+def section_in(annotation: Any) -> type[Section] | None:
     """Return the section inside `Section | None` or `tuple[Section, ...]`."""
     for part in (annotation, *get_args(annotation)):
         if isinstance(part, type) and issubclass(part, Section):
@@ -502,7 +502,7 @@ def _annotation(path: KeyPath) -> Any:
     """Return the type of the key at `path`; None for an unknown key."""
     annotation: Any = TeamConfig
     for part in path:
-        section = _section_in(annotation)
+        section = section_in(annotation)
         if get_origin(annotation) is dict:
             annotation = get_args(annotation)[1]  # the part is a name that the user chose
         elif isinstance(part, str) and section is not None:

@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 
 from massmem.config import models
 from massmem.config.environment import get_history_variables, read_history_overrides
-from massmem.config.load import LoadedConfig
+from massmem.config.load import LoadedConfig, section_in
 from massmem.config.massgen import BACKEND_WORDS
 from massmem.config.models import Section, TeamConfig
 from massmem.config.yaml import KeyPath
@@ -141,7 +141,7 @@ _TYPE_NAMES: dict[Any, str] = {
     str: "text", int: "whole number", float: "number", bool: "true or false", SecretStr: "secret"
 }  # fmt: skip
 _BOUNDS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
-_KEY_MARKS = {tuple: "[]", dict: ".NAME"}
+_KEY_MARKS: dict[Any, str] = {tuple: "[]", dict: ".NAME"}
 _SECTION_TYPES = {"[]": "list of sections", ".NAME": "sections by name", "": "section"}
 _LISTED_ELSEWHERE = {"agents[].memory"}
 """Sections whose keys another section lists."""
@@ -159,20 +159,13 @@ def _list_rows(section: type[Section], prefix: str, docs: dict[tuple[str, str], 
     for name, info in section.model_fields.items():
         if name in _NO_KEYS:
             continue
-        inner, mark = _inner_section(info.annotation)
+        inner = section_in(info.annotation)
+        mark = _KEY_MARKS.get(get_origin(info.annotation), "") if inner else ""
         key = prefix + name + mark
         kind = _SECTION_TYPES[mark] if inner else _describe_type(info)
         yield f"`{key}`", kind, _describe_default(info), docs[section.__name__, name]
         if inner and key not in _LISTED_ELSEWHERE:
             yield from _list_rows(inner, key + ".", docs)
-
-
-def _inner_section(annotation: Any) -> tuple[type[Section] | None, str]:
-    """Return the section inside a type, and the mark of a key that holds several."""
-    for part in (annotation, *get_args(annotation)):
-        if isinstance(part, type) and issubclass(part, Section):
-            return part, _KEY_MARKS.get(get_origin(annotation), "")
-    return None, ""
 
 
 def _describe_type(info: FieldInfo) -> str:

@@ -321,6 +321,7 @@ class _Reader:
                 if key not in mapping:
                     mapping[key] = value
                     self.lines[(*path, key)] = line
+                    self._add_lines(value, (*path, key), line)
         return mapping
 
     def _read_list(self, path: KeyPath) -> list[Any]:
@@ -341,7 +342,15 @@ class _Reader:
             raise _YamlError("this alias (*) stands inside what it names", _line(event))
         _check_depth(len(path) + anchor.height, event)
         self._add_values(anchor.size, event)
+        self._add_lines(anchor.value, path, _line(event))
         return anchor.value
+
+    def _add_lines(self, value: Any, path: KeyPath, line: int) -> None:
+        """Give everything in the value the line of the alias that brought it."""
+        parts = enumerate(cast("list[Any]", value)) if isinstance(value, list) else ()
+        for key, part in cast("dict[str, Any]", value).items() if isinstance(value, dict) else parts:
+            self.lines[(*path, key)] = line
+            self._add_lines(part, (*path, key), line)
 
     def _add_values(self, count: int, event: Any) -> None:
         self._values += count

@@ -9,6 +9,7 @@ _SEQUENCE = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # OSC, DCS: title, clipboard
     r"|\x1b[ -/]*[0-OQ-WYZ\\`-~]"  # two-character escapes: reset, character sets
 )
+_EXCERPT = 160
 _INVISIBLE = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -40,15 +41,15 @@ def format_dollars(amount: float | None) -> str:
     return f"${amount:.{1 - math.floor(math.log10(amount))}f}" if amount > 0 else "$0"
 
 
-def cut_excerpt(text: str, words: Sequence[str], width: int = 160) -> str:
-    """Return about `width` characters of the text on one line, around the first of the words in it."""
+def cut_excerpt(text: str, words: Sequence[str]) -> str:
+    """Return about 160 characters of the text on one line, around the first of the words in it."""
     pattern = match_any(words)
     match = pattern.search(text) if pattern else None
     if match is None:
-        return one_line(text, width)
-    start = max(match.start() - width // 3, 0)
+        return one_line(text, _EXCERPT)
+    start = max(match.start() - _EXCERPT // 3, 0)
     start = text.find(" ", start, match.start()) + 1 if start else 0
-    return ("…" if start else "") + one_line(text[start:], width)
+    return ("…" if start else "") + one_line(text[start:], _EXCERPT)
 
 
 def match_any(words: Sequence[str]) -> re.Pattern[str] | None:

@@ -90,7 +90,7 @@ def _plot_accuracy(entrants: Sequence[EntrantReport]) -> str:
             f'y2="{_y(share.interval.high):.1f}" /><circle class=mark cx="{x:.1f}" cy="{_y(share.value):.1f}" r="4" />'
             f'<text x="{x + 8:.1f}" y="{_y(share.value) + 4:.1f}">{escape(entrant.name)} · {entrant.tokens:,.0f}</text>'
         )
-    return _frame("".join(marks), "tokens of a question, logarithmic", "accuracy")
+    return _frame("".join(marks), "tokens of a question, logarithmic")
 
 
 def _plot_calibration(bins: Sequence[Bin]) -> str:
@@ -101,16 +101,16 @@ def _plot_calibration(bins: Sequence[Bin]) -> str:
         f'r="{3 + 12 * part.count / total:.1f}"><title>{part.count} answers</title></circle>'
         for part in bins
     )
-    return _frame(ideal + marks, "confidence", "accuracy")
+    return _frame(ideal + marks, "confidence")
 
 
-def _frame(marks: str, x_label: str, y_label: str) -> str:
+def _frame(marks: str, x_label: str) -> str:
     ticks = "".join(
         f'<text x="{_MARGIN - 8}" y="{_y(tick / 4) + 4:.1f}" text-anchor="end">{25 * tick} %</text>'
         for tick in range(5)
     )
     return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{y_label} against {x_label}">'
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="accuracy against {x_label}">'
         f'<line class=axis x1="{_x(0)}" y1="{_y(0)}" x2="{_x(1)}" y2="{_y(0)}" />'
         f'<line class=axis x1="{_x(0)}" y1="{_y(0)}" x2="{_x(0)}" y2="{_y(1)}" />{ticks}{marks}'
         f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 12}" text-anchor="middle">{x_label}</text></svg>'

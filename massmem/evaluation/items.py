@@ -72,7 +72,7 @@ def _read_text(path: Path) -> str:
         if path.is_dir():
             raise InputError(f"{path} is a folder", "name a .jsonl or .csv file in it")
         if not path.exists():
-            raise InputError(f"there is no file {path}", _EXAMPLE)
+            raise InputError(f"there is no file {path}", "check its name")
         if not path.is_file():
             raise InputError(f"{path} is no file", "name a .jsonl or .csv file")
         if path.stat().st_size > MAX_FILE:

@@ -9,6 +9,7 @@ Z95 = 1.959963984540054
 """The 97.5th percentile of the normal distribution: two-sided 95 %."""
 
 _RESAMPLES = 10_000
+_BINS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def mcnemar_p(only_first: int, only_second: int) -> float:
     return min(1.0, 2 * tail)
 
 
-def difference_interval(first: Sequence[bool], second: Sequence[bool], seed: int = 0) -> Interval:
+def difference_interval(first: Sequence[bool], second: Sequence[bool]) -> Interval:
     """Return the 95 % interval of the difference of two accuracies on the same questions (paired bootstrap).
 
     first, second: whether each question was answered rightly, in the same order. The difference is first - second.
@@ -61,20 +62,20 @@ def difference_interval(first: Sequence[bool], second: Sequence[bool], seed: int
     differences = [int(a) - int(b) for a, b in zip(first, second, strict=True)]
     if not differences:
         return Interval(-1.0, 1.0)
-    draw, size = random.Random(seed), len(differences)
+    draw, size = random.Random(0), len(differences)
     means = sorted(sum(draw.choices(differences, k=size)) / size for _ in range(_RESAMPLES))
     return Interval(means[int(0.025 * _RESAMPLES)], means[int(0.975 * _RESAMPLES) - 1])
 
 
-def calibration_bins(confidences: Sequence[float], right: Sequence[bool], bins: int = 10) -> list[Bin]:
+def calibration_bins(confidences: Sequence[float], right: Sequence[bool]) -> list[Bin]:
     """Return the answers in bins of equal width by confidence, empty ones left out."""
     grouped: dict[int, list[tuple[float, bool]]] = {}
     for confidence, is_right in zip(confidences, right, strict=True):
-        grouped.setdefault(min(int(confidence * bins), bins - 1), []).append((confidence, is_right))
+        grouped.setdefault(min(int(confidence * _BINS), _BINS - 1), []).append((confidence, is_right))
     return [
         Bin(
-            low=index / bins,
-            high=(index + 1) / bins,
+            low=index / _BINS,
+            high=(index + 1) / _BINS,
             count=len(pairs),
             confidence=sum(confidence for confidence, _ in pairs) / len(pairs),
             accuracy=sum(is_right for _, is_right in pairs) / len(pairs),

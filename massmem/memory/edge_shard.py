@@ -235,7 +235,6 @@ class Shard:
         folder.mkdir(mode=0o700)  # nobody else gets to what qdrant-edge makes in it
         (folder / _SETTINGS_FILE).write_text(json.dumps(_SETTINGS))
         edge = EdgeShard.load(str(folder), config)
-        _add_field_indexes(edge)
         edge.flush()
         return edge
 
@@ -243,6 +242,7 @@ class Shard:
         """Write all points to a new shard, close and remove the old one, and return the new one."""
         shutil.rmtree(self._folder / "shard.new", ignore_errors=True)
         new = self._create()
+        _add_field_indexes(new)
         self._tidied = written = 0
         for points in _read_pages(edge):
             new.update(UpdateOperation.upsert_points(points))

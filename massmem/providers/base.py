@@ -3,11 +3,12 @@
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Protocol, cast
 
 from massmem.config.models import BackendConfig
 from massmem.core.attachments import Attachment
-from massmem.core.messages import WRAPPER, ActivityChunk, ChatMessage, ChatRequest, Chunk, ToolCall, Usage
+from massmem.core.messages import WRAPPER, ActivityChunk, ChatMessage, ChatRequest, Chunk, Reply, ToolCall, Usage
 from massmem.providers.presets import Abilities
 from massmem.providers.pricing import Price
 
@@ -55,6 +56,15 @@ class ChatProvider(Protocol):
         free of charge), so use it for the first prompt and for prompts near a limit, and an estimate otherwise.
         """
         ...
+
+
+async def ask(provider: ChatProvider, request: ChatRequest) -> Reply:
+    """Send one request and return its whole reply. Raises as `ChatProvider.stream`."""
+    reply = Reply()
+    async with aclosing(provider.stream(request)) as chunks:
+        async for chunk in chunks:
+            reply.feed(chunk)
+    return reply
 
 
 class AlwaysReady:

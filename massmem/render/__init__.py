@@ -11,5 +11,4 @@ class Renderer(Protocol):
     def feed(self, event: Event) -> None: ...
 
     def close(self) -> None:
-        """Restore the terminal. No events follow. May be called more than once."""
-        ...
+        """Restore the terminal, if the renderer has changed it. No events follow. May be called more than once."""

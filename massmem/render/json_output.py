@@ -19,9 +19,6 @@ class JsonlRenderer(Renderer):
     def feed(self, event: Event) -> None:
         self._write(EVENT.dump_json(hide_reply_text(event)).decode() + "\n")
 
-    def close(self) -> None:
-        pass
-
 
 def turn_to_dict(view: TurnView) -> dict[str, Any]:
     """Return what `--output json` prints.

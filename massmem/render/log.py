@@ -40,9 +40,6 @@ class LogRenderer(Renderer):
         for line in report_context(event, self._view.outcome.turn):
             log.log(logging.INFO if has_room else logging.WARNING, "%s: %s", event.agent_id, line)
 
-    def close(self) -> None:
-        pass
-
 
 def outline_event(event: Event) -> str:
     """Return the event in one line, with the length of each text in place of the text."""

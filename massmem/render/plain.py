@@ -63,9 +63,6 @@ class PlainRenderer(Renderer):
             self._stream.write(f"{format_duration(self._view.seconds(event.at)):>6}  {text}\n")
             self._stream.flush()
 
-    def close(self) -> None:
-        pass
-
 
 def describe_event(event: Event, view: TurnView) -> str | None:
     """Return one line about `event`; None for an event that is not worth one, or is reported at the end of the turn."""

@@ -1,11 +1,10 @@
 """HTTP connections: the header of a request must arrive in time and be small; errors are JSON, as all others."""
 
 import asyncio
-import json
 from http import HTTPStatus
 from typing import Any
 
-from starlette.types import Receive, Scope, Send
+from starlette.responses import JSONResponse
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -86,7 +85,8 @@ class LimitedConnection(HttpToolsProtocol):
         self._in_header = False
         self._start_timer(self._limits.body_timeout + _BODY_SLACK)
         if len(self.connections) > MAX_CONNECTIONS:
-            self.app = _refuse_as_busy  # type: ignore[assignment]
+            headers = {"Retry-After": str(RETRY_LATER), "Connection": "close"}
+            self.app = JSONResponse(Problem(error="the service is busy").model_dump(), 503, headers)  # type: ignore[assignment]
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -129,15 +129,3 @@ class LimitedConnection(HttpToolsProtocol):
             self._refuse(408, "the header of the request did not arrive in time")
         elif not self.pipeline:  # a request that waits for another one on its connection is not read meanwhile
             self.transport.close()
-
-
-async def _refuse_as_busy(_scope: Scope, _receive: Receive, send: Send) -> None:
-    body = json.dumps({"success": False, "error": "the service is busy"}).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"retry-after", str(RETRY_LATER).encode()),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": 503, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -5,8 +5,6 @@ response tells whether somebody else has given it. Sessions of this machine's us
 """
 
 import logging
-import os
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from massmem.session.delete import SessionDeleter, delete_contents
 from massmem.session.fork import fork_session
 from massmem.session.imports import ImportedConversation, ImportResult, ImportTarget, import_conversation
 from massmem.session.lease import hold_lease, mark_interrupted
-from massmem.session.owners import memory_group, owner_hash, to_stored_id
+from massmem.session.owners import memory_group, owner_hash, public_session_id, to_stored_id
 from massmem.session.registry import register_sessions
 from massmem.session.rename import rename_session
 from massmem.session.team import Team
@@ -36,9 +34,6 @@ _END_SECONDS = 1.0
 
 _PAGE = 1_000
 _NEWEST = 10
-
-_OWNER = re.compile(r"[0-9a-f]{24}\.")
-"""What the stored id of a session begins with, unless it is one of this machine's user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +180,7 @@ class Conversations:
         return results
 
     async def _register(self, *sessions: SessionRecord) -> None:
-        """Enter those sessions in the list of this machine's user that are theirs."""
-        if local := [session for session in sessions if session.user_id is None]:
-            await register_sessions(self._team.home, self._store, self._team.config.store.url, local)
+        await register_sessions(self._team.home, self._store, self._team.config.store.url, sessions)
 
     async def list_page(self, owner: str | None, limit: int, offset: int) -> ConversationPage:
         """Return the user's conversations from number `offset` on, the last used first. Raise StoreError."""
@@ -252,14 +245,8 @@ class Conversations:
             await delete_contents(self._store, [session], erase_memories)
         self._must_erase = True
         if session.user_id is None:
-            deleter = SessionDeleter(team.config, team.home, self._store, Path.cwd(), dict(os.environ))
+            deleter = SessionDeleter(team.config, team.home, self._store, Path.cwd())
             await deleter.delete_traces([session.session_id])
-
-
-def public_session_id(stored_id: str) -> str:
-    """Return the id under which its user knows a stored session."""
-    match = _OWNER.match(stored_id)
-    return stored_id if match is None else stored_id[match.end() :]
 
 
 def list_agents(messages: Sequence[MessageRecord]) -> list[str]:

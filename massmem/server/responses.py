@@ -3,7 +3,7 @@
 Events are named, numbered, and without what is internal.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from datetime import datetime
 from typing import Any, TypedDict, TypeVar
@@ -28,10 +28,11 @@ from massmem.core.events import (
     now,
 )
 from massmem.core.outcome import TurnOutcome
-from massmem.server.conversations import public_session_id
+from massmem.server.dependencies import Caller
 from massmem.server.errors import RETRY_LATER, RETRY_SOON, TURN_PROBLEMS, RetryLater
 from massmem.server.schemas import ChatAnswer, Problem, QueryAnswer, Status
 from massmem.server.turns import NumberedEvent
+from massmem.session.owners import public_session_id
 
 ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -45,6 +46,7 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
 """The OpenAPI description of answers: which operations read the session, and what can go wrong."""
 
 T = TypeVar("T")
+Stream = AsyncGenerator[ServerSentEvent, None]
 
 _MEDIA_TYPE = "text/event-stream"
 STREAM: dict[int | str, dict[str, Any]] = {
@@ -152,16 +154,30 @@ def get_text(outcome: TurnOutcome) -> str:
     return outcome.answer or outcome.prompt or "Cancelled."
 
 
-def stream_response(events: AsyncGenerator[ServerSentEvent, None]) -> EventSourceResponse:
-    """Return a response that streams `events`, with a comment now and then to keep the connection open."""
+async def stream_response(
+    caller: Caller, source: AsyncGenerator[T, None], encode: Callable[[AsyncGenerator[T, None]], Stream]
+) -> EventSourceResponse:
+    """Return a response that streams what `encode` makes of the source, with a comment now and then.
+
+    The comments keep the connection open. Raises RetryLater: the user has too many streams; and what the source raises
+    before its first item.
+    """
+    service = caller.service
+    service.limits.check_streams(caller.sub)
+    events = encode(await wait_for_first(source))
+
+    async def count() -> Stream:
+        with service.metrics.streams.track_inprogress(), service.limits.hold_stream(caller.sub):
+            async with aclosing(events):
+                async for event in events:
+                    yield event
+
     return EventSourceResponse(
-        events, headers={"Cache-Control": "no-store"}, media_type=_MEDIA_TYPE, ping=_PING_SECONDS, sep="\n"
+        count(), headers={"Cache-Control": "no-store"}, media_type=_MEDIA_TYPE, ping=_PING_SECONDS, sep="\n"
     )
 
 
-async def encode_events(
-    events: AsyncGenerator[NumberedEvent, None], *, is_local: bool = False
-) -> AsyncGenerator[ServerSentEvent, None]:
+async def encode_events(events: AsyncGenerator[NumberedEvent, None], *, is_local: bool = False) -> Stream:
     """Yield the events as their followers may see them. An error becomes an event named `error`.
 
     is_local: they are for this machine's user, who may see everything but values of params.

@@ -5,6 +5,7 @@ nobody can go on with the session.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -50,8 +51,6 @@ class SessionDeleter:
     store: SessionStore
     folder: Path
     """The working directory, in which debug files may be."""
-    environ: dict[str, str]
-    """Where keys of the memory's server may be named."""
 
     async def delete(self, sessions: Sequence[SessionRecord], progress: Progress) -> DeletionResult:
         """Delete these sessions, and finish deletions that were cut off.
@@ -64,7 +63,7 @@ class SessionDeleter:
         selected = {session.session_id: session for session in (*sessions, *marked)}
         begun_ids = list_begun_deletions(self.home)
         traces = [session_id for session_id in begun_ids if await self.store.get_session(session_id) is None]
-        opening = open_eraser(self.config.memory, self.home, self.environ)
+        opening = open_eraser(self.config.memory, self.home, os.environ)
         async with opening as erase, AsyncExitStack() as leases:
             process = ProcessLock(self.home)
             leases.callback(process.close)

@@ -35,6 +35,7 @@ from massmem.recording.paraphrases import Paraphrase, ParaphraseFinder
 from massmem.recording.redaction import LogRedactor, Redactor, Statement, has_only_marks, list_sentences
 from massmem.recording.worker import Recorder
 from massmem.session.lease import ProcessLock, hold_lease
+from massmem.session.owners import list_own_sessions, restrict_selection
 from massmem.session.recall import recall_by_words
 from massmem.session.receipt import Checks, Deletions, Place, Receipt
 from massmem.session.registry import Registry, RegistryDamaged
@@ -384,17 +385,10 @@ class Eraser:
 
     async def _select(self) -> Selection:
         """Return the selection of the owner's memories."""
-        if self.owner is None:
-            return Selection()
-        everybody = await self.store.count_sessions(SessionFilter())
-        own = await self.store.count_sessions(SessionFilter(owner=self.owner))
-        if everybody.sessions == own.sessions and self.owner == COMMAND_LINE_USER:
-            return Selection()
-        return Selection(session_ids=tuple(await self._list_sessions()) or ("",))  # no session has an empty id
+        return await restrict_selection(self.store, Selection(), self.owner)
 
-    async def _list_sessions(self) -> list[str]:
-        listed = await self.store.find_sessions(SessionFilter(owner=self.owner))
-        return [one.session.session_id for one in listed if one.session.status != "deleting"]
+    async def _list_sessions(self) -> tuple[str, ...]:
+        return await list_own_sessions(self.store, self.owner)
 
     # Checks
 
@@ -409,7 +403,7 @@ class Eraser:
 
     async def _ask(self, redactor: Redactor, checks: Checks) -> None:
         """Ask questions in the words of the statements, as each agent recalls, without the rule, and of the log."""
-        selection, sessions = await self._select(), tuple(await self._list_sessions())
+        selection, sessions = await self._select(), await self._list_sessions()
         options = RecallOptions(_MOST_TOKENS)
         readers = [USER, *(agent.id for agent in self.config.agents)]
         scopes = [Scope("", reader, 1, others=sessions, all_sessions=self.owner is None) for reader in readers]

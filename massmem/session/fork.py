@@ -8,7 +8,7 @@ processor time in SQLite and beside PostgreSQL, and as much room as the original
 import json
 import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -30,7 +30,7 @@ from massmem.core.records import (
 )
 from massmem.core.voting import read_plan
 from massmem.store import open_store
-from massmem.store.lookup import read_all_messages, read_log_pages, require_turn
+from massmem.store.lookup import read_all_messages, read_log_pages, read_turns_backwards, require_turn
 from massmem.store.move import read_files
 from massmem.store.ports import SessionStore
 from massmem.store.projection import LAST_MESSAGE_LENGTH, UpdateSession, make_message_id, project
@@ -130,10 +130,8 @@ async def _export(store: SessionStore, session_id: str) -> SessionCopy:
 
 
 async def _find_newest_turn(store: SessionStore, session_id: str) -> TurnRecord:
-    last = await store.get_last_turn(session_id)
-    if last is not None and last.is_unfinished:
-        before = await store.list_turns(session_id, last.turn - 2, 1)
-        last = before[0] if before and before[0].turn < last.turn else None
+    async with aclosing(read_turns_backwards(store, session_id)) as turns:
+        last = await anext((turn async for turn in turns if not turn.is_unfinished), None)
     if last is None:
         raise InputError(f"no turn of {session_id} has ended yet", "ask a question, or finish the one that was cut off")
     return last

@@ -32,7 +32,7 @@ from massmem.core.ids import MAX_NAME_LENGTH, SESSION_ID
 from massmem.core.messages import Usage, clean_text
 from massmem.core.records import SessionRecord
 from massmem.session.lease import ProcessLock, hold_lease
-from massmem.session.owners import to_stored_id
+from massmem.session.owners import public_session_id, to_stored_id
 from massmem.store.ports import SessionStore
 
 Source = Literal["chatgpt", "claude", "massmem", "assistant"]
@@ -43,8 +43,6 @@ _MAX_BYTES = 2 << 30
 _MAX_ID_LENGTH = 100
 """Characters; clients of the service cannot name sessions with longer ones."""
 _NO_COST = Usage(requests=0)
-_OF_SOMEBODY = re.compile(r"[0-9a-f]{24}\.")
-"""What the stored id of a session of a user of the service begins with."""
 _MASSGEN_TURN = re.compile(r"turn_[0-9]{1,9}")
 _KNOWN = "known are exports of ChatGPT and Claude (conversations.json), of massmem, and lists of messages"
 
@@ -279,7 +277,7 @@ def _read_massmem(export: Mapping[str, Any]) -> ImportedConversation:
     turns = tuple(filter(None, map(_read_turn, map(_as_object, _as_list(export["turns"])))))
     session_id = session.get("session_id")
     if isinstance(session_id, str):
-        session_id = _OF_SOMEBODY.sub("", session_id, count=1)
+        session_id = public_session_id(session_id)
         if len(session_id) > _MAX_ID_LENGTH or not SESSION_ID.fullmatch(session_id):
             session_id = _make_id(f"massmem:{session_id}")
         return ImportedConversation(session_id, _make_title(session.get("title"), turns), turns)

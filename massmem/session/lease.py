@@ -8,7 +8,6 @@ never before, whatever the clock says.
 
 import asyncio
 import logging
-import os
 import secrets
 import socket
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from massmem.config.home import explain_write_error, make_file, make_folder
+from massmem.config.home import explain_write_error, make_folder, write_once
 from massmem.core.errors import MassmemError, SessionBusyError, StoreError
 from massmem.core.records import SessionRecord
 from massmem.store.ports import SessionStore
@@ -265,14 +264,10 @@ def _home_id(folder: Path) -> str:
 
     It holds a random number drawn for the home, because two containers may use the same path.
     """
-    path, draft = folder / "home", folder / f"home-{secrets.token_hex(4)}"
+    path = folder / "home"
     try:
         if not path.exists():
-            make_file(draft)
-            draft.write_text(secrets.token_hex(16))
-            with suppress(FileExistsError):
-                os.link(draft, path)  # whole, or not at all
-            draft.unlink()
+            write_once(path, secrets.token_hex(16))
         number = path.read_text()
     except OSError as e:
         raise explain_write_error(path, e) from e

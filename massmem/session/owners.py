@@ -1,14 +1,21 @@
 """Whose a session is: how the store names an owner, and how far the memory of an owner's agents reaches."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from massmem.config.models import AgentConfig, TeamConfig
-from massmem.core.records import Owner, SessionFilter
+from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter
+from massmem.memory.persistent import Selection
 
 if TYPE_CHECKING:
     from massmem.store.ports import SessionStore
+
+
+_OWNER = re.compile(r"\A[0-9a-f]{24}\.")
+"""What the stored id of a session begins with, unless it is one of this machine's user."""
 
 
 def owner_hash(owner: str) -> str:
@@ -19,6 +26,11 @@ def owner_hash(owner: str) -> str:
 def to_stored_id(owner: str | None, session_id: str) -> str:
     """Return the id under which the store knows a session of the user."""
     return session_id if owner is None else f"{owner_hash(owner)}.{session_id}"
+
+
+def public_session_id(stored_id: str) -> str:
+    """Return the id under which its user knows a stored session."""
+    return _OWNER.sub("", stored_id)
 
 
 def restrict_to_owner(agents: Sequence[AgentConfig], owner: str | None) -> tuple[AgentConfig, ...]:
@@ -32,6 +44,27 @@ def memory_group(config: TeamConfig, owner: str | None) -> str:
     if owner is None:
         return settings.session_name or ""
     return _group_of(owner, settings.session_name)
+
+
+async def list_own_sessions(store: "SessionStore", owner: Owner | None, limit: int | None = None) -> tuple[str, ...]:
+    """Return the ids of an owner's sessions, the last used first, without those that are being deleted.
+
+    owner None: everybody. Raises StoreError.
+    """
+    listed = await store.find_sessions(SessionFilter(owner=owner), limit)
+    return tuple(one.session.session_id for one in listed if one.session.status != "deleting")
+
+
+async def restrict_selection(store: "SessionStore", selection: Selection, owner: Owner | None) -> Selection:
+    """Return the selection of memories without the sessions of other owners. None: everybody. Raises StoreError."""
+    if owner is None:
+        return selection
+    if owner == COMMAND_LINE_USER:  # without the HTTP service there is nobody else, and memories may outlive sessions
+        everybody, own = [await store.count_sessions(SessionFilter(owner=whose)) for whose in (None, owner)]
+        if everybody.sessions == own.sessions:
+            return selection
+    # No session has an empty id: without any session nothing is selected, and not everything.
+    return replace(selection, session_ids=await list_own_sessions(store, owner) or ("",))
 
 
 async def find_pinned_session(store: "SessionStore", agent: AgentConfig, owner: str | None) -> str | None:

@@ -278,16 +278,18 @@ def build_entry(session: "SessionRecord", store: str) -> Entry:
 
 
 async def register_sessions(home: Path, store: "SessionStore", url: str, sessions: Sequence["SessionRecord"]) -> None:
-    """Enter sessions in the registry of a home; a damaged one is made again from the store.
+    """Enter those of the sessions that are this machine's user's in the registry; a damaged one is made again.
 
     url: of the store. Raises HomeError, StoreError.
     """
     import asyncio  # both are loaded already where this runs, and reading the list does not need them
     import logging
 
-    registry = Registry(home)
+    registry, own = Registry(home), [session for session in sessions if session.user_id is None]
+    if not own:
+        return
     try:
-        await asyncio.to_thread(registry.upsert, *(build_entry(session, url) for session in sessions))
+        await asyncio.to_thread(registry.upsert, *(build_entry(session, url) for session in own))
     except RegistryDamaged as e:
         logging.getLogger(__name__).warning("%s; it is made again from the store. %s", e.message, e.hint)
         await asyncio.to_thread(registry.rebuild, await build_entries(store, url))

@@ -31,10 +31,10 @@ from massmem.store.ports import SessionStore
 from massmem.turn.agent import Agent, Presentation, Result, Work
 from massmem.turn.budget import Budget
 from massmem.turn.coordinator import Turn, run_turn
-from massmem.turn.description import Description
 from massmem.turn.param_dialog import ParamDialog
 from massmem.turn.recorded import RecordedStep, StepKey, play_step, read_steps
 from massmem.turn.request import StepCost
+from massmem.turn.sight import Description
 from massmem.turn.stream import Checkpoint
 
 _PASSES = 2

@@ -41,12 +41,12 @@ from massmem.session.lease import Lease, hold_lease
 from massmem.session.owners import memory_group, restrict_to_owner
 from massmem.session.recall import remembers
 from massmem.session.registry import Registry, register_sessions
-from massmem.session.sight import check_sight
 from massmem.session.team import Team
 from massmem.session.turn_runner import Stop, StopReason, TurnRunner
 from massmem.session.undo import undo_last_turn
 from massmem.store.lookup import find_own_session, require_session, resolve_session
 from massmem.tools.answer_schema import check_schema
+from massmem.turn.sight import check_sight
 
 log = logging.getLogger(__name__)
 
@@ -390,6 +390,10 @@ class Session:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    async def wait_for_tools(self) -> None:
+        """Wait until every tool server has started, or has failed to. Raises ToolServerError: for a required one."""
+        await self._team.tools.wait_until_ready()
 
     async def close(self) -> None:
         """Release what this session holds; when it has opened the team itself, close that too."""

@@ -30,7 +30,6 @@ from massmem.session.event_batching import batch_events
 from massmem.session.history import History
 from massmem.session.lease import Lease
 from massmem.session.recall import remembers
-from massmem.session.sight import find_describer
 from massmem.session.team import Team
 from massmem.telemetry.stages import Stage, make_memory_payload, make_respond_payload
 from massmem.tools.ask_user import AskContext
@@ -38,8 +37,8 @@ from massmem.turn.agent import Agent
 from massmem.turn.budget import Budget
 from massmem.turn.confirmation import Confirmations
 from massmem.turn.coordinator import Turn, run_turn
-from massmem.turn.description import Description, describe
 from massmem.turn.param_dialog import ParamDialog, ReplyReading
+from massmem.turn.sight import Description, describe, find_describer
 from massmem.turn.tool_loop import AgentTools
 
 _TURNS_BEFORE = 50

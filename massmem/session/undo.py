@@ -1,11 +1,14 @@
 """Undoing the last turn of a session: hidden from the agents, and removed from the memory."""
 
+from contextlib import aclosing
+
 from massmem.core.errors import InputError
 from massmem.core.events import ParamProvided, TurnUndone
 from massmem.core.records import SessionState, TurnRecord
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import forget_everywhere
 from massmem.session.team import Team
+from massmem.store.lookup import read_turns_backwards
 from massmem.store.ports import SessionStore
 
 
@@ -19,7 +22,10 @@ async def undo_last_turn(team: Team, session_id: str) -> TurnRecord:
         MemoryUnavailable: its memories cannot be deleted now; the turn is not undone.
         StoreError: the store cannot be used.
     """
-    turn = await _find_last_turn(team.store, session_id)
+    async with aclosing(read_turns_backwards(team.store, session_id)) as turns:
+        turn = await anext((turn async for turn in turns if turn.status != "undone"), None)
+    if turn is None:
+        raise InputError("there is no turn to undo", "ask a question first")
     selection = Selection(session_id=session_id, turn=turn.turn)
     async with team.open_durable_memory() as memory:
         await forget_everywhere(team.store, memory, selection, team.config.memory, team.home)
@@ -27,16 +33,6 @@ async def undo_last_turn(team: Team, session_id: str) -> TurnRecord:
         await team.store.append(session_id, turn.turn, [TurnUndone(session_id=session_id, turn=turn.turn)], state=state)
         # A recorder may have taken something out of the queue before.
         await memory.forget(selection)
-    return turn
-
-
-async def _find_last_turn(store: SessionStore, session_id: str) -> TurnRecord:
-    turn = await store.get_last_turn(session_id)
-    while turn is not None and turn.status == "undone":
-        before = await store.list_turns(session_id, turn.turn - 2, 1)
-        turn = before[0] if before and before[0].turn < turn.turn else None
-    if turn is None:
-        raise InputError("there is no turn to undo", "ask a question first")
     return turn
 
 

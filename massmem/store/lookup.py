@@ -150,6 +150,15 @@ async def require_turn(store: SessionStore, session_id: str, number: int) -> Tur
     return turns[0]
 
 
+async def read_turns_backwards(store: SessionStore, session_id: str) -> AsyncGenerator[TurnRecord]:
+    """Yield the turns of a session, the newest first."""
+    turn = await store.get_last_turn(session_id)
+    while turn is not None:
+        yield turn
+        before = await store.list_turns(session_id, turn.turn - 2, 1)
+        turn = before[0] if before and before[0].turn < turn.turn else None
+
+
 async def read_turn_transcript(store: SessionStore, session_id: str, number: int) -> TurnTranscript:
     """Return one turn. Raises InputError: the session has no such turn."""
     turn = await require_turn(store, session_id, number)

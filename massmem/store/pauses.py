@@ -1,11 +1,18 @@
-"""Where the pauses of model servers are kept: in this process, or on a server for all of them."""
+"""Where the pauses of model servers are kept: in this process, or in Redis for all that share it."""
 
 import logging
+import math
+from typing import TYPE_CHECKING
 
 from massmem.core.errors import InputError
 from massmem.providers.pauses import LocalPauses, Pauses, SharedPauses
 
+if TYPE_CHECKING:
+    from massmem.store.redis.server import Server
+
 log = logging.getLogger(__name__)
+
+_PREFIX = "massmem:pause:"
 
 
 def open_pauses(counted_in: str | None) -> Pauses:
@@ -16,10 +23,30 @@ def open_pauses(counted_in: str | None) -> Pauses:
     if counted_in is None:
         return LocalPauses()
     try:
-        from massmem.store.redis.pauses import RedisPauses
+        from massmem.store.redis.server import Server
 
-        return SharedPauses(RedisPauses(counted_in))
+        return SharedPauses(RedisPauses(Server(counted_in)))
     except (InputError, ModuleNotFoundError) as e:
         reason = str(e).replace("store.url", "server.limits.counted_in")
         log.warning("rate limits of model servers are not shared: %s", reason)
         return LocalPauses()
+
+
+class RedisPauses:
+    """The Pauses port. Redis measures the time, so that the clocks of the machines do not matter."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+
+    async def find(self, name: str) -> float:
+        return max(0, await self._server.run("PTTL", _PREFIX + name)) / 1000
+
+    async def begin(self, name: str, seconds: float) -> None:
+        milliseconds = math.ceil(seconds * 1000)
+        if milliseconds > 0:
+            key = _PREFIX + name
+            new = ("SET", key, "1", "NX", "PX", milliseconds)
+            await self._server.run_all([new, ("PEXPIRE", key, milliseconds, "GT")])
+
+    async def close(self) -> None:
+        await self._server.close()

@@ -1,5 +1,6 @@
 """What an agent gets of a file: its text, or the file itself where it has to be seen."""
 
+import logging
 from io import BytesIO
 
 from massmem.core.attachments import PDF, Attachment, detect_media_type, has_end, make_attachment
@@ -74,6 +75,7 @@ def _read_pdf(name: str, data: bytes) -> tuple[str, int]:
     from pypdf import PasswordType, PdfReader
     from pypdf.errors import DependencyError, PyPdfError
 
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs what it mends; what it cannot read is raised
     try:
         reader = PdfReader(BytesIO(data))
         if reader.is_encrypted and reader.decrypt("") is PasswordType.NOT_DECRYPTED:

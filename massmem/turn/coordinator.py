@@ -49,8 +49,8 @@ from massmem.core.params import ParamSpec
 from massmem.core.voting import Tally, compute_confidence
 from massmem.turn.agent import Presentation, Result, Work
 from massmem.turn.budget import Budget
-from massmem.turn.description import Description
 from massmem.turn.request import StepCost
+from massmem.turn.sight import Description
 from massmem.turn.stream import Checkpoint, merge
 
 log = logging.getLogger(__name__)

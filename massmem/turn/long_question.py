@@ -1,14 +1,13 @@
 """Questions larger than a model's window: read in parts, of each of which the model takes notes."""
 
 import logging
-from contextlib import aclosing
 from dataclasses import dataclass
 
 from massmem.core import prompts
 from massmem.core.errors import ProviderError
 from massmem.core.messages import ChatRequest, Reply, Usage, clean_text
 from massmem.memory.compression import shorten
-from massmem.providers.base import ChatProvider
+from massmem.providers.base import ChatProvider, ask
 from massmem.turn.compressor import SMALL_WINDOW, TokenMeter
 from massmem.turn.prompt_builder import MIN_TOKENS, PromptBudget
 
@@ -71,15 +70,11 @@ async def read_question(
 
 async def _ask(provider: ChatProvider, request: ChatRequest) -> Reply:
     """Return the reply; an empty one when the request fails."""
-    reply = Reply()
     try:
-        async with aclosing(provider.stream(request)) as chunks:
-            async for chunk in chunks:
-                reply.feed(chunk)
+        return await ask(provider, request)
     except ProviderError as e:
         log.info("%s: a part of the question is shortened by code: %s", request.agent_id, e.message)
         return Reply()
-    return reply
 
 
 def _split(text: str, tokens: int, max_tokens: int) -> list[str]:

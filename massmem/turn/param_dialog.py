@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -30,9 +29,10 @@ from massmem.core.records import SessionState, TurnRecord
 from massmem.core.redact import mask
 from massmem.core.voting import Tally, build_plan
 from massmem.core.waiting import Waiting
-from massmem.providers.base import ChatProvider
+from massmem.providers.base import ChatProvider, ask
 from massmem.tools.ask_user import AskContext
 from massmem.tools.json_calls import find_object
+from massmem.turn.stream import run_until
 
 MAX_FREE_PARAMS = 8
 """Params under names of their own that agents may ask for in one turn."""
@@ -154,15 +154,8 @@ class ParamDialog:
             return ReplyReading("answer", value)
         if (intent := params.detect_intent(message)) is not None:
             return ReplyReading(intent)
-        asking = asyncio.create_task(self._ask_model(question, message, providers))
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            return _read_model_reply(asking.result(), spec, message) if asking.done() else None
-        finally:
-            asking.cancel()
-            stopping.cancel()
-            await asyncio.gather(asking, stopping, return_exceptions=True)
+        reply = await run_until(stop, self._ask_model(question, message, providers))
+        return None if reply is None else _read_model_reply(reply, spec, message)
 
     def accept(self, reading: ReplyReading, message: str) -> list[Event]:
         """Return the events of a message that is the reply to a waiting turn; its values wait for `apply`."""
@@ -246,12 +239,7 @@ class ParamDialog:
         provider = providers.get(request.agent_id) or next(iter(providers.values()))
         prompt = last.prompt if last is not None and last.param == request.param else request.prompt
         messages = build_reply_request(_describe(*self._get_requested_param()), question, prompt, message[:_MAX_REPLY])
-        chat_request = ChatRequest(messages, "extract", request.agent_id, schema=_SCHEMA, temperature=0.0)
-        reply = Reply()
-        async with aclosing(provider.stream(chat_request)) as chunks:
-            async for chunk in chunks:
-                reply.feed(chunk)
-        return reply
+        return await ask(provider, ChatRequest(messages, "extract", request.agent_id, schema=_SCHEMA, temperature=0.0))
 
     def _find_more_values(self, message: str) -> dict[str, Value]:
         """Return other values that are asked for and stand in the same message beyond doubt."""

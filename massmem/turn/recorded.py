@@ -44,8 +44,8 @@ from massmem.core.params import ParamSpec
 from massmem.core.voting import Tally
 from massmem.turn.agent import Presentation, Result, Work
 from massmem.turn.coordinator import Turn, run_turn
-from massmem.turn.description import Description
 from massmem.turn.request import StepCost
+from massmem.turn.sight import Description
 from massmem.turn.stream import Checkpoint
 
 StepKey = tuple[str, int, StepName]

@@ -26,6 +26,18 @@ class Checkpoint:
         await self._stored.wait()
 
 
+async def run_until(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """Return the result of the work; None: `stop` was set before, and it was cancelled. Raises as the work."""
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        stopping.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
+
+
 async def merge(
     steps: Sequence[AsyncGenerator[T, None]],
     max_concurrency: int,

@@ -24,7 +24,14 @@ from massmem.store import open_store
 from tests.contract.test_session_store import done, session
 from tests.support.qdrant_stub import QdrantStub
 from tests.support.sample_turn import START, USAGE, answer, ballot, begin, compression, event
-from tests.support.stores import NewPlace
+from tests.support.stores import KINDS, NewPlace
+
+# Stores and indexes do not know each other: in short, each is there once.
+CASES = [
+    *((kind, False, 4) for kind in KINDS),
+    ("sqlite", True, 4),
+    *(pytest.param(kind, served, 1_000, marks=pytest.mark.full) for kind in KINDS for served in (False, True)),
+]
 
 
 def code(number: int) -> str:
@@ -36,7 +43,13 @@ def write_canary(number: int) -> str:
     return f"The locker of Canary{number} at the harbour opens with {code(number)}."
 
 
-def write_turn(number: int) -> list[Event]:
+def find_place(number: int, count: int) -> tuple[str, int]:
+    """Return the session and the turn that says the canary: ten turns to a session, but two sessions at least."""
+    turns = min(10, count // 2)
+    return f"session_{number // turns}", number % turns + 1
+
+
+def write_turn(number: int, turn: int) -> list[Event]:
     """A turn that says the canary in every kind of message, beside what stays."""
     canary, kite = write_canary(number), f"Kite {number} nests."
     tools = [
@@ -49,7 +62,7 @@ def write_turn(number: int) -> list[Event]:
         event(1, "agent_delta", agent_id="ann", round=1, channel="text", text=canary[15:]),
     ]  # fmt: skip
     summary = compression(3).model_copy(update={"summary": f"{kite}\n{canary}", "until": 1})
-    asked = begin("ann", "bob", question=f"{kite} {canary}").model_copy(update={"turn": number % 10 + 1})
+    asked = begin("ann", "bob", question=f"{kite} {canary}").model_copy(update={"turn": turn})
     answers = [answer(2, "ann", f"{canary} {kite}"), ballot(3, "bob", "ann", reason=canary)]
     return [asked, *tools, *answers, summary, done(4, f"{kite} {canary}")]
 
@@ -63,23 +76,23 @@ async def open_eraser(config: TeamConfig, home: Path) -> AsyncIterator[Eraser]:
 
 
 async def fill(eraser: Eraser, count: int) -> None:
-    """Say the canaries, ten to a session; record them; let each agent have extracted each as a fact."""
+    """Say the canaries; record them; let each agent have extracted each as a fact."""
     store, files = eraser.store, {}
     for number in range(count):
-        name = f"session_{number // 10}"
-        if number % 10 == 0:
+        name, turn = find_place(number, count)
+        if turn == 1:
             await store.create_session(session(name))
             picture = make_attachment("a.png", "image/png", f"\x89PNG {write_canary(number)}".encode("latin-1"))
             files = {picture.file.hash: picture.data}
             await store.save_files(name, files)
-            params = {f"p{n}": write_canary(n) for n in range(number, number + 10)}
+            params = {f"p{n}": write_canary(n) for n in range(count) if find_place(n, count)[0] == name}
             await store.save_state(name, SessionState(params=params))
-        await store.append(name, number % 10 + 1, write_turn(number))
+        await store.append(name, turn, write_turn(number, turn))
     await Recorder(store, eraser.memory, leaves_facts=True).drain()
     await eraser.memory.add_facts(
         [
-            Fact(f"session_{n // 10}", n % 10 + 1, agent, write_canary(n), (), START)
-            for n in range(count)
+            Fact(*find_place(number, count), agent, write_canary(number), (), START)
+            for number in range(count)
             for agent in ("ann", "bob")
         ]
     )
@@ -88,7 +101,7 @@ async def fill(eraser: Eraser, count: int) -> None:
 async def forget(eraser: Eraser, count: int) -> list[Receipt]:
     """Every second batch by the ids of memories, the others by their words."""
     receipts: list[Receipt] = []
-    size = max(10, count // 20)
+    size = max(2, count // 20)
     for start in range(0, count, size):
         texts = [write_canary(number) for number in range(start, start + size)]
         ids: Sequence[str] = ()
@@ -129,9 +142,9 @@ async def search(eraser: Eraser, number: int) -> str:
     return "\n".join(replies)
 
 
-async def preview(config: TeamConfig, home: Path, number: int) -> str:
-    """What the agents would be sent when they are asked for a canary in its own session."""
-    session_ = await Session.open(config, home=home, session_id=f"session_{number // 10}")
+async def preview(config: TeamConfig, home: Path, name: str, number: int) -> str:
+    """What the agents would be sent when they are asked for a canary in this session."""
+    session_ = await Session.open(config, home=home, session_id=name)
     try:
         contexts = await session_.preview(f"How does the locker of Canary{number} at the harbour open?")
         return "\n".join(str(context.prompt.messages()) for context in contexts.values())
@@ -145,8 +158,7 @@ def count_in_files(folders: Sequence[Path], texts: Sequence[str]) -> int:
     return sum(any(text.encode() in data for text in texts) for data in map(Path.read_bytes, paths))
 
 
-@pytest.mark.parametrize("served", [False, True], ids=["embedded", "served"])
-@pytest.mark.parametrize("count", [20, pytest.param(1_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize(("kind", "served", "count"), CASES)
 async def test_forgotten_canaries_never_come_back(
     new_place: NewPlace, kind: str, tmp_path: Path, count: int, served: bool
 ):
@@ -169,7 +181,8 @@ async def test_forgotten_canaries_never_come_back(
             assert all(receipt.checks.is_clean for receipt in receipts), [r.to_dict() for r in receipts]
             after = await read_everything(eraser)
             replies = [await search(eraser, number) for number in range(count)]
-        prompts = [await preview(config, home, number) for number in range(0, count, 10)]
+        firsts = {find_place(number, count)[0]: number for number in reversed(range(count))}
+        prompts = [await preview(config, home, name, number) for name, number in firsts.items()]
         codes = [code(number) for number in range(count)]
         counts = {
             "stored": sum(text in after for text in codes),

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from massmem.providers.pauses import LocalPauses, Pauses, SharedPauses
-from massmem.store.redis.pauses import RedisPauses
+from massmem.store.pauses import RedisPauses
+from massmem.store.redis.server import Server
 from tests.support.redis_server import RedisServer
 
 
@@ -14,7 +15,7 @@ async def pauses(request: pytest.FixtureRequest) -> AsyncIterator[Pauses]:
     opened: Pauses = LocalPauses()
     if request.param != "local":
         server: RedisServer = request.getfixturevalue("redis_server")
-        opened = RedisPauses(server.new_url())
+        opened = RedisPauses(Server(server.new_url()))
     if request.param == "shared":
         opened = SharedPauses(opened)
     yield opened
@@ -43,7 +44,7 @@ async def test_longest_pause_counts(pauses: Pauses) -> None:
 
 async def test_connections_to_one_redis_share_a_pause(redis_server: RedisServer) -> None:
     url = redis_server.new_url()
-    first, second = RedisPauses(url), RedisPauses(url)
+    first, second = RedisPauses(Server(url)), RedisPauses(Server(url))
     await first.begin("a", 50)
     assert 0 < await second.find("a") <= 50
     await first.close()

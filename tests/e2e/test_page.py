@@ -398,6 +398,8 @@ def test_context_memory_and_figures_are_shown(open_page: Open, service: Service)
     page.get_by_role("link", name="Figures").first.click()
     expect(page.locator(".tile", has_text="Questions")).to_contain_text("1")
     expect(page.get_by_role("row", name=re.compile("^ann"))).to_contain_text("100 %")
+    others = "(await import('/page/chart.js')).addColours({user: 7, ann: 0}, ['ann', 'old', 'older'])"
+    assert page.evaluate(f"async () => {others}") == {"user": 7, "ann": 0, "old": 1, "older": 2}
 
 
 def test_others_conversations_do_not_exist(open_page: Open) -> None:

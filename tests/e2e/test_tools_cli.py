@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
-from tests.support.cli import massmem, run_program, start
+from tests.support.cli import COMMAND, massmem, run_program, start
 from tests.support.tools import calls, list_servers_left, server, team_data
 
 pytestmark = pytest.mark.slow
@@ -89,6 +90,15 @@ def test_a_server_that_does_not_start_is_one_line(tmp_path: Path):
     lines = [line for line in ran.stderr.decode().splitlines() if "tool server" in line]
     assert len(lines) == 1
     assert "the tool server t does not start: tool server: no license found; ann goes on without its tools" in lines[0]
+
+
+def test_start_of_a_server_is_shown_while_it_takes_long(tmp_path: Path):
+    idle = {"name": "idle", "command": "sleep", "args": ["60"], "start_timeout": 5}
+    config = write(tmp_path, {"answer": ["without"]}, idle)
+    child: Any = pexpect.spawn(COMMAND[0], [*COMMAND[1:], "--config", config, "why?"], encoding="utf-8", timeout=60)
+    child.expect_exact("starting 1 tool server")
+    child.expect_exact("without")
+    child.expect(pexpect.EOF)
 
 
 BROKEN = {

@@ -20,6 +20,7 @@ def test_ctrl_n_during_a_turn_answers_now(tmp_path: Path):
     leave(child)
 
 
+@pytest.mark.slow
 def test_one_agent_is_asked_alone_and_then_the_team_again(tmp_path: Path):
     team = write_team(tmp_path, script("the first one"), script("the second one"))
     child = talk("--config", team)
@@ -30,6 +31,7 @@ def test_one_agent_is_asked_alone_and_then_the_team_again(tmp_path: Path):
     leave(child)
 
 
+@pytest.mark.slow
 def test_stopped_turn_is_finished_with_the_answers_so_far(tmp_path: Path):
     team = write_team(tmp_path, script("a quick answer"), script("slow", latency=60), script("slow", latency=60))
     child = talk("--config", team)
@@ -43,7 +45,7 @@ def test_stopped_turn_is_finished_with_the_answers_so_far(tmp_path: Path):
     leave(child)
 
 
-@pytest.mark.parametrize("moment", ["before the start", "during a turn"])
+@pytest.mark.parametrize("moment", ["before the start", pytest.param("during a turn", marks=pytest.mark.slow)])
 def test_two_questions_typed_ahead_are_two(tmp_path: Path, moment: str):
     team = write_team(tmp_path, script("an answer", latency=1.0))
     if moment == "before the start":

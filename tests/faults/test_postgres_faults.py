@@ -156,6 +156,7 @@ async def kill_moves_and_check(source: Path, target: str, home: Path, kills: int
     await fill_store(url, home)
     with closing(sqlite3.connect(source)) as connection:
         before = "\n".join(connection.iterdump())
+    expected = await whole(url, home)
     killed, early, arrived = 0, 0, 0
     longest = 0.8
     while killed < kills:
@@ -164,7 +165,6 @@ async def kill_moves_and_check(source: Path, target: str, home: Path, kills: int
         moving.kill()
         killed += moving.exit_code == -signal.SIGKILL
         found = await whole(target, home)
-        expected = await whole(url, home)
         early += len(found) == 0
         arrived = len(found)
         half = [name for name in found if found[name] != expected[name]]
@@ -176,7 +176,7 @@ async def kill_moves_and_check(source: Path, target: str, home: Path, kills: int
     told = json.loads(last.stdout)
     with closing(sqlite3.connect(source)) as connection:
         changed = "\n".join(connection.iterdump()) != before
-    expected, found = await whole(url, home), await whole(target, home)
+    found = await whole(target, home)
     lost = sum(name not in found for name in expected)
     wrong = sum(found.get(name) != expected[name] for name in expected)
     ghosts = len(set(found) - set(expected))

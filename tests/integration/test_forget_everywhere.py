@@ -265,6 +265,7 @@ def test_on_a_terminal_near_paraphrases_can_be_chosen(
     child.expect_exact(NEAR)
     child.expect_exact("Which of them, too?")
     child.sendline("7")
+    child.expect_exact("write numbers from 1 to 1, all, or none")
     child.expect_exact("Which of them, too?")
     child.sendline(choice)
     child.expect_exact("Forget this for good?")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import httpx2
+import pexpect
 import pytest
 import yaml
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
@@ -206,6 +208,7 @@ async def test_cancelled_question_stops_the_council_over_http(
         council.gate.set()
 
 
+@pytest.mark.slow
 async def test_cancelled_question_stops_the_council_over_stdio(tmp_path: Path, council: CouncilServer) -> None:
     async with open_stdio(tmp_path, make_held_team(council)) as client:
         await cancel_while_it_works(client, council)
@@ -238,3 +241,15 @@ def test_configuration_that_is_missing_is_said_on_stderr(tmp_path: Path) -> None
     )  # fmt: skip
     assert (run.returncode, run.stdout) == (2, "")
     assert "none.yaml" in run.stderr
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_the_server_although_its_client_stays(signum: signal.Signals, tmp_path: Path):
+    command, *arguments = write_team(tmp_path, make_team())
+    spawn: Any = pexpect.spawn  # its annotations are incomplete
+    child = spawn(command, arguments, encoding="utf-8", timeout=60)
+    child.expect_exact("Ctrl-C ends it")
+    child.kill(signum)
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 128 + signum

@@ -114,6 +114,14 @@ def test_memories_of_another_owner_are_neither_listed_nor_recalled_nor_forgotten
     assert {memory["session_id"] for memory in memories if memory["agent_id"] == "user"} == {ALICE}
 
 
+def test_owner_without_a_session_has_no_memory_to_list_or_forget(massmem: Command) -> None:
+    massmem("memory", "record")
+    before = massmem.json("memory", "list", "--all-owners")["memories"]
+    assert massmem.json("memory", "list", "--owner", "nobody")["memories"] == []
+    assert massmem.json("memory", "forget", "--agent", "user", "--owner", "nobody", "--yes") == {"forgotten": 0}
+    assert massmem.json("memory", "list", "--all-owners")["memories"] == before
+
+
 def test_agents_of_the_command_line_recall_nothing_of_another_owner(massmem: Command) -> None:
     massmem("memory", "record")
     massmem("Which penguin is small?")

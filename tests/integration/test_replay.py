@@ -158,7 +158,9 @@ async def test_planted_causes_are_named(tmp_path: Path):
 
 
 def test_command_compares_and_verifies(home: Path, tmp_path: Path):
-    config = write_team(tmp_path, script("Yes, says a."), script("No, says b."), script("Maybe, says c."))
+    config = write_team(
+        tmp_path, script("Yes, " + "really, " * 9 + "says a."), script("No, says b."), script("Maybe, says c.")
+    )
     asked = json.loads(massmem("--config", config, "--output", "json", "Is it?", text=True).stdout)
     session_id = asked["session_id"]
     verified = massmem("replay", session_id, "--turn", "1", "--as-recorded", "-o", "json", text=True)
@@ -168,7 +170,10 @@ def test_command_compares_and_verifies(home: Path, tmp_path: Path):
     assert (again["winner_changed"], again["original"]["winner"]) == (False, again["replay"]["winner"])
     text = massmem("replay", session_id, "--turn", "1", text=True).stdout
     assert "with the same answer" in text
+    assert "begins the same" not in text
     path = Path(config)
+    path.write_text(path.read_text().replace("says a", "says a, the second time"))
+    assert "begins the same" in massmem("replay", session_id, "--turn", "1", text=True).stdout
     path.write_text(json.dumps({**json.loads(path.read_text()), "coordination": {"max_rounds": 1}}))
     changed = massmem("replay", session_id, "--turn", "1", "--as-recorded", text=True)
     assert (changed.returncode, "one is not" in changed.stdout) == (1, True)

@@ -1,29 +1,40 @@
 """`/api/v1/memories`, `/context` and `/figures` at a real service: what agents see, remember and cost."""
 
+from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from tests.support.service import Client, Service, StartService, make_agent, make_config, wait_until
+from tests.support.service import Client, Service, make_agent, make_config, wait_until
 
 MEMORIES = "/api/v1/memories"
 ANN, BEN = "Quokkas live on Rottnest Island.", "Quokkas are small wallabies."
 
 
-@pytest.fixture
-def service(start_service: StartService) -> Service:
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One for all tests: each has users of its own."""
     vote = [{"vote_for": "Rottnest", "reason": "because"}]
-    return start_service(make_config(make_agent("ann", ANN, vote=vote), make_agent("ben", BEN, vote=vote)))
+    config = make_config(make_agent("ann", ANN, vote=vote), make_agent("ben", BEN, vote=vote))
+    service = Service(tmp_path_factory.mktemp("service"), config).start()
+    yield service
+    assert service.stop() == 0
 
 
 @pytest.fixture
 def alice(service: Service) -> Client:
     """A user with one turn, which ann won and which is remembered."""
-    client = service.client("alice")
+    client = service.client(f"alice-{uuid4()}")
     assert client.chat("Where do quokkas live?", "s").json()["agent"] == "ann"
     # Two answers, the question, and the final answer, which repeats one of them.
     wait_until(lambda: len(list_memories(client)) >= 3)
     return client
+
+
+@pytest.fixture
+def bob(service: Service) -> Client:
+    return service.client(f"bob-{uuid4()}")
 
 
 def list_memories(client: Client, query: str = "") -> list[dict[str, Any]]:
@@ -55,7 +66,7 @@ def test_origins_are_shown_and_filtered(alice: Client) -> None:
     assert alice.get(f"{MEMORIES}?origin=web").status_code == 422
 
 
-def test_values_are_shown_over_time_and_only_to_whom_they_belong(alice: Client, service: Service) -> None:
+def test_values_are_shown_over_time_and_only_to_whom_they_belong(alice: Client, bob: Client) -> None:
     alice.chat("I live in Porto.", "s")
     alice.chat("Home is Ghent. What is the weather like?", "t")
     wait_until(lambda: any("Ghent" in memory["text"] for memory in list_memories(alice)))
@@ -70,13 +81,11 @@ def test_values_are_shown_over_time_and_only_to_whom_they_belong(alice: Client, 
     assert notes["Home is Ghent. What is the weather like?"].startswith("holds since ")
     assert alice.get(f"{MEMORIES}/search?query=home&as_of=2020-01-01").json()["memories"] == []
     assert alice.get(f"{MEMORIES}/search?query=home&as_of=never").status_code == 422
-    bob = service.client("bob")
     assert bob.get(f"{MEMORIES}/history?query=home").json() == {"topics": []}
     assert bob.get(f"{MEMORIES}/history?query=home&session_id=s").status_code == 404
 
 
-def test_memories_of_others_are_neither_searched_nor_listed_nor_forgotten(alice: Client, service: Service) -> None:
-    bob = service.client("bob")
+def test_memories_of_others_are_neither_searched_nor_listed_nor_forgotten(alice: Client, bob: Client) -> None:
     assert search(bob, agent="ann") == {}
     assert list_memories(bob) == []
     memory_id = list_memories(alice)[0]["id"]
@@ -115,7 +124,7 @@ def test_statement_is_forgotten_in_everything_of_its_user_and_of_nobody_else(ser
     assert dave.delete(f"{MEMORIES}/{memory['id']}?everywhere=true").status_code == 404
 
 
-def test_figures_count_memories_turns_and_wins(alice: Client, service: Service) -> None:
+def test_figures_count_memories_turns_and_wins(alice: Client, bob: Client, service: Service) -> None:
     remembered = alice.get(f"{MEMORIES}/figures").json()
     assert {agent["agent_id"] for agent in remembered["agents"]} == {"ann", "ben", "user"}
     assert sum(remembered["turns"].values()) == remembered["counted"] == len(list_memories(alice))
@@ -127,7 +136,7 @@ def test_figures_count_memories_turns_and_wins(alice: Client, service: Service) 
     assert (day["agents"]["ann"]["wins"], day["agents"]["ben"]["wins"]) == (1, 0)
     assert day["agents"]["ann"]["tokens"] > 0
     assert figures["agents"]["ben"]["name"] == "ben"
-    assert service.client("bob").get("/api/v1/figures").json()["days"] == []
+    assert bob.get("/api/v1/figures").json()["days"] == []
 
 
 def test_context_shows_what_each_agent_is_sent(alice: Client) -> None:

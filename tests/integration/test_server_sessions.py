@@ -1,7 +1,9 @@
 """`/api/v1/sessions` at a real service: conversations and their turns as the page shows them."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import requests
@@ -12,14 +14,28 @@ from tests.support.service import Client, Service, StartService, make_agent, mak
 SESSIONS = "/api/v1/sessions"
 
 
-@pytest.fixture
-def service(start_service: StartService) -> Service:
-    return start_service(make_config(make_agent("ann", "It is blue."), make_agent("ben", "It is blue.")))
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One for all tests: each has users of its own."""
+    config = make_config(make_agent("ann", "It is blue."), make_agent("ben", "It is blue."))
+    service = Service(tmp_path_factory.mktemp("service"), config).start()
+    yield service
+    assert service.stop() == 0
 
 
 @pytest.fixture
-def alice(service: Service) -> Client:
-    return service.client("alice")
+def user() -> str:
+    return f"alice-{uuid4()}"
+
+
+@pytest.fixture
+def alice(service: Service, user: str) -> Client:
+    return service.client(user)
+
+
+@pytest.fixture
+def bob(service: Service) -> Client:
+    return service.client(f"bob-{uuid4()}")
 
 
 def list_titles(client: Client, query: str = "") -> list[str]:
@@ -30,9 +46,9 @@ def read_part(client: Client, session_id: str, query: str = "") -> dict[str, Any
     return client.get(f"{SESSIONS}/{session_id}?{query}").json()
 
 
-def test_about_names_the_user_and_the_teams(alice: Client) -> None:
+def test_about_names_the_user_and_the_teams(alice: Client, user: str) -> None:
     about = alice.get("/api/v1/about").json()
-    assert about["user"] == "alice"
+    assert about["user"] == user
     assert [[agent["id"] for agent in team["agents"]] for team in about["teams"]] == [["ann", "ben"]]
 
 
@@ -88,17 +104,16 @@ def test_turn_has_its_events_without_what_is_internal(alice: Client) -> None:
     assert alice.get(f"{SESSIONS}/s/turns/2").status_code == 404
 
 
-def test_session_is_renamed_to_a_name_that_is_free(alice: Client, service: Service) -> None:
+def test_session_is_renamed_to_a_name_that_is_free(alice: Client, bob: Client) -> None:
     alice.chat("Why?", "s")
     alice.chat("How?", "t")
-    bob = service.client("bob")
     bob.chat("Why?", "s")
     assert alice.post(f"{SESSIONS}/s/rename", {"title": "Colours"}).json()["title"] == "Colours"
     assert alice.post(f"{SESSIONS}/t/rename", {"title": "Colours"}).status_code == 422
     assert bob.post(f"{SESSIONS}/s/rename", {"title": "Colours"}).status_code == 200
 
 
-def test_fork_belongs_to_its_user_and_goes_its_own_way(alice: Client, service: Service) -> None:
+def test_fork_belongs_to_its_user_and_goes_its_own_way(alice: Client, bob: Client) -> None:
     alice.chat("Why?", "s")
     alice.chat("How?", "s")
     fork = alice.post(f"{SESSIONS}/s/fork", {"turn": 1}).json()
@@ -106,11 +121,11 @@ def test_fork_belongs_to_its_user_and_goes_its_own_way(alice: Client, service: S
     alice.chat("And then?", fork["session_id"])
     assert [text for role, text in alice.read_history(fork["session_id"]) if role == "user"] == ["Why?", "And then?"]
     assert [text for role, text in alice.read_history("s") if role == "user"] == ["Why?", "How?"]
-    assert service.client("bob").get(f"{SESSIONS}/{fork['session_id']}").status_code == 404
+    assert bob.get(f"{SESSIONS}/{fork['session_id']}").status_code == 404
     assert alice.post(f"{SESSIONS}/s/fork", {"turn": 7}).status_code == 422
 
 
-def test_fork_before_a_turn_has_what_was_said_before_it(alice: Client, service: Service) -> None:
+def test_fork_before_a_turn_has_what_was_said_before_it(alice: Client, bob: Client) -> None:
     for question in ("Why?", "How?"):
         alice.chat(question, "s")
     fork = alice.post(f"{SESSIONS}/s/fork", {"before": 2}).json()["session_id"]
@@ -122,7 +137,7 @@ def test_fork_before_a_turn_has_what_was_said_before_it(alice: Client, service: 
     assert [text for role, text in alice.read_history(first) if role == "user"] == ["Who?"]
     assert alice.get(f"{SESSIONS}/{first}").json()["session"]["title"] == "Who?"
     assert alice.post(f"{SESSIONS}/s/fork", {"before": 3}).status_code == 422
-    assert service.client("bob").post(f"{SESSIONS}/s/fork", {"before": 1}).status_code == 404
+    assert bob.post(f"{SESSIONS}/s/fork", {"before": 1}).status_code == 404
 
 
 def test_fork_from_an_event_continues_there(alice: Client) -> None:
@@ -146,16 +161,15 @@ def test_export_has_the_conversation_and_nothing_of_the_service(alice: Client, f
         assert json.loads(exported.text)["session"]["session_id"] == "s"
 
 
-def test_search_finds_messages_of_the_user_alone(alice: Client, service: Service) -> None:
+def test_search_finds_messages_of_the_user_alone(alice: Client, bob: Client) -> None:
     alice.chat("What is a quokka?", "s")
-    service.client("bob").chat("Where do quokkas, the quokka kind, live?", "s")
+    bob.chat("Where do quokkas, the quokka kind, live?", "s")
     hits = alice.get("/api/v1/search?query=quokka").json()["hits"]
     assert [(hit["session_id"], hit["turn"], hit["excerpt"]) for hit in hits] == [("s", 1, "What is a quokka?")]
 
 
-def test_sessions_of_others_do_not_exist(alice: Client, service: Service) -> None:
+def test_sessions_of_others_do_not_exist(alice: Client, bob: Client) -> None:
     alice.chat("Why?", "s")
-    bob = service.client("bob")
     for path in ("", "/turns/1", "/messages/1", "/export", f"/files/{'0' * 64}"):
         assert bob.get(f"{SESSIONS}/s{path}").status_code == 404
     assert bob.post(f"{SESSIONS}/s/rename", {"title": "Mine"}).status_code == 404
@@ -193,7 +207,7 @@ def list_outcomes(client: Client, export: object) -> list[tuple[str, int, bool]]
     return [(one["session_id"], one["added"], one["conflict"]) for one in response.json()["sessions"]]
 
 
-def test_export_is_imported_once_and_goes_on(alice: Client, service: Service) -> None:
+def test_export_is_imported_once_and_goes_on(alice: Client) -> None:
     (pump, added, _), whole = list_outcomes(alice, EXPORT)
     assert (added, whole) == (1, ("mine", 1, False))
     assert list_outcomes(alice, EXPORT) == [(pump, 0, False), ("mine", 0, False)]
@@ -206,13 +220,12 @@ def test_export_is_imported_once_and_goes_on(alice: Client, service: Service) ->
     assert list_outcomes(alice, longer) == [(pump, 0, True), ("mine", 0, False)]
 
 
-def test_imports_of_others_are_apart(alice: Client, service: Service) -> None:
+def test_imports_of_others_are_apart(alice: Client, bob: Client, user: str) -> None:
     alice.chat("A secret", "mine")
-    bob = service.client("bob")
     list_outcomes(bob, EXPORT)
     assert alice.read_history("mine")[0] == ("user", "A secret")
     assert bob.read_history("mine") == [("user", "Why?"), ("assistant", "Because.")]
-    foreign = {"session": {"session_id": to_stored_id("alice", "mine")}, "turns": EXPORT[1]["turns"]}
+    foreign = {"session": {"session_id": to_stored_id(user, "mine")}, "turns": EXPORT[1]["turns"]}
     assert list_outcomes(bob, foreign) == [("mine", 0, False)], "a stored id of alice is a name like any other"
     assert len(alice.read_history("mine")) == 2
     assert alice.list_sessions() == ["mine"]

@@ -1,8 +1,11 @@
 """`massmem ui`: one user on this machine, let in by an address that works once."""
 
+import signal
+from pathlib import Path
+
 import requests
 
-from tests.support.cli import massmem
+from tests.support.cli import massmem, script, start, write_team
 from tests.support.page import FROM_PAGE, StartPage
 from tests.support.service import make_agent, wait_until
 
@@ -95,9 +98,14 @@ def test_page_loads_nothing_from_elsewhere(start_page: StartPage) -> None:
     assert requests.get(f"{page.url}/page/../app.py", timeout=60).status_code == 404
 
 
-def test_ctrl_c_ends_it(start_page: StartPage) -> None:
-    page = start_page(CONFIG)
-    page.enter()
-    code, stderr = page.stop()
-    assert code == 0
-    assert stderr == "massmem: the address works once, on this machine; Ctrl-C ends it\n"
+def test_ctrl_c_ends_it(tmp_path: Path) -> None:
+    """From the interpreter's start, as the user runs it."""
+    config = write_team(tmp_path, script())
+    process = start("ui", "--config", config, "--no-browser")
+    assert process.stdout is not None
+    url, _, _ = process.stdout.readline().decode().partition("/#token=")
+    assert requests.get(url, timeout=60).status_code == 200
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert stderr == b"massmem: the address works once, on this machine; Ctrl-C ends it\n"

@@ -20,12 +20,13 @@ processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload([
     "massmem.cli.main", "massmem.cli.memory", "massmem.cli.run", "massmem.cli.serve", "massmem.cli.sessions",
     "massmem.cli.store", "massmem.memory.embedders.local", "massmem.memory.extraction.extractor",
-    "massmem.memory.index_edge", "massmem.memory.indexed", "massmem.providers.downloads", "massmem.providers.openai",
-    "massmem.providers.scripted", "massmem.store.migrations", "massmem.server.serve", "massmem.store.sqlite",
-    "tests.support.store_writer",
+    "massmem.memory.index_edge", "massmem.memory.index_qdrant", "massmem.memory.indexed", "massmem.providers.discovery",
+    "massmem.providers.downloads", "massmem.providers.openai", "massmem.providers.scripted", "massmem.server.mcp.http",
+    "massmem.server.serve", "massmem.store.migrations", "massmem.store.postgres", "massmem.store.redis.store",
+    "massmem.store.sqlite", "tests.support.store_writer", "tests.support.vocabulary",
     # What libraries import when they are first used.
-    "anyio._backends._asyncio", "genai_prices.data_snapshot", "httpcore2", "openai.resources.chat", "rich.console",
-    "typer._adapters", "uvicorn.loops.uvloop",
+    "anyio._backends._asyncio", "genai_prices.data_snapshot", "httpcore2", "numpy.ma", "openai.resources.chat",
+    "rich.console", "rich.logging", "typer._adapters", "uvicorn.lifespan.on", "uvicorn.loops.uvloop",
 ])  # fmt: skip
 
 
@@ -59,14 +60,16 @@ class ForkedMassmem:
 
 
 class ForkedServer:
-    """`massmem ARGUMENTS` until it is stopped, without stdin and stdout; its stderr is added to a log.
+    """`massmem ARGUMENTS` until it is stopped, without stdin; its stderr is added to a log, its stdout to a file (out).
 
     Methods as `subprocess.Popen` has them. It is killed when the test process ends, however that ends.
     """
 
-    def __init__(self, arguments: tuple[str, ...], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, arguments: tuple[str, ...], environment: Mapping[str, str], log: Path, out: Path = Path(os.devnull)
+    ) -> None:
         self._process = processes.Process(
-            target=_run_as_server, args=(arguments, dict(environment), Path.cwd(), log), daemon=True
+            target=_run_as_server, args=(arguments, dict(environment), Path.cwd(), log, out), daemon=True
         )
         self._process.start()
         assert self._process.pid is not None
@@ -79,7 +82,7 @@ class ForkedServer:
         """Return the exit code. Raises TimeoutExpired."""
         self._process.join(timeout)
         if (code := self._process.exitcode) is None:
-            raise subprocess.TimeoutExpired("massmem serve", timeout or 0)
+            raise subprocess.TimeoutExpired("massmem", timeout or 0)
         return code
 
     def kill(self) -> None:
@@ -129,10 +132,10 @@ def _run_in_files(arguments: tuple[str, ...], env: Mapping[str, str], folder: Pa
     _run(arguments, env, folder)
 
 
-def _run_as_server(arguments: tuple[str, ...], env: Mapping[str, str], folder: Path, log: Path) -> None:
+def _run_as_server(arguments: tuple[str, ...], env: Mapping[str, str], folder: Path, log: Path, out: Path) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG; the parent ends with the test process
-    _redirect(Path(os.devnull), 1)
+    _redirect(out, 1, "ab")
     _redirect(log, 2, "ab")
     _run(arguments, env, folder)
 

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,8 @@ import pytest
 import requests
 import yaml
 
-from tests.support.child_process import tie_to_parent
+from tests.support.forked import ForkedServer
+from tests.support.service import wait_until
 
 StartPage = Callable[..., "Page"]
 """Starts a `Page` with this configuration; it is stopped at the end of the test."""
@@ -28,17 +27,12 @@ class Page:
         self.home.mkdir(exist_ok=True)
         file = folder / "page.yaml"
         file.write_text(yaml.safe_dump(dict(config)))
-        command = [sys.executable, "-m", "massmem", "ui", "--config", str(file), "--no-browser", *options]
-        self.process = subprocess.Popen(
-            tie_to_parent(command),
-            env=os.environ | {"HOME": str(self.home)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        self.address = self.process.stdout.readline().strip()
+        arguments = ("ui", "--config", str(file), "--no-browser", *options)
+        out, self._log = folder / "page.out", folder / "page.log"
+        out.write_bytes(b"")
+        self.process = ForkedServer(arguments, os.environ | {"HOME": str(self.home)}, self._log, out)
+        wait_until(lambda: out.read_bytes().endswith(b"\n") or self.process.poll() is not None)
+        self.address = out.read_text().strip()
         """With the token; it works once."""
         self.url, _, self.token = self.address.partition("/#token=")
 
@@ -54,16 +48,11 @@ class Page:
         assert entered.status_code == 204, entered.text
         return visitor
 
-    def stop(self) -> tuple[int, str]:
-        """End it as Ctrl-C does; return its exit code and what it wrote to stderr."""
+    def stop(self) -> None:
+        """End it as Ctrl-C does."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-        _, stderr = self.process.communicate(timeout=120)
-        return self.process.returncode, stderr
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+        assert self.process.wait(120) == 0, self._log.read_text()
 
 
 @pytest.fixture

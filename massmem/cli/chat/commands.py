@@ -6,6 +6,8 @@ To add one, write an async function that takes the state and the rest of the lin
 import asyncio
 import difflib
 import re
+import shutil
+import textwrap
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -17,7 +19,6 @@ from rich.cells import cell_len, set_cell_size
 from massmem.cli import session_view as view
 from massmem.cli.chat.state import ChatState
 from massmem.cli.memory import (
-    View,
     collect_stats,
     count_memories,
     explain_list,
@@ -46,6 +47,7 @@ from massmem.core.records import SessionFilter, TurnRecord
 from massmem.export import FORMATS
 from massmem.memory.persistent import Selection
 from massmem.render.text import format_tokens, format_window_share, report_context
+from massmem.session.memories import View
 from massmem.store.lookup import read_transcript, read_turn_transcript
 
 _SESSION_ONLY = "--session"
@@ -109,11 +111,15 @@ def find_command(name: str) -> Command:
 
 
 def format_help() -> str:
-    """Return a line for each command."""
+    """Return a line for each command, or more where the terminal is narrow."""
     left = [f"/{command.name} {command.usage}".rstrip() for command in COMMANDS.values()]
-    width = max(map(len, left))
+    width = max(map(len, left)) + 2
     lines = zip(left, COMMANDS.values(), strict=True)
-    return "".join(f"{name:<{width}}  {command.summary}\n" for name, command in lines)
+    columns = shutil.get_terminal_size().columns
+    return "".join(
+        textwrap.fill(command.summary, columns, initial_indent=f"{name:<{width}}", subsequent_indent=" " * width) + "\n"
+        for name, command in lines
+    )
 
 
 # Team

@@ -12,12 +12,12 @@ from massmem.cli.chat.commands import COMMANDS, find_command, show_last_turn, tr
 from massmem.cli.chat.state import ChatState
 from massmem.cli.error_report import show_error
 from massmem.cli.question import Question, attach_mentioned_files
-from massmem.cli.run import Invocation
+from massmem.cli.run import Invocation, report_failure
 from massmem.cli.signals import EXIT_HANG_UP, EXIT_INTERRUPTED, ChatInterrupts
-from massmem.cli.streams import notify, write_err
+from massmem.cli.streams import write_err
 from massmem.cli.terminal import PlainLineReader, hold_typed_input
 from massmem.cli.turn_output import ABANDONED, TurnEvents, detect_output, show_turn, write_answer, write_dissent
-from massmem.core.display import make_printable, one_line
+from massmem.core.display import one_line
 from massmem.core.errors import MassmemError
 from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
 from massmem.core.ids import check_session_name
@@ -52,7 +52,7 @@ def chat(invocation: Invocation) -> int:
 
 async def _chat(invocation: Invocation, interrupts: ChatInterrupts, *, can_edit: bool) -> int:
     with interrupts.watch():
-        with invocation.show_activity(invocation.describe_start()):
+        with invocation.show_activity("opening the session"):
             opening = await interrupts.run(_open_session(invocation))
         if opening is None:
             return interrupts.exit_code or EXIT_INTERRUPTED
@@ -188,8 +188,11 @@ class _Conversation:
             session.stop("signal")
             return events.started
 
-        shown = show_turn(events, view, invocation.output, quiet=invocation.options.quiet)
-        await self._interrupts.run(shown, stop, stop_for_quit)
+        async def run() -> None:
+            await invocation.wait_for_tools(session)
+            await show_turn(events, view, invocation.output, quiet=invocation.options.quiet)
+
+        await self._interrupts.run(run(), stop, stop_for_quit)
         self.state.last_turn = view
         _report_end(view, quiet=invocation.options.quiet)
         if not invocation.options.quiet:
@@ -218,8 +221,7 @@ def _report_end(view: TurnView, *, quiet: bool) -> None:
         write_answer(text, quiet=quiet)
     match outcome.end:
         case TurnFailed() as end:
-            notify(end.message)
-            write_err(*([make_printable(end.hint)] if end.hint else []), "/continue tries again", indent="  ")
+            report_failure(end, "/continue tries again")
         case None if not outcome.session_id:
             write_err("The question was not asked.")
         case TurnInterrupted() | None:

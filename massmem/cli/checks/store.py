@@ -9,6 +9,7 @@ from pathlib import Path
 from massmem.cli.checks import CheckResult, DoctorContext, fail, ok, skip, skip_without_config
 from massmem.config.models import TeamConfig
 from massmem.core.display import one_line
+from massmem.core.errors import StoreError
 from massmem.core.records import SessionFilter
 from massmem.render.text import pluralize
 from massmem.session.registry import Registry, RegistryDamaged, read_sessions, without_password
@@ -86,7 +87,10 @@ async def check_registry(context: DoctorContext) -> Sequence[CheckResult]:
     except RegistryDamaged as e:
         return [fail(e.message, "massmem --list-sessions rebuilds it from the store", e.hint)]
     database = context.home / "massmem.db"
-    missing = {entry.session_id for entry in await asyncio.to_thread(read_sessions, database)}
+    try:
+        missing = {entry.session_id for entry in await asyncio.to_thread(read_sessions, database)}
+    except StoreError:
+        return [skip(f"{registry.path}: not compared with {database}, which cannot be read")]
     missing -= {entry.session_id for entry in entries}
     detail = f"{pluralize(len(missing), 'session')} of {database} not in it: created over HTTP or by a program"
     return [ok(f"{registry.path}: {pluralize(len(entries), 'session')}", *([detail] if missing else []))]

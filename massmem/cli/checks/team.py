@@ -18,6 +18,7 @@ from massmem.cli.checks import (
     skip,
     skip_without_config,
 )
+from massmem.cli.setup import require_extra
 from massmem.cli.token import SECRET, SECRET_FILE, add_secret, needs_secret
 from massmem.config.home import expand_home
 from massmem.config.models import BackendConfig, JwtConfig, McpServerConfig, TeamConfig
@@ -175,17 +176,15 @@ async def check_service(context: DoctorContext) -> Sequence[CheckResult]:
     It is skipped without a `server` section and without a secret in the environment: nothing is served then.
 
     Raises:
-        InputError: there is no usable secret or key.
+        InputError: there is no usable secret or key, or a package is missing.
     """
     config, environ = context.config, context.environ
     if config is None:
         return skip_without_config()
     if "server" not in config.model_fields_set and not environ.get(SECRET):
         return [skip(f"the configuration has no server section, and {SECRET} is not set")]
-    try:
+    with require_extra("server", "serve"):
         from massmem.server.auth import Tokens
-    except ModuleNotFoundError as e:
-        return [fail(f"massmem serve needs the package {e.name}", "pip install 'massmem[server]'")]
     jwt, with_secret = config.server.jwt, add_secret(config, environ, context.home).server.jwt
     if needs_secret(with_secret):
         return [ok("there is no secret for tokens yet: `massmem serve` makes one")]

@@ -115,5 +115,5 @@ def _open_local(model: str) -> Embedder:
             "pip install 'massmem[memory]', or set memory.persistent_memory.embedding.model: none",
         ) from e
     if model == "wordllama":
-        return Embedder(model, local.WORDLLAMA_DIMS, local.WordVectors())
+        return Embedder(model, local.WORDLLAMA_DIMS, local.load_word_vectors())
     return Embedder(model, local.MINILM_DIMS, local.MiniLm())

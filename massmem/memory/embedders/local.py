@@ -5,7 +5,7 @@ models, set up logging for the whole process, and hold the vectors in twice the 
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
@@ -71,6 +71,12 @@ class WordVectors:
         ids = [i for word in text.split(" ") for i in self._ids(word)] if by_word else self._tokens(text)
         total: Floats = self._vectors[ids].sum(axis=0, dtype=np.float32)
         return total / (float(np.linalg.norm(total)) or 1.0)
+
+
+@cache
+def load_word_vectors() -> WordVectors:
+    """Return the word vectors, read once: every opening of the memory would take a tenth of a second for them."""
+    return WordVectors()
 
 
 class MiniLm:

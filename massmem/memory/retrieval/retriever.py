@@ -8,13 +8,14 @@ import numpy as np
 
 from massmem.memory.access import may_see, visible_to
 from massmem.memory.claims import find_topic, find_usual_name
-from massmem.memory.index import ALL_POINTS, All, Index, OneOf, between_days, valid_ids
+from massmem.memory.index import ALL_POINTS, EVERYTHING, All, Index, OneOf, between_days, valid_ids
 from massmem.memory.ledger import Chain, build_chains
 from massmem.memory.persistent import USER, Claim, Memory, RecallOptions, RecallResult, Scope
 from massmem.memory.points import FIRST_FACT, CountTokens, is_private, to_memory
 from massmem.memory.quoting import Quote, quote_text, render
 from massmem.memory.retrieval import pack
 from massmem.memory.retrieval.current import find_holding, select_chains, settle
+from massmem.memory.retrieval.feedback import expand_query
 from massmem.memory.retrieval.overview import cut_headlines
 from massmem.memory.retrieval.pack import Excerpt, Packed, Room
 from massmem.memory.retrieval.query import Question, analyse, find_names, search_forms
@@ -40,6 +41,8 @@ _BY_WORDS_FOR_OVERVIEW = 400
 _WITH_NEIGHBOURS = 60
 """The best of them, whose neighbours are candidates too: as many on each side as are scored together. Two more would
 cost a third more reading, and recall the same."""
+_BY_FEEDBACK = 200
+"""Memories that share words with the best of them."""
 _ON_A_DAY = 64
 """Memories of a date that the question names, whatever their words."""
 _FEW = 20
@@ -111,6 +114,9 @@ class Retriever:
         if spellings := find_spellings(self._index, question, scope, texts, lambda text: _is_echo(text, asked)):
             question = replace(question, forms=(*question.forms, *((term,) for term in spellings)))
             c = self._find_candidates(question, vector, pool)
+        if not question.asks_overview:
+            c = self._find_more(question, c, pool)
+        c = self._add_holding(question, c, pool)
         scores = score(question, c)
         # Only now: what is left out still says where its neighbours stand.
         new = np.flatnonzero(~_says_nothing_new(question, c, options.exclude))
@@ -132,7 +138,7 @@ class Retriever:
         if usual := find_usual_name(query):
             question = replace(question, topics=(*question.topics, find_topic(Claim(USER, usual, "", USER))))
         pool = _Pool(scope, ALL_POINTS)
-        c = self._find_candidates(question, vector, pool)
+        c = self._add_holding(question, self._find_candidates(question, vector, pool), pool)
         return select_chains(question, c, score(question, c), pool.chains)
 
     def _find_candidates(self, question: Question, vector: Vector | None, pool: _Pool) -> Candidates:
@@ -140,7 +146,6 @@ class Retriever:
         keys, bm25 = self._search(question, frozenset(), vector, pool)
         if names := find_names(question, {memory.agent_id for memory in pool.select(keys)}):
             keys, bm25 = self._search(question, names, vector, pool)
-        keys |= self._read_chains(question, keys, pool)
         return build_candidates(pool.select(keys), pool.numbers, bm25, pool.scope.agent_id, self._count)
 
     def _search(
@@ -150,7 +155,7 @@ class Retriever:
         visible = visible_to(pool.scope)
         words = build_query_vector(search_forms(question, names))
         most = _BY_WORDS_FOR_OVERVIEW if question.asks_overview else _BY_WORDS
-        hits = self._index.search_words(words, visible, most + 1)
+        hits = self._search_visible(words, most + 1, pool.scope)
         keys = {*_take_best(hits, most), *_neighbours(_take_best(hits, _WITH_NEIGHBOURS))}
         for first, last in question.days:
             on_days = visible_to(pool.scope, between_days(first, last))
@@ -165,6 +170,40 @@ class Retriever:
             bm25 = dict(self._index.search_words(words, All((valid_ids(keys),)), len(keys)))
         self._read(keys, pool)
         return keys, bm25
+
+    def _search_visible(self, words: Mapping[int, float], limit: int, scope: Scope) -> list[tuple[int, float]]:
+        """Return the best of what the scope may see.
+
+        A filter is asked about each memory that shares a word with the question: among a million for 14 ms. An agent
+        may see most of what there is in all sessions, so twice as many are looked for, and those are filtered: 6 ms.
+        """
+        visible = visible_to(scope)
+        if scope.all_sessions:
+            hits = self._index.search_words(words, EVERYTHING, 2 * limit)
+            seen = self._index.search_words(words, All((valid_ids(point_id for point_id, _ in hits), visible)), limit)
+            if len(hits) < 2 * limit or len(seen) == limit:
+                return seen
+        return self._index.search_words(words, visible, limit)
+
+    def _find_more(self, question: Question, c: Candidates, pool: _Pool) -> Candidates:
+        """Return the candidates, and those that share words with the best of them. See feedback.py."""
+        words = build_query_vector(search_forms(question, find_names(question, c.speakers)))
+        more = expand_query(words, question, c, score(question, c))
+        hits = self._search_visible(more, _BY_FEEDBACK + 1, pool.scope)
+        new = {*_take_best(hits, _BY_FEEDBACK), *_neighbours(_take_best(hits, _WITH_NEIGHBOURS))}
+        new = {int(memory.id) for memory in self._read(new.difference(c.key.tolist()), pool)}
+        return self._extend(c, dict(self._index.search_words(words, All((valid_ids(new),)), len(new))), new, pool)
+
+    def _add_holding(self, question: Question, c: Candidates, pool: _Pool) -> Candidates:
+        """Read the ledger of what the candidates claim; return the candidates, and what holds of it."""
+        new = self._read_chains(question, c.key.tolist(), pool).difference(c.key.tolist())
+        return self._extend(c, {}, new, pool) if new else c
+
+    def _extend(self, c: Candidates, bm25: Mapping[int, float], new: set[int], pool: _Pool) -> Candidates:
+        """Return the candidates, and those with the new ids. bm25: of these, by id."""
+        known: dict[int, float] = dict(zip(c.key.tolist(), c.bm25.tolist(), strict=True))
+        memories = pool.select({*known} | new)
+        return build_candidates(memories, pool.numbers, known | dict(bm25), pool.scope.agent_id, self._count)
 
     def _read_chains(self, question: Question, keys: Iterable[int], pool: _Pool) -> set[int]:
         """Read all claims of the topics of what these keys stand for; return the ids of those that hold."""

@@ -5,20 +5,17 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Protocol
 
-from massmem.core.errors import MassmemError, MemoryUnavailable
+from massmem.core.errors import MassmemError
 from massmem.core.events import Event
 from massmem.core.records import COMMAND_LINE_USER, ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord
-from massmem.memory.persistent import USER, RecallOptions, RecallResult, Scope
-from massmem.session.recall import recall_by_words
+from massmem.memory.persistent import RecallResult
+from massmem.session.memories import Memories, View
 from massmem.session.session import Session
 from massmem.session.team import Team
 from massmem.store.lookup import require_own_session
 
 NOTES = "notes"
 """The session of notes that belong to no other session."""
-
-_MOST_SESSIONS = 1_000
-"""Sessions of a user of the service that a search looks into, the last used."""
 
 
 class Access(Protocol):
@@ -63,16 +60,8 @@ async def read_messages(access: Access, session_id: str, limit: int) -> list[Mes
 
 async def search_memories(access: Access, query: str, limit: int) -> RecallResult:
     """Return what every agent may recall of the user's sessions. Raise StoreError."""
-    team, everywhere = access.team, access.owner == COMMAND_LINE_USER
-    listed = [] if everywhere else await list_sessions(access, _MOST_SESSIONS)
-    others = tuple(entry.session.session_id for entry in listed)
-    scope = Scope("", USER, 1, all_sessions=everywhere, others=others)
-    options = RecallOptions(team.config.memory.retrieval.max_tokens, limit)
-    try:
-        async with team.open_durable_memory() as memory:
-            return await memory.recall(query, scope, options)
-    except MemoryUnavailable:
-        return await recall_by_words(team.store, query, scope, options)
+    recalled, _ = await Memories.of(access.team, access.owner).search(query, View(), limit)
+    return recalled
 
 
 async def remember(access: Access, text: str, session_id: str | None) -> str:

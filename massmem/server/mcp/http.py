@@ -14,14 +14,13 @@ from starlette.types import Receive, Scope, Send
 from massmem.core.errors import InputError
 from massmem.core.events import Event
 from massmem.core.records import Owner
-from massmem.server.conversations import public_session_id
 from massmem.server.dependencies import Caller, authorize
 from massmem.server.errors import RetryLater
 from massmem.server.mcp.access import find_session
 from massmem.server.mcp.tools import create_mcp_server
 from massmem.server.responses import hide_internals
 from massmem.server.schemas import is_session_id
-from massmem.session.owners import to_stored_id
+from massmem.session.owners import public_session_id, to_stored_id
 
 _CALLER = "massmem_caller"
 

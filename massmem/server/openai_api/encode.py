@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,10 +16,9 @@ from massmem.core.messages import Usage
 from massmem.server.errors import InvalidField, RetryLater, make_openai_problem
 from massmem.server.openai_api import replies
 from massmem.server.openai_api.pieces import Finish, Pieces, Progress, Words
+from massmem.server.responses import Stream
 
 log = logging.getLogger(__name__)
-
-Events = AsyncGenerator[ServerSentEvent, None]
 
 
 @dataclass(slots=True)
@@ -71,7 +70,7 @@ def make_completion(answer: Answer) -> replies.ChatCompletion:
     )
 
 
-async def stream_completion(answer: Answer, pieces: Pieces, *, usage: bool) -> Events:
+async def stream_completion(answer: Answer, pieces: Pieces, *, usage: bool) -> Stream:
     """Yield the answer in chunks. usage: with its tokens in the last one."""
 
     def chunk(delta: Mapping[str, Any], reason: str | None = None) -> ServerSentEvent:
@@ -114,7 +113,7 @@ def make_response(answer: Answer) -> replies.Response:
     )
 
 
-async def stream_response_events(answer: Answer, pieces: Pieces) -> Events:
+async def stream_response_events(answer: Answer, pieces: Pieces) -> Stream:
     """Yield the answer as the events of OpenAI's responses."""
     encoder = _ResponseEncoder(answer)
     try:

@@ -9,19 +9,27 @@ export function colourTable(about) {
   return colours;
 }
 
+// With those of agents that are in no team now.
+export function addColours(colours, ids) {
+  const all = { ...colours };
+  for (const id of ids) all[id] ??= (Object.keys(all).length - 1) % 7;
+  return all;
+}
+
 // days: [{day, values: {id: number}}], in order.
 export function Bars({ days, label, colours, format, unit }) {
   const totals = days.map((day) => Object.values(day.values).reduce((sum, value) => sum + value, 0));
   const most = Math.max(...totals, 0);
   const ids = [...new Set(days.flatMap((day) => Object.keys(day.values)))];
   const filled = fillDays(days);
+  const all = addColours(colours, ids);
   return html`
     <figure>
       <div class="bars" role="img" aria-label=${`${unit} by day; the most: ${format(most)}. The table below has the figures.`}>${filled.map((day) => html`
         <div class="bar" title=${describe(day, label, format)}>${ids.filter((id) => day.values[id]).map((id) => html`
-          <span class=${`agent-${colours[id] ?? 7}`} style=${{ height: `${most ? (day.values[id] / most) * 100 : 0}%` }}></span>`)}</div>`)}</div>
+          <span class=${`agent-${all[id]}`} style=${{ height: `${most ? (day.values[id] / most) * 100 : 0}%` }}></span>`)}</div>`)}</div>
       <div class="axis" aria-hidden="true"><span>${filled[0]?.day}</span><span>most: ${format(most)} ${unit}</span><span>${filled.length > 1 ? filled.at(-1).day : ""}</span></div>
-      <figcaption class="legend">${ids.map((id) => html`<${AgentName} name=${label(id)} colour=${colours[id] ?? 7} />`)}</figcaption>
+      <figcaption class="legend">${ids.map((id) => html`<${AgentName} name=${label(id)} colour=${all[id]} />`)}</figcaption>
       <details><summary>As a table</summary><div class="table" tabindex="0" role="region" aria-label="By day"><table><thead><tr><th>Day</th>${ids.map((id) => html`<th class="number">${label(id)}</th>`)}</tr></thead>
         <tbody>${days.map((day) => html`<tr><td>${day.day}</td>${ids.map((id) => html`<td class="number">${format(day.values[id] || 0)}</td>`)}</tr>`)}</tbody></table></div></details>
     </figure>`;

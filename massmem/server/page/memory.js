@@ -1,7 +1,7 @@
 // What is remembered: searched as an agent does, traced to its messages, forgotten, counted.
 import { html, useEffect, useState } from "./html.js";
 import { getJson, request } from "./api.js";
-import { Bars, colourTable } from "./chart.js";
+import { addColours, Bars, colourTable } from "./chart.js";
 import { bytes, count, exactly, percent, plural, when } from "./format.js";
 import { AgentName, Confirm, Empty, Icon, Trouble, useInterval, useLoad, Waiting } from "./parts.js";
 
@@ -191,6 +191,7 @@ function MemoryFigures({ about, colours }) {
   if (!view) return html`<${Waiting} label="Counting" />`;
   const names = { user: "you", ...Object.fromEntries(agentsOf(about)) };
   const label = (id) => names[id] || id;
+  const all = addColours(colours, view.agents.map((agent) => agent.agent_id));
   const prompts = figures ? figures.recalls + figures.without_recall : 0;
   return html`
     <${Trouble} problem=${view.notice} />
@@ -203,10 +204,10 @@ function MemoryFigures({ about, colours }) {
     </dl>
     ${view.queue && view.queue.reason && html`<${Trouble} problem=${`The last recording that failed: ${view.queue.reason}`} />`}
     ${view.days.length > 0 && html`<section class="card"><header><h2>By day</h2></header>
-      <${Bars} days=${view.days.slice(-60).map((day) => ({ day: day.day, values: day.agents }))} label=${label} colours=${colours} format=${count} unit="memories" /></section>`}
+      <${Bars} days=${view.days.slice(-60).map((day) => ({ day: day.day, values: day.agents }))} label=${label} colours=${all} format=${count} unit="memories" /></section>`}
     <div class="columns">
       <section class="card"><header><h2>By agent</h2></header><table><thead><tr><th>Agent</th><th class="number">Word for word</th><th class="number">Facts</th></tr></thead>
-        <tbody>${view.agents.map((agent) => html`<tr><td>${agent.agent_id === "user" ? "you" : html`<${AgentName} name=${label(agent.agent_id)} colour=${colours[agent.agent_id] ?? 7} />`}</td><td class="number">${count(agent.episodes)}</td><td class="number">${count(agent.facts)}</td></tr>`)}</tbody></table></section>
+        <tbody>${view.agents.map((agent) => html`<tr><td>${agent.agent_id === "user" ? "you" : html`<${AgentName} name=${label(agent.agent_id)} colour=${all[agent.agent_id]} />`}</td><td class="number">${count(agent.episodes)}</td><td class="number">${count(agent.facts)}</td></tr>`)}</tbody></table></section>
       <section class="card"><header><h2>By turn of the conversation</h2></header><table><thead><tr><th>Turn</th><th class="number">Memories</th></tr></thead>
         <tbody>${Object.entries(view.turns).map(([turn, number]) => html`<tr><td>${turn === "0" ? "Notes" : turn === "10" ? "10 and later" : turn}</td><td class="number">${count(number)}</td></tr>`)}</tbody></table></section>
     </div>`;

@@ -1,11 +1,11 @@
 """`/api/v1/chat`: questions and answers, as one JSON object or as a stream of events, and the history of a session."""
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import EventSourceResponse
 
 from massmem.server.dependencies import Authorized, Caller, IdempotencyKey, LastEventId, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
@@ -15,7 +15,6 @@ from massmem.server.responses import (
     encode_events,
     make_chat_answer,
     stream_response,
-    wait_for_first,
     wait_for_outcome,
 )
 from massmem.server.schemas import MAX_HISTORY_LENGTH, ChatAnswer, ChatRequest, History, HistoryMessage
@@ -94,14 +93,4 @@ async def history(
 
 
 async def _stream(caller: Caller, events: AsyncGenerator[NumberedEvent, None]) -> EventSourceResponse:
-    service = caller.service
-    service.limits.check_streams(caller.sub)
-    started = await wait_for_first(events)
-
-    async def count_and_encode() -> AsyncGenerator[ServerSentEvent, None]:
-        with service.metrics.streams.track_inprogress(), service.limits.hold_stream(caller.sub):
-            async with aclosing(encode_events(started, is_local=caller.is_local)) as encoded:
-                async for event in encoded:
-                    yield event
-
-    return stream_response(count_and_encode())
+    return await stream_response(caller, events, partial(encode_events, is_local=caller.is_local))

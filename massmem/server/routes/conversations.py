@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from massmem.core.records import MessageRecord
-from massmem.server.conversations import list_agents, public_session_id
+from massmem.server.conversations import list_agents
 from massmem.server.dependencies import Authorized, IdempotencyKey, SessionPath
 from massmem.server.errors import PROBLEMS
 from massmem.server.responses import ANSWERS, make_query_answer, wait_for_outcome
@@ -19,6 +19,7 @@ from massmem.server.schemas import (
     QueryAnswer,
     QueryRequest,
 )
+from massmem.session.owners import public_session_id
 
 router = APIRouter(prefix="/api", tags=["conversations"], responses=PROBLEMS)
 

@@ -9,13 +9,13 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.exceptions import HTTPException
 
 from massmem.core.events import now
-from massmem.core.records import is_remembered
+from massmem.core.records import Owner, is_remembered
 from massmem.memory.persistent import USER, Memory, Selection
-from massmem.server.conversations import public_session_id
 from massmem.server.dependencies import Authorized, Caller
 from massmem.server.errors import PROBLEMS
-from massmem.server.memories import Memories, View
 from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
+from massmem.session.memories import Memories, View
+from massmem.session.owners import public_session_id
 from massmem.session.receipt import Receipt
 
 router = APIRouter(prefix="/api/v1/memories", tags=["memories"], responses=PROBLEMS)
@@ -242,8 +242,8 @@ async def memories(
     offset: Annotated[int, Query(ge=0, le=MAX_OFFSET, description="How many to skip.")] = 0,
 ) -> MemoryPage:
     """What is remembered, the newest first."""
-    results = await _open(caller).list(selection, limit, offset)
-    return MemoryPage(memories=[_show_memory(memory) for memory in results.memories], notice=results.notice)
+    listed, unavailable = await _open(caller).list(selection, limit, offset)
+    return MemoryPage(memories=[_show_memory(memory) for memory in listed], notice=_explain(unavailable))
 
 
 @router.get("/search")
@@ -254,7 +254,7 @@ async def search_memories(
     limit: Limit = 20,
 ) -> MemoryHits:
     """What an agent recalls: its own words, the user's, and the winners' of complete turns."""
-    recalled = await _open(caller).search(query, view, limit)
+    recalled, _ = await _open(caller).search(query, view, limit)
     return MemoryHits(
         memories=[_show_memory(memory, view.agent_id or USER) for memory in recalled.memories],
         tokens=recalled.tokens,
@@ -277,11 +277,11 @@ async def memory_history(
 @router.get("/figures")
 async def memory_figures(caller: Authorized) -> MemoryFigures:
     """How much is remembered, by agent, turn and day."""
-    results = await _open(caller).list(Selection(), _COUNTED)
+    memories, unavailable = await _open(caller).list(Selection(), _COUNTED)
     agents: dict[str, Counter[str]] = {}
     days: dict[str, Counter[str]] = {}
     turns: Counter[str] = Counter()
-    for memory in results.memories:
+    for memory in memories:
         agents.setdefault(memory.agent_id, Counter())[memory.kind] += 1
         days.setdefault(memory.created_at.date().isoformat(), Counter())[memory.agent_id] += 1
         turns[str(min(memory.turn, 10))] += 1
@@ -290,10 +290,10 @@ async def memory_figures(caller: Authorized) -> MemoryFigures:
         agents=[AgentMemories(agent_id=name, episodes=c["episode"], facts=c["fact"]) for name, c in ranking],
         days=[DayMemories(day=day, agents=dict(counts)) for day, counts in sorted(days.items())],
         turns=dict(sorted(turns.items(), key=lambda item: int(item[0]))),
-        counted=len(results.memories),
+        counted=len(memories),
         queue=await _read_queue(caller) if caller.is_operator else None,
         size=await _open(caller).measure() if caller.is_operator else None,
-        notice=results.notice,
+        notice=_explain(unavailable),
     )
 
 
@@ -328,16 +328,24 @@ async def forget(
     With `everywhere` it does not: each sentence of the user's conversations that says the same goes.
     """
     if everywhere:
-        receipt = await _open(caller).forget_statement(await _find(caller, memory_id))
+        memory = await _find(caller, memory_id)
+        async with _open(caller).open_eraser() as eraser:
+            receipt = await eraser.erase(await eraser.read_orders([memory.id], ()))
         shown = _show_receipt(receipt, caller)
         entries = receipt.deleted.memories
         return Forgotten(id=memory_id, entries=entries, forgotten_at=receipt.forgotten_at, receipt=shown)
-    entries = await _open(caller).forget(await _find(caller, memory_id))
+    memory = await _find(caller, memory_id)
+    entries = await _open(caller).forget(Selection(ids=(memory.id,)))
     return Forgotten(id=memory_id, entries=entries, forgotten_at=now())
 
 
 def _open(caller: Caller) -> Memories:
-    return Memories(caller.service.team, caller.sub)
+    return Memories.of(caller.service.team, Owner(caller.sub))
+
+
+def _explain(unavailable: str) -> str:
+    """Return what to say of a list. unavailable: why the index was not used; "": it was."""
+    return unavailable and f"{unavailable}: this is what was said; facts are in the index alone"
 
 
 def _show_receipt(receipt: Receipt, caller: Caller) -> dict[str, Any]:

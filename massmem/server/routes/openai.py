@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
@@ -10,14 +10,12 @@ from uuid import uuid4
 
 from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from fastapi.responses import JSONResponse
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import EventSourceResponse
 
 from massmem.core.errors import UnknownSessionError
-from massmem.server.conversations import public_session_id
 from massmem.server.dependencies import Authorized, Caller
 from massmem.server.errors import OPENAI_PROBLEMS, InvalidField
 from massmem.server.openai_api import encode, replies
-from massmem.server.openai_api.models import CouncilModel, find_model, list_models
 from massmem.server.openai_api.pieces import Finish, Pieces, Words, limit_words, read_turn
 from massmem.server.openai_api.requests import (
     AnswerForm,
@@ -29,14 +27,22 @@ from massmem.server.openai_api.requests import (
 )
 from massmem.server.openai_api.resent import Exchanged, find_session, hash_history
 from massmem.server.openai_api.solo import ask_model, is_side_task
-from massmem.server.responses import stream_response, wait_for_first
+from massmem.server.responses import Stream, stream_response
 from massmem.server.schemas import is_session_id
 from massmem.server.turns import Question
+from massmem.session.owners import public_session_id
+from massmem.session.team import DEFAULT_TEAM, Team
 from massmem.turn.budget import Budget
 
 T = TypeVar("T")
 
 router = APIRouter(prefix="/v1", tags=["openai"], responses=OPENAI_PROBLEMS)
+
+_MODEL_PREFIX = "massmem"
+"""Alone it is the team of `massmem serve`."""
+
+_DEFAULT_MODEL = "default"
+"""The team of `massmem serve` in names of models, unless one of server.teams has this name."""
 
 _NOBODY_READS = Response(status_code=499)
 """The response to a client that has gone, as logs of nginx name it."""
@@ -65,6 +71,17 @@ SessionHeader = Annotated[
 ChatHeader = Annotated[
     str | None, Header(alias="X-OpenWebUI-Chat-Id", description="The chat of Open WebUI: each is a conversation.")
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class _CouncilModel:
+    """A team, or one of its agents."""
+
+    team_name: str
+    """As `Question.team`."""
+    team: Team
+    agent_id: str | None = None
+    """None: the whole team."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +118,7 @@ class _Call:
 @router.get("/models")
 async def models(caller: Authorized) -> replies.ModelList:
     """The teams and their agents, as models."""
-    return replies.ModelList(data=[replies.ModelEntry(id=name) for name in list_models(caller.service.teams)])
+    return replies.ModelList(data=[replies.ModelEntry(id=name) for name in _list_models(caller.service.teams)])
 
 
 @router.get("/models/{model:path}")
@@ -109,7 +126,7 @@ async def model(
     model: Annotated[str, Path(examples=["massmem"], description="Its name.")], caller: Authorized
 ) -> replies.ModelEntry:
     """One model."""
-    find_model(caller.service.teams, model)
+    _find_model(caller.service.teams, model)
     return replies.ModelEntry(id=model)
 
 
@@ -149,9 +166,30 @@ async def responses(
     return await _send_whole(request, call, encode.make_response)
 
 
+def _list_models(teams: Mapping[str, Team]) -> dict[str, _CouncilModel]:
+    """Return the models by name. teams: by name, see `Service.teams`."""
+    by_name = {_DEFAULT_MODEL: DEFAULT_TEAM, **{name: name for name in teams if name != DEFAULT_TEAM}}
+    models = {_MODEL_PREFIX: _CouncilModel(DEFAULT_TEAM, teams[DEFAULT_TEAM])}
+    for shown, name in by_name.items():
+        team = teams[name]
+        models[f"{_MODEL_PREFIX}/{shown}"] = _CouncilModel(name, team)
+        for agent in team.agents:
+            models[f"{_MODEL_PREFIX}/{shown}/{agent.id}"] = _CouncilModel(name, team, agent.id)
+    return models
+
+
+def _find_model(teams: Mapping[str, Team], name: str) -> _CouncilModel:
+    """Return the model with this name. Raise InvalidField: 404, there is none."""
+    model = _list_models(teams).get(name)
+    if model is None:
+        message = f"there is no model {name[:100]!r}; GET /v1/models lists those that there are"
+        raise InvalidField(message, "model", status=404, code="model_not_found")
+    return model
+
+
 async def _begin(caller: Caller, target: _Target, conversation: Conversation, form: AnswerForm, prefix: str) -> _Call:
     """Return the pieces of the answer, which begin with the first one that is asked for. prefix: of the answer's id."""
-    model, metadata = find_model(caller.service.teams, target.model), target.metadata
+    model, metadata = _find_model(caller.service.teams, target.model), target.metadata
     if model.agent_id is not None or target.naming.solo not in (None, "", "0") or is_side_task(conversation, metadata):
         pieces = limit_words(_ask_alone(caller, model, conversation, form), form.stops, None)
         return _Call(pieces, encode.Answer(f"{prefix}{uuid4().hex}", target.model))
@@ -173,7 +211,7 @@ async def _begin(caller: Caller, target: _Target, conversation: Conversation, fo
     return _Call(pieces, encode.Answer(answer_id, target.model, public_id))
 
 
-async def _ask_council(caller: Caller, model: CouncilModel, question: Question, target: _Target) -> Pieces:
+async def _ask_council(caller: Caller, model: _CouncilModel, question: Question, target: _Target) -> Pieces:
     """Yield the answer of the team. When nobody takes it to its end, the turn is stopped for good."""
     agents = model.team.agents
     # Before a tool call, or a question to the user, a model may write words that are not its answer.
@@ -191,7 +229,7 @@ async def _ask_council(caller: Caller, model: CouncilModel, question: Question, 
             caller.service.turns.stop_question(question)
 
 
-async def _ask_alone(caller: Caller, model: CouncilModel, conversation: Conversation, form: AnswerForm) -> Pieces:
+async def _ask_alone(caller: Caller, model: _CouncilModel, conversation: Conversation, form: AnswerForm) -> Pieces:
     """Yield the reply of one agent's model: the one that is named, or the first of the team."""
     team, service = model.team, caller.service
     agent = next(agent for agent in team.agents if model.agent_id in (None, agent.id))
@@ -220,18 +258,8 @@ async def _store_history(caller: Caller, question: Question, conversation: Conve
             yield piece
 
 
-async def _stream(caller: Caller, call: _Call, encode_pieces: Callable[[Pieces], encode.Events]) -> EventSourceResponse:
-    service = caller.service
-    service.limits.check_streams(caller.sub)
-    events = encode_pieces(await wait_for_first(call.pieces))
-
-    async def count() -> AsyncGenerator[ServerSentEvent, None]:
-        with service.metrics.streams.track_inprogress(), service.limits.hold_stream(caller.sub):
-            async with aclosing(events):
-                async for event in events:
-                    yield event
-
-    response = stream_response(count())
+async def _stream(caller: Caller, call: _Call, encode_pieces: Callable[[Pieces], Stream]) -> EventSourceResponse:
+    response = await stream_response(caller, call.pieces, encode_pieces)
     _name_session(response, call.answer)
     return response
 

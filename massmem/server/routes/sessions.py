@@ -21,13 +21,13 @@ from massmem.core.ids import MAX_NAME_LENGTH
 from massmem.core.records import ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord, TurnRecord
 from massmem.core.transcript import parse_ballot
 from massmem.export import FORMATS
-from massmem.server.conversations import public_session_id
 from massmem.server.dependencies import Authorized, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import hide_internals
 from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
 from massmem.session.export import export_session
 from massmem.session.imports import ImportedConversation, parse_conversations
+from massmem.session.owners import public_session_id
 from massmem.store.lookup import require_turn
 
 router = APIRouter(prefix="/api/v1", tags=["sessions"], responses=PROBLEMS)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import random
 import re
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -90,14 +90,14 @@ class Server:
     may be used for writes that must not be repeated.
     """
 
-    def __init__(self, url: str, environ: Mapping[str, str] = os.environ) -> None:
-        """Connect on first use. environ: REDIS_PASSWORD counts when the URL has no password.
+    def __init__(self, url: str) -> None:
+        """Connect on first use. The variable REDIS_PASSWORD counts when the URL has no password.
 
         Raises InputError: not the URL of a Redis server. The message shows nothing of it: it may hold a password.
         """
         check_url(url)
         self.name = name_server(url)
-        password = environ.get("REDIS_PASSWORD")
+        password = os.environ.get("REDIS_PASSWORD")
         login = {} if urlsplit(url).password or not password else {"password": password}
         pool: Any = BlockingConnectionPool
         try:

@@ -67,6 +67,7 @@ def test_help_is_not_cut_and_names_no_types_of_numbers(name: str, monkeypatch: p
     monkeypatch.setenv("COLUMNS", "80")
     text = call_massmem(name, "--help").stdout.decode()
     assert not [line for line in text.splitlines() if line.endswith("...") and not line.startswith("Usage")]
+    assert max(map(len, text.splitlines())) <= 80
     assert "<int" not in text
     is_group = "\nCommands:\n" in text and name != "ask"
     assert ("COMMAND [ARGS]" in text) == is_group

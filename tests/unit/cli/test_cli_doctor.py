@@ -134,6 +134,13 @@ def test_damaged_database_fails(plain: str, home: Path, capsys: pytest.CaptureFi
     assert "massmem store recover" in results["store"][0]["fix"]
 
 
+def test_file_that_is_no_database_fails_once(plain: str, home: Path, capsys: pytest.CaptureFixture[str]):
+    assert call_massmem("--config", plain, "Why?").returncode == 0
+    (home / ".massmem" / "massmem.db").write_bytes(b"no database" * 1000)
+    _, results = report(capsys, "--config", plain)
+    assert (results["store"][0]["status"], results["registry"][0]["status"]) == ("failed", "skipped")
+
+
 def test_database_of_a_newer_version_fails(plain: str, home: Path, capsys: pytest.CaptureFixture[str]):
     assert call_massmem("--config", plain, "Why?").returncode == 0
     with closing(sqlite3.connect(home / ".massmem" / "massmem.db")) as connection:

@@ -19,6 +19,7 @@ from massmem.cli.init import format_config
 from massmem.config.load import PROVIDERS_BY_KEY, load_config
 from massmem.providers.discovery import ListedModel, LocalServer
 from massmem.providers.presets import PRESETS
+from massmem.providers.weights import DEFAULT, record_verified
 from tests.support.cli import call_massmem
 from tests.support.loopback import skip_beside_model_servers
 from tests.support.provider_stub import Http, OpenAIWire, Say, Stub, running_stub
@@ -170,6 +171,15 @@ async def test_json_output(ollama: Stub, home: Path):
         ("researcher", "big:8b"), ("skeptic", "big:8b"), ("editor", "big:8b")
     ]  # fmt: skip
     assert result["tried"][0]["ok"] is True
+
+
+async def test_agents_of_one_model_try_it_once(tmp_path: Path, home: Path):
+    weights = tmp_path / "models" / DEFAULT.file
+    weights.parent.mkdir()
+    weights.write_bytes(b"no model")
+    record_verified(weights, DEFAULT, DEFAULT.sha256 or "")
+    _, out, _ = await init("--json")
+    assert [row["type"] for row in json.loads(out)["tried"]] == ["local"]
 
 
 async def test_failing_model_is_reported_and_the_file_stays(ollama: Stub, home: Path):

@@ -42,6 +42,13 @@ def test_usage_error_is_one_message_and_exit_2(capsys: pytest.CaptureFixture[str
     assert "massmem --help" in err
 
 
+def test_reason_of_a_usage_error_is_in_plain_words(capsys: pytest.CaptureFixture[str]):
+    assert main(["--show", "nope", "x"]) == 2
+    assert "Value error" not in capsys.readouterr().err
+    assert main(["-5 + 3?"]) == 2
+    assert capsys.readouterr().err.endswith("a question that begins with '-' follows '--': massmem -- '-5 + 3?'\n")
+
+
 def test_bug_is_exit_70_with_a_log_and_no_traceback(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -200,3 +207,5 @@ def test_mistake_in_a_command_points_to_its_help(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == (
         "massmem: No such command 'nope'.\n  see the options with: massmem models --help\n"
     )
+    assert main(["sessions", "fork", "x", "--event", "0"]) == 2
+    assert capsys.readouterr().err.endswith("see the options with: massmem sessions fork --help\n")

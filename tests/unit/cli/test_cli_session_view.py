@@ -1,3 +1,7 @@
+import io
+from contextlib import redirect_stdout
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +30,22 @@ def test_table_aligns_columns_and_marks_escalation():
     assert [line.index("20") for line in lines[1:]] == [lines[0].index("LAST USED")] * 2
     assert lines[1].endswith("50%!   Why is the sky blue?")
     assert lines[2].endswith("Ärger 日本")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("columns", "has_all"), [("80", False), ("120", True)])
+def test_table_fits_the_terminal(columns: str, has_all: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("NO_COLOR", "1")
+    session = session_record(session_id="session_20261124_101430_cdea", title="long " * 50)
+    with redirect_stdout(Terminal()):
+        lines = format_table([ListedSession(session=session, turns=1)]).splitlines()
+    assert (len(lines), "AGREE" in lines[0]) == (2, has_all)
+    assert max(map(len, lines)) <= int(columns)
 
 
 def test_control_sequences_in_titles_are_removed():

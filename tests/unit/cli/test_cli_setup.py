@@ -49,6 +49,15 @@ def test_dotenv_does_not_override_variables(tmp_path: Path, monkeypatch: pytest.
     read_dotenv(tmp_path / "missing.env")
 
 
+def test_line_of_dotenv_that_does_not_count_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / ".env").write_text("MASSMEM_TEST_GOOD=1\nnot a variable\n")
+    read_dotenv(tmp_path / ".env")
+    assert capsys.readouterr().err == (
+        f"massmem: {tmp_path / '.env'}:2: this line does not count: it is not NAME=value\n"
+    )
+    del os.environ["MASSMEM_TEST_GOOD"]
+
+
 @pytest.mark.parametrize("content", [b"KEY=\xff\xfe\n", b"KEY=a\x00b\n"])
 def test_binary_dotenv_is_an_input_error(content: bytes, tmp_path: Path):
     (tmp_path / ".env").write_bytes(content)
@@ -101,6 +110,12 @@ def test_model_of_an_unknown_provider_is_refused(tmp_path: Path, home: Path):
     with pytest.raises(InputError, match="the provider of the model 'phi' is not known") as refused:
         replace_agents(load_team(write_team(tmp_path, script()), home), "phi", None)
     assert "TYPE/MODEL" in refused.value.hint
+
+
+@pytest.mark.parametrize("model", ["", " "])
+def test_empty_model_is_refused(model: str):
+    with pytest.raises(InputError, match="no model was named"):
+        replace_agents(load_team("@examples/local", Path()), model, None)
 
 
 def test_system_option_stands_before_the_role_of_every_agent(tmp_path: Path, home: Path):

@@ -104,8 +104,8 @@ def test_every_tenth_is_a_line_without_a_terminal():
         for done in range(1, 1001):
             progress(done, 1000)
     lines = stderr.getvalue().splitlines()
-    assert lines[0] == "massmem: recording: 10 % of 1,000"
-    assert lines[-1] == "massmem: recording: 100 % of 1,000"
+    assert lines[0] == "massmem: recording: 100 of 1,000"
+    assert lines[-1] == "massmem: recording: 1,000 of 1,000"
     assert len(lines) == 10
 
 

@@ -165,8 +165,8 @@ def walk(examples: int, steps: int) -> None:
 
 
 def test_visibility_follows_the_model():
-    """About 500 steps."""
-    walk(5, 100)
+    """About 300 steps."""
+    walk(3, 100)
 
 
 @pytest.mark.full

@@ -10,8 +10,8 @@ from massmem.core.errors import StoreUnavailable
 from massmem.providers import pauses as module
 from massmem.providers.pauses import LocalPauses, Pause, SharedPauses
 from massmem.providers.presets import resolve
-from massmem.store.pauses import open_pauses
-from massmem.store.redis.pauses import RedisPauses
+from massmem.store.pauses import RedisPauses, open_pauses
+from massmem.store.redis.server import Server
 
 KEY = "sk-stub-0123456789abcdef"
 
@@ -97,7 +97,7 @@ def test_address_that_cannot_be_shared_is_named_in_the_log(caplog: pytest.LogCap
 
 
 async def test_redis_that_is_away_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    pauses = SharedPauses(RedisPauses("redis://:secret@127.0.0.1:9"))
+    pauses = SharedPauses(RedisPauses(Server("redis://:secret@127.0.0.1:9")))
     with caplog.at_level(logging.WARNING):
         await pauses.begin("a", 50)
     assert 0 < await pauses.find("a") <= 50

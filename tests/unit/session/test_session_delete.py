@@ -34,7 +34,7 @@ class Place:
 
     @property
     def deleter(self) -> SessionDeleter:
-        return SessionDeleter(self.config, self.home, self.store, self.folder, {})
+        return SessionDeleter(self.config, self.home, self.store, self.folder)
 
     async def get(self, name: str) -> SessionRecord:
         record = await self.store.get_session(name)

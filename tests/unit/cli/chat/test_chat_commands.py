@@ -19,13 +19,14 @@ NAMES = (
 )
 
 
-def test_help_explains_every_command():
+def test_help_explains_every_command(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "80")
     assert set(COMMANDS) == set(NAMES.split())
     text = format_help()
     for command in COMMANDS.values():
         assert f"/{command.name}" in text
         assert command.summary.endswith(".")
-    assert max(map(len, text.splitlines())) <= 100
+    assert max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(("typed", "name"), [("help", "help"), ("res", "resume"), ("u", "undo")])

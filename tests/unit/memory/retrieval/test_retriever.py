@@ -122,3 +122,29 @@ async def test_the_words_of_a_neighbour_count_though_many_others_match_better(me
     result = await memory.recall("red barn kites", asks(turn=9, all_sessions=True), RecallOptions(9000))
     texts = [m.text.partition(" and")[0] for m in result.memories]
     assert texts.index("Kites") < texts.index("Ants")
+
+
+async def test_a_memory_without_a_word_of_the_question_is_found_by_words_of_the_best(memory: IndexedMemory):
+    bought = make_episode("Ana bought brushes to paint the harbour.", 0, session="x")
+    later = make_episode("The brushes are worn out by now.", 0, session="y")
+    other = make_episode("The tram was late by an hour.", 0, session="z")
+    await memory.record([bought, later, other])
+    result = await memory.recall("What does Ana paint?", asks(all_sessions=True), ROOM)
+    assert [m.text for m in result.memories] == [bought.text, later.text]
+
+
+async def test_hidden_memories_take_no_place_from_the_one_that_a_reader_of_all_sessions_may_see(memory: IndexedMemory):
+    """Work in progress of others matches better than the only memory that may be seen."""
+    hidden = [make_episode("Red kites nest.", i, by="b", session="x") for i in range(500)]
+    await memory.record([*hidden, make_episode("Kites eat voles, so the farmer told us in the spring.", session="y")])
+    result = await memory.recall("Where do red kites nest?", asks(all_sessions=True), ROOM)
+    assert [m.session_id for m in result.memories] == ["y"]
+
+
+async def test_an_outdated_value_is_not_shown_when_words_of_the_best_lead_to_it(memory: IndexedMemory):
+    painted = make_episode("I paint the harbour of Porto.", 0, session="x")
+    await memory.record([painted, make_episode("I live in Porto.", 1, session="y")])
+    await memory.record([make_episode("I live in Ghent.", 9, session="z")])
+    result = await memory.recall("What do I paint?", asks(all_sessions=True), ROOM)
+    assert painted.text in result.text
+    assert "I live in Porto." not in result.text

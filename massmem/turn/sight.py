@@ -1,10 +1,26 @@
-"""Which agents see what a question shows, and what becomes of those that do not."""
+"""Which agents see what a question shows, and its description for those that do not."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from massmem.config.models import TeamConfig
-from massmem.core.errors import InputError
+from massmem.core import prompts
+from massmem.core.attachments import Attachment
+from massmem.core.errors import InputError, NotAnActionError
+from massmem.core.messages import ChatRequest, Usage, clean_text
+from massmem.providers.base import ChatProvider, ask
 from massmem.providers.presets import Abilities
+from massmem.turn.stream import run_until
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A description, as it stands below the question."""
+
+    text: str = ""
+    usage: Usage = field(default_factory=Usage)
+    """Of the request for it."""
 
 
 def check_sight(config: TeamConfig, abilities: Mapping[str, Abilities]) -> None:
@@ -40,3 +56,21 @@ def find_describer(abilities: Mapping[str, Abilities]) -> str | None:
     if len(sighted) in (0, len(abilities)):
         return None
     return max(sighted, key=lambda agent_id: sighted[agent_id] is True)
+
+
+async def describe(
+    question: str, attachments: Sequence[Attachment], agent_id: str, provider: ChatProvider, stop: asyncio.Event
+) -> Description | None:
+    """Return the description by this agent's model. None: `stop` was set meanwhile.
+
+    Raises:
+        ProviderError, LimitReached: there is none.
+    """
+    request = ChatRequest(prompts.build_description_request(question, attachments), "describe", agent_id)
+    reply = await run_until(stop, ask(provider, request))
+    if reply is None:
+        return None
+    text = clean_text(reply.text).strip()
+    if not text:
+        raise NotAnActionError(f"{agent_id} was to describe what is attached, and sent an empty reply")
+    return Description(prompts.frame_description(agent_id, text), reply.usage)
