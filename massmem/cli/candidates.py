@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -10,6 +9,7 @@ from massmem.config.load import EXAMPLES, PROVIDERS_BY_KEY, load_config
 from massmem.config.models import BackendConfig, BackendType
 from massmem.core.messages import ChatMessage, ChatRequest
 from massmem.providers import Providers
+from massmem.providers.base import ask
 from massmem.providers.discovery import SERVER_NAMES, LocalServer, find_local_servers
 from massmem.providers.weights import DEFAULT, models_folder, read_state
 
@@ -97,9 +97,7 @@ async def probe_model(backend: BackendConfig) -> float:
     try:
         provider = await providers.open(backend.model_copy(update=limits))
         request = ChatRequest((ChatMessage("user", "Reply with the one word: ready"),), purpose="answer")
-        async with aclosing(provider.stream(request)) as chunks:
-            async for _ in chunks:
-                pass
+        await ask(provider, request)
     finally:
         await providers.close()
     return time.monotonic() - started

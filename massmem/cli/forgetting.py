@@ -4,16 +4,14 @@ import asyncio
 import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import typer
 
-from massmem.cli.ask import Output
 from massmem.cli.setup import Setup
 from massmem.cli.streams import notify, show_activity, write_json, write_out
-from massmem.cli.turn_output import detect_output
 from massmem.core.display import make_printable, one_line
 from massmem.core.errors import InputError
 from massmem.recording.forgetting import open_durable_memory
@@ -44,7 +42,7 @@ def forget_statements(load: Callable[[], Setup], request: ForgetRequest) -> int:
         raise InputError("forgetting cannot be undone, and there is no terminal to confirm it", "add --yes")
     setup = load()
     if not request.yes:
-        with _show("looking for it"):
+        with show_activity("looking for it"):
             findings = asyncio.run(_find(setup, request))
         _list_findings(findings)
         chosen = _choose_near(findings.near) if findings.near else []
@@ -52,7 +50,7 @@ def forget_statements(load: Callable[[], Setup], request: ForgetRequest) -> int:
             notify("nothing was forgotten")
             return 0
         request = replace(request, texts=(*request.texts, *(near.text for near in chosen)))
-    with _show("forgetting it, and checking that nothing is left"):
+    with show_activity("forgetting it, and checking that nothing is left"):
         receipt = asyncio.run(_erase(setup, request))
     if request.as_json:
         write_json(receipt.to_dict())
@@ -75,10 +73,6 @@ async def _open_eraser(setup: Setup, request: ForgetRequest) -> AsyncGenerator[t
     async with setup.open_store() as store, open_durable_memory(setup.config.memory, setup.home) as memory:
         eraser = Eraser(setup.config, setup.home, Path.cwd(), store, memory, setup.owner)
         yield eraser, await eraser.read_orders(request.ids, request.texts)
-
-
-def _show(task: str) -> AbstractContextManager[None]:
-    return show_activity(task, quiet=False, animated=detect_output() is Output.LIVE)
 
 
 def _list_findings(findings: Findings) -> None:

@@ -410,7 +410,7 @@ def check_origin(text: str | None) -> str | None:
 async def list_memories(setup: Setup, selection: Selection, limit: int) -> Sequence[Memory]:
     """Return the selected memories, newest first. Raises UnknownSessionError."""
     async with _open_memories(setup) as memories:
-        return await memories.list_indexed(await _resolve_session(setup, memories, selection), limit)
+        return await memories.list_from_index(await _resolve_session(setup, memories, selection), limit)
 
 
 async def list_memories_or_conversations(
@@ -511,7 +511,7 @@ async def _resolve_session(setup: Setup, memories: Memories, selection: Selectio
     except UnknownSessionError:
         is_gone = name and SESSION_ID.fullmatch(name) and await memories.store.get_session(name) is None
         with suppress(MemoryUnavailable):  # then nobody can tell
-            if is_gone and await memories.list_indexed(Selection(name), 1):
+            if is_gone and await memories.list_from_index(Selection(name), 1):
                 return selection
         raise
 

@@ -10,11 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from massmem.cli.ask import Output
 from massmem.cli.options import MAX_TURN, AsJson, Config, OwnerName, SessionName
 from massmem.cli.setup import Setup, choose_backend, find_session_config, load_setup
 from massmem.cli.streams import show_activity, write_json, write_out
-from massmem.cli.turn_output import detect_output
 from massmem.config.models import TeamConfig
 from massmem.core.display import make_printable, one_line
 from massmem.core.errors import InputError, TurnError
@@ -79,7 +77,7 @@ def replay_command(
         _write_verdict(session_id, turn, verdict, as_json=is_json)
         return 0 if verdict.is_identical else TurnError.exit_code
     changes = [*(Change(memory_id=memory) for memory in without or ()), *_read_models(setup.config, agents or ())]
-    with show_activity("replaying the turn", quiet=is_json, animated=detect_output() is Output.LIVE):
+    with show_activity("replaying the turn", quiet=is_json):
         session_id, comparison = asyncio.run(_compare(setup, session_name, turn, changes))
     if is_json:
         write_json(_to_dict(session_id, turn, comparison))

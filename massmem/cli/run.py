@@ -15,12 +15,11 @@ from massmem.cli.logs import disable_logging, new_debug_log, start_logging
 from massmem.cli.question import HOW_TO_ASK, Question, attach_files, read_question, read_schema
 from massmem.cli.setup import load_team, read_environment, replace_agents
 from massmem.cli.signals import EXIT_INTERRUPTED, EXIT_TERMINATED, TurnStopper
-from massmem.cli.streams import notify, show_activity, write_err, write_json, write_out
+from massmem.cli.streams import has_cursor, notify, show_activity, write_err, write_json, write_out
 from massmem.cli.turn_output import (
     ABANDONED,
     AnswerWriter,
     TurnEvents,
-    detect_output,
     show_turn,
     write_answer,
     write_dissent,
@@ -67,7 +66,7 @@ class Invocation:
     def show_activity(self, task: str) -> AbstractContextManager[None]:
         """Show what is being done until the end of the block, unless a program reads the output."""
         quiet = self.options.quiet or self.output in (Output.JSON, Output.JSONL)
-        return show_activity(task, quiet=quiet, animated=self.output is Output.LIVE and detect_output() is Output.LIVE)
+        return show_activity(task, quiet=quiet, animated=self.output is Output.LIVE)
 
     @property
     def debug_folder(self) -> Path | None:
@@ -112,7 +111,8 @@ def prepare_run(options: RunOptions) -> Invocation:
     if schema is not None and question is None:
         raise InputError("--schema needs a question", 'ask like this: massmem --schema FILE "your question"')
     debug_log = new_debug_log(Path.cwd()) if options.debug else None
-    return Invocation(options, options.output or detect_output(), config, home, question, schema, debug_log)
+    output = options.output or (Output.LIVE if has_cursor() else Output.PLAIN)
+    return Invocation(options, output, config, home, question, schema, debug_log)
 
 
 def load_team_of(options: RunOptions, home: Path) -> TeamConfig:
@@ -194,7 +194,7 @@ def _can_stream(invocation: Invocation) -> bool:
     """Whether what the agents write is the answer from its first word, and no live view shows it already."""
     config, options = invocation.config, invocation.options
     is_text = invocation.output not in (Output.JSON, Output.JSONL) and not sys.stdout.isatty()
-    has_view = invocation.output is Output.LIVE and detect_output() is Output.LIVE and not options.quiet
+    has_view = invocation.output is Output.LIVE and has_cursor() and not options.quiet
     has_tools = config.agents[0].mcp_servers or config.params or config.coordination.ask_user
     is_sure = len(config.agents) == 1 and not has_tools and invocation.answer_schema is None
     return invocation.question is not None and is_text and not has_view and is_sure

@@ -160,17 +160,18 @@ def show_progress(task: str, *, in_bytes: bool = False) -> AbstractContextManage
 
 
 @contextmanager
-def show_activity(task: str, *, quiet: bool, animated: bool) -> Generator[None]:
+def show_activity(task: str, *, quiet: bool = False, animated: bool = True) -> Generator[None]:
     """Show what is being done until the end of the block, when it takes longer than a moment.
 
     Args:
         quiet: show nothing.
-        animated: show a line with a moving clock, which is erased at the end; else a line that stays.
+        animated: on a terminal with cursor control, show a line with a moving clock, which is erased at the end; else
+            a line that stays.
     """
     if quiet:
         yield
         return
-    bar = _create_clock(task) if animated else None
+    bar = _create_clock(task) if animated and has_cursor() else None
     timer = Timer(PATIENCE, bar.start) if bar else Timer(LONG_PATIENCE, notify, (f"{task} ...",))
     timer.daemon = True
     timer.start()
@@ -181,6 +182,14 @@ def show_activity(task: str, *, quiet: bool, animated: bool) -> Generator[None]:
         timer.join()
         if bar and bar.live.is_started:
             bar.stop()
+
+
+def has_cursor() -> bool:
+    """Return whether stderr is a terminal with cursor control."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console.is_terminal and not console.is_dumb_terminal
 
 
 def _create_clock(task: str) -> "Bar":

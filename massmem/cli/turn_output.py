@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from massmem.cli.ask import Output, Show
 from massmem.cli.question import Question
 from massmem.cli.signals import handle_signals
-from massmem.cli.streams import write_err, write_out
+from massmem.cli.streams import has_cursor, write_err, write_out
 from massmem.cli.terminal import hold_typed_input, lend_terminal
 from massmem.core.display import make_printable, one_line
 from massmem.core.dissent import Position
@@ -188,14 +188,6 @@ def _control_terminal(renderer: "LiveRenderer") -> Generator[None]:
         yield
 
 
-def detect_output() -> Output:
-    """Return `live` on a terminal with cursor control, else `plain`."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    return Output.LIVE if console.is_terminal and not console.is_dumb_terminal else Output.PLAIN
-
-
 def write_answer(answer: str, *, quiet: bool, written: str = "") -> None:
     """Write the answer to stdout: unchanged to a pipe, as laid-out Markdown or printable text to a terminal.
 
@@ -208,7 +200,7 @@ def write_answer(answer: str, *, quiet: bool, written: str = "") -> None:
         return
     if not quiet:
         write_err("")
-    if detect_output() is Output.LIVE:
+    if has_cursor():
         from massmem.render.markdown import render_markdown
 
         write_out(render_markdown(answer, sys.stdout))
@@ -253,7 +245,7 @@ def _open_renderer(view: TurnView, output: Output, *, quiet: bool) -> "JsonlRend
             return JsonlRenderer(write_out)
         case Output.JSON:
             return PlainRenderer(view, sys.stderr, failures_only=True)
-        case Output.LIVE if not quiet and detect_output() is Output.LIVE:
+        case Output.LIVE if not quiet and has_cursor():
             from rich.console import Console
 
             from massmem.render.live import LiveRenderer

@@ -104,7 +104,7 @@ class Memories:
         pinned = await find_pinned_session(self.store, agent, self.owner.user_id)
         return build_scope(agent, session_id, turn, pinned)
 
-    async def list_indexed(self, selection: Selection, limit: int, offset: int = 0) -> Sequence[Memory]:
+    async def list_from_index(self, selection: Selection, limit: int, offset: int = 0) -> Sequence[Memory]:
         """Return memories, newest first. Raise MemoryUnavailable."""
         selection = await self._restrict(selection)
         async with self.open_index() as index:
@@ -113,7 +113,7 @@ class Memories:
     async def list(self, selection: Selection, limit: int, offset: int = 0) -> tuple[Sequence[Memory], str]:
         """Return memories, newest first, and "" or why the index was not used: then they are what was said."""
         try:
-            return await self.list_indexed(selection, limit, offset), ""
+            return await self.list_from_index(selection, limit, offset), ""
         except IndexDamaged:
             raise  # the user has to know: nothing but a rebuild mends it
         except MemoryUnavailable as e:
@@ -122,7 +122,7 @@ class Memories:
 
     async def find(self, memory_id: str) -> Memory | None:
         """Return a memory of the owner; None: there is none with this id. Raise MemoryUnavailable."""
-        return next(iter(await self.list_indexed(Selection(ids=(memory_id,)), 1)), None)
+        return next(iter(await self.list_from_index(Selection(ids=(memory_id,)), 1)), None)
 
     async def read_sources(self, memory: Memory) -> Sequence[MessageRecord]:
         """Return the messages that the memory comes from."""

@@ -7,7 +7,6 @@ made of sentences of the messages where the model cannot.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -27,7 +26,7 @@ from massmem.memory.compression import (
 )
 from massmem.memory.conversation import MAX_MESSAGES
 from massmem.memory.tokens import Buffer
-from massmem.providers.base import ChatProvider
+from massmem.providers.base import ChatProvider, ask
 from massmem.turn.prompt_builder import (
     MIN_TOKENS,
     Prompt,
@@ -131,9 +130,12 @@ class Summariser:
             extract = await asyncio.to_thread(
                 select_sentences_by_part, texts, max(size, self.max_tokens), self.count, _EXTRACT_PART
             )
-            reply = Reply()
+            messages = prompts.build_summary_request(previous, extract, int(self.max_tokens * _WORDS_PER_TOKEN))
+            request = ChatRequest(
+                messages, "summary", self.agent_id, max_tokens=self.max_tokens, deadline=_SUMMARY_SECONDS
+            )
             try:
-                await self._write(self.provider, previous, extract, reply)
+                reply = await ask(self.provider, request)
             except (ProviderError, LimitReached) as e:
                 log.info("%s: the model wrote no summary, so it is made of sentences: %s", self.agent_id, e.message)
             else:
@@ -143,13 +145,6 @@ class Summariser:
                     return Summary(text, "model", reply.usage, reply.is_truncated)
         text = await asyncio.to_thread(select_sentences, texts, self.max_tokens, self.count, previous)
         return Summary(text, "extract", Usage())
-
-    async def _write(self, provider: ChatProvider, previous: str, extract: str, reply: Reply) -> None:
-        messages = prompts.build_summary_request(previous, extract, int(self.max_tokens * _WORDS_PER_TOKEN))
-        request = ChatRequest(messages, "summary", self.agent_id, max_tokens=self.max_tokens, deadline=_SUMMARY_SECONDS)
-        async with aclosing(provider.stream(request)) as chunks:
-            async for chunk in chunks:
-                reply.feed(chunk)
 
 
 @dataclass(frozen=True, slots=True)

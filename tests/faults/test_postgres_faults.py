@@ -141,14 +141,14 @@ async def fill_store(url: str, home: Path) -> None:
     await store.close()
 
 
-async def whole(url: str, home: Path) -> dict[str, tuple[object, ...]]:
+async def read_store(url: str, home: Path) -> dict[str, tuple[object, ...]]:
     store = await open_store(url, home)
-    found = {
+    copies = {
         s.session_id: (s, await store.read_messages(s.session_id), await store.export_log(s.session_id))
         for s in await store.list_sessions()
     }
     await store.close()
-    return found
+    return copies
 
 
 async def kill_moves_and_check(source: Path, target: str, home: Path, kills: int) -> None:
@@ -156,7 +156,7 @@ async def kill_moves_and_check(source: Path, target: str, home: Path, kills: int
     await fill_store(url, home)
     with closing(sqlite3.connect(source)) as connection:
         before = "\n".join(connection.iterdump())
-    expected = await whole(url, home)
+    expected = await read_store(url, home)
     killed, early, arrived = 0, 0, 0
     longest = 0.8
     while killed < kills:
@@ -164,25 +164,25 @@ async def kill_moves_and_check(source: Path, target: str, home: Path, kills: int
         time.sleep(rng.uniform(0.05, longest))
         moving.kill()
         killed += moving.exit_code == -signal.SIGKILL
-        found = await whole(target, home)
-        early += len(found) == 0
-        arrived = len(found)
-        half = [name for name in found if found[name] != expected[name]]
+        copies = await read_store(target, home)
+        early += len(copies) == 0
+        arrived = len(copies)
+        half = [name for name in copies if copies[name] != expected[name]]
         assert half == []  # what is there is whole
         # Most kills shall fall into the copying, however fast this machine is just now.
         longest = max(0.1, longest * (0.8 if arrived == SESSIONS else 1.0 if arrived else 1.3))
     last = massmem("store", "migrate", "--from", url, "--to", target, "--json", text=True)
     assert last.returncode == 0, last.stderr
-    told = json.loads(last.stdout)
+    report = json.loads(last.stdout)
     with closing(sqlite3.connect(source)) as connection:
         changed = "\n".join(connection.iterdump()) != before
-    found = await whole(target, home)
-    lost = sum(name not in found for name in expected)
-    wrong = sum(found.get(name) != expected[name] for name in expected)
-    ghosts = len(set(found) - set(expected))
-    what = f"migrate, {killed} kills ({early} before anything had arrived), {SESSIONS} sessions"
-    check(what, {"lost": lost, "ghost": ghosts, "leak": wrong, "lie": int(changed)})
-    assert told["there"] + told["copied"] == SESSIONS
+    copies = await read_store(target, home)
+    lost = sum(name not in copies for name in expected)
+    wrong = sum(copies.get(name) != expected[name] for name in expected)
+    ghosts = len(set(copies) - set(expected))
+    loop = f"migrate, {killed} kills ({early} before anything had arrived), {SESSIONS} sessions"
+    check(loop, {"lost": lost, "ghost": ghosts, "leak": wrong, "lie": int(changed)})
+    assert report["there"] + report["copied"] == SESSIONS
 
 
 async def test_a_move_is_killed(new_place: NewPlace, tmp_path: Path, home: Path) -> None:

@@ -7,16 +7,15 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from massmem.cli.ask import Output
 from massmem.cli.chat.commands import COMMANDS, find_command, show_last_turn, translate_line
 from massmem.cli.chat.state import ChatState
 from massmem.cli.error_report import show_error
 from massmem.cli.question import Question, attach_mentioned_files
 from massmem.cli.run import Invocation, report_failure
 from massmem.cli.signals import EXIT_HANG_UP, EXIT_INTERRUPTED, ChatInterrupts
-from massmem.cli.streams import write_err
+from massmem.cli.streams import has_cursor, write_err
 from massmem.cli.terminal import PlainLineReader, hold_typed_input
-from massmem.cli.turn_output import ABANDONED, TurnEvents, detect_output, show_turn, write_answer, write_dissent
+from massmem.cli.turn_output import ABANDONED, TurnEvents, show_turn, write_answer, write_dissent
 from massmem.core.display import one_line
 from massmem.core.errors import MassmemError
 from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
@@ -39,7 +38,7 @@ def chat(invocation: Invocation) -> int:
     Raises:
         MassmemError: the conversation cannot start.
     """
-    can_edit = detect_output() is Output.LIVE
+    can_edit = has_cursor()
     interrupts = ChatInterrupts()
     try:
         with hold_typed_input() if can_edit else nullcontext():

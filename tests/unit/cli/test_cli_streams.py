@@ -19,14 +19,14 @@ def test_long_activity_is_a_line_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(streams, "LONG_PATIENCE", 0.01)
-    with show_activity("opening the session", quiet=False, animated=False):
+    with show_activity("opening the session"):
         time.sleep(0.1)
     assert capsys.readouterr().err == "massmem: opening the session ...\n"
 
 
 @pytest.mark.parametrize("quiet", [True, False])
 def test_short_or_quiet_activity_is_not_shown(quiet: bool, capsys: pytest.CaptureFixture[str]):
-    with show_activity("opening the session", quiet=quiet, animated=not quiet):
+    with show_activity("opening the session", quiet=quiet):
         pass
     assert capsys.readouterr().err == ""
 
