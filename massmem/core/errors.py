@@ -36,6 +36,7 @@ MassmemError                      one message, one hint, one exit code
 │   ├── RequestRejected       2   any other 4xx
 │   │   └── ToolsRefused          the model takes no function tools; the same can be asked for as JSON
 │   └── ContentRefused            the provider's filter or the model refused
+├── DownloadError             3   no source delivered the file
 ├── TurnError                 1   no agent could answer
 ├── MachineError              3   the machine is at its limit: no disk space, no memory, too many open files
 ├── InternalError            70   a bug of massmem in one agent's step; its traceback is in the log
@@ -221,6 +222,10 @@ class ToolsRefused(RequestRejected):
 
 class ContentRefused(ProviderError):
     pass
+
+
+class DownloadError(MassmemError):
+    exit_code: ClassVar[int] = 3
 
 
 class TurnError(MassmemError):

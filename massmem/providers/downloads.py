@@ -28,7 +28,7 @@ import httpx2
 from filelock import FileLock, Timeout
 
 from massmem.config.home import expand_home, open_private
-from massmem.core.errors import HomeError, MissingModelError
+from massmem.core.errors import DownloadError, HomeError, MachineError
 from massmem.providers.weights import (
     MAGIC,
     Parts,
@@ -114,7 +114,8 @@ def fetch_weights(
     lines for the user.
 
     Raises:
-        MissingModelError: no source delivered the right bytes, or the disk is too small.
+        DownloadError: no source delivered the right bytes.
+        MachineError: the disk is too small.
         HomeError: the folder cannot be written.
     """
     target = folder / weights.file
@@ -142,7 +143,7 @@ def _fetch_from_any(
         except SourceError as e:
             reasons.append(str(e))
             notify(str(e))
-    raise MissingModelError(
+    raise DownloadError(
         f"the weights of {weights.name} could not be fetched: {'; '.join(reasons)}",
         f"run it again later, it continues where it stopped; or put {weights.file} into {target.parent} yourself",
     )
@@ -185,7 +186,7 @@ def _complete(source: Source, partial: Path, size: int | None, progress: Progres
 
     Raises:
         SourceError: this source cannot deliver.
-        MissingModelError: the disk is too small. OSError: the disk fails.
+        MachineError: the disk is too small. OSError: the disk fails.
     """
     if size is not None and _length(partial) >= size:
         if _length(partial) == size:
@@ -354,16 +355,16 @@ def _discard(partial: Path) -> None:
 
 
 def _require_space(partial: Path, total: int | None, extra: int = 0) -> None:
-    """Raise MissingModelError when the disk is too small. extra: bytes that are needed only on the way."""
+    """Raise MachineError when the disk is too small. extra: bytes that are needed only on the way."""
     needed = (total or 0) - _length(partial) + extra
     free = shutil.disk_usage(partial.parent).free
     if free < needed:
         raise _no_space(partial.parent, f"{needed / 1e6:,.1f} MB are needed, {free / 1e6:,.1f} MB are free")
 
 
-def _no_space(folder: Path, reason: str) -> MissingModelError:
+def _no_space(folder: Path, reason: str) -> MachineError:
     hint = "free some, or set MASSMEM_MODELS to a folder on another disk"
-    return MissingModelError(f"not enough space in {folder}: {reason}", hint)
+    return MachineError(f"not enough space in {folder}: {reason}", hint)
 
 
 @contextmanager

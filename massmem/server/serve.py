@@ -49,6 +49,7 @@ def serve(settings: Settings, notices: Sequence[str] = ()) -> None:
         host, port = listening.getsockname()[:2]
         log.info("listening", extra={"fields": {"host": host, "port": port, "processes": server.workers}})
         if server.workers == 1:
+            _end_with_success()
             _serve_alone(settings, listening)
         else:
             _serve_with_workers(settings, listening)
@@ -60,6 +61,7 @@ def serve_page(settings: Settings, announce: Callable[[int], None]) -> None:
     announce: called with the port as soon as a browser can connect to it. Raises as `serve`.
     """
     Tokens(settings.config.server.jwt)
+    _end_with_success()
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     with _bind(settings.config.server.host, settings.config.server.port) as listening:
         listening.listen(_BACKLOG)  # who connects while the service opens waits for it
@@ -70,8 +72,6 @@ def serve_page(settings: Settings, announce: Callable[[int], None]) -> None:
 def _serve_alone(settings: Settings, listening: socket.socket) -> None:
     startup_errors: list[MassmemError] = []
     app = create_app(settings, startup_errors.append)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _exit)
     try:
         uvicorn.Server(_configure(app, settings)).run([listening])
     except SystemExit:
@@ -80,8 +80,13 @@ def _serve_alone(settings: Settings, listening: socket.socket) -> None:
         raise
 
 
+def _end_with_success() -> None:
+    """Let a signal end this process with success: uvicorn raises it again when it has ended in good order."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _exit)
+
+
 def _exit(_number: int, _frame: FrameType | None) -> None:
-    """End with success: uvicorn raises the signal again when it has ended in good order."""
     sys.exit(0)
 
 

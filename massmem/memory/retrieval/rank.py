@@ -130,7 +130,8 @@ def build_candidates(
     sessions = {name: i for i, name in enumerate(dict.fromkeys(memory.session_id for memory in memories))}
     sources = [memory.message_ids[0] if memory.kind == "episode" else memory.id for memory in memories]
     messages = {source: i for i, source in enumerate(dict.fromkeys(sources))}
-    line = _number_lines(memories, sources)
+    marks = [mark_origin(memory.origin) for memory in memories]
+    line = _number_lines(memories, sources, marks)
     in_order = sorted(range(len(keys)), key=lambda i: (memories[i].created_at, f[i, 0], memories[i].text))
     order = np.zeros(len(keys), np.int64)
     order[in_order] = np.arange(len(keys))
@@ -145,7 +146,7 @@ def build_candidates(
         from_user=np.array([memory.agent_id == USER for memory in memories], np.bool_),
         asks=(f[:, 2] & ASKS) > 0,
         has_time=(f[:, 2] & HAS_TIME) > 0,
-        label=_count_labels(memories, reader, count),
+        label=_count_labels(memories, marks, reader, count),
         tokens=f[:, 4],
         day=f[:, 5],
         memories=tuple(memories),
@@ -153,18 +154,18 @@ def build_candidates(
     )
 
 
-def _number_lines(memories: Sequence[Memory], sources: Sequence[str]) -> Ints:
-    """sources: the message or the fact of each memory."""
-    marks: dict[str, set[str]] = {}
-    for memory, source in zip(memories, sources, strict=True):
-        marks.setdefault(source, set()).add(mark_origin(memory.origin))
-    keys = [s if len(marks[s]) == 1 else f"{s} {m.id}" for s, m in zip(sources, memories, strict=True)]
+def _number_lines(memories: Sequence[Memory], sources: Sequence[str], marks: Sequence[str]) -> Ints:
+    """sources: the message or the fact of each memory. marks: of their origins."""
+    marks_of: dict[str, set[str]] = {}
+    for source, mark in zip(sources, marks, strict=True):
+        marks_of.setdefault(source, set()).add(mark)
+    keys = [s if len(marks_of[s]) == 1 else f"{s} {m.id}" for s, m in zip(sources, memories, strict=True)]
     numbers = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     return np.array([numbers[key] for key in keys], np.int64)
 
 
-def _count_labels(memories: Sequence[Memory], reader: str, count: CountTokens) -> Ints:
-    labels = [(memory.agent_id, mark_origin(memory.origin)) for memory in memories]
+def _count_labels(memories: Sequence[Memory], marks: Sequence[str], reader: str, count: CountTokens) -> Ints:
+    labels = [(memory.agent_id, mark) for memory, mark in zip(memories, marks, strict=True)]
     origins = {label: memory.origin for label, memory in zip(labels, memories, strict=True)}
     sizes = {
         label: count(format_label(label[0], 1, reader, origin=origin)) + 1  # and a line break

