@@ -3,10 +3,8 @@
 import asyncio
 import re
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import typer
 
@@ -14,9 +12,8 @@ from massmem.cli.setup import Setup
 from massmem.cli.streams import notify, show_activity, write_json, write_out
 from massmem.core.display import make_printable, one_line
 from massmem.core.errors import InputError
-from massmem.recording.forgetting import open_durable_memory
 from massmem.render.text import pluralize
-from massmem.session.erasure import Eraser, Findings, Near, Order
+from massmem.session.erasure import Findings, Near
 from massmem.session.receipt import Receipt
 
 _EXCERPT = 160
@@ -59,20 +56,13 @@ def forget_statements(load: Callable[[], Setup], request: ForgetRequest) -> int:
 
 
 async def _find(setup: Setup, request: ForgetRequest) -> Findings:
-    async with _open_eraser(setup, request) as (eraser, orders):
-        return await eraser.find(orders)
+    async with setup.open_memories() as memories, memories.open_eraser() as eraser:
+        return await eraser.find(await eraser.read_orders(request.ids, request.texts))
 
 
 async def _erase(setup: Setup, request: ForgetRequest) -> Receipt:
-    async with _open_eraser(setup, request) as (eraser, orders):
-        return await eraser.erase(orders)
-
-
-@asynccontextmanager
-async def _open_eraser(setup: Setup, request: ForgetRequest) -> AsyncGenerator[tuple[Eraser, list[Order]]]:
-    async with setup.open_store() as store, open_durable_memory(setup.config.memory, setup.home) as memory:
-        eraser = Eraser(setup.config, setup.home, Path.cwd(), store, memory, setup.owner)
-        yield eraser, await eraser.read_orders(request.ids, request.texts)
+    async with setup.open_memories() as memories, memories.open_eraser() as eraser:
+        return await eraser.erase(await eraser.read_orders(request.ids, request.texts))
 
 
 def _list_findings(findings: Findings) -> None:

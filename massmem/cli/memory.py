@@ -3,8 +3,8 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, time
 from pathlib import Path
@@ -29,7 +29,7 @@ from massmem.memory.ledger import Chain
 from massmem.memory.opening import index_root, remove_damaged_copies, set_index_aside
 from massmem.memory.origins import AGENT, IMPORT, TOOL, find_tool_name
 from massmem.memory.persistent import USER, Memory, MemoryStats, RecallResult, Selection
-from massmem.recording.forgetting import DamageHandler, open_durable_memory, unknown_memory
+from massmem.recording.forgetting import unknown_memory
 from massmem.recording.queue import DrainCounts
 from massmem.session.memories import Memories, View
 from massmem.session.recall import create_recorder, to_memories
@@ -162,7 +162,7 @@ async def _load_memory(setup: Setup, memory_id: str) -> tuple[Memory, Sequence[M
 
     memory_id: of the memory, or of a message, as they are listed while another process has the index.
     """
-    async with _open_memories(setup) as memories:
+    async with setup.open_memories() as memories:
         messages = await memories.store.get_messages([memory_id])
         session = await memories.store.get_session(messages[0].session_id) if messages else None
         is_own = session is not None and setup.owner in (None, Owner(session.user_id))
@@ -283,7 +283,7 @@ async def _record(setup: Setup, session_id: str | None, progress: Progress) -> R
     async with setup.open_store() as store:
         session_id = await _find_id(setup, store, session_id)
         await store.requeue_recordings(session_id, done=False)
-        async with _open_index(setup) as memory:
+        async with setup.open_index() as memory:
             return await _drain_queue(setup, store, memory, session_id, progress)
 
 
@@ -298,7 +298,7 @@ async def _rebuild(setup: Setup, session_id: str | None, progress: Progress) -> 
         sessions = [session_id] if session_id else [s.session_id for s in await store.list_sessions()]
         # Without an extraction model nothing would make the facts again.
         kind = "episode" if setup.config.memory.persistent_memory.llm is None else None
-        async with _open_index(setup, on_damage=_refuse_damaged if session_id else set_index_aside) as memory:
+        async with setup.open_index(_refuse_damaged if session_id else set_index_aside) as memory:
             await store.requeue_recordings(session_id, done=True)
             if sessions:
                 await memory.forget(Selection(session_ids=tuple(sessions), kind=kind))
@@ -369,7 +369,7 @@ async def search_memories(
     Returns:
         The memories, and "" or why the index is unavailable and the log was searched by words instead.
     """
-    async with _open_memories(setup) as memories:
+    async with setup.open_memories() as memories:
         return await memories.search(query, await _resolve_view(setup, memories, view), *limits)
 
 
@@ -379,7 +379,7 @@ async def read_history(setup: Setup, query: str, view: View) -> Sequence[Chain]:
     Raises:
         MemoryUnavailable: the index is in use by another process: claims are in the index alone.
     """
-    async with _open_memories(setup) as memories:
+    async with setup.open_memories() as memories:
         return await memories.read_history(query, await _resolve_view(setup, memories, view))
 
 
@@ -409,7 +409,7 @@ def check_origin(text: str | None) -> str | None:
 
 async def list_memories(setup: Setup, selection: Selection, limit: int) -> Sequence[Memory]:
     """Return the selected memories, newest first. Raises UnknownSessionError."""
-    async with _open_memories(setup) as memories:
+    async with setup.open_memories() as memories:
         return await memories.list_from_index(await _resolve_session(setup, memories, selection), limit)
 
 
@@ -420,7 +420,7 @@ async def list_memories_or_conversations(
 
     Raises UnknownSessionError.
     """
-    async with _open_memories(setup) as memories:
+    async with setup.open_memories() as memories:
         return await memories.list(await _resolve_session(setup, memories, selection), limit)
 
 
@@ -435,7 +435,7 @@ async def forget_memories(setup: Setup, selection: Selection) -> int:
         InputError: one of the ids does not exist.
         UnknownSessionError
     """
-    async with _open_memories(setup) as memories:
+    async with setup.open_memories() as memories:
         return await memories.forget(await _resolve_session(setup, memories, selection))
 
 
@@ -462,7 +462,7 @@ class Stats:
 async def collect_stats(setup: Setup) -> Stats:
     """Return counts of memory and queue; of the queue alone when the memory is unavailable."""
     stats, note, unavailable = None, "", ""
-    async with _open_memories(setup) as memories:
+    async with setup.open_memories() as memories:
         queue, size = await memories.store.count_recordings(), await memories.measure()
         try:
             async with memories.open_index() as index:
@@ -471,23 +471,6 @@ async def collect_stats(setup: Setup) -> Stats:
             unavailable = e.message
     location = stats.location if stats else str(index_root(setup.config.memory, setup.home))
     return Stats(stats, queue, location, size, unavailable, note)
-
-
-@asynccontextmanager
-async def _open_memories(setup: Setup) -> AsyncGenerator[Memories]:
-    """Open the store, and the index when it is asked for."""
-    async with setup.open_store() as store:
-        yield Memories(setup.config, setup.home, store, lambda: _open_index(setup), setup.owner)
-
-
-def _open_index(setup: Setup, on_damage: DamageHandler | None = None) -> AbstractAsyncContextManager[IndexedMemory]:
-    """Open the memory on disk, also when the configuration stores nothing from now on.
-
-    on_damage: makes room for a new index when this one is damaged.
-    """
-    if setup.team is not None:
-        return setup.team.open_durable_memory()
-    return open_durable_memory(setup.config.memory, setup.home, on_damage)
 
 
 async def _find_id(setup: Setup, store: SessionStore, name: str | None) -> str | None:

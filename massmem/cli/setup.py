@@ -5,9 +5,10 @@ import logging
 import os
 import shlex
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -26,6 +27,9 @@ from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, rea
 from massmem.session.registry import Registry
 
 if TYPE_CHECKING:
+    from massmem.memory.indexed import IndexedMemory
+    from massmem.recording.forgetting import DamageHandler
+    from massmem.session.memories import Memories
     from massmem.session.team import Team
     from massmem.store.ports import SessionStore
 
@@ -82,6 +86,25 @@ class Setup:
             yield store
         finally:
             await store.close()
+
+    @asynccontextmanager
+    async def open_memories(self) -> AsyncGenerator["Memories"]:
+        """Open the store for the block, and the index when it is asked for. Raises as `open_store`."""
+        from massmem.session.memories import Memories
+
+        async with self.open_store() as store:
+            yield Memories(self.config, self.home, store, self.open_index, self.owner)
+
+    def open_index(self, on_damage: "DamageHandler | None" = None) -> AbstractAsyncContextManager["IndexedMemory"]:
+        """Open the memory on disk, also when the configuration stores nothing from now on. Raises MemoryUnavailable.
+
+        on_damage: makes room for a new index when this one is damaged.
+        """
+        from massmem.recording.forgetting import open_durable_memory
+
+        if self.team is not None:
+            return self.team.open_durable_memory()
+        return open_durable_memory(self.config.memory, self.home, on_damage)
 
     async def find_session(self, store: "SessionStore", name: str) -> SessionRecord:
         """Return the session that the user means. Raises InputError, and as `massmem.store.lookup.find_session`."""
@@ -272,9 +295,9 @@ def read_dotenv(path: Path) -> None:
         return
     logging.getLogger("dotenv").setLevel(logging.ERROR)  # it names neither the file nor what is wrong
     try:
-        with path.open(encoding="utf-8") as file:
-            mistakes = [binding.original.line for binding in parse_stream(file) if binding.error]
-        dotenv.load_dotenv(path, override=False)
+        text = path.read_text(encoding="utf-8")
+        mistakes = [binding.original.line for binding in parse_stream(StringIO(text)) if binding.error]
+        dotenv.load_dotenv(stream=StringIO(text), override=False)
     except (OSError, ValueError) as e:
         raise InputError(f"{path} cannot be read: {e}", "correct it, or move it away") from e
     for line in mistakes:

@@ -26,10 +26,10 @@ class StatementQuery:
 
 def find_statements(index: Index, query: StatementQuery) -> list[Memory]:
     """Return the memories that say a statement, or are of one of the messages. Raises MemoryUnavailable."""
-    payloads: Payloads = []
-    for statement in query.statements:
-        payloads += find_by_words(index, statement, query.among, _BY_WORDS)
-    memories = [to_memory(point_id, payload) for point_id, payload in payloads]
+    points = dict(
+        point for statement in query.statements for point in find_by_words(index, statement, query.among, _BY_WORDS)
+    )
+    memories = [to_memory(point_id, payload) for point_id, payload in points.items()]
     meant = {memory.id: memory for memory in memories if query.is_said_in(memory.text)}
     if query.message_ids:
         of_messages = replace(query.among, message_ids=query.message_ids, kind="episode")

@@ -62,14 +62,11 @@ class Statement:
             return normalize_fact(self.text).split()[0] in folded
         return sum(stem in folded for stem in self.stems) >= SAME_WORDS * len(self.stems)
 
-    def is_said_by(self, sentence: str) -> bool:
-        """Return whether the sentence says it."""
-        if self.pattern.search(sentence) or self.pattern.search(_fold(sentence)):
-            return True
-        stems = list_stems(sentence) - _EVERYBODY
+    def is_like(self, stems: frozenset[str], names: frozenset[str]) -> bool:
+        """Return whether a sentence with these stems says it in nearly the same words. names: as in Statement."""
         if min(len(stems), len(self.stems)) < _SHORTEST or not is_same(self.stems, stems):
             return False
-        return (self.stems ^ stems).isdisjoint(self.names | _find_names(sentence))
+        return (self.stems ^ stems).isdisjoint(self.names | names)
 
 
 class Redactor:
@@ -86,11 +83,16 @@ class Redactor:
 
     def says(self, sentence: str) -> bool:
         """Return whether the sentence says one of the statements."""
-        return any(statement.is_said_by(sentence) for statement in self._choose(sentence))
+        folded = _fold(sentence)
+        if not (statements := self._choose(folded)):
+            return False
+        if any(statement.pattern.search(text) for statement in statements for text in (sentence, folded)):
+            return True
+        stems, names = list_stems(sentence) - _EVERYBODY, _find_names(sentence)
+        return any(statement.is_like(stems, names) for statement in statements)
 
-    def _choose(self, text: str) -> list[Statement]:
-        """Return the statements that the text may say."""
-        folded = _fold(text)
+    def _choose(self, folded: str) -> list[Statement]:
+        """Return the statements that a folded text may say."""
         return [statement for statement in self.statements if statement.may_be_in(folded)]
 
     def mentions(self, text: str) -> bool:
@@ -99,7 +101,7 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         """Return the text with a mark in place of each sentence that says a statement. JSON stays JSON."""
-        if not (statements := self._choose(text)):
+        if not (statements := self._choose(_fold(text))):
             return text
         if (value := _parse_json(text)) is not None:
             new = self.redact_value(value)

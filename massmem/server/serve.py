@@ -43,13 +43,13 @@ def serve(settings: Settings, notices: Sequence[str] = ()) -> None:
     Limits(server.limits)
     check_workers(settings.config)
     log_to_stderr()
+    _end_with_success()
     for notice in notices:
         log.info("%s", notice)
     with _bind(server.host, server.port) as listening:
         host, port = listening.getsockname()[:2]
         log.info("listening", extra={"fields": {"host": host, "port": port, "processes": server.workers}})
         if server.workers == 1:
-            _end_with_success()
             _serve_alone(settings, listening)
         else:
             _serve_with_workers(settings, listening)

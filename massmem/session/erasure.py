@@ -207,8 +207,9 @@ class Eraser:
     async def _find_near_memories(self, redactor: Redactor) -> list[Near]:
         """Return memories that are near in meaning, and facts that share words with a statement."""
         near: list[Near] = []
+        selection = await self._select()
         for statement in redactor.statements:
-            for memory in await self.memory.find_near(statement.text, await self._select(), _NEAREST):
+            for memory in await self.memory.find_near(statement.text, selection, _NEAREST):
                 shared = len(statement.stems & list_stems(memory.text)) / max(len(statement.stems), 1)
                 is_near = memory.score >= _LEAST_COSINE or (memory.kind == "fact" and shared >= _OWN_SHARE)
                 if is_near and not redactor.mentions(memory.text):

@@ -26,12 +26,11 @@ from tests.support.qdrant_stub import QdrantStub
 from tests.support.sample_turn import START, USAGE, answer, ballot, begin, compression, event
 from tests.support.stores import KINDS, NewPlace
 
-# Stores and indexes do not know each other: in short, each is there once. In full, 1,020 canaries.
+# Stores and indexes do not know each other: in short, each is there once.
 CASES = [
     *((kind, False, 4) for kind in KINDS),
     ("sqlite", True, 4),
-    *(pytest.param(kind, False, 300, marks=pytest.mark.full) for kind in KINDS),
-    *(pytest.param(kind, True, 40, marks=pytest.mark.full) for kind in KINDS),  # the stub of a server is slow
+    *(pytest.param(kind, served, 1_000, marks=pytest.mark.full) for kind in KINDS for served in (False, True)),
 ]
 
 

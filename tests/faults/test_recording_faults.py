@@ -92,9 +92,9 @@ async def kill_and_check(database: Path, notes: Path, kills: int) -> None:
     def start_recording(number: int, book: Path) -> Process:
         return start(record, database, book, SESSIONS[number % 3], f"w{number}", 100_000)
 
-    assert kill_writers(start_recording, notes, kills, longest=0.25) == kills  # long enough to record something
+    assert kill_writers(start_recording, notes, kills, longest=0.25, least=10) == kills
     acknowledged = read_notes(notes)
-    assert len(acknowledged) >= kills  # how many more depends on how busy this machine is
+    assert len(acknowledged) >= 5 * kills
     await check_memories(database, acknowledged, in_flight=kills)
 
 

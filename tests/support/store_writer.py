@@ -145,23 +145,26 @@ def finish(writers: Iterable[Process], seconds: float = 60) -> list[int | None]:
     return codes
 
 
-def kill_writers(start_writer: StartWriter, notes: Path, kills: int, longest: float = 0.04) -> int:
+def kill_writers(start_writer: StartWriter, notes: Path, kills: int, longest: float = 0.04, least: int = 1) -> int:
     """Start one writer after the other with a book in the folder `notes`, which is made, and kill each.
 
-    longest: seconds that a writer works after its first note. Returns how many were at work.
+    longest, least: as in `kill_at_work`. Returns how many were at work.
     """
     notes.mkdir()
     rng, at_work = random.Random(1), 0
     for number in range(kills):
         book = notes / f"{number:03}.notes"
-        at_work += kill_at_work(start_writer(number, book), book, rng, longest)
+        at_work += kill_at_work(start_writer(number, book), book, rng, longest, least)
     return at_work
 
 
-def kill_at_work(writer: Process, notes: Path, rng: random.Random, longest: float = 0.04) -> bool:
-    """SIGKILL, mostly soon after the first note, sometimes while it starts; returns whether it was still at work."""
+def kill_at_work(writer: Process, notes: Path, rng: random.Random, longest: float = 0.04, least: int = 1) -> bool:
+    """SIGKILL, mostly soon after some notes, sometimes while it starts; returns whether it was still at work.
+
+    longest: seconds that it works after its notes. least: how many notes are awaited.
+    """
     if rng.random() < 0.8:
-        while not notes.exists() or not notes.stat().st_size:
+        while not notes.exists() or notes.read_bytes().count(b"\n") < least:
             assert writer.is_alive()
             time.sleep(0.002)
     time.sleep(rng.uniform(0, longest))

@@ -49,7 +49,7 @@ def test_dotenv_does_not_override_variables(tmp_path: Path, monkeypatch: pytest.
     read_dotenv(tmp_path / "missing.env")
 
 
-def test_dotenv_line_without_a_variable_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_read_dotenv_reports_a_line_without_a_variable(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / ".env").write_text("MASSMEM_TEST_GOOD=1\nnot a variable\n")
     read_dotenv(tmp_path / ".env")
     assert capsys.readouterr().err == (
@@ -113,7 +113,7 @@ def test_model_of_an_unknown_provider_is_refused(tmp_path: Path, home: Path):
 
 
 @pytest.mark.parametrize("model", ["", " "])
-def test_model_without_a_name_is_refused(model: str):
+def test_replace_agents_refuses_an_empty_model(model: str):
     with pytest.raises(InputError, match="no model was named"):
         replace_agents(load_team("@examples/local", Path()), model, None)
 

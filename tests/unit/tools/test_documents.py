@@ -42,7 +42,7 @@ def test_text_of_a_file_is_read(data: bytes, text: str):
     ],
     ids=["binary", "broken utf-16", "latin-1", "program", "pdf without anything", "half a pdf", "encrypted pdf"],
 )
-def test_file_without_text_is_refused(data: bytes, message: str, caplog: pytest.LogCaptureFixture):
+def test_read_document_refuses_a_file_without_text(data: bytes, message: str, caplog: pytest.LogCaptureFixture):
     with pytest.raises(InputError, match=f"x.bin {message}") as caught:
         read_document("x.bin", data)
     assert caught.value.hint
