@@ -45,6 +45,7 @@ TokenSource = Literal["api", "buffer"]
 CompressionReason = Literal["overflow", "threshold", "background", "asked"]
 ClearReason = Literal["gave_up", "cancel", "reset", "change", "timeout"]
 Limit = Literal["timeout", "cost", "tokens"]
+WorkCut = Literal["tool_rounds", "standstill", "time", "cost", "tokens"]
 _FORMER_DECISIONS = {"no_votes_earliest": "no_vote", "tie_earliest": "tie", "earliest": "no_vote_held"}
 """What earlier versions stored, when the earliest answer won where the votes did not decide."""
 
@@ -200,6 +201,8 @@ class AnswerSubmitted(SourceEvent):
     usage: Usage
     truncated: bool = False
     """The end is missing: the provider cut the reply at its limit of tokens, also when it was asked to go on."""
+    work_cut: WorkCut | None = None
+    """What ended the agent's work with tools before it ended it itself; the answer is from what it had."""
 
 
 class BallotCast(SourceEvent):
@@ -303,6 +306,8 @@ class TurnCompleted(SourceEvent):
     """The end of `answer` is missing, see `answer_submitted`."""
     data: JsonValue = None
     """The answer as a JSON value, when the question came with a schema."""
+    work_cut: WorkCut | None = None
+    """What ended the winner's work with tools before it ended it itself."""
 
 
 class TurnFailed(EventBase):
@@ -417,7 +422,9 @@ class ContextCompressed(EventBase):
     kept: int
     """Messages that stay verbatim."""
     removed: int
-    """Messages that the summary stands for."""
+    """Messages of the conversation that the summary stands for."""
+    removed_work: int = 0
+    """Messages of the agent's work in this step, calls and results, that are no longer sent word for word."""
     summary: str
     until: int | None = None
     """The summary covers the conversation up to the message with this seq; null: only work of this step."""
