@@ -339,8 +339,9 @@ class CoordinationConfig(Section):
     """US dollars for a turn; then it ends with what it has (exit 4). Every model's price must be known."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Tokens for a turn, of prompts and replies; then it ends with what it has (exit 4)."""
-    max_tool_rounds: int = Field(default=20, ge=0)
-    """Most replies with tool calls in a step, each with one call or several; then the agent must act. 0: no tools."""
+    max_tool_rounds: int | None = Field(default=None, ge=0)
+    """Most replies with tool calls in a step, each with one call or several; then the agent must act, and the turn says
+    so (exit 4). Left out: as many as the turn's other limits allow. 0: no tools."""
     ask_user: bool | None = None
     """Let agents ask the user for what only the user knows. Left out: when `params` are set, and for those alone."""
     max_asks: int = Field(default=3, ge=1, le=10)

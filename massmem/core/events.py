@@ -425,6 +425,9 @@ class ContextCompressed(EventBase):
     """Messages of the conversation that the summary stands for."""
     removed_work: int = 0
     """Messages of the agent's work in this step, calls and results, that are no longer sent word for word."""
+    work_until: int | None = None
+    """Of the step's replies with calls (`tool_called.batch`) the last one that is no longer sent word for word, 0 when
+    all of them are; null: the step does not go on with this prompt."""
     summary: str
     until: int | None = None
     """The summary covers the conversation up to the message with this seq; null: only work of this step."""

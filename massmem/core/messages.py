@@ -49,6 +49,10 @@ class ChatMessage:
     """What a message of role "user" shows beside its text."""
     tool: str = field(default="", compare=False)
     """The name of the tool whose result the text is, or of several, between commas. No provider is sent it."""
+    calls: tuple[str, ...] = field(default=(), compare=False)
+    """Ids of the calls whose results the text holds. No provider is sent them."""
+    same_as: str = field(default="", compare=False)
+    """Id of an earlier call with the same result, to which the text points. No provider is sent it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,16 @@ dropped.
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from massmem.core.display import cut_excerpt
 from massmem.core.messages import ChatMessage
 from massmem.core.prompts import parse_tool_results
 from massmem.memory.origins import shorten_tool_name
-from massmem.memory.text_analysis import split_sentences
+from massmem.memory.text_analysis import FRAME_WORDS, split_sentences
 from massmem.memory.tool_words import ToolText, ToolWords
+from massmem.memory.words import STOP_WORDS, split_words, stem
 
 Count = Callable[[str], int]
 """Tokens of a text."""
@@ -28,6 +30,7 @@ _PIECE = re.compile(r"\S(?:.{0,%d}(?=\s)|.{0,%d})" % (LONGEST_PIECE - 1, LONGEST
 _WORD = re.compile(r"[^\W_]+")
 # What a summary must not lose: numbers, codes, paths, addresses, quoted names.
 _VALUE = re.compile(r"[\w./:@-]*\d[\w./:@-]*|\b[A-Z]{2,}\b|\S+/\S+|\S+@\S+\.\w+|[\"'`“]\w[^\"'`”]{1,40}[\"'`”]")
+_HUMP = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 _NAME = re.compile(r"(?<=[a-z,;:] )[A-Z][a-z]+")
 _DECISION = re.compile(
     r"\b(?:must|never|always|don't|do not|should|prefer\w*|want\w*|need\w*|decid\w+|agree\w*|chose\w*|chosen|plan\w*"
@@ -37,6 +40,15 @@ _DECISION = re.compile(
 _SPOKEN = re.compile(r"(User|You|System|Tool(?: [\w.-]+(?:, tool [\w.-]+)*)?): (.*)", re.DOTALL)
 _SHORTEST_LINE = 3
 """Tokens below which no line fits."""
+
+_VALUE_WORTH = 1.5
+"""Words of a question that a number or a code in a line is worth."""
+
+_SAID = 0.7
+"""Part of a line's words that another text has when it says the same."""
+
+_MAX_SHOWN = 200
+"""Characters of a line that is shown whole; of a longer one what stands around a word of the question."""
 
 _SAME_WORDS = 5
 """Words from which two sentences that differ in their values only speak of the same thing."""
@@ -82,15 +94,14 @@ def find_unit_starts(messages: Sequence[ChatMessage]) -> list[int]:
 
 
 def to_utterances(messages: Iterable[ChatMessage]) -> list[Utterance]:
-    """Return messages as texts with their speakers; a tool call is written out, and a result names its tool."""
+    """Return messages as texts with their speakers: results of tools without their frames. Calls are left out."""
     names = {"system": "System", "user": "User", "assistant": "You", "tool": "Tool"}
     utterances: list[Utterance] = []
     for message in messages:
-        calls = [f"called {call.name}({call.arguments})" for call in message.tool_calls]
-        text = "\n".join(filter(None, (message.content, *calls)))
+        text = "\n".join(parse_tool_results(message.content)) or message.content
         tools = ", ".join(shorten_tool_name(name) for name in message.tool.split(", ") if name)
         utterances.append(Utterance(f"T{tools[1:]}" if tools else names[message.role], text))
-    return utterances
+    return [utterance for utterance in utterances if utterance.text.strip()]
 
 
 def mark_tool_sentences(summary: str, texts: Sequence[Utterance], previous: str) -> str:
@@ -122,17 +133,72 @@ def _list_spoken(summary: str) -> list[tuple[str, str]]:
     return [(match[1], match[2]) for part in split_sentences(summary) if (match := _SPOKEN.match(part))]
 
 
-def select_sentences(texts: Sequence[Utterance], budget: int, count: Count, previous: str = "") -> str:
+def list_stems(text: str) -> frozenset[str]:
+    """Return the stems of what a text is about: without words that only frame it, unless it has no others."""
+    words = [word for word in split_words(_HUMP.sub(" ", text)) if word not in STOP_WORDS]
+    return frozenset(map(stem, [word for word in words if word not in FRAME_WORDS] or words))
+
+
+def weigh(stems: Collection[str]) -> int:
+    """Return how much it means that two texts share these words: a number or a code counts as two."""
+    return sum(2 if any(letter.isdigit() for letter in word) else 1 for word in stems)
+
+
+def rate_line(line: str, stems: Collection[str]) -> float:
+    """Return how much a line says on a question. stems: of the question."""
+    hits = len(list_stems(line) & frozenset(stems))
+    return hits + (_VALUE_WORTH if _VALUE.search(line) else 0.0)
+
+
+def is_said_in(line: str, text: str) -> bool:
+    """Return whether a text says what a line says: it has the same values, or most of the same words."""
+    values = set(_VALUE.findall(line))
+    if values and values <= set(_VALUE.findall(text)):
+        return True
+    words = list_stems(line)
+    return len(words & list_stems(text)) >= _SAID * len(words)
+
+
+def select_lines(text: str, stems: Collection[str], most: int) -> list[str]:
+    """Return the lines or sentences of a text that carry words of a question, best first, at most so many.
+
+    A word counts by how rare it is in the text. A heading brings the line below it. stems: of the question.
+    """
+    sentences = _split_sentences([Utterance("", text)])
+    words = [list_stems(sentence.text) & frozenset(stems) for sentence in sentences]
+    seen = Counter(word for hits in words for word in hits)
+    for sentence, hits in zip(sentences, words, strict=True):
+        worth = sum(math.log((len(sentences) + 1) / seen[word]) + 0.1 for word in hits)
+        value = 1.0 + bool(_VALUE.search(sentence.text))
+        sentence.score = worth * value / (4 + len(sentence.words)) ** 0.5
+    best = sorted((s for s in sentences if s.score > 0), key=lambda s: (-s.score, s.order))[:most]
+    return [_show_line(sentence, sentences, words) for sentence in best]
+
+
+def _show_line(sentence: _Sentence, sentences: Sequence[_Sentence], hits: Sequence[frozenset[str]]) -> str:
+    line = sentence.text
+    if len(line) > _MAX_SHOWN:
+        return cut_excerpt(line, [word for word in line.split() if list_stems(word) & hits[sentence.order]])
+    is_heading = line.startswith("#") or line.endswith(":")
+    if is_heading and sentence.order + 1 < len(sentences):
+        return f"{line} {sentences[sentence.order + 1].text}"
+    return line
+
+
+def select_sentences(
+    texts: Sequence[Utterance], budget: int, count: Count, previous: str = "", question: str = ""
+) -> str:
     """Return the sentences of the texts that say most, in their order, one a line, in at most `budget` tokens.
 
     previous: the summary of what came before, whose lines compete with the new ones; a line that is said again with
     another value (a number, a code) is out of date and goes, whichever of the two is taken.
 
-    Sentences rank by the values and names in them, by words of decisions and wishes, by rarity of their words, and by
-    who spoke; a long one must be worth more. The rules are ours, the shape of it is Luhn's (1958): significant words.
+    Sentences rank by the values and names in them, by words of decisions and wishes, by rarity of their words, by words
+    of the question, and by who spoke: what a tool gave back comes last. A long one must be worth more. The rules are
+    ours, the shape of it is Luhn's (1958): significant words.
     """
     sentences = _drop_outdated(_split_sentences([*(Utterance("", line) for line in previous.splitlines()), *texts]))
-    _rate(sentences)
+    _rate(sentences, list_stems(question))
     selected: list[_Sentence] = []
     left = budget
     for sentence in sorted(sentences, key=lambda s: (-s.score, s.order)):
@@ -145,7 +211,9 @@ def select_sentences(texts: Sequence[Utterance], budget: int, count: Count, prev
     return "\n".join(_line(s) for s in sorted(selected, key=lambda s: s.order))
 
 
-def select_sentences_by_part(texts: Sequence[Utterance], budget: int, count: Count, part: int) -> str:
+def select_sentences_by_part(
+    texts: Sequence[Utterance], budget: int, count: Count, part: int, question: str = ""
+) -> str:
     """Do as `select_sentences`, with an equal share of the budget for each stretch of `part` tokens.
 
     This is how a message that is larger than the window itself is read: in several parts.
@@ -161,7 +229,7 @@ def select_sentences_by_part(texts: Sequence[Utterance], budget: int, count: Cou
             stretches[-1].append(Utterance(text.speaker, piece))
             used += size
     share = budget // len(stretches)
-    return "\n".join(filter(None, (select_sentences(stretch, share, count) for stretch in stretches)))
+    return "\n".join(filter(None, (select_sentences(stretch, share, count, "", question) for stretch in stretches)))
 
 
 def split_text(text: str, most: int, count: Count) -> list[str]:
@@ -244,15 +312,17 @@ def _without_speaker(sentence: _Sentence) -> str:
     return spoken[2] if spoken else sentence.text
 
 
-def _rate(sentences: Sequence[_Sentence]) -> None:
+def _rate(sentences: Sequence[_Sentence], question: frozenset[str]) -> None:
     seen = Counter(word for sentence in sentences for word in set(sentence.words))
-    total = len(sentences)
+    total, has_tools = len(sentences), any(s.speaker.startswith("Tool") for s in sentences)
     for index, s in enumerate(sentences):
         rarity = sum(math.log((total + 1) / seen[w]) for w in s.words) / len(s.words) / math.log(total + 2)
         values = min(3, len(_VALUE.findall(s.text)))
         names = min(2, len(_NAME.findall(s.text)))
         worth = 1.0 * values + 0.5 * names + 1.5 * bool(_DECISION.search(s.text)) + 2.0 * rarity
         worth += 1.0 * (s.speaker == "User") + 0.5 * s.text.endswith("?") + 1.0 * (not s.speaker) + 0.5 * index / total
+        worth += 1.5 * (has_tools and s.speaker == "You")
+        worth += min(3, len(question & list_stems(s.text))) if question else 0
         s.score = worth / (4 + len(s.words)) ** 0.5
 
 

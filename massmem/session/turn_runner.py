@@ -354,9 +354,10 @@ async def create_agents(
         context = contexts[config.id]
         tools = AgentTools(
             team.tools.get_toolbox(config.id),
+            config.display_name,
             turn.events,
             team.config.coordination.max_tool_rounds,
-            config.memory.recording.record_all_tool_calls,
+            recorded=config.memory.recording.record_all_tool_calls,
             votes=len(configs) > 1 and team.config.coordination.max_rounds > 1,
             confirmations=confirmations,
         )

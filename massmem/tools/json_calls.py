@@ -73,12 +73,16 @@ def format_call(call: ToolCall) -> str:
 def write_calls(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     """Return messages with their tool calls and results as text, for a model that is not sent tools."""
     written: list[ChatMessage] = []
+    results = {call: message.content for message in messages for call in message.calls}
     for message in messages:
+        if message.same_as in results:  # a text that holds several results can point to none
+            message = replace(message, content=results[message.same_as], same_as="")
         if message.role == "tool" and written and written[-1].role == "user":
             tools = ", ".join(dict.fromkeys(filter(None, (*written[-1].tool.split(", "), message.tool))))
-            written[-1] = replace(written[-1], content=f"{written[-1].content}\n{message.content}", tool=tools)
+            content, calls = f"{written[-1].content}\n{message.content}", (*written[-1].calls, *message.calls)
+            written[-1] = replace(written[-1], content=content, tool=tools, calls=calls)
         elif message.role == "tool":
-            written.append(ChatMessage("user", message.content, tool=message.tool))
+            written.append(ChatMessage("user", message.content, tool=message.tool, calls=message.calls))
         else:
             text = "\n".join(filter(None, (message.content, *map(format_call, message.tool_calls))))
             written.append(ChatMessage(message.role, text, tool=message.tool))

@@ -43,8 +43,11 @@ def blocks_to_text(blocks: "Sequence[ContentBlock]", structured: Any) -> str:
     return clean_result("\n".join(map(_block_to_text, blocks)) or "(nothing)")
 
 
-def excerpt(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """Return the text in about `max_tokens` tokens: its beginning, its end, and how much is left out between."""
+def excerpt(text: str, max_tokens: int, count: Callable[[str], int], gap: Callable[[int, int], str]) -> str:
+    """Return the text in about `max_tokens` tokens: its beginning, its end, and what `gap` returns between.
+
+    gap: is given where in the text the left out part begins and ends, in characters.
+    """
     if len(text) <= max_tokens:
         return text  # a token has one character at least
     sample = text[: _CHARACTERS_PER_TOKEN * max_tokens]
@@ -53,9 +56,8 @@ def excerpt(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
         return text
     room = len(sample) * max_tokens // max(tokens, 1)
     head = int(_HEAD_SHARE * room)
-    tail = room - head
-    gap = f"[{len(text) - room:,} of {len(text):,} characters left out here; ask for a smaller part to see them]"
-    return f"{text[:head]}\n{gap}\n{text[len(text) - tail :]}"
+    end = len(text) - (room - head)
+    return f"{text[:head]}\n{gap(head, end)}\n{text[end:]}"
 
 
 def _block_to_text(block: "ContentBlock") -> str:

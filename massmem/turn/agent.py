@@ -1,6 +1,7 @@
 """One agent in one turn: what it is asked in each step, and what its reply means."""
 
 import json
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from massmem.core.events import (
     AgentRetrying,
     AnswerSubmitted,
     BallotCast,
+    ContextCompressed,
     Notice,
     ParamRequested,
     ToolCalled,
@@ -53,6 +55,7 @@ from massmem.tools.workflow import (
     read_action,
 )
 from massmem.turn.compressor import Compressor
+from massmem.turn.journal import Journal
 from massmem.turn.long_question import Reading, read_question
 from massmem.turn.prompt_builder import Prompt
 from massmem.turn.request import Progress, RequestSender, Step, StepCost
@@ -126,6 +129,18 @@ class Agent:
         self._sender = RequestSender(config, provider, compressor)
         self._ask_context = ask_context or AskContext()
         self._tools = tools or AgentTools()
+        self._journal = compressor.journal = Journal(config.id, self._tools.events)
+        self._summary_round = 0
+        """The round in whose work a turn was cut off that this agent resumes; 0: none."""
+        self._resume_summary()
+
+    def _resume_summary(self) -> None:
+        """Take up the last summary of a turn that was cut off: it was paid for, and stands for what was done."""
+        for event in self._tools.events:
+            if isinstance(event, ContextCompressed) and event.agent_id == self.id and event.work_until is not None:
+                self._summary_round = event.round if event.work_until else 0
+                place = "question" if event.work_until else "history"
+                self._prompt = replace(self._prompt, summary=event.summary, summary_place=place)
 
     async def answer(self, question: str, round_: int, cost: StepCost) -> AsyncGenerator[Work | Result, None]:
         """Answer the question alone, with tools, or ask the user for what is missing.
@@ -185,7 +200,7 @@ class Agent:
             choice = self._spare_choice if tools and not self._tools.toolbox.specs else "none"
             return replace(prompt.with_message(ask), schema=form, tools=tools, tool_choice=choice)
 
-        loop = ToolLoop(AgentTools(), step, native=self._native, count=self._compressor.meter.buffer.cost_of_text)
+        loop = ToolLoop(AgentTools(), step, self._journal, self._compressor.meter, native=self._native)
         repaired = False
         while True:
             async with aclosing(self._send(step, build, loop, repaired=repaired)) as progress:
@@ -216,6 +231,10 @@ class Agent:
         question = await self._read_question(question, cost)
         last = self._prompt if self._step is None else self._step.prompt
         prompt = last.next_step(purpose, question, candidates)
+        if round_ == self._summary_round:  # it is this step that was cut off
+            prompt = replace(prompt, summary_place="work")
+        self._summary_round = 0
+        prompt = await self._compressor.write_journal(prompt)
         if self._step is None or (purpose == "vote" and round_ >= FIRST_RESTART):
             prompt = await self._compressor.recall(prompt)
         self._step = Step(round_, prompt, cost)
@@ -251,19 +270,15 @@ class Agent:
 
         actions: names of tools that end the step. may_ask: the user may be asked to allow a call.
         """
-        count = self._compressor.meter.buffer.cost_of_text
-        tools = ToolLoop(self._tools, step, native=self._native, count=count)
+        tools = ToolLoop(self._tools, step, self._journal, self._compressor.meter, native=self._native)
         async for item in tools.settle():
             yield item
         repaired = False
         while True:
-            work = tools.take_messages(self._compressor.meter.window)
-            step.prompt = step.prompt.add_work(work)
             async with aclosing(self._send(step, build, tools, repaired=repaired)) as progress:
                 async for event in progress:
                     yield event
-            calls = tools.find_calls(step.reply)
-            if calls and not any(call.name in actions for call in calls):
+            if calls := tools.find_calls(step.reply, actions):
                 if (request := tools.request_permission(calls, may_ask=may_ask)) is not None:
                     yield self._to_event(request, step)
                     return
@@ -283,6 +298,16 @@ class Agent:
             self._ask_for_repair(action, step, tools)
         yield self._to_event(action, step)
 
+    async def _update_work(self, step: Step, tools: ToolLoop) -> Notice | None:
+        """Put the newest results into the prompt. Return what the user is told when the work has to end now."""
+        notice = tools.end_if_due(step.prompt.tokens(self._compressor.meter.buffer), step.slowest)
+        step.work_cut = tools.cut
+        if tools.has_news:
+            room = await self._compressor.find_room_for_results(step.prompt)
+            step.prompt = step.prompt.add_work(await tools.take_messages(room))
+            step.prompt = await self._compressor.write_journal(step.prompt)
+        return notice
+
     def _ask_for_repair(self, reply: _Unusable, step: Step, tools: ToolLoop) -> None:
         step.prompt = step.prompt.add_work(_build_repair(step.reply, reply.repair))
         if not step.reply.tool_calls and (step.prompt.purpose == "vote" or find_written_call(step.reply.text)):
@@ -290,19 +315,23 @@ class Agent:
 
     async def _send(
         self, step: Step, build: Callable[[Prompt, ToolLoop], Prompt], tools: ToolLoop, *, repaired: bool
-    ) -> AsyncGenerator[Progress, None]:
-        """Build and send the step's prompt, and once more without tools when the model refuses them.
+    ) -> AsyncGenerator[Progress | Notice, None]:
+        """Build and send the step's prompt with the newest results, and once more without tools when it is refused.
 
         repaired: the last message is about a reply that could not be used.
         """
+        if notice := await self._update_work(step, tools):
+            yield notice
         while True:
             step.prompt = build(step.prompt, tools)
             if repaired:
                 step.prompt = replace(step.prompt, note="")  # it is about what tools gave back
+            started = time.monotonic()
             try:
                 async with aclosing(self._sender.send(step)) as progress:
                     async for event in progress:
                         yield event
+                step.slowest = max(step.slowest, time.monotonic() - started)
                 return
             except ToolsRefused as e:
                 if not step.prompt.tools:
@@ -346,7 +375,7 @@ class Agent:
                 return replace(prompt.with_message(lambda _: choice, note), schema=schema)
             ask = ask_context.descriptions if ask_context.may_ask else None
             answer = prompts.build_answer_prompt(text, tools=False, ask=ask)
-            note = prompts.build_answer_from_tools_prompt(question)
+            note = "\n\n".join(filter(None, (tools.end_note, prompts.build_answer_from_tools_prompt(question))))
             return replace(prompt.with_message(lambda _: answer, note), schema=None)
         answer = prompts.build_answer_prompt(text, tools=True)
         ask_tools = (build_ask_tool(ask_context),) if ask_context.may_ask else ()
@@ -356,7 +385,7 @@ class Agent:
             choice = "auto"
         elif tools.request_specs:
             choice = "none"
-        return replace(prompt.with_message(lambda _: answer), tools=names, tool_choice=choice)
+        return replace(prompt.with_message(lambda _: answer, tools.end_note), tools=names, tool_choice=choice)
 
     def _ask_for_vote(self, prompt: Prompt, tools: ToolLoop, *, final: bool) -> Prompt:
         native, text = self._native, self._add_param_values(prompt.question)
@@ -365,7 +394,8 @@ class Agent:
         ask = ask_context and ask_context.descriptions
         check = describe_tools(tools.specs) if tools.specs and not native else ""
         prompt = prompt.with_message(
-            lambda shown: prompts.build_vote_prompt(text, shown, final=final, tools=native, ask=ask, check=check)
+            lambda shown: prompts.build_vote_prompt(text, shown, final=final, tools=native, ask=ask, check=check),
+            tools.end_note,
         )
         if native:
             own = (*build_vote_tools(labels, final=final, ask_context=ask_context), *tools.specs)
@@ -428,6 +458,7 @@ class Agent:
                     reasoning=reasoning,
                     usage=usage,
                     truncated=truncated,
+                    work_cut=step.work_cut,
                 )
             case Vote(choice, reason):
                 return BallotCast(

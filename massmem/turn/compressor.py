@@ -6,12 +6,13 @@ made of sentences of the messages where the model cannot.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from massmem.config.models import AgentConfig
 from massmem.core import prompts
+from massmem.core.calls import describe_call
 from massmem.core.errors import ContextOverflow, DoesNotFit, LimitReached, ProviderError
 from massmem.core.events import CompressionReason, ContextCompressed
 from massmem.core.messages import ChatRequest, Reply, Usage, clean_text
@@ -27,6 +28,7 @@ from massmem.memory.compression import (
 from massmem.memory.conversation import MAX_MESSAGES
 from massmem.memory.tokens import Buffer
 from massmem.providers.base import ChatProvider, ask
+from massmem.turn.journal import Journal
 from massmem.turn.prompt_builder import (
     MIN_TOKENS,
     Prompt,
@@ -56,6 +58,10 @@ _SUMMARY_SHARE = 1 / 16
 
 _EXTRACT_SHARE, _MAX_EXTRACT = 1 / 12, 16_000
 """Tokens of the messages that the model is shown for a summary: the request costs little and cannot overflow."""
+
+_RESULTS_SHARE, LISTS_SHARE = 6, 8
+"""One in so many tokens of the window: results of one reply's calls have at least so much, lists of what is left to do
+stay in the prompt up to so much."""
 
 SMALL_WINDOW = 4_000
 """Tokens; a model with a smaller window has no room to write a summary."""
@@ -120,17 +126,21 @@ class Summariser:
         """Most tokens of a summary."""
         return max(MIN_SUMMARY, min(MAX_SUMMARY, int(self.window * _SUMMARY_SHARE)))
 
-    async def summarise(self, texts: Sequence[Utterance], previous: str) -> Summary:
+    async def summarise(
+        self, texts: Sequence[Utterance], previous: str, question: str = "", journal: str = ""
+    ) -> Summary:
         """Return one summary of `previous`, the summary so far, and of the texts since.
 
+        question: what the texts are work for, "" for a conversation. journal: of that work, kept beside the summary.
         Never fails: where the model writes none, the summary is made of sentences of the texts.
         """
         if self.provider is not None and self.window >= SMALL_WINDOW:
             size = min(_MAX_EXTRACT, int(self.window * _EXTRACT_SHARE)) - self.count(previous)
             extract = await asyncio.to_thread(
-                select_sentences_by_part, texts, max(size, self.max_tokens), self.count, _EXTRACT_PART
+                select_sentences_by_part, texts, max(size, self.max_tokens), self.count, _EXTRACT_PART, question
             )
-            messages = prompts.build_summary_request(previous, extract, int(self.max_tokens * _WORDS_PER_TOKEN))
+            words = int(self.max_tokens * _WORDS_PER_TOKEN)
+            messages = prompts.build_summary_request(previous, extract, words, question, journal)
             request = ChatRequest(
                 messages, "summary", self.agent_id, max_tokens=self.max_tokens, deadline=_SUMMARY_SECONDS
             )
@@ -143,7 +153,7 @@ class Summariser:
                     text = await asyncio.to_thread(mark_tool_sentences, text, texts, previous)
                     text = shorten(text, self.max_tokens, self.count)
                     return Summary(text, "model", reply.usage, reply.is_truncated)
-        text = await asyncio.to_thread(select_sentences, texts, self.max_tokens, self.count, previous)
+        text = await asyncio.to_thread(select_sentences, texts, self.max_tokens, self.count, previous, question)
         return Summary(text, "extract", Usage())
 
 
@@ -162,6 +172,8 @@ class Compressor:
         self, config: AgentConfig, provider: ChatProvider, meter: TokenMeter, recall: Recall | None = None
     ) -> None:
         """recall None: the agent has no memory."""
+        self.journal = Journal()
+        """Of the agent's work in the turn."""
         self.config = config
         self.meter = meter
         self._settings = config.memory.compression
@@ -264,6 +276,27 @@ class Compressor:
         compression = await self._compress(prompt, round_, why)
         return compression if compression.event.after < compression.event.before else None
 
+    async def write_journal(self, prompt: Prompt) -> Prompt:
+        """Return the prompt with the entries of those calls that are not in it word for word."""
+        text = await self._write_journal(prompt, prompt.verbatim_calls, self.budget.journal)
+        return replace(prompt, journal=text)
+
+    async def _write_journal(self, prompt: Prompt, verbatim: Collection[str], max_tokens: int) -> str:
+        count = self.meter.buffer.cost_of_text
+        return await asyncio.to_thread(self.journal.write, verbatim, prompt.question, max_tokens, count)
+
+    async def find_room_for_results(self, prompt: Prompt) -> int:
+        """Return how many tokens of results the next request has room for, when older work may be taken out."""
+        buffer, budget = self.meter.buffer, self.budget
+        least = budget.window // _RESULTS_SHARE
+        tokens = prompt.tokens(buffer)
+        if prompt.work and budget.threshold - tokens < budget.window // 2:
+            journal = await self._write_journal(prompt, (), budget.journal)
+            smallest = replace(prompt, work=(), summary="", journal=journal)
+            summariser = Summariser(None, self.config.id, self.meter.window, buffer.cost_of_text)
+            tokens = min(tokens, smallest.tokens(buffer) + summariser.max_tokens)
+        return max(least, budget.threshold - tokens)
+
     async def _compress(
         self, prompt: Prompt, round_: int, why: CompressionReason, streamed: Sequence[Utterance] = ()
     ) -> Compression:
@@ -271,19 +304,25 @@ class Compressor:
 
         streamed: what the agent has said of a reply that was broken off; it goes into the summary too.
         """
-        buffer, before = self.meter.buffer, prompt.tokens(self.meter.buffer)
+        buffer, budget, before = self.meter.buffer, self.budget, prompt.tokens(self.meter.buffer)
         writer = self._provider if self._settings.summary == "model" else None
         summariser = Summariser(writer, self.config.id, self.meter.window, buffer.cost_of_text)
-        removal = remove_oldest(prompt, self.budget, self._settings.target_ratio, summariser.max_tokens, buffer)
+        count, calls = buffer.cost_of_text, prompt.verbatim_calls
+        pinned = self.journal.list_open_lists(calls, budget.window // LISTS_SHARE, count)
+        removal = remove_oldest(prompt, budget, self._settings.target_ratio, summariser.max_tokens, buffer, pinned)
         summary, smaller = Summary(prompt.summary, "extract", Usage()), removal.prompt
         if removal.messages or streamed:
             texts = [*to_utterances(removal.messages), *streamed]
-            summary = await summariser.summarise(texts, prompt.summary)
-        covers_work = bool(removal.work) or (prompt.summary_last and bool(prompt.work))
-        summary_last = bool(summary.text) and (covers_work or (why == "overflow" and not smaller.work))
-        smaller = replace(smaller, summary=summary.text, summary_last=summary_last)
+            gone = calls - smaller.verbatim_calls
+            beside = [entry.called.call_id for entry in self.journal.entries if entry.called.call_id not in gone]
+            journal = await self._write_journal(prompt, beside, int(budget.window * _EXTRACT_SHARE)) if gone else ""
+            question = prompt.question if removal.work or streamed else ""
+            summary = await summariser.summarise(texts, prompt.summary, question, journal)
+        is_last = bool(removal.work) or prompt.summary_place == "work" or (why == "overflow" and not smaller.work)
+        place = "work" if is_last else prompt.summary_place
+        smaller = await self.write_journal(replace(smaller, summary=summary.text, summary_place=place))
         smaller = await self._refit_memories(smaller, prompt.memories, recall_again=bool(removal.history))
-        smaller = shrink(smaller, self.budget, buffer)
+        smaller = shrink(smaller, budget, buffer)
         event = ContextCompressed(
             agent_id=self.config.id,
             round=round_,
@@ -291,8 +330,10 @@ class Compressor:
             before=before,
             after=smaller.tokens(buffer),
             window=self.meter.window,
-            kept=len(smaller.history),
+            kept=len(smaller.history) + len(smaller.work),
             removed=len(removal.history),
+            removed_work=len(removal.work),
+            work_until=self.journal.find_last_batch(round_, smaller.verbatim_calls),
             summary=summary.text,
             until=removal.history[-1].seq if removal.history else None,
             by=summary.by,
@@ -313,7 +354,7 @@ class Compressor:
 
 def _utterances_of(reply: Reply, partial: str) -> list[Utterance]:
     """Return what a reply held when it was broken off."""
-    calls = [f"called {call.name}({call.arguments})" for call in reply.tool_calls]
+    calls = [f"I was about to call {describe_call(call.name, call.arguments)}." for call in reply.tool_calls]
     text = "\n".join(filter(None, (reply.text or partial, *calls)))
     utterances = [Utterance("You (thinking)", reply.reasoning), Utterance("You", text)]
     return [utterance for utterance in utterances if utterance.text.strip()]

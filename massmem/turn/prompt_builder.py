@@ -5,9 +5,11 @@ that providers find it in their caches: the system prompt, the summary, the hist
 begins with the question; what the agent has done in the step comes last.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
 from massmem.config.models import AgentConfig
 from massmem.core import prompts
@@ -26,6 +28,9 @@ _TARGET = 0.75
 
 _MEMORIES_SHARE = 1 / 8
 """Part of the window that recalled memories may take."""
+
+_JOURNAL_SHARE = 1 / 4
+"""Part of the window that the journal of the agent's work may take."""
 
 _HINTS = {
     "the system prompt": "shorten the agent's system_message, or use a model with a larger window",
@@ -48,13 +53,15 @@ class PromptBudget:
     """A longer prompt is compressed before it is sent."""
     memories: int
     """Most tokens of recalled memories."""
+    journal: int
+    """Most tokens of the journal."""
 
     @classmethod
     def of(cls, config: AgentConfig, window: int) -> "PromptBudget":
         limit = window - min(config.backend.max_tokens or 0, window // 2)
         threshold = min(int(config.memory.compression.trigger_threshold * window), limit)
         memories = min(config.memory.retrieval.max_tokens, int(_MEMORIES_SHARE * window))
-        return cls(window, limit, threshold, memories)
+        return cls(window, limit, threshold, memories, int(_JOURNAL_SHARE * window))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,12 @@ class Prompt:
     """Lines that its memory has on the question."""
     summary: str = ""
     """Stands for the oldest part of the history, and for work that was taken out."""
+    summary_place: Literal["history", "question", "work"] = "history"
+    """Where it stands: before the history; behind the question, when it covers work of earlier steps; after the step's
+    message, as one of the agent, when it covers work of this step."""
+    journal: str = ""
+    """What the agent has called in this turn, and found, as far as that is not in `work`. It stands with the summary,
+    or behind the question."""
     history: tuple[HistoryMessage, ...] = ()
     """The newest part of the earlier turns, word for word."""
     question: str = ""
@@ -86,11 +99,12 @@ class Prompt:
     tools: tuple[ToolSpec, ...] = ()
     schema: Mapping[str, Any] | None = None
     tool_choice: ToolChoice = "required"
-    summary_last: bool = False
-    """The summary follows the step's message, because it also covers what the agent has done in this step."""
 
     def next_step(self, purpose: Purpose, question: str, candidates: Sequence[Candidate] = ()) -> "Prompt":
         """Return the prompt with which the agent begins another step."""
+        place = self.summary_place
+        if place == "work":
+            place = "question" if self.work or self.journal else "history"
         return replace(
             self,
             question=question,
@@ -101,37 +115,47 @@ class Prompt:
             tools=(),
             schema=None,
             tool_choice="required",
-            summary_last=False,
+            summary_place=place,
         )
 
     def add_work(self, messages: Sequence[ChatMessage]) -> "Prompt":
         """Return the prompt with more of what the agent has done in this step."""
-        if not messages:
-            return self
-        # Below the summary there must be work that goes on from it: else two messages of the agent follow each other.
-        return replace(self, work=(*self.work, *messages), summary_last=self.summary_last and bool(self.work))
+        return replace(self, work=(*self.work, *messages))
 
     def with_message(self, compose: Callable[[Sequence[Candidate]], str], note: str = "") -> "Prompt":
         """Return the prompt with another message of the step, and another note below the work."""
         return replace(self, compose=compose, note=note)
 
     @property
+    def verbatim_calls(self) -> frozenset[str]:
+        """Ids of the calls whose results stand in the work."""
+        return frozenset(call for message in self.work for call in message.calls)
+
+    @property
     def step_message(self) -> str:
-        return prompts.add_memories(self.compose(self.candidates), self.memories, self.question)
+        last, place = self.summary_place == "work", self.summary_place
+        return prompts.add_notes(
+            self.compose(self.candidates),
+            self.question,
+            memories=self.memories,
+            summary=self.summary if place == "question" else "",
+            journal="" if last else self.journal,
+        )
 
     def messages(self) -> tuple[ChatMessage, ...]:
         """Return all messages in the order in which they are sent."""
         system = ChatMessage("system", prompts.build_system_prompt(self.system))
         history = tuple(message.message for message in self.history)
+        before = prompts.build_history_summary(self.summary) if self.summary_place == "history" else ()
         text = self.step_message
         head = len(self.question) if text.startswith(self.question) else 0
         step = ChatMessage("user", text, attachments=self.attachments, head=head)
         work = self.work
         if work and self.note:
             work = (*work[:-1], replace(work[-1], content=f"{work[-1].content}\n\n{self.note}"))
-        if self.summary_last:
-            return (system, *history, step, prompts.build_progress_summary(self.summary), *work)
-        return (system, *prompts.build_history_summary(self.summary), *history, step, *work)
+        if self.summary_place == "work" and (self.summary or self.journal):
+            work = _prepend(prompts.build_progress_summary(self.summary, self.journal), work)
+        return (system, *before, *history, step, *work)
 
     def request(self) -> ChatRequest:
         return ChatRequest(
@@ -145,8 +169,9 @@ class Prompt:
 
     def tokens(self, buffer: Buffer) -> int:
         """Count the prompt; the buffer holds this prompt from then on."""
-        summary_at = () if not self.summary else (len(self.history) + 2,) if self.summary_last else (1,)
-        return buffer.measure(self.request(), summary_at)
+        before = (1,) if self.summary and self.summary_place == "history" else ()
+        last = (len(self.history) + 2,) if self.summary_place == "work" and (self.summary or self.journal) else ()
+        return buffer.measure(self.request(), (*before, *last))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,35 +188,42 @@ class Removal:
 
 
 def remove_oldest(
-    prompt: Prompt, budget: PromptBudget, target_ratio: float, summary_tokens: int, buffer: Buffer
+    prompt: Prompt,
+    budget: PromptBudget,
+    target_ratio: float,
+    summary_tokens: int,
+    buffer: Buffer,
+    pinned: Collection[str] = (),
 ) -> Removal:
     """Take the oldest messages of the history and of the work out, to make room for a summary of them.
 
-    target_ratio: about this part of the history stays. summary_tokens: most tokens of the summary.
+    target_ratio: about this part of the history, and of the work, stays. summary_tokens: most tokens of the summary.
+    pinned: ids of calls that stay although they are older.
     """
     messages = [message.message for message in prompt.history]
     history_costs = [buffer.cost(message) for message in messages]
     work_cost = sum(map(buffer.cost, prompt.work))
-    fixed = prompt.tokens(buffer) - sum(history_costs) - buffer.cost_of_text(prompt.summary)
+    fixed = prompt.tokens(buffer) - sum(history_costs) - work_cost
+    fixed -= sum(map(buffer.cost_of_text, (prompt.summary, prompt.journal)))
     room = int(_TARGET * budget.threshold) - fixed - summary_tokens
-    first = find_cut(messages, history_costs, target_ratio, room)
-    room_for_work = room - sum(history_costs[first:]) + work_cost
-    first_work = _find_work_cut(prompt.work, buffer.cost, room_for_work)
-    smaller = replace(prompt, history=prompt.history[first:], work=prompt.work[first_work:])
-    return Removal(smaller, prompt.history[:first], prompt.work[:first_work])
+    first = find_cut(messages, history_costs, target_ratio, room - work_cost)
+    room_for_work = room - sum(history_costs[first:]) - (budget.journal if prompt.verbatim_calls else 0)
+    removed, kept = _split_work(prompt.work, buffer.cost, target_ratio, room_for_work, pinned)
+    smaller = replace(prompt, history=prompt.history[first:], work=_show_targets(kept, removed))
+    return Removal(smaller, prompt.history[:first], removed)
 
 
 def has_older_work(prompt: Prompt) -> bool:
     """Return whether part of the work can be taken out: its last unit always stays."""
-    return len(_work_units(prompt.work)) > 1
+    return len(_split_units(prompt.work)) > 1
 
 
 def shrink(prompt: Prompt, budget: PromptBudget, buffer: Buffer) -> Prompt:
-    """Cut other parts as far as the limit demands: memories, then candidates, work and the summary.
+    """Cut other parts as far as the limit demands: memories, then candidates, work, the journal and the summary.
 
     The question is never cut, so the prompt may still be too long.
     """
-    for cut in (_drop_memories, _shorten_candidates, _shorten_work, _shorten_summary):
+    for cut in (_drop_memories, _shorten_candidates, _shorten_work, _shorten_journal, _shorten_summary):
         tokens = prompt.tokens(buffer)
         if tokens <= budget.limit:
             break
@@ -201,7 +233,7 @@ def shrink(prompt: Prompt, budget: PromptBudget, buffer: Buffer) -> Prompt:
 
 def room_to_wrap_up(prompt: Prompt, budget: PromptBudget, buffer: Buffer) -> int:
     """Return how many tokens of a reply fit below the question when everything else is left out."""
-    bare = replace(prompt, memories="", summary="", history=(), work=(), summary_last=False)
+    bare = replace(prompt, memories="", summary="", journal="", history=(), work=())
     return budget.threshold - sum(map(buffer.cost, bare.messages()))
 
 
@@ -224,13 +256,13 @@ def wrap_up(prompt: Prompt, reply: str, words: int) -> Prompt:
         prompt,
         memories="",
         summary="",
+        journal="",
         history=(),
         work=(ChatMessage("assistant", reply), prompts.build_wrap_up_message(words)),
         note="",
         tools=(),
         schema=None,
         tool_choice="required",
-        summary_last=False,
     )
 
 
@@ -264,20 +296,50 @@ def keep_end(text: str, room: int, cost: Callable[[str], int]) -> str:
     return f"{shorten(text[:start], room // 2, cost)}\n{text[start:]}"
 
 
-def _work_units(work: Sequence[ChatMessage]) -> list[int]:
-    """Return where each unit begins: a message of the agent, with the results of its calls."""
-    return [i for i, message in enumerate(work) if i == 0 or message.role == "assistant"]
+def _prepend(text: str, work: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+    """Return the work with a text of the agent before it: in its first message, since templates want roles in turn."""
+    if work and work[0].role == "assistant":
+        return (replace(work[0], content=f"{text}\n\n{work[0].content}".rstrip()), *work[1:])
+    return (ChatMessage("assistant", text), *work)
 
 
-def _find_work_cut(work: Sequence[ChatMessage], cost: Callable[[ChatMessage], int], room: int) -> int:
-    """Return the index of the first message that stays: the newest units in `room` tokens, and always the last one."""
-    first, used = len(work), 0
-    for start in reversed(_work_units(work)):
-        used += sum(map(cost, work[start:first]))
-        if used > room and first < len(work):
+def _split_units(work: Sequence[ChatMessage]) -> list[tuple[ChatMessage, ...]]:
+    """Return the units of work: a message of the agent, with the results of its calls."""
+    starts = [i for i, message in enumerate(work) if i == 0 or message.role == "assistant"]
+    return [tuple(work[start:end]) for start, end in pairwise([*starts, len(work)])]
+
+
+def _split_work(
+    work: Sequence[ChatMessage],
+    cost: Callable[[ChatMessage], int],
+    ratio: float,
+    room: int,
+    pinned: Collection[str],
+) -> tuple[tuple[ChatMessage, ...], tuple[ChatMessage, ...]]:
+    """Return the messages that go and those that stay: the newest units, and those of pinned calls alone.
+
+    About `ratio` of the units stays, at most `room` tokens of them, and always the last one.
+    """
+    units = _split_units(work)
+    first, used, most = len(units), 0, math.ceil(ratio * len(units))
+    for number in reversed(range(len(units))):
+        used += sum(map(cost, units[number]))
+        if first < len(units) and (used > room or len(units) - first >= most):
             break
-        first = start
-    return first
+        first = number
+    older = [(unit, {call for message in unit for call in message.calls}) for unit in units[:first]]
+    removed = [message for unit, calls in older if not calls or calls - set(pinned) for message in unit]
+    kept = [message for unit, calls in older if calls and not calls - set(pinned) for message in unit]
+    return tuple(removed), (*kept, *(message for unit in units[first:] for message in unit))
+
+
+def _show_targets(kept: Sequence[ChatMessage], removed: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+    """Show each result whole that points to an equal one which is no longer sent."""
+    results = {call: message.content for message in removed for call in message.calls}
+    return tuple(
+        replace(message, content=results[message.same_as], same_as="") if message.same_as in results else message
+        for message in kept
+    )
 
 
 def _drop_memories(prompt: Prompt, tokens: int, budget: PromptBudget, buffer: Buffer) -> Prompt:
@@ -312,7 +374,16 @@ def _shorten_work(prompt: Prompt, tokens: int, budget: PromptBudget, buffer: Buf
     return replace(prompt, work=tuple(work))
 
 
+def _shorten_journal(prompt: Prompt, tokens: int, budget: PromptBudget, buffer: Buffer) -> Prompt:
+    """The oldest lines go first."""
+    room = max(0, buffer.cost_of_text(prompt.journal) - (tokens - budget.limit))
+    lines = prompt.journal.splitlines()
+    while lines and buffer.cost_of_text("\n".join(lines)) > room:
+        del lines[: max(1, len(lines) // 8)]
+    return replace(prompt, journal="\n".join(lines))
+
+
 def _shorten_summary(prompt: Prompt, tokens: int, budget: PromptBudget, buffer: Buffer) -> Prompt:
     room = buffer.cost_of_text(prompt.summary) - (tokens - budget.limit)
     summary = shorten(prompt.summary, max(0, room), buffer.cost_of_text)
-    return replace(prompt, summary=summary, summary_last=prompt.summary_last and bool(summary))
+    return replace(prompt, summary=summary)

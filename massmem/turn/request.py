@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from massmem.config.models import AgentConfig
 from massmem.core.errors import ContextOverflow, LimitReached, ProviderError
-from massmem.core.events import AgentBusy, AgentDelta, AgentRetrying, Channel, ContextCompressed, ContextMeasured
+from massmem.core.events import (
+    AgentBusy,
+    AgentDelta,
+    AgentRetrying,
+    Channel,
+    ContextCompressed,
+    ContextMeasured,
+    WorkCut,
+)
 from massmem.core.messages import (
     ActivityChunk,
     ChatRequest,
@@ -57,6 +65,10 @@ class Step:
     cost: StepCost
     reply: Reply = field(default_factory=Reply)
     """To the last request."""
+    slowest: float = 0.0
+    """Seconds of its slowest request."""
+    work_cut: WorkCut | None = None
+    """What has ended the agent's work with tools."""
 
 
 class RequestSender:
@@ -105,6 +117,9 @@ class RequestSender:
         step.cost.usage += compression.event.usage
         yield compression.event
         yield AgentRetrying(agent_id=self._id, round=step.round, error=overflow.message, delay=0.0, attempt=2)
+        summary_stored = Checkpoint()
+        yield summary_stored
+        await summary_stored.wait()
         try:
             async with aclosing(self._receive(step, step.prompt.tokens(self._meter.buffer))) as progress:
                 async for event in progress:
@@ -180,6 +195,7 @@ class RequestSender:
             window=budget.window,
             kept=0,
             removed=len(step.prompt.history),
+            removed_work=len(step.prompt.work),
             summary="" if beginning == text else beginning,
             by="extract",
             usage=Usage(),

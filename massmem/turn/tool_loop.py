@@ -7,26 +7,31 @@ nobody knows how its call ended.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from massmem.core import prompts
-from massmem.core.events import Event, ToolCalled, ToolReturned
+from massmem.core.calls import describe_call
+from massmem.core.events import ContextCompressed, Event, Notice, ToolCalled, ToolReturned, WorkCut
 from massmem.core.messages import ChatMessage, Reply, ToolCall, ToolSpec, clean_text
+from massmem.memory.compression import list_stems, select_lines
 from massmem.memory.tool_words import ToolText
 from massmem.tools.ask_user import AskUser
-from massmem.tools.json_calls import format_call, parse_object, read_call
+from massmem.tools.json_calls import format_call, parse_object, read_call, write_calls
 from massmem.tools.results import ToolResult, excerpt
 from massmem.tools.toolbox import Toolbox
+from massmem.turn.compressor import LISTS_SHARE, TokenMeter
 from massmem.turn.confirmation import Confirmations
+from massmem.turn.journal import CUT_OFF, READ_EARLIER, Journal, count_part_characters, format_size
 from massmem.turn.request import Step
 from massmem.turn.stream import Checkpoint
 
 MAX_CALLS = 16
 """Calls of one reply that are run."""
 
-_MAX_UNUSABLE = 2
-"""Replies in a row without a usable call, after which the agent goes on without tools."""
+_MAX_UNUSABLE, _MAX_IDLE = 2, 8
+"""Replies in a row after which the work stands still: without a usable call; without a new call and new text."""
 
 _MAX_ARGUMENTS, _MAX_BAD_ARGUMENTS = 200_000, 500
 """Characters of arguments that the log keeps, and of unusable ones that the model is shown again."""
@@ -34,10 +39,17 @@ _MAX_ARGUMENTS, _MAX_BAD_ARGUMENTS = 200_000, 500
 _MAX_NAME = 200
 """Characters of a tool's name that the log keeps."""
 
-_RESULTS_SHARE = 4
-"""One in so many tokens of the window may go to the results of one reply's calls."""
+_RESULT_SHARE, _PART_SHARE = 4, 8
+"""One in so many tokens of the window may go to one result; to a part of it that is read again."""
 
-_CUT_OFF = "massmem was stopped while this call ran: it is not known whether the tool has done its work"
+_GAP_LINES, _GAP_TOKENS = 3, 200
+"""Lines of the left out part of a result that carry words of the question, and the tokens that are kept for them."""
+
+_SHORTEST_TARGET = 60
+"""Tokens of a result to which an equal one points; a shorter one is shown again."""
+
+_MAX_REPEATS = 3
+"""Equal calls with equal results in a row, from which they are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +57,14 @@ class AgentTools:
     """What an agent may use in a turn."""
 
     toolbox: Toolbox = field(default_factory=Toolbox)
+    name: str = ""
+    """What people are shown for the agent."""
     events: Sequence[Event] = ()
     """The turn's events so far, as the log has them."""
-    max_rounds: int = 0
-    """Most replies with calls in one step."""
+    max_rounds: int | None = None
+    """Most replies with calls in one step; None: as many as it takes."""
+    find_limit: Callable[[int, float], WorkCut | None] = lambda _tokens, _seconds: None
+    """Returns the limit of the turn that leaves room for one more request only, of so many tokens and seconds."""
     recorded: bool = False
     """Results are remembered as messages of their own."""
     votes: bool = False
@@ -68,33 +84,48 @@ class _Batch:
 class ToolLoop:
     """The tool calls of one step."""
 
-    def __init__(self, tools: AgentTools, step: Step, *, native: bool, count: Callable[[str], int]) -> None:
-        """native: the model takes tool calls; else it writes them as JSON. count: tokens of a text.
+    def __init__(self, tools: AgentTools, step: Step, journal: Journal, meter: TokenMeter, *, native: bool) -> None:
+        """journal: of the agent's turn, with the events of `tools`. native: the model takes tool calls; else it writes
+        them as JSON.
 
         What the step has cost before it was cut off is added to its cost.
         """
+        self.cut: WorkCut | None = None
+        """What has ended the work."""
         self._id = step.prompt.agent_id
         self._tools = tools
         self._step = step
+        self._journal = journal
         self._native = native
-        self._count = count
+        self._meter = meter
+        self._count = meter.buffer.cost_of_text
         self._batches = _read_batches(self._id, step.round, tools.events)
-        self._shown = 0
+        self._unshown = self._find_unshown()
         self._unusable = 0
-        self._closed = False
+        self._closed = tools.max_rounds == 0
+        self._cut_results: set[str] = set()
+        self._not_run: list[str] = []
         if self._batches:
             step.cost.usage += self._batches[-1].calls[0].usage
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools that may be called next; empty when the agent has to act now."""
-        used_up = len(self._batches) >= self._tools.max_rounds or self._unusable >= _MAX_UNUSABLE
-        return () if self._closed or used_up else self._tools.toolbox.specs
+        if self._closed or not self._tools.toolbox.specs:
+            return ()
+        prompt = self._step.prompt
+        has_gaps = bool(self._cut_results) or self._journal.has_other_calls(prompt.verbatim_calls)
+        return (*self._tools.toolbox.specs, *((READ_EARLIER,) if has_gaps else ()))
 
     @property
     def request_specs(self) -> tuple[ToolSpec, ...]:
         """The tools that a request has to name: those that may be called, or those that earlier messages call."""
         return self.specs or (self._tools.toolbox.specs if self._batches else ())
+
+    @property
+    def end_note(self) -> str:
+        """What the model is told once its work has been ended; "" before."""
+        return prompts.build_work_end_note(self._explain_cut()[0], self._not_run) if self.cut else ""
 
     def write_as_text(self) -> None:
         """Show calls and results as text from now on: the model has refused tools."""
@@ -104,23 +135,49 @@ class ToolLoop:
         """Allow no further calls in this step."""
         self._closed = True
 
-    def take_messages(self, max_tokens: int) -> list[ChatMessage]:
+    def end_if_due(self, tokens: int, seconds: float) -> Notice | None:
+        """End the work when a limit is reached, or it stands still. Return what the user is told of it.
+
+        tokens, seconds: of the step's next request, and of its slowest one.
+        """
+        if self._closed or not self._batches:
+            return None
+        if self._tools.max_rounds is not None and len(self._batches) >= self._tools.max_rounds:
+            self.cut = "tool_rounds"
+        elif self._unusable >= _MAX_UNUSABLE or self._count_idle() >= _MAX_IDLE:
+            self.cut = "standstill"
+        else:
+            self.cut = self._tools.find_limit(tokens, seconds)
+        if self.cut is None:
+            return None
+        self.close()
+        why, hint = self._explain_cut()
+        return Notice(message=f"{self._tools.name} had to answer before its work was done: {why}{hint}")
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there are results that the model was not told of."""
+        return bool(self._unshown)
+
+    async def take_messages(self, room: int) -> list[ChatMessage]:
         """Return the calls and results since the last time, as the model is told of them.
 
-        max_tokens: of the model's window.
+        room: tokens for the results of one reply's calls.
         """
-        new, self._shown = self._batches[self._shown :], len(self._batches)
-        return [message for batch in new for message in self._messages(batch, max_tokens // _RESULTS_SHARE)]
+        new, self._unshown = self._unshown, []
+        # In a thread: a result may have a million characters.
+        return [message for batch in new for message in await asyncio.to_thread(self._messages, batch, room)]
 
-    def find_calls(self, reply: Reply) -> list[ToolCall]:
-        """Return the tool calls in a reply that is no action of the workflow."""
-        if not self.specs:
+    def find_calls(self, reply: Reply, actions: Collection[str] = ()) -> list[ToolCall]:
+        """Return the tool calls in a reply that is no action of the workflow. actions: tools that are one."""
+        if not self.specs or any(call.name in actions for call in reply.tool_calls):
             return []
         if self._native:
             return reply.tool_calls
         call = read_call(reply.text, frozenset(spec.name for spec in self.specs))
-        # Small models ask for the same thing again and again, although they have the result.
-        earlier = {(call.name, call.arguments) for batch in self._batches for call in batch.calls}
+        # Small models ask for the same thing again and again, although they have the result before them.
+        shown = self._step.prompt.verbatim_calls
+        earlier = {(c.name, c.arguments) for batch in self._batches for c in batch.calls if c.call_id in shown}
         return [] if call is None or (call.name, call.arguments) in earlier else [call]
 
     def request_permission(self, calls: Sequence[ToolCall], *, may_ask: bool) -> AskUser | None:
@@ -134,17 +191,22 @@ class ToolLoop:
             (batch, call) for batch in self._batches for call in batch.calls if call.call_id not in batch.results
         ]
         for batch, call in cut_off:
-            yield self._return(batch, call, ToolResult(_CUT_OFF, failed=True))
+            yield self._return(batch, call, ToolResult(CUT_OFF, failed=True))
         if cut_off:
             results_stored = Checkpoint()
             yield results_stored
             await results_stored.wait()
 
-    async def run(self, calls: Sequence[ToolCall]) -> AsyncGenerator[ToolCalled | ToolReturned | Checkpoint, None]:
+    async def run(
+        self, calls: Sequence[ToolCall]
+    ) -> AsyncGenerator[ToolCalled | ToolReturned | Notice | Checkpoint, None]:
         """Run the calls of the step's reply at once; results come in the order in which they end."""
         batch = _Batch([self._call_event(i, call) for i, call in enumerate(calls[:MAX_CALLS])])
+        self._not_run = [describe_call(call.name, call.arguments) for call in calls[MAX_CALLS:]]
         self._batches.append(batch)
+        self._unshown.append(batch)
         for call in batch.calls:
+            self._journal.feed(call)
             yield call
         calls_stored = Checkpoint()
         yield calls_stored
@@ -163,9 +225,14 @@ class ToolLoop:
         yield results_stored
         await results_stored.wait()
         self._unusable = 0 if any(map(self._is_usable, batch.calls)) else self._unusable + 1
+        for call in batch.calls:
+            if self._journal.count_repeats(call.call_id) == _MAX_REPEATS:
+                what = describe_call(call.name, call.arguments)
+                yield Notice(message=f"{self._tools.name} has called {what} {_MAX_REPEATS} times with the same result")
 
     def _is_usable(self, call: ToolCalled) -> bool:
-        return call.name in self._tools.toolbox.tools and parse_object(call.arguments or "{}") is not None
+        known = call.name in self._tools.toolbox.tools or call.name == READ_EARLIER.name
+        return known and parse_object(call.arguments or "{}") is not None
 
     def _call_event(self, index: int, call: ToolCall) -> ToolCalled:
         number, is_first, reply = len(self._batches) + 1, index == 0, self._step.reply
@@ -185,6 +252,8 @@ class ToolLoop:
         arguments = parse_object(call.arguments or "{}")
         if arguments is None:
             return ToolResult("the arguments are not one JSON object; call the tool again with valid ones", failed=True)
+        if call.name == READ_EARLIER.name:
+            return self._read_earlier(arguments)
         if self._tools.confirmations is not None:
             asked = ToolCall(call.call_id, call.name, call.arguments)
             if refusal := self._tools.confirmations.explain_refusal(asked, self._step.prompt):
@@ -203,26 +272,122 @@ class ToolLoop:
             failed=result.failed,
             recorded=self._tools.recorded,
         )
+        self._journal.feed(returned)
         return returned
 
-    def _messages(self, batch: _Batch, max_tokens: int) -> list[ChatMessage]:
-        """max_tokens: of all results of the batch."""
-        calls = [ToolCall(call.call_id, call.name, _sendable_arguments(call.arguments)) for call in batch.calls]
-        share = max_tokens // len(batch.calls)
-        results = [self._result(batch, call, share) for call in batch.calls if call.call_id in batch.results]
-        if self._native:
-            message = ChatMessage("assistant", batch.calls[0].text, tool_calls=tuple(calls))
-            pairs = zip(calls, results, strict=True)
-            return [message, *(ChatMessage("tool", text, tool_call_id=c.id, tool=c.name) for c, text in pairs)]
-        written = "\n".join(map(format_call, calls))
-        tools = ", ".join(dict.fromkeys(call.name for call in calls))
-        return [ChatMessage("assistant", written), ChatMessage("user", "\n".join(results), tool=tools)]
+    def _read_earlier(self, arguments: Mapping[str, Any]) -> ToolResult:
+        number, part = arguments.get("message"), arguments.get("part", 1)
+        if not (isinstance(number, int) and isinstance(part, int)):
+            return ToolResult("message and part are whole numbers", failed=True)
+        try:
+            return ToolResult(self._journal.read(number, part, self._meter.window // _PART_SHARE))
+        except ValueError as e:
+            return ToolResult(str(e), failed=True)
 
-    def _result(self, batch: _Batch, call: ToolCalled, max_tokens: int) -> str:
+    def _messages(self, batch: _Batch, room: int) -> list[ChatMessage]:
+        """room: tokens of all results of the batch."""
+        calls = [ToolCall(call.call_id, call.name, _sendable_arguments(call.arguments)) for call in batch.calls]
+        done = [call for call in batch.calls if call.call_id in batch.results]
+        shares = self._allot(batch, room)
+        results = [self._show_result(batch, call, shares[call.call_id]) for call in done]
+        if self._not_run and not self.cut:
+            left = f"Not run, since a reply may have {MAX_CALLS} calls: {'; '.join(self._not_run)}."
+            results[-1] = replace(results[-1], content=f"{results[-1].content}\n{left}")
+        if self._native:
+            return [ChatMessage("assistant", batch.calls[0].text, tool_calls=tuple(calls)), *results]
+        written = "\n".join(map(format_call, calls))
+        return [*write_calls([ChatMessage("assistant", written), *results])]
+
+    def _allot(self, batch: _Batch, room: int) -> dict[str, int]:
+        """Return the tokens that each result may have: short ones stay whole, long ones share what is left."""
+        names = {call.call_id: call.name for call in batch.calls}
+        most = self._meter.window // _RESULT_SHARE
+        sizes: dict[str, int] = {}
+        for call_id, result in batch.results.items():
+            limit = most if names[call_id] == READ_EARLIER.name else self._tools.toolbox.max_tokens(names[call_id])
+            sizes[call_id] = min(self._count(result.content), most, limit)
+        shares: dict[str, int] = {}
+        for place, (call_id, size) in enumerate(sorted(sizes.items(), key=lambda item: item[1])):
+            is_part = names[call_id] == READ_EARLIER.name  # it is as short as a part can be
+            shares[call_id] = size if is_part else min(size, max(0, room) // (len(sizes) - place))
+            room -= shares[call_id]
+        return shares
+
+    def _show_result(self, batch: _Batch, call: ToolCalled, max_tokens: int) -> ChatMessage:
         """Return as much of the result as the model has room for; the log has all of it."""
         returned = batch.results[call.call_id]
-        most = min(max_tokens, self._tools.toolbox.max_tokens(call.name))
-        return prompts.frame_tool_result(excerpt(returned.content, most, self._count), failed=returned.failed)
+        text, target = returned.content, self._find_equal(call, returned)
+        if target is not None:
+            text = f"[word for word the result of {describe_call(target.name, target.arguments)} above]"
+        elif self._count(text) > max_tokens:
+            text = self._excerpt(call, text, max_tokens - min(_GAP_TOKENS, max_tokens // 4))
+        content = prompts.frame_tool_result(text, failed=returned.failed)
+        if (times := self._journal.count_repeats(call.call_id)) >= _MAX_REPEATS:
+            content += f"\nYou have made this call {times} times in a row, each time with this result."
+        same_as = "" if target is None else target.call_id
+        return ChatMessage(
+            "tool", content, tool_call_id=call.call_id, tool=call.name, calls=(call.call_id,), same_as=same_as
+        )
+
+    def _excerpt(self, call: ToolCalled, text: str, max_tokens: int) -> str:
+        number = self._journal.get_number(call.call_id)
+
+        def describe_gap(start: int, end: int) -> str:
+            part = start // count_part_characters(text, self._meter.window // _PART_SHARE) + 1
+            lines = select_lines(text[start:end], list_stems(self._step.prompt.question), _GAP_LINES)
+            return prompts.build_gap_note(format_size(text[start:end]), number, part, lines)
+
+        self._cut_results.add(call.call_id)
+        return excerpt(text, max_tokens, self._count, describe_gap)
+
+    def _find_equal(self, call: ToolCalled, returned: ToolReturned) -> ToolCalled | None:
+        """Return the call whose result is the same and stands in the prompt whole."""
+        whole = {
+            id_ for m in self._step.prompt.work if not m.same_as for id_ in m.calls if id_ not in self._cut_results
+        }
+        if not (self._native and whole) or self._count(returned.content) < _SHORTEST_TARGET:
+            return None
+        for batch in self._batches:
+            for other in batch.calls:
+                result = batch.results.get(other.call_id)
+                if other.call_id in whole and result is not None and result.content == returned.content:
+                    return other
+        return None
+
+    def _count_idle(self) -> int:
+        """Return how many replies in a row had no new call and no new text."""
+        calls, texts, idle = set[tuple[str, str]](), {""}, 0
+        for batch in self._batches:
+            made, text = {(call.name, call.arguments) for call in batch.calls}, batch.calls[0].text.strip()
+            idle = idle + 1 if made <= calls and text in texts else 0
+            calls |= made
+            texts.add(text)
+        return idle
+
+    def _explain_cut(self) -> tuple[str, str]:
+        """Return why the work was ended, and what the user can do."""
+        match self.cut:
+            case "tool_rounds":
+                why = f"the limit of {self._tools.max_rounds} rounds of calls is reached"
+                return why, "; raise coordination.max_tool_rounds"
+            case "standstill" if self._unusable >= _MAX_UNUSABLE:
+                return f"{self._unusable} replies in a row called nothing that can be run", ""
+            case "standstill":
+                return f"{_MAX_IDLE} rounds of calls brought no new call and no new text", ""
+            case limit:
+                setting = {"time": "timeout", "cost": "max_cost"}.get(limit or "", "max_tokens")
+                return f"the {limit} for this turn leaves room for the answer alone", f"; raise coordination.{setting}"
+
+    def _find_unshown(self) -> list[_Batch]:
+        """Return the replies with calls that a step which was cut off had in its prompt word for word."""
+        until = 0
+        for event in self._tools.events:
+            if isinstance(event, ContextCompressed) and (event.agent_id, event.round) == (self._id, self._step.round):
+                until = until if event.work_until is None else event.work_until
+        older = {call.call_id for batch in self._batches if batch.calls[0].batch <= until for call in batch.calls}
+        lists = self._journal.list_open_lists(older, self._meter.window // LISTS_SHARE, self._count)
+        hidden = older - lists
+        return [batch for batch in self._batches if not any(call.call_id in hidden for call in batch.calls)]
 
 
 def _read_batches(agent_id: str, round_: int, events: Iterable[Event]) -> list[_Batch]:

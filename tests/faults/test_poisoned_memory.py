@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from massmem.core.prompts import add_memories
+from massmem.core.prompts import add_notes
 from massmem.memory.persistent import RecallOptions, Scope
 from tests.support.memories import asks, fact, make_episode, open_disk_memory
 
@@ -62,7 +62,7 @@ async def test_an_attack_comes_out_as_one_labelled_quotation(tmp_path: Path, nam
 
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_the_system_message_keeps_its_one_frame(tmp_path: Path, name: str):
-    system = add_memories("Why?", await recall_poisoned(tmp_path / "index", ATTACKS[name], as_fact=False), "Why?")
+    system = add_notes("Why?", "Why?", memories=await recall_poisoned(tmp_path / "index", ATTACKS[name], as_fact=False))
     assert system.count("<memories>") == system.count("</memories>") == 1
     assert system.endswith("\n</memories>")
     assert len(re.findall(r"(?i)relevant memories", system)) == 1

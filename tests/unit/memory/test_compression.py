@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,7 +9,9 @@ from massmem.memory.compression import (
     Utterance,
     condense,
     find_cut,
+    list_stems,
     mark_tool_sentences,
+    select_lines,
     select_sentences,
     select_sentences_by_part,
     shorten,
@@ -94,9 +98,34 @@ def test_short_texts_stay_whole_and_long_ones_share_the_rest():
     assert sum(map(count, [short, *long])) <= 100
 
 
-def test_tool_calls_are_written_out():
+def test_calls_are_left_out_and_results_lose_their_frames():
     call = ChatMessage("assistant", "I look.", tool_calls=(ToolCall("c1", "read", '{"path": "/etc/a"}'),))
-    assert to_utterances([call]) == [Utterance("You", 'I look.\ncalled read({"path": "/etc/a"})')]
+    assert to_utterances([call, replace(call, content=""), FETCHED]) == [
+        Utterance("You", "I look."),
+        Utterance("Tool fetch", "The gate opens with RD-7001."),
+    ]
+
+
+def test_lines_that_carry_the_question_s_words_are_found():
+    noise = "This module reads its settings once.\nNothing else is kept.\n" * 40
+    question = list_stems("Read all modules and list the retry limit of each.")
+    prose = f"{noise}The retry limit of the net module is 47.\n{noise}"
+    assert select_lines(prose, question, 1) == ["The retry limit of the net module is 47."]
+    code = "import os\n" * 50 + "RETRY_LIMIT = 47\nmaxRetryLimit = 48\n"
+    assert set(select_lines(code, question, 2)) == {"RETRY_LIMIT = 47", "maxRetryLimit = 48"}
+    heading = f"{noise}## Retry limit\n47 times\n{noise}"
+    assert select_lines(heading, question, 1) == ["## Retry limit 47 times"]
+    packed = "x" * 300 + ", " + ", ".join(f"key{n}: {n}" for n in range(200)) + ", retry limit: 47, " + "y" * 3_000
+    assert "retry limit: 47" in select_lines(packed, question, 1)[0]
+    assert select_lines("Nothing of that.", question, 1) == select_lines("", question, 1) == []
+
+
+def test_an_extract_of_work_prefers_the_agent_s_words_and_the_question_s():
+    texts = [Utterance("Tool read", f"Port {n} of host H-{n} is open since 19{n}. " * 3) for n in range(10, 40)]
+    texts.insert(3, Utterance("You", "The retry limit in a.py is generous."))
+    texts[9] = Utterance("Tool read", "Nothing. The retry limit is high. Nothing.")
+    lines = select_sentences(texts, 25, count, question="What is the retry limit?").splitlines()
+    assert lines[:2] == ["You: The retry limit in a.py is generous.", "Tool read: The retry limit is high."]
 
 
 @given(st.text(max_size=400), st.integers(1, 60))

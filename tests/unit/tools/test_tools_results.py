@@ -40,10 +40,11 @@ def test_note_names_what_the_log_lacks():
 
 def test_an_excerpt_has_the_beginning_and_the_end():
     text = " ".join(f"w{n}" for n in range(10_000))
-    cut = excerpt(text, 100, words)
+    cut = excerpt(text, 100, words, lambda start, end: f"[{end - start} left out]")
     assert cut.startswith("w0 w1 ")
     assert cut.endswith(" w9999")
-    assert "characters left out here" in cut
+    head, gap, tail = cut.split("\n")
+    assert len(head) + len(tail) + int(gap.removeprefix("[").removesuffix(" left out]")) == len(text)
     assert words(cut) < 130
-    assert excerpt("short text", 100, words) == "short text"
-    assert excerpt("a few more words than tokens are", 7, words) == "a few more words than tokens are"
+    assert excerpt("short text", 100, words, lambda *_: "") == "short text"
+    assert excerpt("a few more words than tokens are", 7, words, lambda *_: "") == "a few more words than tokens are"

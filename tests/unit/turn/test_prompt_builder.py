@@ -26,7 +26,7 @@ def count(text: str) -> int:
 
 
 def budget(limit: int, threshold: int | None = None) -> PromptBudget:
-    return PromptBudget(window=limit, limit=limit, threshold=threshold or limit, memories=100)
+    return PromptBudget(window=limit, limit=limit, threshold=threshold or limit, memories=100, journal=20)
 
 
 def tool_use(number: int, words: int) -> list[ChatMessage]:
@@ -51,11 +51,22 @@ def test_messages_begin_with_what_stays_the_same():
 
 
 def test_summary_of_this_step_follows_its_message():
-    prompt = replace(PROMPT, summary="So far.", history=history("a", "b"), summary_last=True)
+    prompt = replace(PROMPT, summary="So far.", history=history("a", "b"), summary_place="work")
     assert roles(prompt) == ["system", "user", "assistant", "user", "assistant"]
     assert "So far." in prompt.messages()[-1].content
-    assert not prompt.add_work(WORK[:2]).summary_last
-    assert replace(prompt, work=tuple(WORK[:2])).add_work(WORK[2:4]).summary_last
+    worked = replace(prompt, journal="1 read a.md: 47").add_work(WORK[:2])
+    assert roles(worked) == ["system", "user", "assistant", "user", "assistant", "tool"], "roles take turns"
+    assert worked.messages()[-2].tool_calls == WORK[0].tool_calls
+    assert worked.messages()[-2].content.index("So far.") < worked.messages()[-2].content.index("1 read a.md: 47")
+
+
+def test_work_of_earlier_steps_stands_behind_the_question_in_order():
+    earlier = replace(PROMPT, summary="So far.", journal="1 read a.md: 47", summary_place="work").add_work(WORK)
+    vote = replace(earlier.next_step("vote", "why?"), memories="[User] tea").with_message(lambda _: "why?\n\nVote.")
+    text = vote.messages()[-1].content
+    places = [text.index(part) for part in ("why?", "[User] tea", "So far.", "1 read a.md: 47", "Vote.")]
+    assert places == sorted(places)
+    assert roles(vote) == ["system", "user"]
 
 
 def test_note_stands_below_the_work_of_one_request():
@@ -66,19 +77,19 @@ def test_note_stands_below_the_work_of_one_request():
 
 
 def test_next_step_keeps_history_and_summary_only():
-    prompt = replace(PROMPT, summary="So far.", history=history("a", "b"), memories="m", summary_last=True)
+    prompt = replace(PROMPT, summary="So far.", history=history("a", "b"), memories="m", summary_place="work")
     prompt = replace(prompt, schema={}, tool_choice="none").add_work(WORK)
     next_prompt = prompt.next_step("vote", "why?")
     assert (next_prompt.summary, next_prompt.memories, len(next_prompt.history)) == ("So far.", "m", 2)
-    assert (next_prompt.work, next_prompt.schema, next_prompt.summary_last) == ((), None, False)
+    assert (next_prompt.work, next_prompt.schema, next_prompt.summary_place) == ((), None, "question")
     assert next_prompt.tool_choice == "required"
 
 
 def test_tokens_are_counted_by_type_with_summary_as_injection():
     buffer = Buffer(count)
     prompt = replace(PROMPT, summary="one two three", history=history("a", "b"))
-    for last in (False, True):
-        assert replace(prompt, summary_last=last).tokens(buffer) == buffer.tokens
+    for place in ("history", "work"):
+        assert replace(prompt, summary_place=place).tokens(buffer) == buffer.tokens
         assert buffer.entries["injection"] > 3
 
 
@@ -95,11 +106,25 @@ def test_newest_work_stays_with_its_results_and_the_last_unit_in_any_case():
     buffer = Buffer(count)
     prompt = PROMPT.add_work(WORK)
     assert has_older_work(prompt) and not has_older_work(PROMPT.add_work(WORK[:2]))
-    for limit, remaining in ((10_000, 8), (450, 4), (10, 2)):
-        removal = remove_oldest(prompt, budget(limit), 0.2, 10, buffer)
+    for limit, ratio, remaining in ((10_000, 0.99, 8), (10_000, 0.2, 2), (450, 0.99, 4), (10, 0.5, 2)):
+        removal = remove_oldest(prompt, budget(limit), ratio, 10, buffer)
         assert removal.prompt.work == tuple(WORK[-remaining:])
         assert removal.messages == tuple(WORK[:-remaining])
         assert find_orphans(removal.prompt.messages()) == []
+
+
+def test_pinned_calls_stay_and_a_pointer_whose_target_goes_is_shown_whole():
+    buffer = Buffer(count)
+    work = [
+        replace(message, calls=(message.tool_call_id,)) if message.tool_call_id else message
+        for n in range(5)
+        for message in tool_use(n, 100)
+    ]
+    work[-1] = replace(work[-1], content="as c1 above", same_as="c1")
+    removal = remove_oldest(PROMPT.add_work(work), budget(10_000), 0.2, 10, buffer, {"c0"})
+    assert [m.tool_call_id for m in removal.prompt.work if m.role == "tool"] == ["c0", "c4"]
+    assert removal.prompt.work[-1].content == work[3].content
+    assert find_orphans(removal.prompt.messages()) == []
 
 
 def test_shrinking_drops_memories_before_anything_else():
@@ -166,5 +191,9 @@ def test_budget_leaves_room_for_the_reply_and_a_share_for_memories():
     memory = MemoryConfig(compression=CompressionConfig(trigger_threshold=0.75))
     backend = BackendConfig(type="scripted", max_tokens=3_000)
     config = AgentConfig(id="ann", backend=backend, system_message="", memory=memory, mcp_servers=())
-    assert PromptBudget.of(config, 8_000) == PromptBudget(window=8_000, limit=5_000, threshold=5_000, memories=1_000)
-    assert PromptBudget.of(config, 4_000) == PromptBudget(window=4_000, limit=2_000, threshold=2_000, memories=500)
+    assert PromptBudget.of(config, 8_000) == PromptBudget(
+        window=8_000, limit=5_000, threshold=5_000, memories=1_000, journal=2_000
+    )
+    assert PromptBudget.of(config, 4_000) == PromptBudget(
+        window=4_000, limit=2_000, threshold=2_000, memories=500, journal=1_000
+    )

@@ -183,7 +183,7 @@ async def test_result_takes_a_quarter_of_the_window_at_most():
     await answer(agent, "why?")
     told = provider.requests[-1].messages[-1].content
     assert estimate_tokens(told) < 1_200
-    assert "characters left out here" in told
+    assert "KB left out here; read_earlier(1, 2) shows it" in told
 
 
 async def test_unusable_arguments_are_not_sent_again_unchanged():
