@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from massmem.core.events import WorkCut
 from massmem.core.short_answers import ShortAnswer, list_keys, read_short_answer
 
 
@@ -17,6 +18,8 @@ class Answer:
     content: str
     truncated: bool = False
     """Its end is missing."""
+    work_cut: WorkCut | None = None
+    """See `answer_submitted`."""
 
     short: ShortAnswer = field(init=False, repr=False, compare=False)
     """Made once: every agent of a round compares the answers."""

@@ -136,7 +136,9 @@ class Tally:
 
     def _add_answer(self, event: AnswerSubmitted) -> None:
         self.answer_count = max(self.answer_count, event.number)
-        self.answers[event.agent_id] = Answer(event.agent_id, event.number, event.content, event.truncated)
+        self.answers[event.agent_id] = Answer(
+            event.agent_id, event.number, event.content, event.truncated, event.work_cut
+        )
         self.acted.add(event.agent_id)
         self.has_new_answer = True
         self.usage += event.usage

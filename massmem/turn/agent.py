@@ -300,7 +300,8 @@ class Agent:
 
     async def _update_work(self, step: Step, tools: ToolLoop) -> Notice | None:
         """Put the newest results into the prompt. Return what the user is told when the work has to end now."""
-        notice = tools.end_if_due(step.prompt.tokens(self._compressor.meter.buffer), step.slowest)
+        tokens = step.prompt.tokens(self._compressor.meter.buffer)
+        notice = tools.end_if_due(step.cost.find_limit(self._provider.price, tokens, step.slowest))
         step.work_cut = tools.cut
         if tools.has_news:
             room = await self._compressor.find_room_for_results(step.prompt)

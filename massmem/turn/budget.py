@@ -9,6 +9,8 @@ The first request that does not fit ends the turn: requests under way may finish
 expected, and the limit is passed while they stream, they are cut off.
 """
 
+import asyncio
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from massmem.config.models import AgentConfig, CoordinationConfig
 from massmem.core.errors import LimitReached
+from massmem.core.events import WorkCut
 from massmem.core.messages import (
     ActivityChunk,
     ChatRequest,
@@ -32,6 +35,9 @@ from massmem.providers.base import Abilities, ChatProvider
 from massmem.providers.pricing import Price
 
 SpendingLimit = Literal["cost", "tokens"]
+
+_ANSWER_SHARE = 0.15
+"""Part of a turn's time that is kept for the answers of agents that work with tools."""
 
 _FIRST_REPLY = 500
 """Tokens of a reply that are expected before the first reply of a turn."""
@@ -101,16 +107,39 @@ class Budget:
         self._replies = 0
         self._reply_tokens = 0
         self._open: list[_OpenRequest] = []
+        self._agents = 0
+        self._deadline = math.inf
+        self._seconds = math.inf if settings is None else settings.timeout
 
-    def begin(self, used: Usage) -> None:
-        """Go on with a turn that has used this before."""
+    def begin(self, used: Usage, deadline: float = math.inf) -> None:
+        """Go on with a turn that has used this before. deadline: of the turn, by the event loop's clock."""
         self._used += used
+        self._deadline = deadline
 
     def limit(self, agent: AgentConfig, provider: ChatProvider) -> ChatProvider:
         """Return the agent's model with its requests checked; the model itself when there is no limit."""
+        self._agents += 1
         if self._max_cost is None and self._max_tokens is None:
             return provider
         return _LimitedProvider(self, agent, provider)
+
+    def find_near_limit(self, price: Price, prompt_tokens: int, seconds: float) -> WorkCut | None:
+        """Return the limit that leaves an agent room for one more request, its answer; None: it may go on working.
+
+        price: of its model. prompt_tokens: of the request. seconds: of its slowest request so far.
+        """
+        left = self._deadline - asyncio.get_running_loop().time()
+        if left < min(self._seconds / 2, max(_ANSWER_SHARE * self._seconds, 2 * seconds)):
+            return "time"
+        # One more request for work, and each agent's answer.
+        expected = round(self._reply_tokens / self._replies) if self._replies else _FIRST_REPLY
+        request = Usage(prompt_tokens, expected)
+        times = self._agents + 1
+        cost = (self._used.cost or 0.0) + times * float(price.cost(request) or 0)
+        if self._max_cost is not None and cost > self._max_cost:
+            return "cost"
+        tokens = self._used.prompt + self._used.completion + times * (prompt_tokens + expected)
+        return "tokens" if self._max_tokens is not None and tokens > self._max_tokens else None
 
     def open_request(self, price: Price, prompt_tokens: int, max_reply: int | None) -> _OpenRequest:
         """Admit a request. Raises LimitReached: it does not fit, or an earlier one did not."""

@@ -137,7 +137,7 @@ async def run_turn(
     run.names = TurnOutcome.of(turn.events).names | {
         agent.id: agent.name for agent in agents.values() if agent.name != agent.id
     }
-    run.budget.begin(run.tally.usage)
+    run.budget.begin(run.tally.usage, deadline)
     if turn.events:
         run.lost += turn.description.usage  # the first try was stopped, and its event has none
     for part in (run.open(), run.run_rounds(), run.end()):
@@ -285,7 +285,7 @@ class _TurnRun:
                         yield item
 
     def _run_step(self, agent: TurnAgent, number: int, *, final: bool) -> AsyncGenerator[_StepItem, None]:
-        cost = StepCost()
+        cost = StepCost(find_limit=self.budget.find_near_limit)
         if number == 1:
             return self._guard(agent, number, "answer", cost, agent.answer(self.turn.question, number, cost))
         candidates = self.tally.build_candidates(agent.id, self.tally.visible_answers, agent.order)
@@ -484,6 +484,7 @@ class _TurnRun:
             escalated=bound is not None and (winner.by == "no_vote" or (confidence is not None and confidence < bound)),
             truncated=answer.truncated if presentation is None else presentation.truncated,
             data=None if presentation is None else presentation.data,
+            work_cut=answer.work_cut,
         )
 
     def _build_failed(self) -> TurnFailed:

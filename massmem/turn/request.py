@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
@@ -29,6 +29,7 @@ from massmem.core.messages import (
 )
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.base import ChatProvider
+from massmem.providers.pricing import Price
 from massmem.providers.windows import is_truncated, truncation_error
 from massmem.turn.compressor import Compressor, TokenMeter
 from massmem.turn.prompt_builder import MIN_TOKENS, Prompt, continue_reply, keep_end, room_to_wrap_up, wrap_up
@@ -53,6 +54,8 @@ class StepCost:
     """What one step of an agent has used so far; also right when the step fails."""
 
     usage: Usage = field(default_factory=Usage)
+    find_limit: Callable[[Price, int, float], WorkCut | None] = lambda _price, _tokens, _seconds: None
+    """Returns the limit of the turn that leaves room for one more request only; see `Budget.find_near_limit`."""
 
 
 @dataclass(slots=True)

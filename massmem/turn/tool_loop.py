@@ -7,7 +7,7 @@ nobody knows how its call ended.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -63,8 +63,6 @@ class AgentTools:
     """The turn's events so far, as the log has them."""
     max_rounds: int | None = None
     """Most replies with calls in one step; None: as many as it takes."""
-    find_limit: Callable[[int, float], WorkCut | None] = lambda _tokens, _seconds: None
-    """Returns the limit of the turn that leaves room for one more request only, of so many tokens and seconds."""
     recorded: bool = False
     """Results are remembered as messages of their own."""
     votes: bool = False
@@ -135,10 +133,10 @@ class ToolLoop:
         """Allow no further calls in this step."""
         self._closed = True
 
-    def end_if_due(self, tokens: int, seconds: float) -> Notice | None:
-        """End the work when a limit is reached, or it stands still. Return what the user is told of it.
+    def end_if_due(self, limit: WorkCut | None) -> Notice | None:
+        """End the work when it has to end or stands still. Return what the user is told of it.
 
-        tokens, seconds: of the step's next request, and of its slowest one.
+        limit: of the turn, that leaves room for one more request only.
         """
         if self._closed or not self._batches:
             return None
@@ -147,7 +145,7 @@ class ToolLoop:
         elif self._unusable >= _MAX_UNUSABLE or self._count_idle() >= _MAX_IDLE:
             self.cut = "standstill"
         else:
-            self.cut = self._tools.find_limit(tokens, seconds)
+            self.cut = limit
         if self.cut is None:
             return None
         self.close()
