@@ -41,15 +41,15 @@ def format_dollars(amount: float | None) -> str:
     return f"${amount:.{1 - math.floor(math.log10(amount))}f}" if amount > 0 else "$0"
 
 
-def cut_excerpt(text: str, words: Sequence[str]) -> str:
-    """Return about 160 characters of the text on one line, around the first of the words in it."""
+def cut_excerpt(text: str, words: Sequence[str], limit: int = _EXCERPT) -> str:
+    """Return about `limit` characters of the text on one line, around the first of the words in it."""
     pattern = match_any(words)
     match = pattern.search(text) if pattern else None
     if match is None:
-        return one_line(text, _EXCERPT)
-    start = max(match.start() - _EXCERPT // 3, 0)
+        return one_line(text, limit)
+    start = max(match.start() - limit // 3, 0)
     start = text.find(" ", start, match.start()) + 1 if start else 0
-    return ("…" if start else "") + one_line(text[start:], _EXCERPT)
+    return ("…" if start else "") + one_line(text[start:], limit)
 
 
 def match_any(words: Sequence[str]) -> re.Pattern[str] | None:

@@ -47,6 +47,9 @@ _VALUE_WORTH = 1.5
 _SAID = 0.7
 """Part of a line's words that another text has when it says the same."""
 
+_NEARLY_BEST = 0.6
+"""Part of the best line's score that another line needs to be shown beside it."""
+
 _MAX_SHOWN = 200
 """Characters of a line that is shown whole; of a longer one what stands around a word of the question."""
 
@@ -172,13 +175,20 @@ def select_lines(text: str, stems: Collection[str], most: int) -> list[str]:
         value = 1.0 + bool(_VALUE.search(sentence.text))
         sentence.score = worth * value / (4 + len(sentence.words)) ** 0.5
     best = sorted((s for s in sentences if s.score > 0), key=lambda s: (-s.score, s.order))[:most]
-    return [_show_line(sentence, sentences, words) for sentence in best]
+    return [_show_line(s, sentences, words) for s in best if s.score >= _NEARLY_BEST * best[0].score]
+
+
+def cut_line(line: str, stems: Collection[str], limit: int) -> str:
+    """Return about `limit` characters of a line, around the first word of a question. stems: of the question."""
+    if len(line) <= limit:
+        return line
+    return cut_excerpt(line, [word for word in _WORD.findall(line) if list_stems(word) & frozenset(stems)], limit)
 
 
 def _show_line(sentence: _Sentence, sentences: Sequence[_Sentence], hits: Sequence[frozenset[str]]) -> str:
     line = sentence.text
     if len(line) > _MAX_SHOWN:
-        return cut_excerpt(line, [word for word in line.split() if list_stems(word) & hits[sentence.order]])
+        return cut_line(line, hits[sentence.order], _MAX_SHOWN)
     is_heading = line.startswith("#") or line.endswith(":")
     if is_heading and sentence.order + 1 < len(sentences):
         return f"{line} {sentences[sentence.order + 1].text}"

@@ -59,7 +59,7 @@ _SUMMARY_SHARE = 1 / 16
 _EXTRACT_SHARE, _MAX_EXTRACT = 1 / 12, 16_000
 """Tokens of the messages that the model is shown for a summary: the request costs little and cannot overflow."""
 
-_RESULTS_SHARE, LISTS_SHARE = 6, 8
+_RESULTS_SHARE, LISTS_SHARE = 6, 6
 """One in so many tokens of the window: results of one reply's calls have at least so much, lists of what is left to do
 stay in the prompt up to so much."""
 

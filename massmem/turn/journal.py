@@ -7,7 +7,8 @@ summarise. A prompt holds the entries of those calls alone whose results do not 
 import json
 import re
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from posixpath import split as split_path
@@ -17,7 +18,7 @@ from massmem.core.calls import shorten_tool_name, split_arguments
 from massmem.core.display import one_line
 from massmem.core.events import Event, ToolCalled, ToolReturned
 from massmem.core.messages import ToolSpec
-from massmem.memory.compression import Count, is_said_in, list_stems, rate_line, select_lines, weigh
+from massmem.memory.compression import Count, cut_line, is_said_in, list_stems, rate_line, select_lines, weigh
 from massmem.memory.text_analysis import split_sentences
 from massmem.memory.tokens import estimate_tokens
 from massmem.tools.json_calls import parse_object
@@ -38,8 +39,8 @@ READ_EARLIER = ToolSpec(
 CUT_OFF = "massmem was stopped while this call ran: it is not known whether the tool has done its work"
 """The result of a call that a kill cut off."""
 
-_DETAILS = ((3, True), (2, True), (1, True), (1, False))
-"""Lines of what was found, and whether sizes are shown: the first that fits the room is used."""
+_DETAILS = ((3, True, 200), (2, True, 200), (1, True, 200), (1, False, 120), (1, False, 80))
+"""Lines of what was found, whether sizes are shown, and characters of a line: the first that fits the room is used."""
 
 _MAX_LINE, _MAX_READ = 200, 200_000
 """Characters of one line of what was found; of a result whose words are compared with the agent's notes."""
@@ -50,10 +51,14 @@ _FOCUS_SHARE = 1 / 5
 _SHORTEST_FOLDER = 12
 """Characters of a folder's name that is written once for all of its files."""
 
-_MIN_NAMES, _NAMES_SHARE = 4, 0.8
-"""A result is a list of names when it has so many lines, and such a part of them are names."""
+_MIN_NAMES, _NAMES_SHARE, _MAX_NAME_LINE = 4, 0.8, 120
+"""A result may be a list of names when it has so many lines, such a part of them has a name, and so many characters."""
 
-_NAME_LINE = re.compile(r"(?:\[\w+\]\s+|[-*+]\s+|\d+[.)]\s+|[│├└─ ]+|[-dl][rwxst-]{9}.*\s)?(\S*[^\W_]\S*)")
+_NAME = re.compile(
+    r"(?=[^\s\"'`,;:|()\[\]{}<>]*[^\W\d_])(?=[^\s\"'`,;:|()\[\]{}<>]*[\d./_-])[^\s\"'`,;:|()\[\]{}<>]{3,}"
+)
+"""A word with a letter, and a sign or a digit: the name of a file, a key."""
+
 _SENTENCE_OF_ITS_OWN = 6
 """Words of a sentence that names a file, from which it says something of the file."""
 
@@ -183,16 +188,19 @@ class Journal:
         if not entries:
             return ""
         text, page = "", _Page(entries)
-        for lines, sizes in _DETAILS:
-            text = page.write({entry.number: entry.find(question)[:lines] for entry in entries}, sizes=sizes)
+        stems = list_stems(question)
+        for lines, sizes, limit in _DETAILS:
+            found = {e.number: [cut_line(line, stems, limit) for line in e.find(question)[:lines]] for e in entries}
+            text = page.write(found, sizes=sizes)
             if count(text) <= max_tokens:
                 return text
         return self._fold(page, question, max_tokens, count)
 
     def list_open_lists(self, verbatim: Collection[str], max_tokens: int, count: Count) -> frozenset[str]:
-        """Return ids of those calls whose results list names that no later call has, the newest in `max_tokens`.
+        """Return ids of those calls whose results list names of which later calls have some and not all.
 
-        While they stand in the prompt word for word, the agent knows what is left to do.
+        While they stand in the prompt word for word, the agent knows what is left to do. The newest count, in
+        `max_tokens` together.
         """
         chosen: set[str] = set()
         later: list[str] = []
@@ -200,9 +208,9 @@ class Journal:
         for entry in reversed(self.entries):
             call = (entry.called.name, entry.called.arguments)
             if entry.called.call_id in verbatim and call not in seen and not entry.problem:
-                names = list_names(entry.result)
-                is_open = bool(names) and any(all(name not in text for text in later) for name in names)
-                if is_open and (size := count(entry.result)) <= max_tokens:
+                lines = list_names(entry.result)
+                used = [any(name in text for name in names for text in later) for names in lines]
+                if any(used) and not all(used) and (size := count(entry.result)) <= max_tokens:
                     chosen.add(entry.called.call_id)
                     max_tokens -= size
             seen.add(call)
@@ -243,8 +251,12 @@ class Journal:
         left = max_tokens - count(page.write({}, sizes=False))
         if left < 0:
             return _fold_names(page, max_tokens, count)
-        newest_first = [(entry, lines) for entry in reversed(page.entries) if (lines := entry.find(question)[:1])]
-        focus = list_stems(self._focus) - list_stems(question)
+        stems, limit = list_stems(question), _DETAILS[-1][2]
+        lines_of = {
+            entry.number: [cut_line(line, stems, limit) for line in entry.find(question)[:1]] for entry in page.entries
+        }
+        newest_first = [(entry, lines) for entry in reversed(page.entries) if (lines := lines_of[entry.number])]
+        focus = list_stems(self._focus) - stems
         bearing = {entry.number: weigh(focus & list_stems(lines[0])) for entry, lines in newest_first}
         bearing_first = sorted(newest_first, key=lambda item: -bearing[item[0].number])
         bearing_first = [item for item in bearing_first if bearing[item[0].number]]
@@ -326,27 +338,23 @@ def format_size(text: str) -> str:
     return f"{size} B" if size < 1_000 else f"{size / 1_000:,.1f} KB"
 
 
-def list_names(result: str) -> list[str]:
-    """Return the names that a result lists, a line or a JSON string each; [] when it is no list of names."""
-    if names := list(_read_json_names(result)):
-        return names
-    lines = [line.strip() for line in result.splitlines() if line.strip()]
-    matches = [match[1] for line in lines if (match := _NAME_LINE.fullmatch(line))]
-    return matches if len(matches) >= max(_MIN_NAMES, _NAMES_SHARE * len(lines)) else []
+def list_names(result: str) -> list[list[str]]:
+    """Return the names in each line, or item of a JSON list, of a result; [] when it is no list of names."""
+    lines = _read_json_items(result) or [line for line in result.splitlines() if line.strip()]
+    names = [found for line in lines if len(line) <= _MAX_NAME_LINE and (found := _NAME.findall(line))]
+    return names if len(names) >= max(_MIN_NAMES, _NAMES_SHARE * len(lines)) else []
 
 
-def _read_json_names(result: str) -> Iterator[str]:
-    if not result.lstrip().startswith(("[", "{")):
-        return
-    try:
-        data: object = json.loads(result)
-    except (ValueError, RecursionError):
-        return
+def _read_json_items(result: str) -> list[str]:
+    """Return the first text of each item of the list that a result is, or has as its only value."""
+    data: object = None
+    if result.lstrip().startswith(("[", "{")):
+        with suppress(ValueError, RecursionError):
+            data = json.loads(result)
     if isinstance(data, dict):
-        values = list(cast("dict[str, object]", data).values())
-        data = values[0] if len(values) == 1 else ()
-    for item in cast("list[object]", data) if isinstance(data, list) else ():
-        fields = cast("dict[str, object]", item) if isinstance(item, dict) else {"path": item}
-        name = next((fields[key] for key in ("path", "name", "uri", "url") if isinstance(fields.get(key), str)), None)
-        if isinstance(name, str) and len(name) <= _MAX_LINE:
-            yield name
+        data = next(iter(cast("dict[str, object]", data).values()), None)
+    items = cast("list[object]", data) if isinstance(data, list) else []
+    texts = [
+        next(iter(cast("dict[str, object]", item).values()), "") if isinstance(item, dict) else item for item in items
+    ]
+    return [text for text in texts if isinstance(text, str)]
