@@ -23,6 +23,7 @@ BENCHES: dict[str, str] = {
     "memory": "searching and recording memories, and with --data how much is recalled",
     "ledger": "values that change: whether the one that holds is shown, and none that no longer does",
     "local": "a turn on the embedded model and its parts, beside llama.cpp alone",
+    "work": "a job with tools that overflows its window, done by a worker that knows only its prompt: files, findings",
     "store": "commits of 8 processes against bare sqlite3, a store of 1,000,000 messages, histories in each store",
 }
 """Name and summary; each is a module beside this one with a `run() -> list[Row]`."""
