@@ -71,6 +71,8 @@ class Tally:
     """In this round agents may vote for their own answers."""
     early_stop: bool = False
     """In this round agents are asked only while their ballots can change the winner."""
+    first_wave: tuple[str, ...] = ()
+    """Agents that are asked first in a round with `early_stop`."""
     acted: set[str] = field(default_factory=set[str])
     """Agents that have acted in this round."""
     missed: set[str] = field(default_factory=set[str])
@@ -101,6 +103,7 @@ class Tally:
                 self.own_votes = allows_own_votes(len(self.live_agents()))
                 self.visible_answers = dict(self.answers)
                 self.acted, self.missed, self.has_new_answer = set(), set(), False
+                self.first_wave = self._hold_election().choose_voters(agents) if self.early_stop else ()
             case AnswerSubmitted():
                 self._add_answer(event)
             case BallotCast(agent_id=agent, choice=choice, usage=usage):
@@ -158,9 +161,14 @@ class Tally:
         return remaining if self.choose_actors() else ()
 
     def choose_actors(self) -> tuple[str, ...]:
-        """Return whom of the remaining agents to ask next: all, or with `early_stop` as many as may decide it."""
+        """Return whom of the remaining agents to ask next.
+
+        All; with `early_stop` first as many as may decide it, then nobody or all others: they wait once at most.
+        """
         remaining = self._without_action()
-        return self._hold_election().choose_voters(remaining) if self.early_stop and remaining else remaining
+        if self.early_stop and remaining and not self._hold_election().choose_voters(remaining):
+            return ()
+        return tuple(agent for agent in remaining if agent in self.first_wave) or remaining
 
     def _without_action(self) -> tuple[str, ...]:
         done = self.acted | self.missed | self.out | self.waiting.agents_on_hold(self.round)

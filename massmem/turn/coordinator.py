@@ -267,7 +267,7 @@ class _TurnRun:
         return not tally.answers or not tally.live_agents() or tally.is_decided()
 
     async def _run_round(self, number: int, actors: tuple[str, ...]) -> AsyncGenerator[Event | Checkpoint, None]:
-        """Run a round, or the rest of it: all agents at the same time, or in early stop a few after the others."""
+        """Run a round, or the rest of it: all agents at the same time, in early stop in two waves at most."""
         final, tally = self._is_final(number), self.tally
         early_stop = final and self.settings.early_stop if number > tally.round else tally.early_stop
         yield RoundStarted(round=number, agents=actors, final=final, early_stop=early_stop)

@@ -168,11 +168,15 @@ async def test_everybody_is_asked_where_a_better_answer_may_come():
     assert len(only(events, BallotCast)) == 5
 
 
-async def test_more_agents_are_asked_while_the_winner_is_open():
-    scripts = council(3, vote={"vote_for": "answer 2.", "reason": "r"})
-    events = await play(scripts, max_rounds=2)
+async def test_all_others_are_asked_at_once_while_the_winner_is_open():
+    scripts = council(7)
+    for number, script in enumerate(scripts.values(), 1):
+        script["vote"] = {"vote_for": f"answer {number % 7}.", "reason": "r"}
+    events = await play(scripts, max_rounds=2, presentation="as_is")
     check_order(events)
-    assert len(only(events, BallotCast)) == 3
+    assert len(only(events, BallotCast)) == 7
+    votes = "".join(type(event).__name__[0] for event in events if isinstance(event, AgentStarted | BallotCast))
+    assert votes.count("BA") == 1, "two waves of requests for ballots, and not one more"
     failing = council(3, vote=FIRST_WINS)
     failing["agent_b"]["vote"] = failing["agent_c"]["vote"] = {"error": "refused"}
     events = await play(failing, max_rounds=2)
