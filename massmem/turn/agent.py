@@ -118,6 +118,8 @@ class Agent:
         self._calls_tools = True
         """Actions are tool calls; else they are JSON objects, constrained by a schema where the model takes one."""
         self._prompt = prompt
+        self._memories = ""
+        """As they were recalled last: a step that has no room for them drops them from its prompt alone."""
         self._step: Step | None = None
         self._provider = provider
         self._readings: dict[str, Reading] = {}
@@ -218,7 +220,8 @@ class Agent:
         prompt = last.next_step(purpose, question, candidates)
         if self._step is None or (purpose == "vote" and round_ >= FIRST_RESTART):
             prompt = await self._compressor.recall(prompt)
-        self._step = Step(round_, prompt, cost)
+            self._memories = prompt.memories
+        self._step = Step(round_, replace(prompt, memories=prompt.memories or self._memories), cost)
         return self._step
 
     async def _read_question(self, question: str, cost: StepCost) -> str:
