@@ -61,8 +61,16 @@ class Election:
         Where own votes are excluded, it may still do so for an answer that another agent gave as well, because a
         majority would have to vote against itself, and for the only candidate.
         """
-        is_own = self._keys.get(voter) == self._key(candidate)
-        return self._own_votes or not is_own or self.count_authors(candidate) > 1 or len(self.candidates) == 1
+        is_free = self._own_votes or self.count_authors(candidate) > 1 or len(self.candidates) == 1
+        return is_free or not self.gave(voter, candidate)
+
+    def gave(self, agent: str, candidate: Answer) -> bool:
+        """Whether the candidate's answer is the agent's own, or the same."""
+        return self._keys.get(agent) == self._key(candidate)
+
+    def list_voters(self, candidate: Answer) -> list[str]:
+        """Return who voted for the candidate."""
+        return [voter for voter, key in self._choices.items() if key == self._key(candidate)]
 
     def is_forced(self, voter: str) -> bool:
         """Whether the voter had to choose another answer than its own where each states a result of its own.
@@ -134,9 +142,8 @@ class Election:
         Each agent counts once: one that voted for it, and one that gave it, unless it preferred another answer to it.
         A vote by which an agent had to leave its own, different result does not count: it still says 42, and not 7.
         """
-        voters = {voter for voter, key in self._choices.items() if key == self._key(candidate)}
-        voters = {voter for voter in voters if not self.is_forced(voter)}
-        authors = {agent for agent, key in self._keys.items() if key == self._key(candidate)}
+        voters = {voter for voter in self.list_voters(candidate) if not self.is_forced(voter)}
+        authors = {agent for agent in self._keys if self.gave(agent, candidate)}
         turned = {agent for agent in authors if agent in self._choices and self.may_choose(agent, candidate)}
         return voters | (authors - turned)
 

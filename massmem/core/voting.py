@@ -65,6 +65,10 @@ class Tally:
     """The answers as they stood when the round began: what its agents are shown."""
     ballots: dict[str, str] = field(default_factory=dict[str, str])
     """Standing ballots: voter to the agent whose answer the ballot is for."""
+    reasons: dict[str, str] = field(default_factory=dict[str, str])
+    """Of each voter's last ballot."""
+    judged: dict[str, int] = field(default_factory=dict[str, int])
+    """Number of the newest answer that each agent was shown when it acted last, of those that were shown answers."""
     acting: tuple[str, ...] = ()
     """Agents of this round."""
     own_votes: bool = True
@@ -107,8 +111,8 @@ class Tally:
             case AnswerSubmitted():
                 self._add_answer(event)
             case BallotCast(agent_id=agent, choice=choice, usage=usage):
-                self.ballots[agent] = choice
-                self.acted.add(agent)
+                self.ballots[agent], self.reasons[agent] = choice, event.reason
+                self._add_action(agent)
                 self.usage += usage
             case BallotsVoided(agents=agents):
                 self.ballots = {voter: choice for voter, choice in self.ballots.items() if voter not in agents}
@@ -140,9 +144,14 @@ class Tally:
     def _add_answer(self, event: AnswerSubmitted) -> None:
         self.answer_count = max(self.answer_count, event.number)
         self.answers[event.agent_id] = Answer(event.agent_id, event.number, event.content, event.truncated)
-        self.acted.add(event.agent_id)
+        self._add_action(event.agent_id)
         self.has_new_answer = True
         self.usage += event.usage
+
+    def _add_action(self, agent: str) -> None:
+        self.acted.add(agent)
+        if self.visible_answers:
+            self.judged[agent] = max(answer.number for answer in self.visible_answers.values())
 
     def _add_failure(self, event: AgentFailed) -> None:
         self.usage += event.usage
@@ -258,13 +267,29 @@ class Tally:
 
         order: agents with the same one read the answers in the same order; "": the agent has its own.
         """
-        election = Election(answers, {}, own_votes=self.own_votes)
+        election = Election(answers, self.ballots, own_votes=self.own_votes)
         candidates = sorted(election.candidates, key=lambda answer: answer.agent_id)
         random.Random(f"{self.seed}:{order or for_agent}").shuffle(candidates)
         if not order:
             candidates.sort(key=lambda answer: not election.may_choose(for_agent, answer))
+
+        def is_new(answer: Answer) -> bool:
+            judged = self.judged.get(for_agent)
+            return judged is not None and answer.number > judged and not election.gave(for_agent, answer)
+
+        def list_reasons(answer: Answer) -> tuple[str, ...]:
+            voters = election.list_voters(answer) if self.winner is not None else ()
+            return tuple(self.reasons[voter] for voter in voters if voter != for_agent)
+
         return tuple(
-            Candidate(build_label(i), answer.agent_id, answer.content, votable=election.may_choose(for_agent, answer))
+            Candidate(
+                build_label(i),
+                answer.agent_id,
+                answer.content,
+                votable=election.may_choose(for_agent, answer),
+                is_new=is_new(answer),
+                reasons=list_reasons(answer),
+            )
             for i, answer in enumerate(candidates)
         )
 
