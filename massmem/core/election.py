@@ -38,8 +38,11 @@ class Election:
         A ballot for an author without an answer does not count.
         """
         self._answers = answers
-        self._keys = _list_keys(answers)
-        self.candidates = _choose_earliest(answers, self._keys)
+        self._keys = list_keys({agent: answer.short for agent, answer in answers.items()})
+        earliest: dict[str, Answer] = {}
+        for answer in sorted(answers.values(), key=lambda answer: answer.number):
+            earliest.setdefault(self._keys[answer.agent_id], answer)
+        self.candidates = list(earliest.values())
         """The earliest of those that are the same, in the order in which they were given."""
         self._has_results = any(answer.short.is_bare for answer in answers.values())
         self._own_votes = own_votes
@@ -154,19 +157,3 @@ def allows_own_votes(agents: int) -> bool:
     agents: how many take part.
     """
     return agents <= 2
-
-
-def list_distinct(answers: Mapping[str, Answer]) -> list[Answer]:
-    """Return the answers by agent without repetitions, in the order of their numbers: of the same ones the earliest."""
-    return _choose_earliest(answers, _list_keys(answers))
-
-
-def _list_keys(answers: Mapping[str, Answer]) -> dict[str, str]:
-    return list_keys({agent: answer.short for agent, answer in answers.items()})
-
-
-def _choose_earliest(answers: Mapping[str, Answer], keys: Mapping[str, str]) -> list[Answer]:
-    distinct: dict[str, Answer] = {}
-    for agent, answer in sorted(answers.items(), key=lambda item: item[1].number):
-        distinct.setdefault(keys[agent], answer)
-    return list(distinct.values())

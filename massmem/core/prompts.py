@@ -8,7 +8,6 @@ open or close one.
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 from massmem.core.attachments import Attachment
@@ -117,27 +116,22 @@ def build_vote_prompt(
     return "\n".join([f"{_show_answers(question, candidates)}\n\n{' '.join(ways)}", *news, *own])
 
 
-def build_present_prompt(question: str, candidates: Sequence[Candidate], winner: str, room: int) -> str:
+def build_present_prompt(question: str, candidates: Sequence[Candidate], winner: str, most: int) -> str:
     """Return the question, the answers, why the others voted as they did and the request to write the final answer.
 
-    winner: label of the agent's answer. room: most characters of the reasons; those for other answers come first,
+    winner: label of the agent's answer. most: reasons that are shown, each once; those for other answers come first,
     because they say what is wrong with this one.
     """
-    reasons = _list_reasons(sorted(candidates, key=lambda candidate: candidate.label == winner), room)
-    parts = [_show_answers(question, candidates), *([f"{_REASONS}\n{_frame_notes(reasons)}"] if reasons else [])]
-    request = (
+    others_first = sorted(candidates, key=lambda candidate: candidate.label == winner)
+    reasons = dict.fromkeys(f"For {c.label}: {one_line(text, _MAX_REASON)}" for c in others_first for text in c.reasons)
+    shown = "\n".join(list(reasons)[:most])
+    votes = f"{_REASONS}\n{_frame_notes(shown)}\n\n" if shown else ""
+    return (
+        f"{_show_answers(question, candidates)}\n\n{votes}"
         f"Answer {winner} is yours and was chosen. Now write the final answer to the message before the answers: "
         "keep what is right in yours, add what is right and missing from the others, correct what is wrong. "
         "Write only that answer; do not mention the other answers, their labels or the vote."
     )
-    return "\n\n".join([*parts, request])
-
-
-def _list_reasons(candidates: Sequence[Candidate], room: int) -> str:
-    """Return the reasons of votes, each once and in a line with the label of the answer, in `room` characters."""
-    lines = dict.fromkeys(f"For {c.label}: {one_line(reason, _MAX_REASON)}" for c in candidates for reason in c.reasons)
-    ends = accumulate(len(line) + 1 for line in lines)
-    return "\n".join(line for line, end in zip(lines, ends, strict=True) if end <= room)
 
 
 def build_form_prompt(message: str, schema: Mapping[str, Any]) -> str:

@@ -3,12 +3,13 @@
 One fold serves both a running turn and a turn that resumes after a kill, so the two cannot differ.
 """
 
+import math
 import random
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from massmem.core.election import Answer, Election, allows_own_votes, list_distinct
+from massmem.core.election import Answer, Election, allows_own_votes
 from massmem.core.events import (
     AgentFailed,
     AnswerNowRequested,
@@ -73,18 +74,14 @@ class Tally:
     """Agents of this round."""
     own_votes: bool = True
     """In this round agents may vote for their own answers."""
-    early_stop: bool = False
-    """In this round agents are asked only while their ballots can change the winner."""
     first_wave: tuple[str, ...] = ()
-    """Agents that are asked first in a round with `early_stop`."""
+    """Whom to ask first in a round with `early_stop`, and the others only while they can change the winner."""
     acted: set[str] = field(default_factory=set[str])
     """Agents that have acted in this round."""
     missed: set[str] = field(default_factory=set[str])
     """Agents that failed to act in this round."""
     out: set[str] = field(default_factory=set[str])
     """Agents that take no further part in the turn."""
-    has_new_answer: bool = False
-    """An answer came in during this round."""
     winner: WinnerDecided | None = None
     answer_now: bool = False
     """The user wants the answer now."""
@@ -103,11 +100,11 @@ class Tally:
             case TurnResumed(agents=agents):
                 self._resume(agents)
             case RoundStarted(round=number, agents=agents) if number > self.round:
-                self.round, self.acting, self.early_stop = number, agents, event.early_stop
+                self.round, self.acting = number, agents
                 self.own_votes = allows_own_votes(len(self.live_agents()))
                 self.visible_answers = dict(self.answers)
-                self.acted, self.missed, self.has_new_answer = set(), set(), False
-                self.first_wave = self._hold_election().choose_voters(agents) if self.early_stop else ()
+                self.acted, self.missed = set(), set()
+                self.first_wave = self._hold_election().choose_voters(agents) if event.early_stop else ()
             case AnswerSubmitted():
                 self._add_answer(event)
             case BallotCast(agent_id=agent, choice=choice, usage=usage):
@@ -145,7 +142,6 @@ class Tally:
         self.answer_count = max(self.answer_count, event.number)
         self.answers[event.agent_id] = Answer(event.agent_id, event.number, event.content, event.truncated)
         self._add_action(event.agent_id)
-        self.has_new_answer = True
         self.usage += event.usage
 
     def _add_action(self, agent: str) -> None:
@@ -170,12 +166,9 @@ class Tally:
         return remaining if self.choose_actors() else ()
 
     def choose_actors(self) -> tuple[str, ...]:
-        """Return whom of the remaining agents to ask next.
-
-        All; with `early_stop` first as many as may decide it, then nobody or all others: they wait once at most.
-        """
+        """Return whom to ask next: all; with `early_stop` as many as may decide it, after them nobody or all others."""
         remaining = self._without_action()
-        if self.early_stop and remaining and not self._hold_election().choose_voters(remaining):
+        if self.first_wave and remaining and not self._hold_election().choose_voters(remaining):
             return ()
         return tuple(agent for agent in remaining if agent in self.first_wave) or remaining
 
@@ -209,14 +202,18 @@ class Tally:
 
     def list_voided_voters(self) -> tuple[str, ...]:
         """Return the voters whose ballots a new answer of this round voids. The first round has no ballots."""
-        return tuple(self.ballots) if self.has_new_answer else ()
+        return tuple(self.ballots) if self.answers != self.visible_answers else ()
 
     def is_decided(self) -> bool:
         """Return whether no further round is needed: every live agent's ballot stands, or there is no choice."""
         live = self.live_agents()
-        if len(list_distinct(self.answers)) == 1 and (len(self.answers) > 1 or len(live) <= 1):
-            return True
-        return all(agent in self.ballots for agent in live)
+        has_no_choice = self.has_one_answer and (len(self.answers) > 1 or len(live) <= 1)
+        return has_no_choice or all(agent in self.ballots for agent in live)
+
+    @property
+    def has_one_answer(self) -> bool:
+        """Whether all answers are the same."""
+        return len(self._hold_election().candidates) == 1
 
     def decide_winner(self) -> WinnerDecided:
         """Return the winner, see `Election.list_leaders`.
@@ -272,23 +269,15 @@ class Tally:
         random.Random(f"{self.seed}:{order or for_agent}").shuffle(candidates)
         if not order:
             candidates.sort(key=lambda answer: not election.may_choose(for_agent, answer))
-
-        def is_new(answer: Answer) -> bool:
-            judged = self.judged.get(for_agent)
-            return judged is not None and answer.number > judged and not election.gave(for_agent, answer)
-
-        def list_reasons(answer: Answer) -> tuple[str, ...]:
-            voters = election.list_voters(answer) if self.winner is not None else ()
-            return tuple(self.reasons[voter] for voter in voters if voter != for_agent)
-
+        judged, ended = self.judged.get(for_agent, math.inf), self.winner is not None
         return tuple(
             Candidate(
                 build_label(i),
                 answer.agent_id,
                 answer.content,
                 votable=election.may_choose(for_agent, answer),
-                is_new=is_new(answer),
-                reasons=list_reasons(answer),
+                is_new=answer.number > judged and not election.gave(for_agent, answer),
+                reasons=tuple(self.reasons[v] for v in election.list_voters(answer) if ended and v != for_agent),
             )
             for i, answer in enumerate(candidates)
         )
@@ -330,16 +319,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as session_state.plan_execution stores it: names only, no values."""
-        return {
-            "round": self.round,
-            "acted": list(self.acted),
-            "asked": dict(self.asked),
-            "params": list(self.params),
-            "asks": self.asks,
-            "remaining": list(self.remaining),
-            "out": list(self.out),
-            "winner": self.winner,
-        }
+        return asdict(self)
 
     def describe(self) -> list[str]:
         """Return the plan as lines for people; none when the turn waits for nothing and nothing remains."""

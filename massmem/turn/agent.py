@@ -65,8 +65,8 @@ Work = Notice | Progress | ToolCalled | ToolReturned | Checkpoint
 Result = AnswerSubmitted | BallotCast | ParamRequested
 """What a step of a round results in."""
 
-_MAX_REASONS = 2_000
-"""Characters of the reasons for votes that the presenter is shown; less in a small window, an eighth at most."""
+_MAX_REASONS, _WINDOW_PER_REASON = 8, 600
+"""Reasons for votes that the presenter is shown, and the tokens of its window for each."""
 
 _MAX_QUOTED = 2_000
 """Characters of a reply that could not be used, which the model is shown again."""
@@ -177,10 +177,11 @@ class Agent:
         """
         step = await self._start("present", question, round_, cost, candidates)
         own = next(candidate.label for candidate in candidates if candidate.agent_id == self.id)
-        text, room = self._add_param_values(step.prompt.question), min(_MAX_REASONS, self._compressor.meter.window // 2)
+        text = self._add_param_values(step.prompt.question)
+        most = min(_MAX_REASONS, self._compressor.meter.window // _WINDOW_PER_REASON)
 
         def ask(shown: Sequence[Candidate]) -> str:
-            message = prompts.build_present_prompt(text, shown, own, room)
+            message = prompts.build_present_prompt(text, shown, own, most)
             return message if schema is None else prompts.build_form_prompt(message, schema)
 
         form = None if schema is None else native_schema(schema)
