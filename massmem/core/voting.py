@@ -1,15 +1,16 @@
-"""Who acts next, who wins, and how far a turn is: the rules of a turn as pure functions of its events.
+"""Who may choose what, who acts next, who wins and who dissents: the rules of a turn as pure functions of its events.
 
 One fold serves both a running turn and a turn that resumes after a kill, so the two cannot differ.
 """
 
 import math
 import random
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from massmem.core.election import Answer, Election, allows_own_votes
+from massmem.core.display import one_line
 from massmem.core.events import (
     AgentFailed,
     AnswerNowRequested,
@@ -26,6 +27,7 @@ from massmem.core.events import (
     WinnerDecided,
 )
 from massmem.core.messages import Candidate, Usage
+from massmem.core.short_answers import ShortAnswer, list_keys, read_short_answer
 from massmem.core.waiting import Waiting
 
 FIRST_RESTART = 3
@@ -33,6 +35,162 @@ FIRST_RESTART = 3
 
 LATE_ROUND_FACTOR = 0.9
 """Share of the confidence that each round beyond the second leaves: somebody was not convinced at first."""
+
+_VOTERS_PER_SPARE = 6
+"""In simulated teams of 6 to 9 one ballot mostly differs: with one to spare 24 % are not asked for, without it 17 %."""
+
+_EXCERPT = 160
+_MAX_SUMMARIZED = 2
+"""Agents of the minority that one line names: the answer has to stay on the screen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An agent's current answer."""
+
+    agent_id: str
+    number: int
+    """Its place among all answers of the turn, from 1."""
+    content: str
+    truncated: bool = False
+    """Its end is missing."""
+
+    short: ShortAnswer = field(init=False, repr=False, compare=False)
+    """Made once: every agent of a round compares the answers."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "short", read_short_answer(self.content, truncated=self.truncated))
+
+
+class Election:
+    """A vote on some answers. Answers that are the same are one candidate, and their ballots count together."""
+
+    def __init__(self, answers: Mapping[str, Answer], ballots: Mapping[str, str], *, own_votes: bool) -> None:
+        """answers: by agent, in the order of the team. ballots: voter to the author of its choice.
+        own_votes: an agent may choose its own answer.
+
+        A ballot for an author without an answer does not count.
+        """
+        self._answers = answers
+        self._keys = list_keys({agent: answer.short for agent, answer in answers.items()})
+        earliest: dict[str, Answer] = {}
+        for answer in sorted(answers.values(), key=lambda answer: answer.number):
+            earliest.setdefault(self._keys[answer.agent_id], answer)
+        self.candidates = list(earliest.values())
+        """The earliest of those that are the same, in the order in which they were given."""
+        self._has_results = any(answer.short.is_bare for answer in answers.values())
+        self._own_votes = own_votes
+        self._choices = {voter: self._keys[choice] for voter, choice in ballots.items() if choice in answers}
+        self._ballots = Counter(self._choices.values())
+        self._authors = Counter(self._keys.values())
+        listed = list(self._keys.values())
+        self._places = {key: listed.index(key) for key in self._authors}
+
+    @property
+    def votes(self) -> dict[str, int]:
+        """Ballots by the agent whose answer they are for, of the candidates that have any."""
+        counted = {candidate.agent_id: self._count_ballots(candidate) for candidate in self.candidates}
+        return {agent_id: count for agent_id, count in counted.items() if count}
+
+    def may_choose(self, voter: str, candidate: Answer) -> bool:
+        """Whether the voter may vote for the candidate.
+
+        Where own votes are excluded, it may still do so for an answer that another agent gave as well, because a
+        majority would have to vote against itself, and for the only candidate.
+        """
+        is_free = self._own_votes or self.count_authors(candidate) > 1 or len(self.candidates) == 1
+        return is_free or not self.gave(voter, candidate)
+
+    def gave(self, agent: str, candidate: Answer) -> bool:
+        """Whether the candidate's answer is the agent's own, or the same."""
+        return self._keys.get(agent) == self._key(candidate)
+
+    def list_voters(self, candidate: Answer) -> list[str]:
+        """Return who voted for the candidate."""
+        return [voter for voter, key in self._choices.items() if key == self._key(candidate)]
+
+    def is_forced(self, voter: str) -> bool:
+        """Whether the voter had to choose another answer than its own where each states a result of its own.
+
+        Where answers are texts, the choice of another one is a judgement on them, and counts.
+        """
+        own = self._answers.get(voter)
+        return (
+            own is not None
+            and self._has_results
+            and not self.may_choose(voter, own)
+            and self._choices.get(voter) != self._key(own)
+        )
+
+    def count_choices(self, voter: str) -> int:
+        """Return among how many candidates the voter may choose."""
+        return sum(self.may_choose(voter, candidate) for candidate in self.candidates)
+
+    def list_leaders(self) -> list[Answer]:
+        """Return the candidates with most ballots, the best first.
+
+        Of equals that which more agents gave, then one whose end is not missing, then that of the agent that the team
+        lists first. How fast an agent was says nothing for its answer, and would be another agent in the next run.
+        """
+        ranked = sorted(self.candidates, key=self._rank, reverse=True)
+        return [candidate for candidate in ranked if self._count_ballots(candidate) == self._count_ballots(ranked[0])]
+
+    def choose_voters(self, voters: Sequence[str]) -> tuple[str, ...]:
+        """Return which of the remaining voters to ask first; none when their ballots cannot change the winner.
+
+        So many of those who may choose the leading answer as would decide the vote if all of them did, with some to
+        spare in large teams; all voters, when that is not enough.
+        """
+        leader = self.list_leaders()[0]
+        rivals = [candidate for candidate in self.candidates if candidate is not leader]
+        eligible = [voter for voter in voters if self.may_choose(voter, leader)]
+        for count in range(len(eligible) + 1):
+            rank, others = self._rank(leader, count), [voter for voter in voters if voter not in eligible[:count]]
+            if not any(self._can_overtake(rank, rival, others) for rival in rivals):
+                return tuple(eligible[: count + len(voters) // _VOTERS_PER_SPARE]) if count else ()
+        return tuple(voters)
+
+    def _can_overtake(self, rank: tuple[int, ...], rival: Answer, voters: Sequence[str]) -> bool:
+        """Whether the rival comes before this rank when all voters choose it who may."""
+        return self._rank(rival, sum(self.may_choose(voter, rival) for voter in voters)) > rank
+
+    def _rank(self, candidate: Answer, more: int = 0) -> tuple[int, ...]:
+        """Return what decides between candidates, the highest wins. more: ballots that are added."""
+        ballots, place = self._count_ballots(candidate) + more, self._places[self._key(candidate)]
+        return ballots, self.count_authors(candidate), not candidate.truncated, -place
+
+    def count_authors(self, candidate: Answer) -> int:
+        """Return how many agents gave the candidate's answer."""
+        return self._authors[self._key(candidate)]
+
+    def _count_ballots(self, candidate: Answer) -> int:
+        return self._ballots[self._key(candidate)]
+
+    def _key(self, answer: Answer) -> str:
+        return self._keys[answer.agent_id]
+
+    def has_majority(self, agents: int) -> bool:
+        """Whether more than half of so many agents gave the same answer."""
+        return max(self._authors.values(), default=0) * 2 > agents
+
+    def list_supporters(self, candidate: Answer) -> set[str]:
+        """Return the agents that stand behind the candidate.
+
+        Each agent counts once: one that voted for it, and one that gave it, unless it preferred another answer to it.
+        A vote by which an agent had to leave its own, different result does not count: it still says 42, and not 7.
+        """
+        voters = {voter for voter in self.list_voters(candidate) if not self.is_forced(voter)}
+        authors = {agent for agent in self._keys if self.gave(agent, candidate)}
+        turned = {agent for agent in authors if agent in self._choices and self.may_choose(agent, candidate)}
+        return voters | (authors - turned)
+
+
+def allows_own_votes(agents: int) -> bool:
+    """Whether agents may vote for their own answers. With three or more each would, and nothing would be decided.
+
+    agents: how many take part.
+    """
+    return agents <= 2
 
 
 def compute_confidence(decision: WinnerDecided, agents: int, rounds: int, supporters: int) -> float | None:
@@ -355,4 +513,88 @@ def build_plan(tally: Tally) -> Plan:
         remaining=() if tally.winner is not None else tally.remaining_actors(),
         out=tuple(agent for agent in tally.agents if agent in tally.out),
         winner=None if tally.winner is None else tally.winner.agent_id,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """What one agent answered, and what it voted for."""
+
+    agent_id: str
+    answer: str = ""
+    """Empty: it has none."""
+    choice: str = ""
+    """Id of the agent whose answer it voted for; empty: it did not vote."""
+    reason: str = ""
+    """Of its vote."""
+    is_forced: bool = False
+    """It could not vote for its own, different result, see `Election.is_forced`."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "agent": self.agent_id,
+            "answer": self.answer or None,
+            "choice": self.choice or None,
+            "reason": self.reason or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Dissent:
+    """The agents of a turn that answered or voted, by what they think of the winner's answer."""
+
+    agreed: tuple[Position, ...]
+    """They gave it or voted for it, see `Election.list_supporters`."""
+    minority: tuple[Position, ...]
+    """They voted for another answer, or gave one and did not vote."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return `agreed` and `minority`: lists of agent, answer, choice and reason, each null where there is none."""
+        return {name: [position.to_json() for position in getattr(self, name)] for name in ("agreed", "minority")}
+
+    def describe_agreement(self) -> str:
+        """Return `2 of 3 agents gave or chose this answer`. Who may not choose its own may still prefer it."""
+        return f"{len(self.agreed)} of {len(self.agreed) + len(self.minority)} agents gave or chose this answer"
+
+    def summarize(self, name: Callable[[str], str]) -> str:
+        """Return `2 of 3 agents gave or chose this answer; critic prefers the answer of writer: It is ...`, one line.
+
+        name: returns what people are shown for an agent.
+        """
+        shown = self.minority[:_MAX_SUMMARIZED]
+        parts = [self.describe_agreement(), *(describe_position(position, name) for position in shown)]
+        if more := len(self.minority) - len(shown):
+            parts.append(f"{more} more do not")
+        return "; ".join(parts)
+
+
+def describe_position(position: Position, name: Callable[[str], str]) -> str:
+    """Return what an agent thinks that does not agree, one line. name: as in `Dissent.summarize`."""
+    speaker = name(position.agent_id)
+    if position.choice and not position.is_forced:
+        chosen = "its own answer" if position.choice == position.agent_id else f"the answer of {name(position.choice)}"
+        return f"{speaker} prefers {chosen}: {one_line(position.reason, _EXCERPT)}".removesuffix(": ")
+    return f"{speaker} answered: {one_line(position.answer, _EXCERPT)}"
+
+
+def find_dissent(winner: str, answers: Mapping[str, str], ballots: Mapping[str, tuple[str, str]]) -> Dissent | None:
+    """Return who agrees with the winner's answer and who does not; None when nobody else answered or voted.
+
+    answers: the last one of each agent, in the order in which they came. ballots: choice and reason of each voter, as
+    far as they stand.
+    """
+    agents = list(dict.fromkeys([*answers, *ballots]))
+    if winner not in answers or len(agents) < 2:
+        return None
+    numbered = {agent: Answer(agent, number, text) for number, (agent, text) in enumerate(answers.items(), 1)}
+    choices = {voter: choice for voter, (choice, _) in ballots.items()}
+    election = Election(numbered, choices, own_votes=allows_own_votes(len(agents)))
+    agreed = election.list_supporters(numbered[winner])
+    positions = [
+        Position(agent, answers.get(agent, ""), *ballots.get(agent, ("", "")), is_forced=election.is_forced(agent))
+        for agent in agents
+    ]
+    return Dissent(
+        tuple(position for position in positions if position.agent_id in agreed),
+        tuple(position for position in positions if position.agent_id not in agreed),
     )
