@@ -14,7 +14,6 @@ from massmem.cli.signals import handle_signals
 from massmem.cli.streams import has_cursor, write_err, write_out
 from massmem.cli.terminal import hold_typed_input, lend_terminal
 from massmem.core.display import make_printable, one_line
-from massmem.core.dissent import Position
 from massmem.core.errors import SessionBusyError
 from massmem.core.events import (
     AgentDelta,
@@ -27,6 +26,7 @@ from massmem.core.events import (
     TurnStarted,
 )
 from massmem.core.messages import clean_text
+from massmem.core.voting import Position
 from massmem.render import Renderer
 from massmem.render.json_output import JsonlRenderer
 from massmem.render.log import LogRenderer

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from massmem.core.attachments import AttachedFile, Attachment, read_attached_files
-from massmem.core.dissent import Dissent, find_dissent
 from massmem.core.messages import Usage
 from massmem.core.records import MessageRecord, TurnRecord
+from massmem.core.voting import Dissent, find_dissent
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,9 @@ Work = Notice | Progress | ToolCalled | ToolReturned | Checkpoint
 Result = AnswerSubmitted | BallotCast | ParamRequested
 """What a step of a round results in."""
 
+_MAX_REASONS, _WINDOW_PER_REASON = 8, 600
+"""Reasons for votes that the presenter is shown, and the tokens of its window for each."""
+
 _MAX_QUOTED = 2_000
 """Characters of a reply that could not be used, which the model is shown again."""
 
@@ -121,6 +124,8 @@ class Agent:
         self._calls_tools = True
         """Actions are tool calls; else they are JSON objects, constrained by a schema where the model takes one."""
         self._prompt = prompt
+        self._memories = ""
+        """As they were recalled last: a step that has no room for them drops them from its prompt alone."""
         self._step: Step | None = None
         self._provider = provider
         self._readings: dict[str, Reading] = {}
@@ -188,9 +193,10 @@ class Agent:
         step = await self._start("present", question, round_, cost, candidates)
         own = next(candidate.label for candidate in candidates if candidate.agent_id == self.id)
         text = self._add_param_values(step.prompt.question)
+        most = min(_MAX_REASONS, self._compressor.meter.window // _WINDOW_PER_REASON)
 
         def ask(shown: Sequence[Candidate]) -> str:
-            message = prompts.build_present_prompt(text, shown, own)
+            message = prompts.build_present_prompt(text, shown, own, most)
             return message if schema is None else prompts.build_form_prompt(message, schema)
 
         form = None if schema is None else native_schema(schema)
@@ -237,7 +243,8 @@ class Agent:
         prompt = await self._compressor.write_journal(prompt)
         if self._step is None or (purpose == "vote" and round_ >= FIRST_RESTART):
             prompt = await self._compressor.recall(prompt)
-        self._step = Step(round_, prompt, cost)
+            self._memories = prompt.memories
+        self._step = Step(round_, replace(prompt, memories=prompt.memories or self._memories), cost)
         return self._step
 
     async def _read_question(self, question: str, cost: StepCost) -> str:

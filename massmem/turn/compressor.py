@@ -343,10 +343,13 @@ class Compressor:
         return Compression(smaller, event)
 
     async def _refit_memories(self, prompt: Prompt, memories: str, *, recall_again: bool) -> Prompt:
-        """Recall what is no longer in the history, or keep the memories, in the room that there is now."""
+        """Recall what is no longer in the history, or keep the memories, in the room that there is now.
+
+        Answers to judge can be shortened: they take no room from the memories.
+        """
         bare = replace(prompt, memories="")
         buffer, budget = self.meter.buffer, self.budget
-        room = min(budget.memories, budget.threshold - bare.tokens(buffer))
+        room = min(budget.memories, budget.threshold - replace(bare, candidates=()).tokens(buffer))
         if recall_again and prompt.question and self._recall is not None:
             return await self.recall(bare, room)
         return replace(prompt, memories=memories) if memories and buffer.cost_of_text(memories) <= room else bare

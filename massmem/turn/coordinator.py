@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from massmem.config.models import CoordinationConfig
 from massmem.core import params
 from massmem.core.attachments import AttachedFile, remove_description
-from massmem.core.election import list_distinct
 from massmem.core.errors import (
     InternalError,
     LimitReached,
@@ -248,10 +247,12 @@ class _TurnRun:
 
     def _next_actors(self) -> tuple[str, ...]:
         """Return who acts in the next round; nobody when there is none."""
-        if self.tally.round >= self.settings.max_rounds or self._is_decided():
+        tally = self.tally
+        is_over = tally.round > 0 and (not tally.answers or tally.is_decided())
+        if is_over or tally.round >= self.settings.max_rounds:
             return ()
-        final = self._is_final(self.tally.round + 1)
-        return self.tally.next_actors(
+        final = self._is_final(tally.round + 1)
+        return tally.next_actors(
             final=final,
             early_stop=final and self.settings.early_stop,
             majority_wins=final and self.settings.majority_wins,
@@ -260,16 +261,10 @@ class _TurnRun:
     def _is_final(self, number: int) -> bool:
         return 1 < number == self.settings.max_rounds
 
-    def _is_decided(self) -> bool:
-        tally = self.tally
-        if tally.round == 0:
-            return not tally.agents
-        return not tally.answers or not tally.live_agents() or tally.is_decided()
-
     async def _run_round(self, number: int, actors: tuple[str, ...]) -> AsyncGenerator[Event | Checkpoint, None]:
-        """Run a round, or the rest of it: all agents at the same time, or in early stop a few after the others."""
+        """Run a round, or the rest of it: all agents at the same time, in early stop in two waves at most."""
         final, tally = self._is_final(number), self.tally
-        early_stop = final and self.settings.early_stop if number > tally.round else tally.early_stop
+        early_stop = final and self.settings.early_stop if number > tally.round else bool(tally.first_wave)
         yield RoundStarted(round=number, agents=actors, final=final, early_stop=early_stop)
         asked: set[str] = set()  # a limit leaves agents without an event
         while wave := [agent for agent in tally.choose_actors() if agent not in asked]:
@@ -418,17 +413,15 @@ class _TurnRun:
 
     def _may_synthesize(self, winner: WinnerDecided) -> bool:
         answers, kind = self.tally.answers, self.settings.presentation
-        if kind == "as_is" or len(list_distinct(answers)) == 1:
+        if kind == "as_is" or self.tally.has_one_answer:
             return False
         return kind == "synthesize" or not answers[winner.agent_id].short.is_bare
 
-    async def _present(self, agent: TurnAgent) -> AsyncGenerator[Event | Checkpoint | Presentation, None]:
+    def _present(self, agent: TurnAgent) -> AsyncGenerator[_StepItem, None]:
         number, tally, cost = self.tally.round, self.tally, StepCost()
         candidates = tally.build_candidates(agent.id, tally.answers, agent.order)
         step = agent.present(self.turn.question, number, candidates, cost, self.turn.answer_schema)
-        async with aclosing(self._merge([self._guard(agent, number, "present", cost, step)])) as items:
-            async for item in items:
-                yield item
+        return self._merge([self._guard(agent, number, "present", cost, step)])
 
     def _use_cut_answer(self) -> list[Event]:
         """When a limit left no answer, the longest beginning of one is it: it has been paid for."""

@@ -219,11 +219,11 @@ def has_older_work(prompt: Prompt) -> bool:
 
 
 def shrink(prompt: Prompt, budget: PromptBudget, buffer: Buffer) -> Prompt:
-    """Cut other parts as far as the limit demands: memories, then candidates, work, the journal and the summary.
+    """Cut other parts as far as the limit demands: candidates, then memories, work, the journal and the summary.
 
     The question is never cut, so the prompt may still be too long.
     """
-    for cut in (_drop_memories, _shorten_candidates, _shorten_work, _shorten_journal, _shorten_summary):
+    for cut in (_shorten_candidates, _drop_memories, _shorten_work, _shorten_journal, _shorten_summary):
         tokens = prompt.tokens(buffer)
         if tokens <= budget.limit:
             break

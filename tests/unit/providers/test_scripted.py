@@ -50,7 +50,7 @@ async def test_without_a_script_a_whole_turn_can_be_played() -> None:
     assert (await ask(provider, asking())).text == "Answer of alice."
     vote = await ask(provider, voting(provider))
     assert read_action(vote, LABELS, final=False) == Vote("A", "scripted")
-    present = ChatRequest(conversation(build_present_prompt("Q", CANDIDATES, "B")), "present", "alice")
+    present = ChatRequest(conversation(build_present_prompt("Q", CANDIDATES, "B", 0)), "present", "alice")
     assert (await ask(provider, present)).text == "Paris"
     assert (await ask(provider, asking("summary"))).text == "Summary of 2 messages."
     assert json.loads((await ask(provider, asking("extract"))).text) == []

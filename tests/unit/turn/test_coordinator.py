@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -11,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from massmem.config.models import CoordinationConfig
-from massmem.core.election import Answer
 from massmem.core.errors import StoreUnavailable
 from massmem.core.events import (
     AgentDelta,
@@ -29,12 +29,14 @@ from massmem.core.events import (
     WinnerDecided,
 )
 from massmem.core.messages import ChatRequest, Chunk
-from massmem.core.voting import Tally, build_label
+from massmem.core.prompts import parse_candidates
+from massmem.core.voting import Answer, Tally, build_label
 from massmem.providers import Providers
 from massmem.providers.base import Abilities, AlwaysReady
 from massmem.providers.pricing import Price
 from massmem.turn.coordinator import Turn, run_turn
 from massmem.turn.stream import Checkpoint
+from tests.support.contexts import RequestKeeper
 from tests.support.turns import SEED, agent_of, agents_of, check_order, config_of, confirm_all, only, play, run
 
 VOTE_A = {"vote": "A", "reason": "clear"}
@@ -136,6 +138,26 @@ async def test_better_answer_voids_the_ballots_and_everyone_acts_again():
     assert find_completion(events).usage.requests == 3 + 3 + 3 + 1
 
 
+async def test_voter_is_told_which_answers_are_new_and_presenter_why_the_others_voted():
+    scripts = council(3, vote=[VOTE_A, {"vote_for": "better", "reason": "Too short."}], present="final")
+    scripts["agent_c"]["vote"] = [{"new_answer": "better"}, {"vote_for": "answer 0.", "reason": "mine"}]
+    providers = Providers()
+    configs = [config_of(name, script) for name, script in scripts.items()]
+    keepers = {config.id: RequestKeeper(await providers.open(config.backend)) for config in configs}
+    await run({config.id: agent_of(config, keepers[config.id]) for config in configs}, early_stop=False)
+    sent = {name: [request.messages[-1].content for request in keeper.requests] for name, keeper in keepers.items()}
+    for name in ("agent_a", "agent_b"):
+        _, before, after = sent[name]
+        (label,) = (label for label, text in parse_candidates(after).items() if text == "better")
+        assert f"\nNew since you compared them last: {label}.\nAnswer" in after
+        assert "New since" not in before
+        assert after.startswith(before.partition(f'<answer label="{label}">')[0]), "what is old stays in the cache"
+    *votes, present = sent["agent_c"]
+    assert "New since" not in "".join(votes), "its own answer is no news to it"
+    (own,) = re.findall(r"Answer (.) is yours", present)
+    assert f"<notes>\nFor {own}: Too short.\n</notes>" in present, "the same reason once, no name, and not its own"
+
+
 async def test_plurality_wins_after_the_last_round():
     scripts = council(4, vote={"vote_for": "answer 2.", "reason": "r"}, present="final")
     scripts["agent_a"]["vote"] = {"raw": "no idea"}
@@ -168,11 +190,15 @@ async def test_everybody_is_asked_where_a_better_answer_may_come():
     assert len(only(events, BallotCast)) == 5
 
 
-async def test_more_agents_are_asked_while_the_winner_is_open():
-    scripts = council(3, vote={"vote_for": "answer 2.", "reason": "r"})
-    events = await play(scripts, max_rounds=2)
+async def test_all_others_are_asked_at_once_while_the_winner_is_open():
+    scripts = council(7)
+    for number, script in enumerate(scripts.values(), 1):
+        script["vote"] = {"vote_for": f"answer {number % 7}.", "reason": "r"}
+    events = await play(scripts, max_rounds=2, presentation="as_is")
     check_order(events)
-    assert len(only(events, BallotCast)) == 3
+    assert len(only(events, BallotCast)) == 7
+    votes = "".join(type(event).__name__[0] for event in events if isinstance(event, AgentStarted | BallotCast))
+    assert votes.count("BA") == 1, "two waves of requests for ballots, and not one more"
     failing = council(3, vote=FIRST_WINS)
     failing["agent_b"]["vote"] = failing["agent_c"]["vote"] = {"error": "refused"}
     events = await play(failing, max_rounds=2)

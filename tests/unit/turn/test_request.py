@@ -154,6 +154,22 @@ async def test_answers_to_judge_are_shortened_evenly_when_they_do_not_fit():
     assert "B says port 1." in prompt
 
 
+async def test_answers_that_are_too_long_take_the_memories_from_no_vote_and_too_many_from_one_alone():
+    asked: list[str] = []
+
+    async def recall(question: str, shown: frozenset[str], most: int) -> str:
+        asked.append(question)
+        return "User: the port is 8042."
+
+    agent, provider = await agent_with(8_000, believed=1_000, recall=recall)
+    shown: list[bool] = []
+    for labels in ("AB", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "AB"):
+        await vote(agent, "Which port?", [Candidate(label, label, f"{label} says: {LONG * 3}") for label in labels])
+        shown.append("the port is 8042." in provider.requests[-1].messages[-1].content)
+    assert shown == [True, False, True]
+    assert len(asked) == 1
+
+
 async def test_recall_after_compression_leaves_out_what_is_still_sent():
     asked: list[tuple[frozenset[str], int]] = []
 
