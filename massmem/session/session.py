@@ -6,8 +6,9 @@ It composes store, registry, providers, agents and coordinator; nothing else doe
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -360,6 +361,10 @@ class Session:
         started = next(event for event in events if isinstance(event, TurnStarted))
         shown = await self._history.load_attachments(self.id, started.attachments)
         return remove_description(started.question, started.description), shown
+
+    def limit_recall(self, without: Collection[str], as_of: datetime) -> None:
+        """Let no agent recall these memories, given by id, or what was said after this time."""
+        self._history.without, self._history.as_of = frozenset(without), as_of
 
     def stop(self, by: StopReason) -> None:
         """Stop the running turn: its last event is turn_interrupted, and it can be resumed later.

@@ -105,8 +105,8 @@ class Team:
         pauses = await asyncio.to_thread(open_pauses, config.server.limits.counted_in)
         return cls(config, home, store, SessionMemory(memory, home, store, agents, debug, records=records), pauses)
 
-    def beside(self, config: TeamConfig) -> Self:
-        """Return another team on this team's store and memory; close it before this one.
+    def beside(self, config: TeamConfig, store: SessionStore | None = None) -> Self:
+        """Return another team on this team's memory, and on this team's store or another one; close it before this one.
 
         The settings of `config` for store and memory do not count.
 
@@ -114,9 +114,10 @@ class Team:
         """
         _check_keys(config)
         Toolboxes(config.agents).check()
-        guest = type(self)(config, self.home, self.store, self.memory, self._pauses)
+        guest = type(self)(config, self.home, store or self.store, self.memory, self._pauses)
         guest._is_guest = True
-        guest.process = self.process
+        if store is None:
+            guest.process = self.process
         return guest
 
     def take_warnings(self) -> list[str]:
