@@ -17,7 +17,7 @@ from massmem.memory.conversation import HistoryMessage, HistoryView, HistoryWind
 from massmem.providers.base import ChatProvider
 from massmem.session.owners import find_pinned_session
 from massmem.session.recall import SessionMemory, build_scope
-from massmem.session.windows import Windows
+from massmem.session.team import Windows
 from massmem.store.ports import SessionStore
 from massmem.turn.compressor import Compressor, Recall, TokenMeter
 from massmem.turn.prompt_builder import Prompt
