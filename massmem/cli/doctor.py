@@ -37,7 +37,6 @@ CHECKS: dict[str, Check] = {
     "memory": memory.check_recall,
     "store": store.check_store,
     "registry": store.check_registry,
-    "locks": machine.check_locks,
     "service": team.check_service,
 }
 """In the order in which they run."""

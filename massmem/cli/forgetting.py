@@ -13,8 +13,7 @@ from massmem.cli.streams import notify, show_activity, write_json, write_out
 from massmem.core.display import make_printable, one_line
 from massmem.core.errors import InputError
 from massmem.render.text import pluralize
-from massmem.session.erasure import Findings, Near
-from massmem.session.receipt import Receipt
+from massmem.session.erasure import Findings, Near, Receipt
 
 _EXCERPT = 160
 _MOST_LISTED = 20

@@ -40,9 +40,9 @@ def import_command(
 ) -> None:
     """Make sessions of the conversations that another program exports.
 
-    ChatGPT and Claude (conversations.json), massmem (sessions export --format json, JSON lines of store recover), lists
-    of messages in JSON or JSON lines, and MassGen (.massgen/sessions, or a session in it). They are recalled like your
-    own. Run it again with a newer export: only what is new is added.
+    ChatGPT and Claude (conversations.json), massmem (sessions export --format json), lists of messages in JSON or JSON
+    lines, and MassGen (.massgen/sessions, or a session in it). They are recalled like your own. Run it again with a
+    newer export: only what is new is added.
     """
     conversations = read_conversations(expand_home(file))
     setup = load_setup(config)

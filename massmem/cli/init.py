@@ -16,7 +16,7 @@ import typer
 
 from massmem.cli.candidates import Candidates, Choice, Draft, find_candidates, probe_model
 from massmem.cli.keys import guess_variable, read_keys, store_key
-from massmem.cli.options import AsJson, OldOutput
+from massmem.cli.options import AsJson
 from massmem.cli.setup import read_environment
 from massmem.cli.streams import choose_option, notify, open_output, show_progress, write_json, write_out
 from massmem.config.home import make_home, massmem_home
@@ -78,7 +78,6 @@ def init_command(
     to: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write it. [default: ~/.massmem/config.yaml]")
     ] = None,
-    output: OldOutput = None,
     no_try: Annotated[bool, typer.Option("--no-try", help="Do not send a test request to the models.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -90,8 +89,7 @@ def init_command(
     before = set(os.environ)
     read_environment()
     prompter = Prompter(silent=yes or as_json)
-    file = to or output
-    path = file.absolute() if file else default_config_path(home)
+    path = to.absolute() if to else default_config_path(home)
     _check_overwrite(path, prompter, force=force)
     candidates = asyncio.run(find_candidates(os.environ))
     if not candidates.list_choices() and prompter.can_ask:

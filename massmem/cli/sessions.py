@@ -44,12 +44,16 @@ from massmem.core.voting import read_plan
 from massmem.export import FORMATS, Format
 from massmem.export.as_json import turn_to_dict
 from massmem.render.text import pluralize
-from massmem.session.delete import DeletionResult, SessionDeleter, list_begun_deletions
-from massmem.session.export import export_session
+from massmem.session.catalogue import (
+    DeletionResult,
+    SessionDeleter,
+    export_session,
+    list_begun_deletions,
+    rename_session,
+)
 from massmem.session.fork import fork_session
 from massmem.session.lease import mark_interrupted
 from massmem.session.registry import register_sessions, without_password
-from massmem.session.rename import rename_session
 from massmem.store.lookup import (
     get_newest_session,
     read_transcript,

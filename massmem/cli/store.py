@@ -78,13 +78,13 @@ def migrate_command(
 @app.command("recover")
 def recover_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The damaged database; it is not changed.")],
-    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder, with a file for each session.")],
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder, for a new store.")],
     as_json: AsJson = False,
 ) -> int:
     """Save what can be read of a damaged SQLite database.
 
-    Each session becomes a file of JSON lines, and all of them a new store to import. Damaged messages are skipped and
-    counted. While it runs it needs as much disk space as the database three times.
+    It becomes a new store, to import. Damaged messages are skipped and counted. While it runs it needs as much disk
+    space as the database three times.
     """
     from massmem.store.recover import recover  # imports SQLAlchemy
 

@@ -30,8 +30,6 @@ def may_see(scope: Scope, memory: Memory, *, won: bool) -> bool:
     if too_late or (scope.origin is not None and not is_from(memory.origin, scope.origin)):
         return False
     same_session = memory.session_id == scope.session_id
-    if not same_session and scope.before is not None and memory.created_at >= scope.before:
-        return False
     same_group = scope.group is not None and memory.group == scope.group
     of_all = scope.all_sessions and not is_owned(memory.group)
     elsewhere = memory.group != HERE and (same_group or of_all or memory.session_id in scope.others)

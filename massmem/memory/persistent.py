@@ -130,8 +130,6 @@ class Scope:
     """Search also the sessions with these ids."""
     without: frozenset[str] = frozenset()
     """Ids of memories, or of messages, to go without, as if they had never been stored."""
-    before: datetime | None = None
-    """Memories that other sessions have stored since then do not exist yet."""
     as_of: datetime | None = None
     """Nothing that was said later exists yet, in any session."""
     origin: str | None = None

@@ -14,13 +14,12 @@ from massmem.core.errors import MassmemError, SessionBusyError, UnknownSessionEr
 from massmem.core.records import ListedSession, MessageRecord, Owner, SessionFilter, SessionRecord, TurnRecord
 from massmem.server.schemas import is_session_id
 from massmem.server.turns import Turns
-from massmem.session.delete import SessionDeleter, delete_contents
+from massmem.session.catalogue import SessionDeleter, delete_contents, rename_session
 from massmem.session.fork import fork_session
 from massmem.session.imports import ImportedConversation, ImportResult, ImportTarget, import_conversation
 from massmem.session.lease import hold_lease, mark_interrupted
 from massmem.session.owners import memory_group, owner_hash, public_session_id, to_stored_id
 from massmem.session.registry import register_sessions
-from massmem.session.rename import rename_session
 from massmem.session.team import Team
 from massmem.store.lookup import require_own_session
 

@@ -1,5 +1,7 @@
 """Forks sessions: a new one begins with a copy of another one's log, up to the end of a turn, or to any event.
 
+A question can also be asked again in such a copy that only lives in memory, to see what a memory or a model decides.
+
 A copy, and not a log that two sessions share: every query has one session id, and deletion, erasure, forgetting, moves,
 retention and search of one session never have to ask who else reads a row. 10,000 messages of 1,667 turns take 4 s of
 processor time in SQLite and beside PostgreSQL, and as much room as the original: 25 and 35 MB.
@@ -7,17 +9,18 @@ processor time in SQLite and beside PostgreSQL, and as much room as the original
 
 import json
 import secrets
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 
-from massmem.config.models import NO_STORE
+from massmem.config.models import NO_STORE, BackendConfig, TeamConfig
 from massmem.core.display import one_line
 from massmem.core.errors import InputError, UnknownSessionError
-from massmem.core.events import Event, ParamProvided, TurnAbandoned, TurnCompleted, now
+from massmem.core.events import Event, ParamProvided, TurnAbandoned, TurnCompleted, TurnStarted, now
 from massmem.core.ids import MAX_NAME_LENGTH, name_by_clock
+from massmem.core.outcome import TurnOutcome
 from massmem.core.records import (
     LogEntry,
     MessageRecord,
@@ -29,6 +32,10 @@ from massmem.core.records import (
     TurnRecord,
 )
 from massmem.core.voting import read_plan
+from massmem.memory.persistent import Selection
+from massmem.recording.forgetting import unknown_memory
+from massmem.session.session import Session
+from massmem.session.team import Team
 from massmem.store import open_store
 from massmem.store.lookup import read_all_messages, read_log_pages, read_turns_backwards, require_turn
 from massmem.store.move import read_files
@@ -105,12 +112,78 @@ async def fork_session(
     return fork.session
 
 
-@asynccontextmanager
-async def open_past(store: SessionStore, session_id: str, turn: int) -> AsyncGenerator[SessionStore]:
-    """Open a store in memory, for the block, with the session as it was before a turn; it has the same id there.
+async def ask_again(
+    team: Team,
+    session: SessionRecord,
+    number: int,
+    without: Collection[str] = (),
+    backends: Mapping[str, BackendConfig] | None = None,
+) -> tuple[list[Event], list[Event]]:
+    """Ask the question of a turn again, apart from its session; return the events of the turn and of the new try.
 
-    Raises UnknownSessionError, StoreError.
+    Nothing is stored. The agents see the history and the memories as they were before the turn.
+
+    team: open, and not started. without: ids of memories, or of messages, that no agent recalls. backends: other models
+    of agents, by id.
+
+    Raises:
+        InputError: no such turn, memory or agent; the turn was not answered; one of its agents is not in the team.
+        StoreError: the store cannot be read.
+        MissingKeyError, MissingModelError, ConfigError: see Providers.open.
     """
+    await require_turn(team.store, session.session_id, number)
+    events = await team.store.read_turn_events(session.session_id, number)
+    started = next((event for event in events if isinstance(event, TurnStarted)), None)
+    if started is None or TurnOutcome.of(events).answer is None:
+        raise InputError(f"turn {number} has no winner to compare with", "choose one that was answered")
+    config = _change_team(team.config, started, backends or {})
+    team.memory.start()
+    for memory_id in without:
+        await _check_memory(team, memory_id)
+    question, attachments = await Session(team, session, owner=session.user_id).load_question(number)
+    async with _open_past(team.store, session.session_id, number) as earlier_store:
+        guest = team.beside(config, earlier_store)
+        try:
+            await guest.start()
+            async with Session(guest, session, owner=session.user_id) as copy:
+                copy.seed = started.seed
+                copy.limit_recall(without, started.at)
+                return events, [e async for e in copy.ask(question, "", started.answer_schema, attachments)]
+        finally:
+            await guest.close()
+
+
+def _change_team(team: TeamConfig, started: TurnStarted, backends: Mapping[str, BackendConfig]) -> TeamConfig:
+    """Return the team with the agents that the turn had, some of them on other models."""
+    by_id = {agent.id: agent for agent in team.agents}
+    if missing := [agent_id for agent_id in started.agents if agent_id not in by_id]:
+        raise InputError(
+            f"the team has no agent {missing[0]!r}, which took part in turn {started.turn}",
+            "name the configuration that the session had: --config FILE",
+        )
+    if unknown := [agent_id for agent_id in backends if agent_id not in started.agents]:
+        hint = f"agents: {', '.join(started.agents)}"
+        raise InputError(f"there is no agent {unknown[0]!r} in turn {started.turn}", hint)
+    agents = tuple(
+        agent.model_copy(update={"backend": backends.get(agent.id, agent.backend)})
+        for agent in (by_id[agent_id] for agent_id in started.agents)
+    )
+    telemetry = team.telemetry.model_copy(update={"stages": None})  # it is a try, and no turn of the session
+    return team.model_copy(update={"agents": agents, "telemetry": telemetry})
+
+
+async def _check_memory(team: Team, memory_id: str) -> None:
+    """Raise InputError when there is no such memory or message."""
+    if await team.store.get_messages([memory_id]):
+        return
+    async with team.open_durable_memory() as memory:
+        if not await memory.list(Selection(ids=(memory_id,)), 1):
+            raise unknown_memory(memory_id)
+
+
+@asynccontextmanager
+async def _open_past(store: SessionStore, session_id: str, turn: int) -> AsyncGenerator[SessionStore]:
+    """Open a store in memory, for the block, with the session as it was before a turn; it has the same id there."""
     copy = await _export(store, session_id)
     earlier_store = await open_store(NO_STORE, Path())
     try:

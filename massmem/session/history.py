@@ -17,7 +17,7 @@ from massmem.memory.conversation import HistoryMessage, HistoryView, HistoryWind
 from massmem.providers.base import ChatProvider
 from massmem.session.owners import find_pinned_session
 from massmem.session.recall import SessionMemory, build_scope
-from massmem.session.windows import Windows
+from massmem.session.team import Windows
 from massmem.store.ports import SessionStore
 from massmem.turn.compressor import Compressor, Recall, TokenMeter
 from massmem.turn.prompt_builder import Prompt
@@ -62,8 +62,8 @@ class History:
         """owner: of the session; None: this machine's user. max_attached: bytes of earlier pictures in a request."""
         self.without: frozenset[str] = frozenset()
         """Ids of memories that no agent recalls."""
-        self.before: datetime | None = None
-        """Agents recall nothing that other sessions have stored since then."""
+        self.as_of: datetime | None = None
+        """Agents recall nothing that was said later."""
         self._max_attached = max_attached
         self._store = store
         self._memory = memory
@@ -211,7 +211,7 @@ class History:
         if not self._memory.enabled:
             return None
         pinned = await find_pinned_session(self._store, agent, self._owner)
-        scope = replace(build_scope(agent, session_id, turn, pinned), without=self.without, before=self.before)
+        scope = replace(build_scope(agent, session_id, turn, pinned), without=self.without, as_of=self.as_of)
 
         async def recall(question: str, message_ids: frozenset[str], max_tokens: int) -> str:
             return await self._memory.recall(agent, question, scope, message_ids, max_tokens)

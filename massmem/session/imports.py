@@ -3,7 +3,7 @@
 Formats, as their programs write them in 2026:
 - ChatGPT: `conversations.json`, a list of conversations; `mapping` is a tree of messages, `current_node` its open end.
 - Claude: `conversations.json`, a list of conversations with `chat_messages`.
-- massmem: `sessions export --format json`, with `turns`; a session's JSON lines that `store recover` wrote.
+- massmem: `sessions export --format json`, with `turns`.
 - messages: a list of `{"role": ..., "content": ...}`, as the APIs take them, in JSON or one a line (JSONL).
 - MassGen: folders `.massgen/sessions/ID/turn_N` with `metadata.json` and `answer.txt`, one turn each. It has no export.
 """
@@ -219,8 +219,6 @@ def _list_conversations(data: Any, name: str) -> Iterator[ImportedConversation]:
     match data:
         case {"conversations": [*conversations]}:
             yield from _list_conversations(conversations, name)
-        case [{"session_id": _, "turn": _, "kind": _}, *_]:
-            yield _read_recovered([_as_object(row) for row in data])
         case [{"role": _}, *_]:
             yield _read_messages({"messages": data}, name)
         case [*conversations]:
@@ -282,21 +280,6 @@ def _read_massmem(export: Mapping[str, Any]) -> ImportedConversation:
             session_id = _make_id(f"massmem:{session_id}")
         return ImportedConversation(session_id, _make_title(session.get("title"), turns), turns)
     return ImportedConversation(_make_id(json.dumps(export["turns"])), _make_title(None, turns), turns)
-
-
-def _read_recovered(rows: Sequence[Mapping[str, Any]]) -> ImportedConversation:
-    """Read what `store recover` wrote of a session: of each turn its question and its last answer, the final one."""
-    turns: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        turn = turns.setdefault(str(row.get("turn")), {"started_at": row.get("created_at")})
-        match row:
-            case {"kind": "user", "content": question}:
-                turn.setdefault("question", question)
-            case {"kind": "assistant", "content": answer}:
-                turn |= {"answer": answer, "winner": row.get("agent_id")}
-            case _:
-                pass
-    return _read_massmem({"session": {"session_id": rows[0]["session_id"]}, "turns": list(turns.values())})
 
 
 def _read_turn(turn: Mapping[str, Any]) -> ImportedTurn | None:

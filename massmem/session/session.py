@@ -6,8 +6,9 @@ It composes store, registry, providers, agents and coordinator; nothing else doe
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -29,13 +30,17 @@ from massmem.core.events import (
     HistoryCleared,
     MessageAdded,
     NoteAdded,
+    ParamProvided,
     ToolReturned,
     TurnStarted,
+    TurnUndone,
     now,
 )
 from massmem.core.ids import check_session_name, name_by_clock
 from massmem.core.messages import clean_text
-from massmem.core.records import Owner, SessionRecord, TurnRecord
+from massmem.core.records import Owner, SessionRecord, SessionState, TurnRecord
+from massmem.memory.persistent import Selection
+from massmem.recording.forgetting import forget_everywhere
 from massmem.session.history import AgentContext, History
 from massmem.session.lease import Lease, hold_lease
 from massmem.session.owners import memory_group, restrict_to_owner
@@ -43,8 +48,8 @@ from massmem.session.recall import remembers
 from massmem.session.registry import Registry, register_sessions
 from massmem.session.team import Team
 from massmem.session.turn_runner import Stop, StopReason, TurnRunner
-from massmem.session.undo import undo_last_turn
-from massmem.store.lookup import find_own_session, require_session, resolve_session
+from massmem.store.lookup import find_own_session, read_turns_backwards, require_session, resolve_session
+from massmem.store.ports import SessionStore
 from massmem.tools.answer_schema import check_schema
 from massmem.turn.sight import check_sight
 
@@ -361,6 +366,10 @@ class Session:
         shown = await self._history.load_attachments(self.id, started.attachments)
         return remove_description(started.question, started.description), shown
 
+    def limit_recall(self, without: Collection[str], as_of: datetime) -> None:
+        """Let no agent recall these memories, given by id, or what was said after this time."""
+        self._history.without, self._history.as_of = frozenset(without), as_of
+
     def stop(self, by: StopReason) -> None:
         """Stop the running turn: its last event is turn_interrupted, and it can be resumed later.
 
@@ -512,3 +521,38 @@ def _instruct(agents: Sequence[AgentConfig], instructions: str) -> tuple[AgentCo
         agent.model_copy(update={"system_message": f"{agent.system_message}\n\n{instructions}".lstrip()})
         for agent in agents
     )
+
+
+async def undo_last_turn(team: Team, session_id: str) -> TurnRecord:
+    """Undo the newest turn that is not undone yet, however it ended; the log keeps it.
+
+    Its memories are deleted first: after a kill on the way, the turn can be undone again.
+
+    Raises:
+        InputError: there is none.
+        MemoryUnavailable: its memories cannot be deleted now; the turn is not undone.
+        StoreError: the store cannot be used.
+    """
+    async with aclosing(read_turns_backwards(team.store, session_id)) as turns:
+        turn = await anext((turn async for turn in turns if turn.status != "undone"), None)
+    if turn is None:
+        raise InputError("there is no turn to undo", "ask a question first")
+    selection = Selection(session_id=session_id, turn=turn.turn)
+    async with team.open_durable_memory() as memory:
+        await forget_everywhere(team.store, memory, selection, team.config.memory, team.home)
+        state = await _remove_turn_values(team.store, turn)
+        await team.store.append(session_id, turn.turn, [TurnUndone(session_id=session_id, turn=turn.turn)], state=state)
+        # A recorder may have taken something out of the queue before.
+        await memory.forget(selection)
+    return turn
+
+
+async def _remove_turn_values(store: SessionStore, turn: TurnRecord) -> SessionState:
+    """Return the session's state without the values that the user gave in the turn, and waiting for none."""
+    state = await store.load_state(turn.session_id)
+    events = await store.read_turn_events(turn.session_id, turn.turn)
+    names = {event.param for event in events if isinstance(event, ParamProvided)}
+    params = {name: value for name, value in state.params.items() if name not in names}
+    result = state.last_result if (state.last_result or {}).get("turn") != turn.turn else None
+    changed = {"params": params, "waiting_for_param": None, "plan_execution": None, "last_result": result}
+    return state.model_copy(update=changed)

@@ -3,30 +3,34 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from massmem.config.home import make_home
 from massmem.config.load import resolve_agents
-from massmem.config.models import NO_STORE, AgentConfig, TeamConfig
+from massmem.config.models import NO_STORE, AgentConfig, BackendConfig, TeamConfig
 from massmem.core.errors import InputError
 from massmem.core.records import SessionRecord
+from massmem.memory import tokens
+from massmem.memory.tokens import Buffer
 from massmem.providers import Providers, check_key
 from massmem.providers.base import ChatProvider
 from massmem.providers.learnt import LearntModels
 from massmem.providers.pauses import LocalPauses, Pauses
+from massmem.providers.presets import resolve
+from massmem.providers.windows import ContextWindow, find_window
 from massmem.recording.forgetting import open_durable_memory
 from massmem.session.lease import ProcessLock
 from massmem.session.recall import SessionMemory
 from massmem.session.registry import require_database
-from massmem.session.windows import Windows
 from massmem.store import open_configured
 from massmem.store.pauses import open_pauses
 from massmem.store.ports import SessionStore
 from massmem.telemetry.spans import Tracer, open_tracer
 from massmem.telemetry.stages import Stages
 from massmem.tools.toolbox import Toolboxes
+from massmem.turn.compressor import TokenMeter
 
 if TYPE_CHECKING:
     from massmem.memory.indexed import IndexedMemory
@@ -105,8 +109,8 @@ class Team:
         pauses = await asyncio.to_thread(open_pauses, config.server.limits.counted_in)
         return cls(config, home, store, SessionMemory(memory, home, store, agents, debug, records=records), pauses)
 
-    def beside(self, config: TeamConfig) -> Self:
-        """Return another team on this team's store and memory; close it before this one.
+    def beside(self, config: TeamConfig, store: SessionStore | None = None) -> Self:
+        """Return another team on this team's memory, and on this team's store or another one; close it before this one.
 
         The settings of `config` for store and memory do not count.
 
@@ -114,9 +118,10 @@ class Team:
         """
         _check_keys(config)
         Toolboxes(config.agents).check()
-        guest = type(self)(config, self.home, self.store, self.memory, self._pauses)
+        guest = type(self)(config, self.home, store or self.store, self.memory, self._pauses)
         guest._is_guest = True
-        guest.process = self.process
+        if store is None:
+            guest.process = self.process
         return guest
 
     def take_warnings(self) -> list[str]:
@@ -198,3 +203,65 @@ def _check_prices(agents: Sequence[AgentConfig], chat: Mapping[str, ChatProvider
 def _check_keys(config: TeamConfig) -> None:
     for agent in config.agents:
         check_key(agent.backend, os.environ)
+
+
+_LOADED_ON_DEMAND = ("ollama", "lmstudio")
+"""Servers that know a model's window once they have loaded it."""
+
+
+class Windows:
+    def __init__(self, agents: Sequence[AgentConfig], learnt: LearntModels) -> None:
+        """learnt: what is known of windows from earlier refusals."""
+        self._agents = tuple(agents)
+        self._learnt = learnt
+        self._asking: asyncio.Task[dict[str, ContextWindow]] | None = None
+
+    def start(self) -> None:
+        """Begin to ask the servers for their windows and to load the vocabulary; return at once."""
+        self._asking = asyncio.create_task(self._ask())
+
+    async def create_meters(self) -> dict[str, TokenMeter]:
+        """Return a meter for each agent, by its id, for one session to learn with."""
+        if self._asking is None:
+            self.start()
+        assert self._asking is not None  # set by start
+        windows = await asyncio.shield(self._asking)
+        return {agent.id: self._create_meter(agent.backend, windows[agent.id]) for agent in self._agents}
+
+    async def ask_again(self, meters: dict[str, TokenMeter]) -> None:
+        """Ask servers that had not loaded their models before the first turn."""
+        for agent in self._agents:
+            meter = meters[agent.id]
+            if meter.assumed and agent.backend.type in _LOADED_ON_DEMAND:
+                window = await find_window(agent.backend, os.environ, self._learnt)
+                meter.window, meter.assumed = window.tokens, window.source == "assumed"
+                if self._asking is not None:
+                    (await asyncio.shield(self._asking))[agent.id] = window
+
+    async def close(self) -> None:
+        """End what still runs."""
+        if self._asking is not None:
+            self._asking.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._asking
+
+    async def _ask(self) -> dict[str, ContextWindow]:
+        """Agents with the same model at the same endpoint have the same window, which is asked for once."""
+        backends = {_model_key(agent.backend): agent.backend for agent in self._agents}
+        asking = asyncio.gather(*(find_window(backend, os.environ, self._learnt) for backend in backends.values()))
+        answers, _ = await asyncio.gather(asking, tokens.load(backends.values()))
+        windows = dict(zip(backends, answers, strict=True))
+        return {agent.id: windows[_model_key(agent.backend)] for agent in self._agents}
+
+    def _create_meter(self, backend: BackendConfig, window: ContextWindow) -> TokenMeter:
+        def remember(size: int) -> None:
+            if backend.type not in ("local", "scripted"):
+                self._learnt.remember_window(resolve(backend, os.environ), size)
+
+        buffer = Buffer(tokens.counter_for(backend))
+        return TokenMeter(window.tokens, buffer, assumed=window.source == "assumed", remember=remember)
+
+
+def _model_key(backend: BackendConfig) -> tuple[object, ...]:
+    script = (backend.script or {}).get("context_window")
+    return backend.type, backend.model, backend.base_url, backend.context_window, script

@@ -1,4 +1,4 @@
-"""Saves what can be read of a damaged SQLite store: its messages as JSON lines, and its sessions as a new store.
+"""Saves what can be read of a damaged SQLite store as a new store.
 
 The original is copied first and never opened. In the copy a damaged header is restored, and pages are added that the
 end of the file lacks. Rows are read one range after the other; a range that cannot be read is halved until only what is
@@ -7,22 +7,21 @@ leads to any more.
 """
 
 import asyncio
-import json
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from massmem.config.home import explain_write_error, make_file, make_folder
+from massmem.config.home import explain_write_error, make_folder
 from massmem.core.errors import InputError, StoreDamagedError
 from massmem.core.events import EVENT, MessageAdded
 from massmem.core.ids import SESSION_ID
@@ -33,8 +32,11 @@ from massmem.store.sqlite import open_sqlite
 RECOVERED_STORE = "recovered.db"
 """Name of the new store in the folder."""
 
-COLUMNS = ("session_id", "seq", "turn", "round", "kind", "role", "agent_id", "content", "created_at")
-"""Fields of a line, from columns of chat_messages."""
+_COLUMNS = ("session_id", "seq", "turn", "kind", "content", "created_at")
+"""What is read of chat_messages."""
+
+_ROLES: Mapping[str, Literal["user", "agent", "system"]] = {"user": "user", "assistant": "agent", "system": "system"}
+"""Who speaks in a message that goes on without its event, by kind. Others mean nothing without it."""
 
 _RANGE = 1_000
 """Rows that are read at once."""
@@ -68,7 +70,7 @@ class _Salvage:
     """What could be read."""
 
     rows: sqlite3.Connection
-    """Tables `messages` (COLUMNS, and from_log: its event is there too), `log` (_EVENT_COLUMNS) and `files`."""
+    """Tables `messages` (_COLUMNS, and from_log: its event is there too), `log` (_EVENT_COLUMNS) and `files`."""
     sessions: dict[str, dict[str, Any]]
     """Rows of chat_sessions by id."""
 
@@ -79,9 +81,7 @@ class _Salvage:
 
 
 async def recover(path: Path, folder: Path) -> RecoveryResult:
-    """Write what can be read of the database at `path` to files that only their owner may read.
-
-    They are `folder`/SESSION.jsonl, one message a line, oldest first, and the store `folder`/recovered.db.
+    """Write what can be read of the database at `path` to the store `folder`/recovered.db. Only its owner may read it.
 
     Raises:
         InputError: there is no such file, or the folder is not empty.
@@ -93,8 +93,7 @@ async def recover(path: Path, folder: Path) -> RecoveryResult:
         with TemporaryDirectory(dir=folder, prefix=".copy-") as copies:
             salvage = await asyncio.to_thread(_salvage, path, Path(copies))
             with closing(salvage.rows):
-                counts = await asyncio.to_thread(_write_lines, salvage, folder)
-                await _write_store(salvage, folder)
+                counts = await _write_store(salvage, folder)
     except OSError as e:
         raise explain_write_error(folder, e) from e
     missing = {name: max(0, row["message_count"] - counts.get(name, 0)) for name, row in salvage.sessions.items()}
@@ -217,7 +216,7 @@ def _create_tables(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, check_same_thread=False)
     connection.execute("PRAGMA synchronous=OFF")
     key = "PRIMARY KEY (session_id, seq)) WITHOUT ROWID"
-    connection.execute(f"CREATE TABLE messages ({', '.join(COLUMNS)}, from_log, {key}")
+    connection.execute(f"CREATE TABLE messages ({', '.join(_COLUMNS)}, from_log, {key}")
     connection.execute(f"CREATE TABLE log ({_EVENT_COLUMNS}, {key}")
     connection.execute("CREATE TABLE files (session_id, hash, data, PRIMARY KEY (session_id, hash))")
     return connection
@@ -225,13 +224,13 @@ def _create_tables(path: Path) -> sqlite3.Connection:
 
 def _collect(source: sqlite3.Connection, rows: sqlite3.Connection) -> None:
     """Add the log and the messages of a database to `rows`, as far as they are not there."""
-    insert = f"INSERT OR IGNORE INTO messages VALUES ({', '.join('?' * len(COLUMNS))}, ?)"
+    insert = f"INSERT OR IGNORE INTO messages VALUES ({', '.join('?' * len(_COLUMNS))}, ?)"
     for event in (*_read_rows(source, "events", _EVENT_COLUMNS), *_read_lost_events(source)):
         messages = _project_messages(*event)
         if messages is not None:
             rows.execute("INSERT OR IGNORE INTO log VALUES (?, ?, ?, ?)", event)
             rows.executemany(insert, [(*message, True) for message in messages])
-    for message in _read_rows(source, "chat_messages", ", ".join(COLUMNS)):
+    for message in _read_rows(source, "chat_messages", ", ".join(_COLUMNS)):
         rows.execute(insert, (*message, False))
     for session_id, name, data in _read_rows(source, "files", "session_id, hash, data", at_once=1):
         if isinstance(data, bytes) and sha256(data).hexdigest() == name:
@@ -247,7 +246,7 @@ def _project_messages(session_id: object, seq: object, turn: object, payload: An
     except ValidationError:
         return None
     messages = [change.row for change in changes if isinstance(change, InsertRow) and change.table == "chat_messages"]
-    return [tuple(str(row[c]) if c == "created_at" else row[c] for c in COLUMNS) for row in messages]
+    return [tuple(str(row[c]) if c == "created_at" else row[c] for c in _COLUMNS) for row in messages]
 
 
 def _read_sessions(source: sqlite3.Connection) -> Generator[tuple[str, dict[str, Any]]]:
@@ -307,32 +306,19 @@ def _decode(text: bytes) -> str:
     return text.decode(errors="replace")
 
 
-def _write_lines(salvage: _Salvage, folder: Path) -> dict[str, int]:
-    """Write a file for each session. Return how many messages each has."""
-    counts: dict[str, int] = {}
-    for name in salvage.list_names():
-        path = folder / f"{name}.jsonl"
-        make_file(path)
-        messages = _select(salvage, "messages", COLUMNS, name)
-        with path.open("w", encoding="utf-8") as file:
-            for count, message in enumerate(messages, 1):
-                file.write(json.dumps(dict(zip(COLUMNS, message, strict=True)), ensure_ascii=False, default=str) + "\n")
-                counts[name] = count
-        counts.setdefault(name, 0)
-    return counts
-
-
 def _select(salvage: _Salvage, table: str, columns: Iterable[str], session_id: str) -> Iterable[_Row]:
     return salvage.rows.execute(
         f"SELECT {', '.join(columns)} FROM {table} WHERE session_id = ? ORDER BY seq", [session_id]
     )
 
 
-async def _write_store(salvage: _Salvage, folder: Path) -> None:
+async def _write_store(salvage: _Salvage, folder: Path) -> dict[str, int]:
+    """Return how many messages the new store has of each session."""
+    counts: dict[str, int] = {}
     store = await open_sqlite(f"sqlite:///{folder / RECOVERED_STORE}", folder)
     try:
         for name in salvage.list_names():
-            entries = await asyncio.to_thread(_build_log, salvage, name)
+            entries, counts[name] = await asyncio.to_thread(_build_log, salvage, name)
             session = _build_session(name, salvage.sessions.get(name), entries)
             if session is not None:
                 copy = SessionCopy(session=session, state=SessionState())
@@ -340,24 +326,31 @@ async def _write_store(salvage: _Salvage, folder: Path) -> None:
     finally:
         await store.close()
         await asyncio.to_thread((folder / f"{RECOVERED_STORE}.lock").unlink, missing_ok=True)
+    return counts
 
 
-def _build_log(salvage: _Salvage, session_id: str) -> list[LogEntry]:
-    """Return the log of a session. A message of the conversation that has lost its event gets one that adds it."""
+def _build_log(salvage: _Salvage, session_id: str) -> tuple[list[LogEntry], int]:
+    """Return the log of a session, and how many messages it has.
+
+    A message of the conversation that has lost its event gets one that adds it.
+    """
     entries = [
         LogEntry(seq=seq, turn=turn, payload=payload)
         for _, seq, turn, payload in _select(salvage, "log", _EVENT_COLUMNS.split(", "), session_id)
     ]
-    turns = {entry.turn for entry in entries}
-    for seq, turn, kind, content, created_at, from_log in _select(
-        salvage, "messages", ("seq", "turn", "kind", "content", "created_at", "from_log"), session_id
+    turns, count = {entry.turn for entry in entries}, 0
+    for _, seq, turn, kind, content, created_at, from_log in _select(
+        salvage, "messages", (*_COLUMNS, "from_log"), session_id
     ):
-        role = {"user": "user", "assistant": "agent", "system": "system"}.get(kind)
-        if role is not None and not from_log and isinstance(content, str):
+        role = _ROLES.get(kind)
+        if not from_log and role is not None and isinstance(content, str):
             # Without its other events there is no turn: the message stands outside of turns.
-            event = MessageAdded.model_validate({"role": role, "text": content, "at": _parse_time(created_at)})
+            event = MessageAdded(role=role, text=content, at=_parse_time(created_at))
             entries.append(LogEntry(seq=seq, turn=turn if turn in turns else 0, payload=event.model_dump_json()))
-    return sorted(entries, key=lambda entry: entry.seq)
+        elif not from_log:
+            continue
+        count += 1
+    return sorted(entries, key=lambda entry: entry.seq), count
 
 
 def _build_session(name: str, row: dict[str, Any] | None, entries: Sequence[LogEntry]) -> SessionRecord | None:

@@ -17,14 +17,10 @@ BENCHES: dict[str, str] = {
     "turn": "what massmem adds to a turn's own requests: time, CPU, prompt tokens, stalls of the event loop",
     "chat_turns": "durable turns of scripted chats that one process runs in a second",
     "session": "appending to a session of 100,000 messages, and going on with it",
-    "context": "what is left of conversations that overflow, prompts that stay flat, and building views",
-    "caching": "how much of an agent's prompts repeats earlier ones, which providers read from their caches",
     "server": "the HTTP service beside a bare FastAPI with PyJWT and SQLite: histories, questions, streams",
     "memory": "searching and recording memories, and with --data how much is recalled",
-    "ledger": "values that change: whether the one that holds is shown, and none that no longer does",
-    "local": "a turn on the embedded model and its parts, beside llama.cpp alone",
     "work": "a job with tools that overflows its window, done by a worker that knows only its prompt: files, findings",
-    "store": "commits of 8 processes against bare sqlite3, a store of 1,000,000 messages, histories in each store",
+    "store": "a store of 1,000,000 messages, histories in each store",
 }
 """Name and summary; each is a module beside this one with a `run() -> list[Row]`."""
 

@@ -1,4 +1,4 @@
-"""Where sessions live: commits of many processes, a store of a million messages, and a history from each store."""
+"""Where sessions live: a store of a million messages, and a history from each store."""
 
 import asyncio
 import json
@@ -15,15 +15,11 @@ from massmem.core.records import SessionFilter, SessionRecord
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from scripts.benches.process import MASSMEM, PYTHON, BenchError, Command, environment, in_turn, workspace
-from scripts.benches.rows import ROOT, Row, at_least, at_most, exactly, missing, ratio, reported
+from scripts.benches.rows import ROOT, Row, at_most, missing, reported
 from scripts.benches.session import COUNCIL, ID, turn_events
 from scripts.benches.store_scale import PAGE, PER_SESSION
-from scripts.benches.store_writers import BARE, STORE, writers
 
 SESSIONS = 10_000
-PROCESSES = 8
-PAIRS, SECONDS = 3, 3.0
-LEAST_OF_BARE = 0.4
 MOST_LIST_MS, MOST_SEARCH_MS, MOST_RESUME_MS, MOST_MB = 300, 200, 500, 300
 HISTORY, MOST_HISTORY_MS = 20, 10
 TURNS, READS, LISTS = 50, 51, 5
@@ -44,21 +40,7 @@ def run() -> list[Row]:
 
 def run_with(sessions: int, urls: Sequence[str]) -> list[Row]:
     """sessions: how many the large store has. urls: further stores that a history is read from; a session is added."""
-    return [*_commits(), *_large(sessions), *_histories(sessions, urls)]
-
-
-def _commits() -> list[Row]:
-    with workspace() as folder, writers(folder, PROCESSES) as crowd:
-        pairs = [(crowd.work(STORE, SECONDS), crowd.work(BARE, SECONDS)) for _ in range(PAIRS)]
-    rates = [store.per_second for store, _ in pairs], [bare.per_second for _, bare in pairs]
-    rate = ratio(*rates)
-    note = f"{median(rates[0]):.0f} and {median(rates[1]):.0f} turns/s, {rate.spread}"
-    locked = sum(store.locked for store, _ in pairs)
-    what = f"{PROCESSES} processes commit turns: massmem / bare sqlite3"
-    return [
-        at_least(what, rate.middle, "x", LEAST_OF_BARE, note),
-        exactly("of them told that the database is locked", locked, "", 0),
-    ]
+    return [*_large(sessions), *_histories(sessions, urls)]
 
 
 def _large(sessions: int) -> list[Row]:

@@ -15,10 +15,9 @@ from massmem.export import FORMATS
 from massmem.memory.persistent import Fact, RecallOptions, Scope, Selection
 from massmem.recording.forgetting import open_durable_memory
 from massmem.recording.worker import Recorder
-from massmem.session.erasure import Eraser
-from massmem.session.export import export_session
+from massmem.session.catalogue import export_session
+from massmem.session.erasure import Eraser, Receipt
 from massmem.session.recall import recall_by_words
-from massmem.session.receipt import Receipt
 from massmem.session.session import Session
 from massmem.store import open_store
 from tests.contract.test_session_store import done, session

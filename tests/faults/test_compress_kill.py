@@ -15,10 +15,10 @@ import pytest
 
 from massmem.core.events import EVENT, ContextCompressed, Event, TurnCompleted, TurnStarted
 from massmem.store import open_store
-from scripts.benches.refusing import Refusing
 from tests.contract.test_session_store import done, session
 from tests.support.cli import massmem
 from tests.support.forked import ForkedMassmem
+from tests.support.refusing import Refusing
 from tests.support.sample_turn import begin
 from tests.support.verdict import check
 

@@ -20,7 +20,7 @@ from massmem.core.errors import InputError, StoreDamagedError
 from massmem.core.events import TurnCompleted
 from massmem.session.session import Session
 from massmem.store import open_store
-from massmem.store.recover import recover
+from massmem.store.recover import RECOVERED_STORE, recover
 from tests.contract.test_session_store import done, session
 from tests.support.cli import massmem
 from tests.support.pictures import PNG
@@ -61,11 +61,6 @@ def read_messages(path: Path) -> set[tuple[str, int, str]]:
         return set(connection.execute("SELECT session_id, seq, content FROM chat_messages"))
 
 
-def read_recovered(folder: Path) -> list[tuple[str, int, str]]:
-    lines = [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
-    return [(line["session_id"], line["seq"], line["content"]) for line in lines]
-
-
 def overwrite(path: Path, pages: list[int]) -> bytes:
     """Fill these pages, counted from 1, with nonsense. Returns what the file is now."""
     data = bytearray(path.read_bytes())
@@ -86,10 +81,11 @@ async def test_a_table_that_is_gone_costs_no_message(database: Path, tmp_path: P
     before = read_messages(database)
     damaged = overwrite(database, [root(database, table)])
     result = await recover(database, tmp_path / "saved")
-    assert set(read_recovered(tmp_path / "saved")) == before
+    assert read_messages(tmp_path / "saved" / RECOVERED_STORE) == before
     assert (result.sessions, result.messages, result.lost) == (SESSIONS, len(before), 0)
     assert database.read_bytes() == damaged
-    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "saved").iterdir()] == [0o600] * (SESSIONS + 1)
+    (store,) = (tmp_path / "saved").iterdir()
+    assert (store.name, store.stat().st_mode & 0o777) == (RECOVERED_STORE, 0o600)
 
 
 @pytest.mark.parametrize("times", [8, pytest.param(100, marks=pytest.mark.full)])
@@ -106,9 +102,9 @@ async def test_random_pages(database: Path, tmp_path: Path, times: int) -> None:
             refused += 1
             lies += database.read_bytes() != damaged
             continue
-        have = read_recovered(tmp_path / f"saved{number}")
-        ghosts += len(have) - len(set(have) & before)
-        missing = len(before - set(have))
+        have = read_messages(Path(result.store))
+        ghosts += len(have - before)
+        missing = len(before - have)
         lost += missing
         lies += result.messages != len(have) or (missing > 0 and not result.incomplete)
         lies += database.read_bytes() != damaged
@@ -124,7 +120,7 @@ async def test_deleted_session_does_not_come_back(database: Path, tmp_path: Path
     await store.delete_session("session_3", 5)
     await store.close()
     await recover(database, tmp_path / "saved")
-    assert "session_3.jsonl" not in {path.name for path in (tmp_path / "saved").iterdir()}
+    assert "session_3" not in {message[0] for message in read_messages(tmp_path / "saved" / RECOVERED_STORE)}
 
 
 def test_the_command(database: Path, tmp_path: Path) -> None:
@@ -162,7 +158,7 @@ async def test_short_file_and_damaged_header_cost_no_message(
     before = read_messages(database)
     damage(database)
     result = await recover(database, tmp_path / "saved")
-    assert set(read_recovered(tmp_path / "saved")) == before
+    assert read_messages(tmp_path / "saved" / RECOVERED_STORE) == before
     assert (result.messages, result.lost, result.incomplete) == (len(before), 0, ())
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from massmem.core.records import SessionFilter
 from massmem.memory.persistent import Selection
-from massmem.session.delete import list_begun_deletions
+from massmem.session.catalogue import list_begun_deletions
 from massmem.store import open_store
 from tests.contract.test_session_store import everything
 from tests.support.cli import massmem

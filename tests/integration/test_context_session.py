@@ -11,7 +11,7 @@ from massmem.core.errors import InputError, MissingModelError
 from massmem.core.events import ContextCompressed, Event, TurnCompleted
 from massmem.providers.weights import require_weights
 from massmem.session.session import Session
-from scripts.benches.refusing import Refusing
+from tests.support.refusing import Refusing
 from tests.support.sessions import collect
 from tests.support.turns import only
 

@@ -1,17 +1,16 @@
-"""Replays of turns with something changed: whom it reaches, what follows from it, and what is named as the cause."""
+"""A turn asked again with something changed: what that decides, and that nothing of it is stored."""
 
 import json
-import random
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from massmem.config.models import BackendConfig, MemoryConfig, TeamConfig
 from massmem.core.errors import InputError
-from massmem.core.events import AnswerSubmitted, TurnCompleted
+from massmem.core.outcome import TurnOutcome
 from massmem.memory.persistent import Selection
-from massmem.session.replay import Change, Comparison, TurnReplayer, load_recorded_turn
+from massmem.session.fork import ask_again
 from massmem.session.session import Session
 from massmem.session.team import Team
 from tests.support.cli import massmem, script, write_team
@@ -26,10 +25,10 @@ QUESTION = "What do we know of the lighthouse, the windmill and the harbour of A
 
 
 def council(decisive: str) -> TeamConfig:
-    """Red wins when it recalls the decisive word, and blue otherwise."""
+    """Red wins when it recalls this note, and blue otherwise."""
     judge = [{"vote_for": "Red knows"}, {"vote_for": "Blue guesses"}]
     voter = {"vote": [{**judge[0], "needs": "Red knows"}, judge[1]]}
-    red_answer = [{"text": "Red knows it all.", "needs": NOTES[decisive]}, "Red has no idea."]
+    red_answer = [{"text": "Red knows it all.", "needs": decisive}, "Red has no idea."]
     config = team(
         {
             "red": {"answer": red_answer, "vote": {"vote_for": "Blue guesses"}},
@@ -56,126 +55,80 @@ async def record(config: TeamConfig, home: Path) -> str:
     return session.id
 
 
-class Replays:
-    """A recorded turn that can be replayed; to be closed."""
-
-    def __init__(self, team: Team, session_id: str) -> None:
-        self.team = team
-        self.session_id = session_id
-
-    async def compare(self, changes: Sequence[Change]) -> Comparison:
-        turn, events = await load_recorded_turn(self.team.store, self.session_id, 1)
-        session = await self.team.store.get_session(self.session_id)
+async def replay(
+    config: TeamConfig, home: Path, session_id: str, without: Collection[str] = (), **backends: BackendConfig
+) -> list[str | None]:
+    """Return who won the first turn, and who wins it now."""
+    opened = await Team.open(config, home=home, records=False)
+    try:
+        session = await opened.store.get_session(session_id)
         assert session is not None
-        return await TurnReplayer(self.team, session, turn, events).compare(changes)
-
-    async def find_note(self, word: str) -> str:
-        """Return the id of the memory of a note."""
-        async with self.team.open_durable_memory() as memory:
-            notes = [m for m in await memory.list(Selection(kind="episode")) if NOTES[word] == m.text]
-        return notes[0].id
-
-
-async def open_replays(config: TeamConfig, home: Path) -> Replays:
-    session_id = await record(config, home)
-    team = await Team.open(config, home=home)
-    await team.start()
-    return Replays(team, session_id)
-
-
-async def test_memory_that_decided_is_named_and_others_are_not(tmp_path: Path):
-    replays = await open_replays(council("windmill"), tmp_path)
-    try:
-        log = await replays.team.store.export_log(replays.session_id)
-        decisive = Change(memory_id=await replays.find_note("windmill"))
-        other = Change(memory_id=await replays.find_note("harbour"))
-        comparison = await replays.compare([decisive])
-        assert (comparison.winner, comparison.replay.winner, comparison.winner_changed) == ("red", "blue", True)
-        assert comparison.causes == (decisive,)
-        asked = {(step.agent_id, step.round) for step in comparison.replay.asked}
-        assert {("red", 1), ("blue", 1), ("green", 1)} <= asked, "all three recalled it"
-        assert not (await replays.compare([other])).winner_changed
-        both = await replays.compare([other, decisive])
-        assert (both.causes, both.together) == ((decisive,), False)
-        assert await replays.team.store.export_log(replays.session_id) == log, "the session stays as it is"
+        log = await opened.store.export_log(session_id)
+        outcomes = [TurnOutcome.of(e) for e in await ask_again(opened, session, 1, without, backends)]
+        assert await opened.store.export_log(session_id) == log, "the session stays as it is"
+        assert len(await opened.store.list_due_recordings("episode", 100)) == 0
+        return [outcome.winner and outcome.winner.agent_id for outcome in outcomes]
     finally:
-        await replays.team.close()
+        await opened.close()
 
 
-async def test_other_model_is_the_cause_and_only_what_rests_on_it_is_asked_again(tmp_path: Path):
-    replays = await open_replays(council("windmill"), tmp_path)
+async def list_memories(config: TeamConfig, home: Path) -> dict[str, str]:
+    """Return the ids of all memories by text."""
+    opened = await Team.open(config, home=home)
     try:
-        script = {"answer": "Red is mute.", "vote": {"vote_for": "Blue guesses"}}
-        mute = Change(agent_id="red", backend=BackendConfig(type="scripted", model="mute", script=script))
-        comparison = await replays.compare([mute])
-        assert (comparison.replay.winner, comparison.causes) == ("blue", (mute,))
-        reasons = {(step.agent_id, step.round): step.reason for step in comparison.replay.asked}
-        assert reasons[("red", 1)] == "red with mute"
-        assert ("blue", 1) not in reasons
-        assert "answers" in reasons[("blue", 2)]
-        with pytest.raises(InputError, match="no agent 'grey'"):
-            await replays.compare([Change(agent_id="grey", backend=mute.backend)])
-        with pytest.raises(InputError, match="no memory '12'"):
-            await replays.compare([Change(memory_id="12")])
+        async with opened.open_durable_memory() as memory:
+            return {m.text: m.id for m in await memory.list(Selection())}
     finally:
-        await replays.team.close()
+        await opened.close()
 
 
-async def test_memory_that_nobody_was_sent_since_it_is_newer_asks_no_model(tmp_path: Path):
-    config = council("windmill")
-    replays = await open_replays(config, tmp_path)
-    try:
-        note = "Nothing but zebras in the zoo."
-        session = await Session.on(replays.team)
-        await session.remember(note)
-        await replays.team.memory.catch_up(session.id)
-        async with replays.team.open_durable_memory() as memory:
-            zebras = next(m for m in await memory.list(Selection()) if m.text == note)
+async def test_memory_that_decided_changes_the_winner_and_others_do_not(tmp_path: Path):
+    config = council(NOTES["windmill"])
+    session_id = await record(config, tmp_path)
+    memories = await list_memories(config, tmp_path)
+    registry = (tmp_path / "sessions.json").read_bytes()
+    assert await replay(config, tmp_path, session_id, [memories[NOTES["windmill"]]]) == ["red", "blue"]
+    assert await replay(config, tmp_path, session_id, [memories[NOTES["harbour"]]]) == ["red", "red"]
+    assert await list_memories(config, tmp_path) == memories
+    assert (tmp_path / "sessions.json").read_bytes() == registry
+    with pytest.raises(InputError, match="no memory '12'"):
+        await replay(config, tmp_path, session_id, ["12"])
+
+
+async def test_agent_gets_another_model(tmp_path: Path):
+    config = council(NOTES["windmill"])
+    session_id = await record(config, tmp_path)
+    says = {"answer": "Red is mute.", "vote": {"vote_for": "Blue guesses"}}
+    mute = BackendConfig(type="scripted", model="mute", script=says)
+    assert await replay(config, tmp_path, session_id, red=mute) == ["red", "blue"]
+    with pytest.raises(InputError, match="no agent 'grey'"):
+        await replay(config, tmp_path, session_id, grey=mute)
+
+
+async def test_later_notes_are_not_known_in_the_turn(tmp_path: Path):
+    later = "The lighthouse of Alba is for sale."
+    config = council(later)
+    session_id = await record(config, tmp_path)
+    for name in (session_id, None):
+        session = await Session.open(config, home=tmp_path, session_id=name)
+        await session.remember(later)
         await session.close()
-        comparison = await replays.compare([Change(memory_id=zebras.id)])
-        assert comparison.replay.asked == []
-        original = [e for e in comparison.original if isinstance(e, AnswerSubmitted | TurnCompleted)]
-        replayed = [e for e in comparison.replay.events if isinstance(e, AnswerSubmitted | TurnCompleted)]
-        assert [e.usage for e in replayed] == [e.usage for e in original]
-    finally:
-        await replays.team.close()
+    assert await replay(config, tmp_path, session_id) == ["blue", "blue"]
 
 
-@pytest.mark.slow
-async def test_planted_causes_are_named(tmp_path: Path):
-    named, chance = 0, random.Random(7)
-    for number in range(20):
-        word = chance.choice([*NOTES])
-        replays = await open_replays(council(word), tmp_path / str(number))
-        try:
-            planted = Change(memory_id=await replays.find_note(word))
-            changes = [Change(memory_id=await replays.find_note(w)) for w in NOTES]
-            chance.shuffle(changes)
-            named += (await replays.compare(changes)).causes == (planted,)
-        finally:
-            await replays.team.close()
-    assert named >= 18, f"{named} of 20"
-
-
-def test_command_compares_and_verifies(home: Path, tmp_path: Path):
+def test_command_shows_both_tries_and_their_winners(home: Path, tmp_path: Path):
     config = write_team(
         tmp_path, script("Yes, " + "really, " * 9 + "says a."), script("No, says b."), script("Maybe, says c.")
     )
     asked = json.loads(massmem("--config", config, "--output", "json", "Is it?", text=True).stdout)
     session_id = asked["session_id"]
-    verified = massmem("replay", session_id, "--turn", "1", "--as-recorded", "-o", "json", text=True)
-    assert verified.returncode == 0, verified.stderr
-    assert json.loads(verified.stdout)["identical"] is True
     again = json.loads(massmem("replay", session_id, "--turn", "1", "--json", text=True).stdout)
     assert (again["winner_changed"], again["original"]["winner"]) == (False, again["replay"]["winner"])
+    assert again["original"] == again["replay"]
     text = massmem("replay", session_id, "--turn", "1", text=True).stdout
     assert "with the same answer" in text
-    assert "begins the same" not in text
     path = Path(config)
-    path.write_text(path.read_text().replace("says a", "says a, the second time"))
-    assert "begins the same" in massmem("replay", session_id, "--turn", "1", text=True).stdout
-    path.write_text(json.dumps({**json.loads(path.read_text()), "coordination": {"max_rounds": 1}}))
-    changed = massmem("replay", session_id, "--turn", "1", "--as-recorded", text=True)
-    assert (changed.returncode, "one is not" in changed.stdout) == (1, True)
-    refused = massmem("replay", session_id, "--turn", "1", "--as-recorded", "--agent", "a=x", text=True)
-    assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
+    path.write_text(path.read_text().replace("says b", "says b, the second time"))
+    assert "No, says b, the second time." in massmem("replay", session_id, "--turn", "1", text=True).stdout
+    missing = massmem("replay", session_id, "--turn", "1", "--agent", "z=scripted", text=True)
+    assert (missing.returncode, "Traceback" in missing.stderr) == (2, False)

@@ -1,4 +1,4 @@
-"""Checks of the machine: Python, packages, disk space, and the files in massmem's home with their locks."""
+"""Checks of the machine: Python, packages, disk space, and the files in massmem's home."""
 
 import os
 import platform
@@ -6,7 +6,7 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -15,9 +15,8 @@ from pathlib import Path
 from massmem import __version__
 from massmem.cli.checks import CheckResult, DoctorContext, fail, ok, skip
 from massmem.cli.streams import MB
-from massmem.config.home import list_files, measure_disk_usage
+from massmem.config.home import measure_disk_usage
 from massmem.providers.weights import models_folder
-from massmem.render.text import pluralize
 
 MIN_FREE = 200_000_000
 """Bytes. An index alone needs 64 MB of free space to write."""
@@ -109,9 +108,6 @@ _PUBLIC = {"models", "config.yaml", "config.schema.json"}
 
 _SYSTEM_LOCKS = Path("/proc/locks")
 
-Inode = tuple[int, int]
-"""Device and number of a file."""
-
 
 async def check_permissions(context: DoctorContext) -> Sequence[CheckResult]:
     """Check that the owner can write massmem's files and nobody else can read them."""
@@ -143,49 +139,16 @@ def _is_open_to_others(path: Path) -> bool:
     return False
 
 
-async def check_locks(context: DoctorContext) -> Sequence[CheckResult]:
-    """Report which processes hold locks. This never fails: a lock ends with its process."""
-    locks = [path for path in list_files(context.home) if path.suffix == ".lock" or path.name == "lock"]
-    holders = _read_lock_holders()
-    if holders is None:
-        return [skip("this system does not tell who holds a lock")]
-    held = [(path, pid) for path in locks if (pid := holders.get(_read_inode(path))) is not None]
-    if not held:
-        return [ok(f"{pluralize(len(locks), 'lock')}, all free")]
-    lines = [f"{path.relative_to(context.home)}: {_describe_process(pid)}" for path, pid in held]
-    return [ok(f"{len(held)} of {pluralize(len(locks), 'lock')} held", *lines)]
-
-
 def find_lock_holder(path: Path) -> int | None:
     """Return the process that holds the lock of this file; None when it is free or the system does not tell."""
-    return (_read_lock_holders() or {}).get(_read_inode(path))
-
-
-def _read_lock_holders() -> Mapping[Inode, int] | None:
-    """Return the process that holds each locked file; None when the system does not tell."""
     try:
-        lines = _SYSTEM_LOCKS.read_text().splitlines()
+        lines, status = _SYSTEM_LOCKS.read_text().splitlines(), path.stat()
     except OSError:
         return None
     # `1: FLOCK  ADVISORY  WRITE 123 08:01:456 0 EOF`; `->` in the second column marks a process that waits.
-    holders: dict[Inode, int] = {}
     for fields in map(str.split, lines):
         if len(fields) >= 6 and fields[1] == "FLOCK" and int(fields[4]) > 0:
             major, minor, number = fields[5].split(":")
-            holders[os.makedev(int(major, 16), int(minor, 16)), int(number)] = int(fields[4])
-    return holders
-
-
-def _read_inode(path: Path) -> Inode:
-    try:
-        status = path.stat()
-    except OSError:
-        return -1, -1
-    return status.st_dev, status.st_ino
-
-
-def _describe_process(pid: int) -> str:
-    """Return the process with the name of its program; its arguments may contain a question."""
-    with suppress(OSError):
-        return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text().strip()})"
-    return f"process {pid}"
+            if (os.makedev(int(major, 16), int(minor, 16)), int(number)) == (status.st_dev, status.st_ino):
+                return int(fields[4])
+    return None

@@ -14,9 +14,9 @@ from massmem.memory.persistent import USER, Memory, Selection
 from massmem.server.dependencies import Authorized, Caller
 from massmem.server.errors import PROBLEMS
 from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
+from massmem.session.erasure import Receipt
 from massmem.session.memories import Memories, View
 from massmem.session.owners import public_session_id
-from massmem.session.receipt import Receipt
 
 router = APIRouter(prefix="/api/v1/memories", tags=["memories"], responses=PROBLEMS)
 

@@ -25,7 +25,7 @@ from massmem.server.dependencies import Authorized, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import hide_internals
 from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
-from massmem.session.export import export_session
+from massmem.session.catalogue import export_session
 from massmem.session.imports import ImportedConversation, parse_conversations
 from massmem.session.owners import public_session_id
 from massmem.store.lookup import require_turn

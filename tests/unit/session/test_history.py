@@ -18,7 +18,7 @@ from massmem.providers.base import ChatProvider
 from massmem.providers.learnt import LearntModels
 from massmem.session.history import PAGE, AgentContext, History
 from massmem.session.recall import SessionMemory
-from massmem.session.windows import Windows
+from massmem.session.team import Windows
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
 from massmem.turn.prompt_builder import Prompt

@@ -15,7 +15,6 @@ from massmem.session.lease import ProcessLock, hold_lease
 from massmem.session.owners import to_stored_id
 from massmem.store import open_store
 from massmem.store.ports import SessionStore
-from massmem.store.recover import COLUMNS
 from tests.contract.test_session_store import session
 
 
@@ -68,20 +67,6 @@ MASSMEM = {
         {"question": "And the valve?", "answer": "Beside it.", "winner": "ann", "started_at": "2026-01-02"},
     ],
 }
-RECOVERED = [
-    ("session_20260102_030405", seq, turn, number, kind, role, agent, text, f"2026-01-02 03:04:{seq:02}+00:00")
-    for seq, turn, number, kind, role, agent, text in (
-        (1, 1, 0, "user", "user", None, "Where is the pump?"),
-        (4, 1, 1, "assistant", "assistant", "bob", "On the roof."),
-        (5, 1, 1, "assistant", "assistant", "ann", "In the basement."),
-        (8, 1, 2, "tool_call", "assistant", "bob", '{"vote": {"choice": "ann"}}'),
-        (9, 1, 0, "assistant", "assistant", "ann", "In the cellar."),
-        (10, 0, 0, "injection", "user", None, "Remember the valve."),
-        (11, 2, 0, "user", "user", None, "And the valve?"),
-        (12, 2, 0, "assistant", "assistant", "ann", "Beside it."),
-        (13, 3, 0, "user", "user", None, "Broken off"),
-    )
-]
 EXPORTS = {
     "chatgpt": json.dumps(CHATGPT),
     "claude": json.dumps(CLAUDE),
@@ -89,7 +74,6 @@ EXPORTS = {
     "messages": json.dumps(MESSAGES),
     "message lines": "\n".join(map(json.dumps, MESSAGES)),
     "massmem": json.dumps(MASSMEM),
-    "recovered": "\n".join(json.dumps(dict(zip(COLUMNS, row, strict=True))) for row in RECOVERED),
     "with a byte order mark": "\ufeff" + json.dumps({"messages": MESSAGES}),
 }
 SAID = [("Where is the pump?", "In the cellar."), ("And the valve?", "Beside it.")]
@@ -229,14 +213,6 @@ async def test_export_of_a_session_comes_back_under_its_id(store: SessionStore, 
     result = await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)
     assert result.session_id == "session_20260102_030405"
     assert [turn.winner for turn in await store.list_turns(result.session_id)] == ["ann", "ann"]
-
-
-async def test_recovered_session_comes_back_under_its_id(store: SessionStore, tmp_path: Path):
-    (conversation,) = read(tmp_path, EXPORTS["recovered"])
-    result = await import_conversation(ImportTarget(store, ProcessLock(None)), conversation)
-    assert result.session_id == "session_20260102_030405"
-    turns = await store.list_turns(result.session_id)
-    assert [(turn.winner, turn.started_at.second) for turn in turns] == [("ann", 1), ("ann", 11)]
 
 
 async def test_session_that_is_in_use_is_left_alone(store: SessionStore, tmp_path: Path):

@@ -6,7 +6,7 @@ from massmem.config.load import resolve_agents
 from massmem.config.models import TeamConfig
 from massmem.core.errors import ContextOverflow
 from massmem.providers.learnt import LearntModels
-from massmem.session.windows import Windows
+from massmem.session.team import Windows
 
 BACKEND = {"type": "vllm", "model": "m", "base_url": "http://127.0.0.1:9/v1"}
 

@@ -9,7 +9,7 @@ import pytest
 from massmem.config.models import TeamConfig
 from massmem.core.errors import HomeError
 from massmem.core.records import SessionRecord
-from massmem.session.delete import DeletionResult, SessionDeleter, delete_contents, list_begun_deletions
+from massmem.session.catalogue import DeletionResult, SessionDeleter, delete_contents, list_begun_deletions
 from massmem.session.lease import ProcessLock
 from massmem.session.registry import Registry, build_entry
 from massmem.store import open_store
@@ -228,7 +228,7 @@ async def test_damaged_registry_is_made_again_without_the_session(place: Place):
 
 
 async def test_many_events_are_deleted_in_parts(place: Place, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("massmem.session.delete._EVENTS_AT_ONCE", 2)
+    monkeypatch.setattr("massmem.session.catalogue._EVENTS_AT_ONCE", 2)
     record, shown = await place.get("session_mine"), list[int]()
     await place.deleter.delete([record], lambda deleted, _: shown.append(deleted))
     assert shown == sorted(set(shown))
