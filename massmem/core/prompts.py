@@ -115,9 +115,9 @@ def build_vote_prompt(
             f'To check something first, reply {{"action": "<name of the tool>", "arguments": {{...}}}}. Tools:\n{check}'
         )
     changed = ", ".join(c.label for c in candidates if c.is_new)
-    news = [f"New since you compared them last: {changed}."] if changed else []
+    new_answers = [f"New since you compared them last: {changed}."] if changed else []
     own = [f"Answer {c.label} is yours: vote for another one." for c in candidates if not c.votable]
-    return "\n".join([f"{_show_answers(question, candidates)}\n\n{' '.join(ways)}", *news, *own])
+    return "\n".join([f"{_show_answers(question, candidates)}\n\n{' '.join(ways)}", *new_answers, *own])
 
 
 def build_present_prompt(question: str, candidates: Sequence[Candidate], winner: str, most: int) -> str:

@@ -31,6 +31,9 @@ from massmem.core.messages import Candidate, Usage
 from massmem.core.short_answers import ShortAnswer, list_keys, read_short_answer
 from massmem.core.waiting import Waiting
 
+OWN_VOTES = 2
+"""Agents of a turn that may vote for their own answers: of more each would, and nothing would be decided."""
+
 FIRST_RESTART = 3
 """The first round in which agents act again, because newer answers have replaced those that they judged."""
 
@@ -86,8 +89,7 @@ class Election:
         self._choices = {voter: self._keys[choice] for voter, choice in ballots.items() if choice in answers}
         self._ballots = Counter(self._choices.values())
         self._authors = Counter(self._keys.values())
-        listed = list(self._keys.values())
-        self._places = {key: listed.index(key) for key in self._authors}
+        self._listed = list(self._keys.values())
 
     @property
     def votes(self) -> dict[str, int]:
@@ -125,10 +127,6 @@ class Election:
             and self._choices.get(voter) != self._key(own)
         )
 
-    def count_choices(self, voter: str) -> int:
-        """Return among how many candidates the voter may choose."""
-        return sum(self.may_choose(voter, candidate) for candidate in self.candidates)
-
     def list_leaders(self) -> list[Answer]:
         """Return the candidates with most ballots, the best first.
 
@@ -159,7 +157,7 @@ class Election:
 
     def _rank(self, candidate: Answer, more: int = 0) -> tuple[int, ...]:
         """Return what decides between candidates, the highest wins. more: ballots that are added."""
-        ballots, place = self._count_ballots(candidate) + more, self._places[self._key(candidate)]
+        ballots, place = self._count_ballots(candidate) + more, self._listed.index(self._key(candidate))
         return ballots, self.count_authors(candidate), not candidate.truncated, -place
 
     def count_authors(self, candidate: Answer) -> int:
@@ -186,14 +184,6 @@ class Election:
         authors = {agent for agent in self._keys if self.gave(agent, candidate)}
         turned = {agent for agent in authors if agent in self._choices and self.may_choose(agent, candidate)}
         return voters | (authors - turned)
-
-
-def allows_own_votes(agents: int) -> bool:
-    """Whether agents may vote for their own answers. With three or more each would, and nothing would be decided.
-
-    agents: how many take part.
-    """
-    return agents <= 2
 
 
 def compute_confidence(decision: WinnerDecided, agents: int, rounds: int, supporters: int) -> float | None:
@@ -262,7 +252,7 @@ class Tally:
                 self._resume(agents)
             case RoundStarted(round=number, agents=agents) if number > self.round:
                 self.round, self.acting = number, agents
-                self.own_votes = allows_own_votes(len(self.live_agents()))
+                self.own_votes = len(self.live_agents()) <= OWN_VOTES
                 self.visible_answers = dict(self.answers)
                 self.acted, self.missed = set(), set()
                 self.first_wave = self._hold_election().choose_voters(agents) if event.early_stop else ()
@@ -348,20 +338,19 @@ class Tally:
         early_stop: nobody acts when no ballot can change the winner.
         majority_wins: nobody acts when there is no ballot yet and more than half of the agents gave the same answer.
         """
-        actors = tuple(agent for agent in self.live_agents() if agent not in self.ballots)
-        election = Election(self._list_answers(), self.ballots, own_votes=allows_own_votes(len(self.live_agents())))
+        live = self.live_agents()
+        actors = tuple(agent for agent in live if agent not in self.ballots)
+        election = self._hold_election(own_votes=len(live) <= OWN_VOTES)
         if final:
-            actors = tuple(agent for agent in actors if election.count_choices(agent) > 1)
+            actors = tuple(a for a in actors if sum(election.may_choose(a, c) for c in election.candidates) > 1)
         if majority_wins and not self.ballots and self.answers and election.has_majority(len(self.agents)):
             return ()
         return actors if not (early_stop and actors) or election.choose_voters(actors) else ()
 
-    def _hold_election(self) -> Election:
-        return Election(self._list_answers(), self.ballots, own_votes=self.own_votes)
-
-    def _list_answers(self) -> dict[str, Answer]:
-        """Return the answers in the order of the team, those of agents that have left it last."""
-        return {agent: self.answers[agent] for agent in (*self.agents, *self.answers) if agent in self.answers}
+    def _hold_election(self, *, own_votes: bool | None = None) -> Election:
+        """Return the vote on all answers, those of agents that left the team last. own_votes None: as in this round."""
+        answers = {agent: self.answers[agent] for agent in (*self.agents, *self.answers) if agent in self.answers}
+        return Election(answers, self.ballots, own_votes=self.own_votes if own_votes is None else own_votes)
 
     def list_voided_voters(self) -> tuple[str, ...]:
         """Return the voters whose ballots a new answer of this round voids. The first round has no ballots."""
@@ -593,7 +582,7 @@ def find_dissent(winner: str, answers: Mapping[str, str], ballots: Mapping[str, 
         return None
     numbered = {agent: Answer(agent, number, text) for number, (agent, text) in enumerate(answers.items(), 1)}
     choices = {voter: choice for voter, (choice, _) in ballots.items()}
-    election = Election(numbered, choices, own_votes=allows_own_votes(len(agents)))
+    election = Election(numbered, choices, own_votes=len(agents) <= OWN_VOTES)
     agreed = election.list_supporters(numbered[winner])
     positions = [
         Position(agent, answers.get(agent, ""), *ballots.get(agent, ("", "")), is_forced=election.is_forced(agent))

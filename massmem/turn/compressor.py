@@ -343,10 +343,7 @@ class Compressor:
         return Compression(smaller, event)
 
     async def _refit_memories(self, prompt: Prompt, memories: str, *, recall_again: bool) -> Prompt:
-        """Recall what is no longer in the history, or keep the memories, in the room that there is now.
-
-        Answers to judge can be shortened: they take no room from the memories.
-        """
+        """Recall what left the history, or keep the memories, in the room there is: answers are shortened for them."""
         bare = replace(prompt, memories="")
         buffer, budget = self.meter.buffer, self.budget
         room = min(budget.memories, budget.threshold - replace(bare, candidates=()).tokens(buffer))

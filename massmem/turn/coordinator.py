@@ -217,21 +217,14 @@ class _TurnRun:
             if voided := tally.list_voided_voters():
                 yield BallotsVoided(round=number, agents=voided)
             if self.limit is not None:
-                for notice in self._name_late_agents(actors):
-                    yield notice
+                if late := self._name_late_agents(actors):
+                    yield Notice(message=f"{late} did not finish within {self.settings.timeout:g} seconds")
                 return
 
-    def _name_late_agents(self, actors: Sequence[str]) -> list[Notice]:
+    def _name_late_agents(self, actors: Sequence[str]) -> str:
         """Name those of a round whose time was up before they had acted, when there is an answer without them."""
-        unfinished = self.tally.remaining_actors()
-        late = [agent_id for agent_id in actors if agent_id in unfinished and agent_id not in self.failures]
-        if not (late and self.timed_out and self.tally.answers):
-            return []
-        return [
-            Notice(
-                message=f"{', '.join(map(self._name, late))} did not finish within {self.settings.timeout:g} seconds"
-            )
-        ]
+        unfinished = self.tally.remaining_actors() if self.timed_out and self.tally.answers else ()
+        return ", ".join(self._name(agent) for agent in actors if agent in unfinished and agent not in self.failures)
 
     def _name(self, agent_id: str) -> str:
         return self.names.get(agent_id, agent_id)
