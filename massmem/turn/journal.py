@@ -55,9 +55,9 @@ _MIN_NAMES, _NAMES_SHARE, _MAX_NAME_LINE = 4, 0.8, 120
 """A result may be a list of names when it has so many lines, such a part of them has a name, and so many characters."""
 
 _NAME = re.compile(
-    r"(?=[^\s\"'`,;:|()\[\]{}<>]*[^\W\d_])(?=[^\s\"'`,;:|()\[\]{}<>]*[\d./_-])[^\s\"'`,;:|()\[\]{}<>]{3,}"
+    r"(?=[^\s\"'`,;:|()\[\]{}<>]*[^\W\d_])(?=[^\s\"'`,;:|()\[\]{}<>]*(?:\d|\w[./_-]+\w))[^\s\"'`,;:|()\[\]{}<>]{3,}"
 )
-"""A word with a letter, and a sign or a digit: the name of a file, a key."""
+"""A word with a letter, and a sign within it or a digit: the name of a file, a key."""
 
 _SENTENCE_OF_ITS_OWN = 6
 """Words of a sentence that names a file, from which it says something of the file."""

@@ -4,7 +4,9 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+import pytest
 
 from massmem.config.models import AgentConfig, BackendConfig, CompressionConfig, McpServerConfig, MemoryConfig
 from massmem.core.events import (
@@ -13,8 +15,10 @@ from massmem.core.events import (
     ContextCompressed,
     ContextMeasured,
     Event,
+    Notice,
     ToolCalled,
     ToolReturned,
+    WorkCut,
 )
 from massmem.core.messages import Candidate, ToolSpec
 from massmem.memory.tokens import Buffer, estimate_tokens
@@ -28,7 +32,7 @@ from massmem.turn.request import StepCost
 from massmem.turn.stream import Checkpoint
 from massmem.turn.tool_loop import AgentTools
 from tests.support.contexts import RequestKeeper, answer, find_orphans, vote
-from tests.support.turns import only
+from tests.support.turns import confirm_all, only
 
 SPEC = ToolSpec("mcp__t__read", "Read.", {"type": "object", "properties": {"n": {"type": "integer"}}})
 
@@ -54,16 +58,22 @@ def read(*numbers: int, **more: Any) -> dict[str, Any]:
 
 
 async def agent_with(
-    shelf: Shelf, script: dict[str, Any], *, window: int = 128_000, tools: bool = True, **settings: Any
+    shelf: Shelf,
+    script: dict[str, Any],
+    *,
+    window: int = 128_000,
+    tools: bool = True,
+    summary: Literal["model", "extract"] = "extract",
+    **settings: Any,
 ) -> tuple[Agent, RequestKeeper]:
     backend = BackendConfig(
         type="scripted", script={"context_window": window, **script}, max_retries=0, tools=tools, context_window=window
     )
-    memory = MemoryConfig(compression=CompressionConfig(summary="extract"))
+    memory = MemoryConfig(compression=CompressionConfig(summary=summary))
     config = AgentConfig(id="ann", backend=backend, system_message="", memory=memory, mcp_servers=())
     provider = RequestKeeper(await Providers().open(backend))
     compressor = Compressor(config, provider, TokenMeter(window, Buffer(estimate_tokens)))
-    tools_of_agent = AgentTools(shelf.box(), **{"max_rounds": 20, **settings})
+    tools_of_agent = AgentTools(shelf.box(), **settings)
     return Agent(config, provider, Prompt("ann"), compressor, None, tools_of_agent), provider
 
 
@@ -202,3 +212,138 @@ async def test_each_call_has_an_id_of_its_own():
     made = only(await answer(agent, "why?"), ToolCalled)
     assert [call.call_id for call in made] == ["call_r1b1n1", "call_r1b1n2", "call_r1b2n1"]
     assert [json.loads(call.arguments) for call in made] == [{"n": 0}, {"n": 1}, {"n": 1}]
+
+
+FILLER = "The weather report has nothing to say on this. "
+
+
+def asks_again(*numbers: int) -> dict[str, Any]:
+    return {"call": [{"tool": "read_earlier", "arguments": {"message": n, "part": 2}} for n in numbers]}
+
+
+async def test_summary_request_holds_the_question_and_what_was_found():
+    shelf = Shelf([f"{FILLER * 40}Pump P-{n} stands in hall H-{400 + n}. {FILLER * 40}" for n in range(8)])
+    agent, provider = await agent_with(
+        shelf, {"answer": [*(read(n) for n in range(8)), "done"]}, window=6_000, summary="model"
+    )
+    await answer(agent, "Where do the pumps stand?")
+    (first, *_) = (request for request in provider.requests if request.purpose == "summary")
+    asked = first.messages[-1].content
+    assert "Where do the pumps stand?" in asked
+    assert "Pump P-0 stands in hall H-400." in asked
+    last = "\n".join(message.content for message in provider.requests[-1].messages)
+    for n in range(8):
+        assert f"Pump P-{n} stands in hall H-{400 + n}." in last
+        assert last.count(f"Pump P-{n} stands") == 1, "never twice"
+
+
+async def test_results_of_one_reply_share_the_room_that_is_free():
+    shelf = Shelf([f"{'small ' * 300}end-{n}" for n in range(7)] + ["large " * 5_000])
+    agent, provider = await agent_with(shelf, {"answer": [read(*range(8)), "done"]}, window=16_000)
+    await answer(agent, "why?")
+    told = [m.content for m in provider.requests[-1].messages if m.role == "tool"]
+    assert all(f"end-{n}" in told[n] for n in range(7)), "short results are whole"
+    assert "left out here; read_earlier(8, 2) shows it" in told[7]
+    assert estimate_tokens(told[7]) > 2_000
+
+
+async def test_a_large_result_shows_the_lines_with_words_of_the_question_and_the_rest_can_be_read():
+    text = f"begin {FILLER * 300} The retry limit is 47. {FILLER * 300} end"
+    shelf = Shelf([text])
+    agent, provider = await agent_with(shelf, {"answer": [read(0), asks_again(1), "done"]}, window=4_000)
+    await answer(agent, "What is the retry limit?")
+    told = provider.requests[1].messages[-1].content
+    assert "begin" in told and "end\n</result>" in told and "The retry limit is 47." in told
+    assert [spec.name for spec in provider.requests[0].tools] == [SPEC.name]
+    assert [spec.name for spec in provider.requests[1].tools] == [SPEC.name, "read_earlier"]
+    part = provider.requests[2].messages[-1].content
+    assert "[1 read 0, part 2 of " in part and "left out" not in part
+    assert len(shelf.calls) == 1, "nothing was run"
+
+
+async def test_an_equal_result_points_to_the_first_as_long_as_that_is_shown():
+    text = f"The gate opens at nine. {FILLER * 20}"
+    shelf = Shelf([text, *(f"{n} {FILLER * 58}" for n in range(4))])
+    script = [read(0), read(0), read(1), read(2), read(3), read(0), "done"]
+    agent, provider = await agent_with(shelf, {"answer": script}, window=3_000)
+    await answer(agent, "why?")
+    assert "word for word the result of read 0 above" in provider.requests[2].messages[-1].content
+    assert len(shelf.calls) == 6, "it was run again each time"
+    for r in provider.requests:
+        print([m.content[70:130] for m in r.messages if m.role == "tool"])
+    whole = [m.content for m in provider.requests[-1].messages if m.role == "tool"]
+    assert "gate opens at nine" in whole[-1], "the first is no longer there"
+
+
+async def test_three_equal_calls_are_named_to_the_model_and_the_user():
+    agent, provider = await agent_with(Shelf(["x"]), {"answer": [read(0), read(0), read(0), "done"]}, name="Ann")
+    events = await answer(agent, "why?")
+    assert [n.message for n in only(events, Notice)] == ["Ann has called read 0 3 times with the same result"]
+    assert "You have made this call 3 times in a row" in provider.requests[-1].messages[-1].content
+
+
+async def test_work_that_stands_still_is_ended_with_a_word():
+    agent, provider = await agent_with(Shelf(["x"]), {"answer": [read(0, text="so far")]}, name="Ann")
+    events = await answer(agent, "why?")
+    assert (events[-1].content, events[-1].work_cut) == ("so far", "standstill")
+    assert len(only(events, ToolCalled)) < 12
+    assert "Ann had to answer before its work was done: 8 rounds" in only(events, Notice)[-1].message
+    last = provider.requests[-1]
+    assert "Answer now with what you have, and say what is not done." in last.messages[-1].content
+    assert last.tool_choice == "none"
+
+
+async def test_new_text_is_no_standstill():
+    script = [*(read(0, text=f"look {n}") for n in range(12)), "done"]
+    agent, _ = await agent_with(Shelf(["x"]), {"answer": script})
+    events = await answer(agent, "why?")
+    assert (events[-1].content, events[-1].work_cut) == ("done", None)
+
+
+@pytest.mark.parametrize("limit", ["time", "cost", "tokens"])
+async def test_a_limit_of_the_turn_leaves_one_request_for_the_answer(limit: WorkCut):
+    agent, provider = await agent_with(Shelf(["x"] * 9), {"answer": [*(read(n, text="so far") for n in range(9))]})
+    cost = StepCost(find_limit=lambda _price, _tokens, _seconds: limit if len(provider.requests) > 2 else None)
+    events = [event async for event in confirm_all(agent.answer("why?", 1, cost))]
+    assert events[-1].work_cut == limit
+    assert len(only(events, ToolCalled)) == 3
+    assert len(provider.requests) == 4
+
+
+async def test_calls_beyond_the_most_of_a_reply_are_named():
+    shelf = Shelf(["x"] * 20)
+    agent, provider = await agent_with(shelf, {"answer": [read(*range(18)), "done"]})
+    await answer(agent, "why?")
+    assert len(shelf.calls) == 16
+    assert "Not run, since a reply may have 16 calls: read 16; read 17." in provider.requests[-1].messages[-1].content
+
+
+async def test_a_step_resumed_after_a_compression_pays_no_summary_and_runs_no_call_again():
+    texts = [f"Pump P-{n} stands in hall H-{400 + n}. {FILLER * 40}" for n in range(12)]
+    shelf = Shelf(texts)
+    script = {"answer": [*(read(n) for n in range(12)), "done"]}
+    agent, first = await agent_with(shelf, script, window=3_000)
+    events = await answer(agent, "Where do the pumps stand?")
+    number = max(i for i, event in enumerate(events) if isinstance(event, ContextCompressed))
+    past = events[: number + 1]
+    sent = next(r for r in first.requests if len(r.messages) and "my work so far" in str(r.messages))
+    assert sent is not None
+    again, provider = await agent_with(shelf, {"answer": ["done"]}, window=3_000, events=past)
+    resumed = await answer(again, "Where do the pumps stand?")
+    assert not only(resumed, ContextCompressed)
+    asked_before = first.requests[len(only(past, ToolReturned))]
+    assert provider.requests[0].messages == asked_before.messages, "the prompt is as it was"
+
+
+async def test_voter_and_presenter_carry_their_own_journal():
+    shelf = Shelf(["Pump P-1 stands in hall H-401."])
+    script = {"answer": [read(0), "H-401"], "vote": [{"vote": "B", "reason": "right"}], "present": ["H-401."]}
+    agent, provider = await agent_with(shelf, script)
+    await answer(agent, "Where does the pump stand?")
+    candidates = [Candidate("A", "ann", "H-401"), Candidate("B", "bob", "hall 401")]
+    await vote(agent, "Where does the pump stand?", candidates)
+    asked = provider.requests[-1].messages[-1].content
+    assert "1 read 0, 30 B: Pump P-1 stands in hall H-401." in asked
+    places = [asked.index(part) for part in ("Where does", "<journal>", "<answer")]
+    assert places == sorted(places)
+    assert "read_earlier" in [spec.name for spec in provider.requests[-1].tools]
