@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from massmem.core.errors import MassmemError
     from massmem.memory import open_memory
     from massmem.memory.persistent import PersistentMemory, Selection
-    from massmem.session.handle import ConversationMemory, Message, SessionHandle
+    from massmem.session.handle import ConversationMemory, InMemoryConversationMemory, Message, SessionHandle
     from massmem.session.session import Session
     from massmem.store import open_store
 
@@ -43,6 +43,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ConversationMemory",
+    "InMemoryConversationMemory",
     "MassmemError",
     "Message",
     "PersistentMemory",
@@ -59,6 +60,7 @@ __all__ = [
 # Loaded on first use: the command line imports this package and needs none of them to show its help.
 _MODULES = {
     "ConversationMemory": "massmem.session.handle",
+    "InMemoryConversationMemory": "massmem.session.handle",
     "MassmemError": "massmem.core.errors",
     "Message": "massmem.session.handle",
     "PersistentMemory": "massmem.memory.persistent",

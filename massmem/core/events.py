@@ -498,6 +498,8 @@ class HistoryCleared(EventBase):
     """Agents no longer see the conversation before this. The log keeps it, and its memories stay."""
 
     type: Literal["history_cleared"] = "history_cleared"
+    until: int | None = None
+    """They no longer see it up to the message with this seq; null: none of it."""
 
 
 class TurnUndone(EventBase):

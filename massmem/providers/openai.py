@@ -6,7 +6,9 @@ chat completions.
 
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any, ClassVar, cast
 
 import httpx2
@@ -51,6 +53,11 @@ from massmem.providers.http import HTTP_ERRORS, ApiFactory, ApiProvider, ReplyRe
 from massmem.providers.pauses import Pause
 from massmem.providers.presets import PRESETS, Endpoint
 from massmem.providers.retry import RetryBudget
+
+# With every request the SDK looks for httpx in sys.modules, and fails on one that is half loaded. Qdrant's client and
+# mem0 load it in a thread, beside the first answers: load it whole before that.
+with suppress(ImportError):
+    import_module("httpx")
 
 ERRORS: Mapping[type[Exception], type[ProviderError]] = {
     **HTTP_ERRORS,

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from massmem.core.errors import InputError
 from massmem.core.events import ContextMeasured, Event, HistoryCleared, MessageAdded, ParamCleared, now
@@ -26,6 +26,7 @@ _NEARLY_FULL = 0.75
 _PAGE = 1_000
 _CONTEXT_MESSAGES = 6
 _CONTEXT_ANSWER_CHARACTERS = 200
+_MESSAGES_WITHOUT_STORE = 10
 _ROLES: Mapping[MessageKind, Role] = {
     "user": "user",
     "assistant": "agent",
@@ -43,11 +44,53 @@ class Message:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-class ConversationMemory:
-    """The sessions of a store (`massmem.store.open_store`)."""
+class InMemoryConversationMemory:
+    """Conversations that nothing stores: `ConversationMemory()` is one. Its methods are not async."""
 
-    def __init__(self, store: "SessionStore") -> None:
+    def __init__(self) -> None:
+        self.conversations: dict[str, list[dict[str, Any]]] = {}
+        """The newest 10 messages of each session: role, content, timestamp (ISO 8601, UTC) and agent_type."""
+
+    def add_message(
+        self, session_id: str, role: Literal["user", "assistant"], message: str, agent_type: str | None = None
+    ) -> None:
+        """See ConversationMemory.add_message."""
+        _check_role(role)
+        # Without a time zone, so that programs can compare it with datetime.utcnow().
+        time = now().replace(tzinfo=None).isoformat(timespec="microseconds")
+        entry = {"role": role, "content": message, "timestamp": time, "agent_type": agent_type}
+        messages = [*self.conversations.get(session_id, ()), entry]
+        self.conversations[session_id] = messages[-_MESSAGES_WITHOUT_STORE:]
+
+    def get_conversation_context(self, session_id: str) -> str:
+        """See ConversationMemory.get_conversation_context."""
+        newest = self.conversations.get(session_id, [])[-_CONTEXT_MESSAGES:]
+        return "\n".join(_format_line(entry["role"], entry["content"], entry["agent_type"]) for entry in newest)
+
+    def get_conversation_summary(self, session_id: str) -> dict[str, Any]:
+        """See ConversationMemory.get_conversation_summary; of the messages that are still there."""
+        messages = self.conversations.get(session_id)
+        if not messages:
+            return {}
+        first, last = messages[0]["timestamp"], messages[-1]["timestamp"]
+        return {"message_count": len(messages), "last_activity": last, "session_started": first}
+
+
+class ConversationMemory:
+    """The sessions of a store (`massmem.store.open_store`); without a store, an InMemoryConversationMemory."""
+
+    _store: "SessionStore"
+
+    @overload
+    def __new__(cls) -> InMemoryConversationMemory: ...
+    @overload
+    def __new__(cls, store: "SessionStore") -> Self: ...
+    def __new__(cls, store: "SessionStore | None" = None) -> "Self | InMemoryConversationMemory":
+        if store is None:
+            return InMemoryConversationMemory()
+        self = super().__new__(cls)
         self._store = store
+        return self
 
     def for_session(self, session_id: str) -> "SessionHandle":
         """Return a handle to the session; one that does not exist is created by the first write.
@@ -66,8 +109,7 @@ class ConversationMemory:
         Raises:
             InputError: `session_id` cannot be the id of a session, or the role is another one.
         """
-        if role not in ("user", "assistant"):
-            raise InputError(f"the role of a message cannot be {role!r}", "use user or assistant")
+        _check_role(role)
         metadata = {} if agent_type is None else {"agent_type": agent_type}
         text_role: Role = "user" if role == "user" else "agent"
         await self.for_session(session_id).append(Message(text_role, message, metadata=metadata))
@@ -78,8 +120,13 @@ class ConversationMemory:
         Of an assistant's message the first 200 characters are returned, followed by `...`.
         """
         check_session_id(session_id)
+        hidden = await _find_last_hidden(self._store, session_id)
         records = await self._store.read_conversation(session_id, None, _CONTEXT_MESSAGES)
-        return "\n".join(_format_line(record) for record in reversed(records))
+        return "\n".join(
+            _format_line(record.kind, record.content, record.metadata.get("agent_type") or record.agent_id)
+            for record in reversed(records)
+            if record.seq > hidden
+        )
 
     async def get_conversation_summary(self, session_id: str) -> dict[str, Any]:
         """Return `message_count`, and `last_activity` and `session_started` as ISO 8601; {} for an unknown session."""
@@ -106,12 +153,10 @@ class SessionHandle:
     def __init__(self, store: "SessionStore", session_id: str) -> None:
         self._store = store
         self._id = session_id
-        self._max_messages: int | None = None
 
     async def history(self) -> list[Message]:
         """Return the messages of the user, the agents and the tools, oldest first, without reasoning."""
-        messages = [_to_message(record) for record in await self._read_records() if record.kind in _ROLES]
-        return messages if self._max_messages is None else messages[max(len(messages) - self._max_messages, 0) :]
+        return [_to_message(record) for record in await self._read_records() if record.kind in _ROLES]
 
     async def append(self, message: Message) -> None:
         """Add a message at the end of the log."""
@@ -155,8 +200,11 @@ class SessionHandle:
         await self._store.append(self._id, 0, [HistoryCleared()], state=state)
 
     async def prune(self, max_messages: int = 10) -> None:
-        """Limit the history of this handle to the newest messages; the log keeps all of them."""
-        self._max_messages = max(max_messages, 0)
+        """Hide all but the newest messages of the history from all handles and agents. The log keeps them."""
+        shown = [record for record in await self._read_records() if record.kind in _ROLES]
+        hidden = shown[: max(len(shown) - max(max_messages, 0), 0)]
+        if hidden:
+            await self._store.append(self._id, 0, [HistoryCleared(until=hidden[-1].seq)])
 
     async def get_token_stats(self, calculator: TokenCounter = tokens.estimate_tokens) -> dict[str, int]:
         """Return the tokens of the conversation by kind of message: user, assistant, tool_call, reasoning, ...
@@ -190,10 +238,9 @@ class SessionHandle:
 
     async def _read_records(self) -> list[MessageRecord]:
         records: list[MessageRecord] = []
-        cleared = await self._store.get_latest_summary(self._id, "")
-        after = 0 if cleared is None else cleared.seq
+        after = await _find_last_hidden(self._store, self._id)
         while page := await self._store.read_messages(self._id, after, _PAGE):
-            records += page
+            records += [record for record in page if not record.metadata.get("cleared")]
             after = page[-1].seq
         return records
 
@@ -215,8 +262,18 @@ def _to_message(record: MessageRecord) -> Message:
     return Message(_ROLES[record.kind], record.content, record.created_at, record.metadata)
 
 
-def _format_line(record: MessageRecord) -> str:
-    if record.kind == "user":
-        return f"User: {record.content}"
-    name = record.metadata.get("agent_type") or record.agent_id
-    return f"Assistant{f' ({name})' if name else ''}: {record.content[:_CONTEXT_ANSWER_CHARACTERS]}..."
+async def _find_last_hidden(store: "SessionStore", session_id: str) -> int:
+    """Return the seq of the last message that the history no longer shows, 0 when it shows all."""
+    cleared = await store.get_latest_summary(session_id, "")
+    return 0 if cleared is None else int(cleared.metadata["until"])
+
+
+def _check_role(role: str) -> None:
+    if role not in ("user", "assistant"):
+        raise InputError(f"the role of a message cannot be {role!r}", "use user or assistant")
+
+
+def _format_line(role: str, text: str, name: str | None) -> str:
+    if role == "user":
+        return f"User: {text}"
+    return f"Assistant{f' ({name})' if name else ''}: {text[:_CONTEXT_ANSWER_CHARACTERS]}..."

@@ -202,6 +202,7 @@ class History:
             if agent.id in sighted:
                 messages = await self._show_attachments(session_id, messages)
             prompt = Prompt(agent.id, agent.system_message, summary=view.summary, history=tuple(messages))
+            log.debug("Including %d previous messages in context (agent=%s)", len(messages), agent.id)
             recall = await self._recall_for(agent, session_id, turn)
             compressor = Compressor(agent, providers[agent.id], self._meters[agent.id], recall)
             contexts[agent.id] = AgentContext(prompt, compressor)
@@ -232,7 +233,14 @@ class History:
             windows.append(HistoryWindow(budget, after, sees=agent.id in sighted))
         await self._fill(windows, session_id, turn)
         views: list[HistoryView] = []
-        for window, summary in zip(windows, summaries, strict=True):
+        for agent, window, summary in zip(self._agents, windows, summaries, strict=True):
+            log.info(
+                "Retrieved %d conversation messages for agent (~%d tokens) from session %s (agent=%s)",
+                len(window.records),
+                window.used,
+                session_id,
+                agent.id,
+            )
             relevant = await self._find_relevant(session_id, question, window, start)
             views.append(window.view("" if summary is None else summary.content, relevant))
         return views

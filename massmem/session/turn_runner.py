@@ -1,6 +1,7 @@
 """Runs the turns of a session: starts, resumes and abandons them. Each event is stored, then yielded."""
 
 import asyncio
+import logging
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
@@ -41,6 +42,8 @@ from massmem.turn.param_dialog import ParamDialog, ReplyReading
 from massmem.turn.sight import Description, describe, find_describer
 from massmem.turn.stream import Checkpoint
 from massmem.turn.tool_loop import AgentTools
+
+log = logging.getLogger(__name__)
 
 _TURNS_BEFORE = 50
 """Earlier turns whose results of tools may stand in a tool call that the user has to allow."""
@@ -256,6 +259,8 @@ class TurnRunner:
                     stored = await self._store_batch(turn.number, batch.events, release_lease=release_lease and ended)
                     batch.confirm()
                     if isinstance(last, TurnCompleted):
+                        tokens = last.usage.prompt + last.usage.completion
+                        log.info("Response generated: %d chars, %d tokens", len(last.answer), tokens)
                         self._history.prepare_next(self._session_id, turn.number, last.answer, providers)
                     started = True
                     for self.seq, event in stored:

@@ -20,6 +20,7 @@ from massmem.core.voting import FIRST_RESTART
 TITLE_LENGTH = 80
 LAST_MESSAGE_LENGTH = 200
 HISTORY_CLEARED = "The history was cleared here: the agents are shown nothing of what was said before."
+HISTORY_PRUNED = "The history was pruned here: the agents are shown only the newest messages of what was said before."
 
 Table = Literal["chat_messages", "turns", "answers", "ballots", "recordings", "requests"]
 
@@ -227,10 +228,11 @@ def _project_session(position: LogPosition, event: _SessionEvent) -> list[Change
             metadata = {"note": True, **({"session_only": True} if event.session_only else {})}
             note = _message(position, "user", event.text, metadata=metadata)
             return [note, _recording(position, "episode", None)]
-        case ev.HistoryCleared():
+        case ev.HistoryCleared(until=until):
             # Every agent's history begins after it: `get_latest_summary` finds it under the agent "".
-            metadata = {"cleared": True, "until": position.seq}
-            return [_message(position, "injection", HISTORY_CLEARED, agent=("", 0), metadata=metadata)]
+            text, last = (HISTORY_CLEARED, position.seq) if until is None else (HISTORY_PRUNED, until)
+            metadata = {"cleared": True, "until": last}
+            return [_message(position, "injection", text, agent=("", 0), metadata=metadata)]
 
 
 def _start_turn(position: LogPosition, event: ev.TurnStarted) -> list[Change]:

@@ -18,7 +18,7 @@ from massmem.core.messages import clean_text
 from massmem.core.records import Owner
 from massmem.store.log_format import clean_json
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013")
 """Every revision ever released, oldest first. The last one is what this program reads and writes."""
 
 # Conditions of partial indexes. They are literal SQL because SQLite uses a partial index only when the query repeats
@@ -151,7 +151,7 @@ chat_messages = sa.Table(
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.UniqueConstraint("id", name="uq_chat_messages_id"),
     sa.UniqueConstraint("session_id", "seq", name="uq_chat_messages_seq"),
-    sa.Index("ix_chat_messages_turn", "session_id", "turn", "seq"),
+    sa.Index("idx_chat_messages_session_id", "session_id", "turn", "seq"),
     _partial_index("ix_chat_messages_conversation", "session_id", "seq", where=IS_CONVERSATION),
     _partial_index("ix_chat_messages_summaries", "session_id", "agent_id", "seq", where=IS_SUMMARY),
 )

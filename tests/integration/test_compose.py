@@ -1,6 +1,7 @@
 """configs/compose: what its files say of each other. tests/faults/test_balancer_kill.py runs its parts together."""
 
 import re
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -66,6 +67,15 @@ def test_every_service_is_pinned_checked_and_restarted(compose: dict[str, Any]) 
         for volume in service.get("volumes", []):
             source = volume.partition(":")[0]
             assert (FOLDER / source).is_file() if source.startswith(".") else source in compose["volumes"]
+
+
+@pytest.mark.parametrize("compose", [COMPOSE, QDRANT], ids=["compose.yaml", "docker-compose.qdrant.yml"])
+def test_qdrant_is_of_the_minor_version_that_the_client_is_made_for(compose: dict[str, Any]) -> None:
+    image = compose["services"]["qdrant"]["image"]
+    requirement = next(line for line in requires("massmem") or () if line.startswith("qdrant-client"))
+    minor = re.search(r"\d+\.\d+", requirement)
+    assert minor is not None
+    assert image.startswith(f"qdrant/qdrant:v{minor[0]}.")
 
 
 def test_service_is_started_and_checked_at_the_port_that_the_balancer_asks() -> None:

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from massmem.config.home import make_file
 from massmem.core.errors import StoreDamagedError, StoreError, StoreVersionError
-from massmem.core.events import Event, TurnStarted
+from massmem.core.events import Event, HistoryCleared, TurnStarted
 from massmem.store import migrations, open_store, sqlite
 from massmem.store.ports import SessionStore
 from massmem.store.postgres import migrate_database, parse_url
@@ -233,7 +233,7 @@ a lease of a process that is gone, and messages that the search index did not ho
 ADDED_LATER: dict[str, Any] = {
     **dict.fromkeys(("remember", "truncated", "answer_schema", "data", "session_only", "attachments"), True),
     **dict.fromkeys(("names", "agent_name", "winner_name", "history_hash", "early_stop", "not_asked"), True),
-    **dict.fromkeys(("retrying", "oldest", "imported"), True),
+    **dict.fromkeys(("retrying", "oldest", "imported", "work_cut", "removed_work"), True),
     "usage": {"reasoning", "cache_written", "saved"},
 }
 """Fields of events that the stored expectations do not know."""
@@ -243,6 +243,7 @@ RENAMED = {"tie_earliest": "tie", "earliest": "no_vote_held"}
 
 def dump(record: BaseModel) -> dict[str, Any]:
     later = {"description": True, "usage": True} if isinstance(record, TurnStarted) else {}
+    later |= {"until": True} if isinstance(record, HistoryCleared) else {}
     return record.model_dump(mode="json", exclude=ADDED_LATER | later)
 
 
@@ -393,6 +394,7 @@ async def test_the_migrations_make_the_schema_on_postgres(url: sa.URL, postgres:
     message_search.create(engine)
     engine.dispose()
     assert shape(url) == shape(direct)
+    assert "btree (session_id, " in str(shape(url)["idx_chat_messages_session_id"])
 
 
 def killed_server_upgrade(url: str, scripts: Path, notes: Path) -> None:

@@ -1,6 +1,10 @@
 """What agents are shown of earlier turns, read from the prompts that a model server received."""
 
 import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,9 +22,11 @@ from tests.support.cli import massmem, script, write_team
 from tests.support.council_server import CouncilServer, council_server
 from tests.support.extraction_stub import extraction_server
 from tests.support.pictures import PNG
+from tests.support.qdrant_stub import QdrantStub
 from tests.support.sessions import ask, collect
 from tests.support.turns import only
 
+ROOT = Path(__file__).parents[2]
 AGENTS = ("ann", "ben", "cyd")
 FIRST, SECOND = "Which answer is right about zebras?", "And which answer is right about their stripes?"
 
@@ -246,18 +252,58 @@ import sys, time
 
 class Slow:
     def find_spec(self, name, path=None, target=None):
-        if name == "mem0":
-            time.sleep(4)
+        time.sleep({{"{module}": {seconds}}}.get(name, 0))
 
 sys.meta_path.insert(0, Slow())
 """
+
+TWO_QUESTIONS = """
+import asyncio, sys
+from massmem import Session, load_config
+
+async def main():
+    async with await Session.open(load_config(sys.argv[1])[0]) as session:
+        for question in ("Which answer is right about zebras?", "And about their stripes?"):
+            async for event in session.ask(question):
+                if event.type in ("agent_failed", "turn_completed"):
+                    print(event.type)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("runs", [1, pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.parametrize("loads", ["Qdrant's client", "mem0"])
+def test_agents_answer_while_a_thread_loads_clients(home: Path, monkeypatch: pytest.MonkeyPatch, loads: str, runs: int):
+    """The library that the SDK of the agents' models looks up takes a second to load, so that they meet."""
+    (home / "sitecustomize.py").write_text(SLOW_IMPORT.format(module="httpx._client", seconds=1))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(home), str(ROOT)]))
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+
+    def run(number: int) -> tuple[str, str]:
+        command = [sys.executable, "-c", TWO_QUESTIONS, str(home / "team.yaml")]
+        own_home = {**os.environ, "HOME": str(home / f"home{number}")}
+        done = subprocess.run(command, capture_output=True, text=True, env=own_home, timeout=120, check=False)
+        return done.stdout, done.stderr
+
+    with council_server() as council, QdrantStub() as qdrant, extraction_server('{"memory": []}') as llm:
+        council.delay = 0.3
+        memory = {
+            "Qdrant's client": {"qdrant": {"mode": "server", "url": qdrant.url}},
+            "mem0": {"llm": {"provider": "openai", "model": "m", "base_url": llm}},
+        }
+        load_team(home, council, f"memory: {json.dumps({'persistent_memory': memory[loads]})}")
+        with ThreadPoolExecutor(4) as pool:
+            results = list(pool.map(run, range(runs)))
+    for events, errors in results:
+        assert events.split() == ["turn_completed", "turn_completed"], errors
 
 
 async def test_time_to_load_mem0_is_not_taken_from_the_time_to_record(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """A disk or a processor on which mem0 takes longer to import than closing waits for memories."""
-    (tmp_path / "sitecustomize.py").write_text(SLOW_IMPORT)
+    (tmp_path / "sitecustomize.py").write_text(SLOW_IMPORT.format(module="mem0", seconds=4))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with extraction_server('{"memory": []}') as url:
         llm = {"provider": "openai", "model": "m", "api_key": "none", "base_url": f"{url}/v1"}

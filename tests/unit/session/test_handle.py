@@ -1,5 +1,5 @@
 from collections.abc import AsyncIterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -83,14 +83,27 @@ async def test_clear_forgets_values_and_hides_the_history_that_the_log_keeps(
     assert [m.text for m in await handle.history()] == ["again"]
 
 
-async def test_prune_limits_what_is_shown_and_deletes_nothing(store: SessionStore, handle: SessionHandle):
+async def test_prune_hides_older_messages_from_all_handles_and_deletes_nothing(
+    store: SessionStore, handle: SessionHandle
+):
+    await handle.prune()
+    assert await store.get_session("session_a") is None
     for number in range(15):
         await handle.append(Message("user", str(number)))
     await handle.prune()
-    assert [m.text for m in await handle.history()] == [str(n) for n in range(5, 15)]
+    memory = ConversationMemory(store)
+    other = memory.for_session("session_a")
+    assert [m.text for m in await other.history()] == [str(n) for n in range(5, 15)]
+    await other.append(Message("agent", "15"))
+    assert [m.text for m in await handle.history()] == [str(n) for n in range(5, 16)]
+    await handle.prune(max_messages=2)
+    assert [m.text for m in await other.history()] == ["14", "15"]
+    assert await handle.get_token_stats(len) == {"user": 2, "assistant": 2}
+    assert await memory.get_conversation_context("session_a") == "User: 14\nAssistant: 15..."
     await handle.prune(max_messages=0)
-    assert await handle.history() == []
-    assert len(await ConversationMemory(store).for_session("session_a").history()) == 15
+    assert await other.history() == []
+    logged = [m.content for m in await store.read_messages("session_a") if m.kind in ("user", "assistant")]
+    assert logged == [str(n) for n in range(16)]
 
 
 async def test_two_handles_see_the_same(store: SessionStore, handle: SessionHandle):
@@ -120,6 +133,37 @@ async def test_conversation_context_has_the_last_six_messages_with_short_answers
     assert lines[5] == "Assistant: Done..."
 
 
+def test_without_a_store_conversations_are_in_memory():
+    conversation_memory = ConversationMemory()
+    session_id = "session_1705750200_abc123"
+    assert conversation_memory.get_conversation_context(session_id) == ""
+    conversation_memory.add_message(session_id=session_id, role="user", message="How do I set up webhooks?")
+    conversation_memory.add_message(
+        session_id=session_id,
+        role="assistant",
+        message="To set up webhooks, follow these steps",
+        agent_type="Technical Integration Specialist",
+    )
+    conversation_memory.add_message(session_id=session_id, role="user", message="What about signature verification?")
+    assert conversation_memory.get_conversation_context(session_id) == (
+        "User: How do I set up webhooks?\n"
+        "Assistant (Technical Integration Specialist): To set up webhooks, follow these steps...\n"
+        "User: What about signature verification?"
+    )
+    summary = conversation_memory.get_conversation_summary(session_id)
+    assert list(summary) == ["message_count", "last_activity", "session_started"]
+    last_activity = datetime.fromisoformat(summary["last_activity"])
+    assert timedelta(0) <= datetime.now(UTC).replace(tzinfo=None) - last_activity < timedelta(minutes=5)
+    messages = conversation_memory.conversations.get(session_id, [])
+    assert [m["agent_type"] for m in messages] == [None, "Technical Integration Specialist", None]
+    assert list(messages[0]) == ["role", "content", "timestamp", "agent_type"]
+    for number in range(10):
+        conversation_memory.add_message(session_id, "user", str(number))
+    assert [m["content"] for m in conversation_memory.conversations[session_id]] == [str(n) for n in range(10)]
+    del conversation_memory.conversations[session_id]
+    assert conversation_memory.get_conversation_summary(session_id) == {}
+
+
 async def test_conversation_context_has_only_final_answers_of_turns(store: SessionStore, handle: SessionHandle):
     await handle.append(Message("user", "hello"))
     await store.append("session_a", 1, whole_turn())
@@ -144,6 +188,8 @@ async def test_message_with_another_role_is_rejected(store: SessionStore):
     with pytest.raises(InputError, match="role"):
         await ConversationMemory(store).add_message("session_1", "robot", "hello")  # pyright: ignore[reportArgumentType]
     assert await ConversationMemory(store).get_conversation_summary("session_1") == {}
+    with pytest.raises(InputError, match="role"):
+        ConversationMemory().add_message("session_1", "robot", "hello")  # pyright: ignore[reportArgumentType]
 
 
 async def test_tokens_of_a_conversation_are_counted_by_kind_and_logged(

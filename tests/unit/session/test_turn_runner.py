@@ -36,6 +36,7 @@ from massmem.core.events import (
     TurnWaiting,
 )
 from massmem.memory import open_memory
+from massmem.memory.tokens import estimate_tokens
 from massmem.providers.scripted import ScriptedProvider
 from massmem.session.handle import ConversationMemory
 from massmem.session.session import Session
@@ -313,6 +314,28 @@ async def test_value_that_a_program_waits_for_is_taken_from_the_next_question(fo
         assert (await handle.params(), await handle.waiting()) == ({"order_id": NUMBER}, None)
         state = await opened.store.load_state(session.id)
         assert state.last_result == {"turn": 1, "winner": "ann"}
+
+
+async def test_log_says_what_an_agent_is_sent_of_the_conversation_and_how_long_the_answer_is(
+    folder: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("DEBUG", "massmem")
+    config = team({"ann": {"answer": "Two words."}})
+    async with open_team(config, folder) as opened, await Session.on(opened) as session:
+        for _ in range(3):
+            caplog.clear()
+            answer = complete(await collect(session.ask(QUESTION)))
+        lines = [f"{record.levelname}: {record.getMessage()}" for record in caplog.records]
+        tokens = 2 * (estimate_tokens(QUESTION) + estimate_tokens("Two words."))
+        where = f"from session {session.id} (agent=ann)"
+        assert f"INFO: Retrieved 4 conversation messages for agent (~{tokens} tokens) {where}" in lines
+        assert "DEBUG: Including 4 previous messages in context (agent=ann)" in lines
+        assert f"INFO: Response generated: 10 chars, {answer.usage.prompt + answer.usage.completion} tokens" in lines
+        await (
+            ConversationMemory(opened.store).for_session(session.id).prune(3)
+        )  # a question, an answer, the final answer
+        await collect(session.ask(QUESTION))
+        assert "Including 2 previous messages in context (agent=ann)" in caplog.messages
 
 
 async def test_state_names_the_turn_that_waits_and_then_the_one_that_was_answered(folder: Path):

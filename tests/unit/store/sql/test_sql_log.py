@@ -95,7 +95,7 @@ async def test_no_statement_reads_more_than_its_rows(store: SqlSessionStore, dat
             assert not long, (statement, steps)
     steps = str(plans)
     assert "ix_chat_messages_conversation" in steps
-    assert "ix_chat_messages_turn" in steps
+    assert "idx_chat_messages_session_id" in steps
     assert "ix_events_turn" in steps
     assert "ix_recordings_pending" in steps
 
