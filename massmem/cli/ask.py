@@ -204,7 +204,7 @@ def ask(
     as_json: AsJson = False,
     output: OutputMode = None,
     show: ShowMode = Show.ANSWER,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors and limits.")] = False,
     hides_reasoning: HidesReasoning = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when an agent failed or nobody could vote.")] = False,
     timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time limit of a turn.")] = None,

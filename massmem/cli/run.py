@@ -30,8 +30,9 @@ from massmem.core.display import make_printable
 from massmem.core.errors import InputError, LimitReached, TurnError
 from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
 from massmem.core.ids import check_session_name
+from massmem.core.outcome import TurnEnd
 from massmem.render.json_output import turn_to_dict
-from massmem.render.text import pluralize
+from massmem.render.text import describe_limit, pluralize
 from massmem.render.turn_view import TurnView
 from massmem.session.session import Session
 
@@ -213,6 +214,7 @@ def _conclude(invocation: Invocation, view: TurnView, *, durable: bool, written:
             write_dissent(view, invocation.options.show)
     elif written:
         write_out("\n")
+    _report_limit(invocation, outcome.end)
     if durable:
         _explain_how_to_continue(invocation, view)
     else:
@@ -220,10 +222,17 @@ def _conclude(invocation: Invocation, view: TurnView, *, durable: bool, written:
     return _choose_exit_code(invocation, view)
 
 
+def _report_limit(invocation: Invocation, end: TurnEnd | None) -> None:
+    """Write what cut the turn short to stderr, unless a line of progress has said it."""
+    was_shown = invocation.output in (Output.LIVE, Output.PLAIN) and not invocation.options.quiet
+    if isinstance(end, TurnCompleted) and not was_shown and (limit := describe_limit(end)):
+        notify(limit)
+
+
 def _choose_exit_code(invocation: Invocation, view: TurnView) -> int:
     outcome = view.outcome
     match outcome.end:
-        case TurnCompleted(limit=None):
+        case TurnCompleted() if outcome.status == "completed":
             has_flaw = bool(outcome.failures) or outcome.lacks_votes
             code = TurnError.exit_code if invocation.options.strict and has_flaw else 0
         case TurnCompleted() | TurnAbandoned(why="timeout"):

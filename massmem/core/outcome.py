@@ -20,6 +20,7 @@ from massmem.core.events import (
     TurnStarted,
     TurnWaiting,
     WinnerDecided,
+    WorkCut,
 )
 from massmem.core.messages import Usage
 
@@ -27,7 +28,7 @@ TurnEnd = TurnCompleted | TurnFailed | TurnInterrupted | TurnWaiting | TurnAband
 """The last event of a turn, or of one run of it."""
 
 OutcomeStatus = Literal["running", "completed", "limit", "failed", "interrupted", "waiting", "abandoned"]
-"""How a turn ended; limit: a limit ended it, with the answer it had or without one."""
+"""How a turn ended; limit: a limit ended it, or the winner's work with tools, with the answer it had or without one."""
 
 
 @dataclass(slots=True)
@@ -85,8 +86,8 @@ class TurnOutcome:
         match self.end:
             case None:
                 return "running"
-            case TurnCompleted(limit=limit):
-                return "completed" if limit is None else "limit"
+            case TurnCompleted(limit=limit, work_cut=work_cut):
+                return "completed" if limit is None and work_cut is None else "limit"
             case TurnFailed(exit_code=code):
                 return "limit" if code == LimitReached.exit_code else "failed"
             case TurnInterrupted():
@@ -150,6 +151,11 @@ class TurnOutcome:
     def limit(self) -> Limit | None:
         """The limit that ended the turn with the answer it had."""
         return self.end.limit if isinstance(self.end, TurnCompleted) else None
+
+    @property
+    def work_cut(self) -> WorkCut | None:
+        """What ended the winner's work with tools before it ended it itself."""
+        return self.end.work_cut if isinstance(self.end, TurnCompleted) else None
 
     @property
     def usage(self) -> Usage | None:

@@ -24,12 +24,12 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
     """Return what `--output json` prints.
 
     Times are in seconds. `data` is the answer as a JSON value, when the question came with a schema. `truncated` tells
-    whether the end of the answer is missing. `votes` are the standing ballots per agent id; the ballots of `not_asked`
-    could not change the winner. `dissent` has who `agreed` with the answer and the `minority`, with their own answers,
-    votes and reasons; null for an agent alone, and when this run did not see the turn from its beginning. `confidence`
-    is from 0 to 1, null for an agent alone and when nobody voted (see massmem.core.voting); `escalated` tells whether
-    it is below the configured bound. `usage` is the whole turn's, with the presentation, which no event of an agent
-    reports.
+    whether the end of the answer is missing, `work_cut` what ended an agent's work with tools before it did itself.
+    `votes` are the standing ballots per agent id; the ballots of `not_asked` could not change the winner. `dissent` has
+    who `agreed` with the answer and the `minority`, with their own answers, votes and reasons; null for an agent alone,
+    and when this run did not see the turn from its beginning. `confidence` is from 0 to 1, null for an agent alone and
+    when nobody voted (see massmem.core.voting); `escalated` tells whether it is below the configured bound. `usage` is
+    the whole turn's, with the presentation, which no event of an agent reports.
     """
     outcome = view.outcome
     end = outcome.end.at if outcome.end is not None else view.started_at
@@ -44,6 +44,7 @@ def turn_to_dict(view: TurnView) -> dict[str, Any]:
         "truncated": outcome.is_truncated,
         "waiting_for": _waiting_to_dict(view),
         "limit": outcome.limit,
+        "work_cut": outcome.work_cut,
         "winner": outcome.winner.agent_id if outcome.winner else None,
         "decided_by": outcome.winner.by if outcome.winner else None,
         "votes": view.votes,
@@ -84,7 +85,9 @@ def _agent_to_dict(agent: AgentView, name: str) -> dict[str, Any]:
     return {
         "id": agent.id,
         "name": name,
-        "answers": [{"round": e.round, "number": e.number, "content": e.content} for e in agent.answers],
+        "answers": [
+            {"round": e.round, "number": e.number, "content": e.content, "work_cut": e.work_cut} for e in agent.answers
+        ],
         "ballots": [{"round": e.round, "choice": e.choice, "reason": e.reason} for e in agent.ballots],
         "usage": usage_to_dict(agent.usage),
         "error": _failure_to_dict(agent.failure) if agent.failure is not None else None,

@@ -27,6 +27,7 @@ from massmem.render import Renderer
 from massmem.render.plain import describe_event
 from massmem.render.screen import Screen
 from massmem.render.text import (
+    describe_work,
     format_count,
     format_duration,
     format_percent,
@@ -236,6 +237,8 @@ def _agent_text(agent: AgentView, view: TurnView, width: int) -> str:
     if agent.busy is not None:
         return one_line(_describe_activity(agent.busy), width)
     is_streaming = agent.phase == "working" and not agent.running_tools and (agent.retry is None or agent.streamed)
+    if is_streaming and agent.last_call and not agent.tail.strip():
+        return one_line(f"{describe_work(agent)}: {agent.last_call}", width)
     return _fold_tail(agent.tail, width) if is_streaming else one_line(_describe_state(agent, view), width)
 
 
@@ -251,7 +254,7 @@ def _describe_state(agent: AgentView, view: TurnView) -> str:
             retry = agent.retry
             text = f"try {retry.attempt}: {retry.error}" if retry.attempt else retry.error
         case "working":
-            text = f"waits for {', '.join(agent.running_tools.values())}"
+            text = f"{describe_work(agent)}: {', '.join(agent.running_tools.values())}"
         case "failed" if agent.failure is not None:
             text = agent.failure.message
         case "asking" if agent.request is not None:

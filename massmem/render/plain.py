@@ -2,6 +2,7 @@
 
 from typing import TextIO, assert_never
 
+from massmem.core.calls import describe_call, shorten_tool_name
 from massmem.core.display import format_dollars, one_line
 from massmem.core.events import (
     AgentBusy,
@@ -32,7 +33,9 @@ from massmem.core.redact import redact
 from massmem.render import Renderer
 from massmem.render.text import (
     describe_failure,
+    describe_limit,
     describe_winner,
+    describe_work,
     format_count,
     format_duration,
     pluralize,
@@ -44,7 +47,6 @@ from massmem.render.turn_view import AgentEvent, TurnView
 _EXCERPT = 100
 _REDACTED_PREFIX = 2_000
 """Characters of a text that are searched for secrets before it is cut."""
-_LIMITS = {"timeout": "time limit reached", "cost": "cost limit reached", "tokens": "token limit reached"}
 
 
 class PlainRenderer(Renderer):
@@ -94,8 +96,8 @@ def _describe_turn(event: Event, view: TurnView) -> str | None:
         case WinnerDecided():
             line = describe_winner(event, view)
         case TurnCompleted():
-            limit = "" if event.limit is None else f"{_LIMITS[event.limit]}; best answer so far: "
-            line = f"{limit}{summarize_turn(view, event.at)}"
+            limit = describe_limit(event)
+            line = f"{limit}{limit and ': '}{summarize_turn(view, event.at)}"
         case Notice():
             line = one_line(event.message)
         case _:
@@ -139,10 +141,11 @@ def _describe_param(event: ParamProvided | ParamCleared) -> str | None:
 
 def _describe_tool(event: ToolCalled | ToolReturned, view: TurnView) -> str:
     """Return names, arguments and sizes: the result of a tool may fill screens."""
-    agent, tool = view.name(event.agent_id), one_line(event.name, _EXCERPT)
+    agent, tool = view.name(event.agent_id), one_line(shorten_tool_name(event.name), _EXCERPT)
     match event:
         case ToolCalled():
-            return f"{agent} calls {tool} {_excerpt(event.arguments)}"
+            call = one_line(describe_call(event.name, event.arguments), _EXCERPT)
+            return f"{agent} calls {call} ({describe_work(view.agents[event.agent_id])})"
         case ToolReturned(failed=True):
             return f"{agent}: {tool} failed: {_excerpt(event.content)}"
         case ToolReturned():

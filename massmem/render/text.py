@@ -1,12 +1,13 @@
 """Numbers and events as short English text."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import assert_never
 
 from massmem.core.display import format_dollars, one_line
-from massmem.core.events import AgentFailed, ContextCompressed, ContextMeasured, WinnerDecided
+from massmem.core.events import AgentFailed, ContextCompressed, ContextMeasured, TurnCompleted, WinnerDecided, WorkCut
 from massmem.core.messages import Usage
-from massmem.render.turn_view import TurnView
+from massmem.render.turn_view import AgentView, TurnView
 
 _DECISIONS = {
     "only_answer": "the only answer",
@@ -20,6 +21,14 @@ _DECISIONS = {
     "majority": "most agents gave this answer",
     "no_vote": "nobody could vote",
     "no_vote_held": "no vote was held",
+}
+_LIMITS = {"timeout": "time limit reached", "cost": "cost limit reached", "tokens": "token limit reached"}
+_WORK_CUTS: Mapping[WorkCut, str] = {
+    "tool_rounds": "coordination.max_tool_rounds reached",
+    "standstill": "no new call and no new text for several replies",
+    "time": "time limit reached",
+    "cost": "cost limit reached",
+    "tokens": "token limit reached",
 }
 _APPROACHING = " - Approaching limit!"
 
@@ -81,6 +90,23 @@ def describe_failure(event: AgentFailed, view: TurnView) -> str:
     return f"{view.name(event.agent_id)} failed: {one_line(event.message)}{hint}{rest}"
 
 
+def describe_work(agent: AgentView) -> str:
+    """Return what the agent has done with tools so far: `call 14, 120k tokens, compressed 2 times`."""
+    parts = [f"call {agent.tool_calls:,}"]
+    if used := agent.usage.prompt + agent.usage.completion + agent.step_usage.prompt + agent.step_usage.completion:
+        parts.append(f"{format_count(used)} tokens")
+    if agent.compressions:
+        parts.append(f"compressed {pluralize(agent.compressions, 'time')}")
+    return ", ".join(parts)
+
+
+def describe_limit(event: TurnCompleted) -> str:
+    """Return what ended the turn, or the winner's work with tools, before its end; "" when nothing did."""
+    limit = "" if event.limit is None else f"{_LIMITS[event.limit]}; best answer so far"
+    work = "" if event.work_cut is None else f"work cut short ({_WORK_CUTS[event.work_cut]}); answer from what was done"
+    return "; ".join(filter(None, (limit, work)))
+
+
 def summarize_turn(view: TurnView, now: datetime) -> str:
     """Return one line: rounds, agents, time, tokens, dollars, and how far the agents agree."""
     parts = [pluralize(view.round, "round")] if view.round else []
@@ -117,7 +143,7 @@ def report_context(event: ContextMeasured | ContextCompressed, turn: int) -> lis
             return [
                 *_report_cause(event, turn),
                 f"Attempting compression ({event.before:,} → {event.after:,} tokens)",
-                f"Context compressed: Removed {pluralize(event.removed, 'message')} ({_freed_tokens(event):,} tokens).",
+                f"Context compressed: {_describe_removal(event)} ({_freed_tokens(event):,} tokens).",
                 f"Kept {pluralize(event.kept, 'recent message')} ({event.after:,} tokens).",
             ]
         case _:
@@ -131,9 +157,9 @@ def summarize_context(event: ContextMeasured | ContextCompressed, view: TurnView
         case ContextMeasured():
             return f"{agent}: {_report_measurement(event, view.outcome.turn)}" if is_near_limit(event) else None
         case ContextCompressed():
-            removed = f"{pluralize(event.removed, 'message')} ({_freed_tokens(event):,} tokens)"
-            recent = f"kept {event.kept:,} recent ({event.after:,} tokens)"
-            return f"{agent}: context compressed: removed {removed}, {recent}"
+            number = event.removed + event.removed_work
+            messages = f"{pluralize(number, 'message')}, " if number else ""
+            return f"{agent}: context compressed: {messages}{event.before:,} tokens → {event.after:,}"
         case _:
             assert_never(event)
 
@@ -158,6 +184,11 @@ def _format_fill(tokens: int, window: int) -> str:
 
 def _format_share(tokens: int, window: int) -> str:
     return format_percent(tokens / window) if window > 0 else "?"
+
+
+def _describe_removal(event: ContextCompressed) -> str:
+    number = event.removed + event.removed_work
+    return f"Removed {pluralize(number, 'message')}" if number else "Shortened what is sent"
 
 
 def _freed_tokens(event: ContextCompressed) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, assert_never
 
+from massmem.core.calls import describe_call
 from massmem.core.display import one_line
 from massmem.core.events import (
     AgentBusy,
@@ -59,6 +60,9 @@ class AgentView:
     spent: float = 0.0
     """Seconds of finished work in this turn."""
     usage: Usage = field(default_factory=Usage)
+    """Of finished steps."""
+    step_usage: Usage = field(default_factory=Usage)
+    """Of the requests of the current step, as far as calls of tools report it."""
     streamed: int = 0
     """Characters of the current reply, which no usage counts yet."""
     tail: str = ""
@@ -76,13 +80,16 @@ class AgentView:
     context: ContextMeasured | None = None
     """How full its window was when it was last measured or compressed."""
     running_tools: dict[str, str] = field(default_factory=dict[str, str])
-    """Names of the tools that run for it now, by call id."""
+    """The calls that run for it now, in one line each, by call id."""
     tool_calls: int = 0
+    last_call: str = ""
+    """Its last call in this step, in one line."""
+    compressions: int = 0
 
     @property
     def tokens(self) -> int:
         """Output tokens; estimated from the streamed characters until the provider reports them."""
-        return self.usage.completion + self.streamed // CHARACTERS_PER_TOKEN
+        return self.usage.completion + self.step_usage.completion + self.streamed // CHARACTERS_PER_TOKEN
 
     def seconds(self, now: datetime) -> float:
         """Return the time at work in this turn up to `now`."""
@@ -122,20 +129,23 @@ class AgentView:
                 assert_never(event)
 
     def compress_context(self, tokens: int) -> None:
-        """Show the window as filled with `tokens`, until it is measured again."""
+        """Count a compression, and show the window as filled with `tokens` until it is measured again."""
+        self.compressions += 1
         if self.context is not None:
             self.context = self.context.model_copy(update={"tokens": tokens, "source": "buffer"})
 
     def call_tool(self, call: ToolCalled) -> None:
-        self.running_tools[call.call_id] = call.name
+        self.last_call = self.running_tools[call.call_id] = describe_call(call.name, call.arguments)
         self.tool_calls += 1
+        self.step_usage = call.usage
         self._reset_reply()
 
     def finish(self, phase: Phase, moment: datetime, usage: Usage) -> None:
         """End the current step."""
         self.phase, self.spent, self.started_at = phase, self.seconds(moment), None
-        self.usage += usage
+        self.usage, self.step_usage = self.usage + usage, Usage()
         self.running_tools.clear()
+        self.last_call = ""
         self._reset_reply()
 
     def _reset_reply(self) -> None:

@@ -24,6 +24,7 @@ from massmem.core.events import (
     TurnInterrupted,
     TurnResumed,
     TurnStarted,
+    WorkCut,
     hide_reply_text,
     now,
 )
@@ -131,6 +132,7 @@ class _CommonFields(TypedDict):
     confidence: float | None
     escalated: bool
     truncated: bool
+    work_cut: WorkCut | None
     timestamp: datetime
 
 
@@ -145,6 +147,7 @@ def _common_fields(session_id: str, outcome: TurnOutcome) -> _CommonFields:
         "confidence": outcome.confidence,
         "escalated": outcome.escalated,
         "truncated": outcome.is_truncated,
+        "work_cut": outcome.work_cut,
         "timestamp": now() if outcome.end is None else outcome.end.at,
     }
 

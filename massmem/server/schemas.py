@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from massmem.core.events import WorkCut
 from massmem.core.ids import SESSION_ID
 
 MAX_SESSION_ID_LENGTH = 100
@@ -163,6 +164,8 @@ class Answer(Body):
     """True: the agents were too much at odds; a person should look at the answer."""
     truncated: bool = False
     """True: the end of the answer is missing, because the model reached its limit of tokens."""
+    work_cut: WorkCut | None = None
+    """What ended the agent's work with tools before it ended it itself; the answer is from what it had."""
     warning: Annotated[
         str | None, Field(examples=["this conversation is held in memory, and ends with the service"])
     ] = None

@@ -69,25 +69,25 @@ class Prompt:
     """Name and arguments of the calls that stand in it, by id."""
     results: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """Ids of calls and what came back."""
-    told: str = ""
+    prose: str = ""
     """All that is no result of a tool."""
     fresh: int = 0
     """Number of the results that came in last."""
 
     def __post_init__(self) -> None:
-        told: list[str] = []
+        texts: list[str] = []
         for message in self.body["messages"]:
             content = message.get("content") or ""
             if message["role"] == "tool":
                 self.results.append((message["tool_call_id"], content))
                 self.fresh += 1
                 continue
-            told.append(content)
+            texts.append(content)
             self.fresh = 0
             for call in message.get("tool_calls") or ():
                 function = call["function"]
                 self.calls[call["id"]] = (function["name"], json.loads(function["arguments"]))
-        self.told = "\n".join(told)
+        self.prose = "\n".join(texts)
 
     @property
     def system(self) -> str:
@@ -104,7 +104,7 @@ class Prompt:
 
     @cached_property
     def text(self) -> str:
-        return "\n".join((self.told, *(text for _, text in self.results)))
+        return "\n".join((self.prose, *(text for _, text in self.results)))
 
     @cached_property
     def findings(self) -> dict[str, int]:
@@ -123,7 +123,7 @@ class Prompt:
     @cached_property
     def read(self) -> set[str]:
         """Names of the files that were read, as far as this prompt tells."""
-        return {*self._read_here, *find_told_reads(self.told)}
+        return {*self._read_here, *find_reads_in_text(self.prose)}
 
     @cached_property
     def _read_here(self) -> dict[str, str]:
@@ -171,14 +171,14 @@ class Prompt:
 
     def _shows_finding(self, name: str) -> bool:
         """Whether what was found in this file stands here beside its name."""
-        told = re.findall(rf"\b{name}\.md\b((?:(?![\w-]+\.md\b).)*)", self.told)
-        return any(map(find_limits, [self._read_here.get(name, ""), *told]))
+        beside = re.findall(rf"\b{name}\.md\b((?:(?![\w-]+\.md\b).)*)", self.prose)
+        return any(map(find_limits, [self._read_here.get(name, ""), *beside]))
 
     def _locate(self, name: str) -> tuple[str, int] | None:
         """Return the message that holds this file, and the part to begin with."""
         if found := _EARLIER.search(self._read_here.get(name, "")):
             return found[1], int(found[2])
-        for line in self.told.splitlines():
+        for line in self.prose.splitlines():
             segment = re.search(rf"\b{name}\.md\b((?:(?![\w-]+\.md\b).)*)", line)
             if segment is None:
                 continue
@@ -196,7 +196,7 @@ class Prompt:
                 values = list(self.calls[call][1].values())
                 if values and str(values[0]) == message:
                     parts[int(values[1]) if len(values) > 1 else 1] = text
-        for line in self.told.splitlines():
+        for line in self.prose.splitlines():
             if "left out" not in line:
                 parts |= {int(p): "" for m, p in _EARLIER.findall(line) if m == message}
         return parts
@@ -213,7 +213,7 @@ def find_limits(text: str) -> dict[str, int]:
     return {name: int(limit) for name, limit in pairs}
 
 
-def find_told_reads(text: str) -> set[str]:
+def find_reads_in_text(text: str) -> set[str]:
     """Return the names of files of which lines of the text tell that they were read. A listing tells of none."""
     read: set[str] = set()
     heading = False

@@ -6,7 +6,7 @@ import { Confidence, Council, LongText, summarise, Verdict } from "./council.js"
 import { bytes, exactly, when } from "./format.js";
 import { LiveConversation } from "./live.js";
 import { announceChange, AgentName, Confirm, Dialog, Empty, FileList, fitHeight, Icon, Menu, Trouble, useInterval, useLoad, Waiting } from "./parts.js";
-import { colourOf, hasEnded, nameOf } from "./turn.js";
+import { colourOf, describeWorkCut, hasEnded, nameOf } from "./turn.js";
 
 const REFRESH = 4_000; // milliseconds; a terminal or another tab may go on with the same conversation
 
@@ -268,6 +268,7 @@ const FinalAnswer = ({ turn }) => html`
     <header><${AgentName} name=${nameOf(turn, turn.final.winner)} colour=${colourOf(turn, turn.final.winner)} /><${Confidence} share=${turn.final.confidence} escalated=${turn.final.escalated} /></header>
     <${LongText} text=${turn.final.answer} isOpen=${false} />
     ${turn.final.limit && html`<p class="dim">The turn reached its limit (${turn.final.limit}): this is the best answer there was.</p>`}
+    ${turn.final.work_cut && html`<p class="dim">${describeWorkCut(turn.final.work_cut)}</p>`}
   </article>`;
 
 function Message({ talk, message, colour, onEdit, wasEditing }) {

@@ -3,7 +3,7 @@ import { html, useState } from "./html.js";
 import { dollars, percent, plural, seconds, tokens } from "./format.js";
 import { Markdown } from "./markdown.js";
 import { AgentName, Icon } from "./parts.js";
-import { colourOf, describeDecision, hasEnded, nameOf, ranking } from "./turn.js";
+import { colourOf, describeDecision, describeWorkCut, hasEnded, nameOf, ranking } from "./turn.js";
 
 const STATES = { waiting: "waits for its model", thinking: "thinks", writing: "writes", stopped: "was stopped" };
 const LONG = 20_000; // characters of an answer that are shown at once
@@ -52,6 +52,7 @@ function StepBody({ turn, step, state }) {
     ${step.kind === "param" && html`<p>asks you: <em>${step.text}</em></p>`}
     ${step.kind !== "ballot" && step.kind !== "param" && step.text && (step.step === "vote" && isOpen ? html`<p class="dim">decides</p>` : html`<${LongText} text=${step.text} isOpen=${isOpen} />`)}
     ${step.cut && html`<p class="dim">The end is missing: its model reached its limit of tokens.</p>`}
+    ${step.workCut && html`<p class="dim">${describeWorkCut(step.workCut)}</p>`}
     ${isOpen && html`<p class="state"><span class="spinner" aria-hidden="true"></span>${step.note || STATES[state] || state}</p>`}
     ${state === "stopped" && html`<p class="dim">was stopped</p>`}
     ${state === "failed" && html`<p class="failure"><${Icon} name="warn" />${step.note || "failed"}</p>`}

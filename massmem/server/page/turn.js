@@ -137,7 +137,7 @@ const CHANGES = {
     if (tool) Object.assign(tool, { result: event.content, failed: event.failed });
   },
   answer_submitted(turn, event) {
-    finish(turn, event, { kind: "answer", text: event.content, cut: event.truncated });
+    finish(turn, event, { kind: "answer", text: event.content, cut: event.truncated, workCut: event.work_cut });
   },
   ballot_cast(turn, event) {
     finish(turn, event, { kind: "ballot", choice: event.choice, reason: event.reason, text: "" });
@@ -203,6 +203,15 @@ function describeActivity(event) {
   const activity = event.activity === "loading" ? "loads its model" : "reads the prompt";
   return event.share === null ? activity : `${activity}, ${Math.round(event.share * 100)} %`;
 }
+
+const WORK_CUTS = {
+  tool_rounds: "The limit of replies with calls of tools was reached",
+  standstill: "The work stood still: no new call and no new text",
+  time: "The time limit was reached",
+  cost: "The cost limit was reached",
+  tokens: "The token limit was reached",
+};
+export const describeWorkCut = (reason) => `${WORK_CUTS[reason]}. The answer is from what was done until then.`;
 
 // Returns [agent, votes] of the standing ballots, most first.
 export const ranking = (turn) => Object.entries(turn.votes).sort((a, b) => b[1] - a[1]);

@@ -14,6 +14,7 @@ ABANDONED = event(3, "turn_abandoned", session_id="session_b", turn=4, why="canc
 INTERRUPTED = event(3, "turn_interrupted", by="user")
 COMPLETED = event(3, "turn_completed", winner="ann", answer="42", presented=False, usage=USAGE, confidence=0.5)
 CUT = COMPLETED.model_copy(update={"limit": "timeout"})
+WORK_CUT = COMPLETED.model_copy(update={"work_cut": "standstill"})
 
 
 def failure(exit_code: int) -> Event:
@@ -35,6 +36,7 @@ def test_whole_turn_names_winner_answerers_and_failures() -> None:
         (None, "running"),
         (COMPLETED, "completed"),
         (CUT, "limit"),
+        (WORK_CUT, "limit"),
         (failure(4), "limit"),
         (failure(3), "failed"),
         (INTERRUPTED, "interrupted"),

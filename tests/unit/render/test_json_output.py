@@ -1,7 +1,7 @@
 import io
 import json
 
-from massmem.core.events import EVENT, Event
+from massmem.core.events import EVENT, AnswerSubmitted, Event, TurnCompleted
 from massmem.render.json_output import JsonlRenderer, turn_to_dict
 from massmem.render.turn_view import TurnView
 from tests.support.sample_turn import begin, give_names, other_ends, whole_turn
@@ -64,6 +64,15 @@ def test_confidence_and_escalation():
     assert (turn_to_dict(view)["confidence"], turn_to_dict(view)["escalated"]) == (None, False)
     view.feed(whole_turn()[-1].model_copy(update={"confidence": 0.5, "escalated": True}))
     assert (turn_to_dict(view)["confidence"], turn_to_dict(view)["escalated"]) == (0.5, True)
+
+
+def test_work_that_was_cut_short_is_named_for_the_turn_and_for_the_answer():
+    cut = {"work_cut": "standstill"}
+    events = [e.model_copy(update=cut) if isinstance(e, AnswerSubmitted | TurnCompleted) else e for e in whole_turn()]
+    result = turn_to_dict(fold(events))
+    assert (result["status"], result["limit"], result["work_cut"]) == ("limit", None, "standstill")
+    assert {answer["work_cut"] for agent in result["agents"] for answer in agent["answers"]} == {"standstill"}
+    assert turn_to_dict(fold(whole_turn()))["work_cut"] is None
 
 
 def test_failed_turn_names_its_error():

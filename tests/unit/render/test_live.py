@@ -98,10 +98,20 @@ def test_agent_line_names_running_tools():
     view = fold(begin("ann"), started, tool_call(0.1), tool_call(0.1, number=2, name="list"))
     (line,) = [line for line in frame(view) if "ann" in line]
     assert "tools" in line
-    assert line.rstrip().endswith("waits for read_file, list")
-    view.feed(tool_result(1).model_copy(update={"call_id": "call_r1b1n1"}))
-    assert view.agents["ann"].running_tools == {"call_r1b1n2": "list"}
-    assert view.agents["ann"].tool_calls == 2
+    assert "call 2, 120 tokens: read_file a secret" in line
+    (line,) = [line for line in frame(view, width=140) if "ann" in line]
+    assert line.rstrip().endswith("call 2, 120 tokens: read_file a secret of the call, list a secret of the call")
+
+
+def test_agent_line_shows_its_work_while_the_model_thinks():
+    started = event(0, "agent_started", agent_id="ann", round=1, step="answer")
+    returned = tool_result(1).model_copy(update={"call_id": "call_r1b1n1"})
+    view = fold(begin("ann"), started, tool_call(0.1), returned, compression(2))
+    (line,) = [line for line in frame(view, width=140) if "ann" in line]
+    assert "thinking" in line
+    assert line.rstrip().endswith("call 1, 120 tokens, compressed 1 time: read_file a secret of the call")
+    view.feed(event(3, "agent_delta", agent_id="ann", round=1, channel="text", text="The limit is 47."))
+    assert "The limit is 47." in "".join(frame(view))
 
 
 def test_context_column_appears_once_a_context_is_measured():

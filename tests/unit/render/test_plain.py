@@ -1,6 +1,8 @@
 import io
 import re
 
+import pytest
+
 from massmem.core.events import Event
 from massmem.render.plain import PlainRenderer
 from massmem.render.turn_view import TurnView
@@ -74,6 +76,21 @@ def test_limit_is_named_before_the_summary():
     assert line.startswith("  5.0s  cost limit reached; best answer so far: 3 rounds")
 
 
+@pytest.mark.parametrize(
+    ("work_cut", "why"),
+    [("tool_rounds", "coordination.max_tool_rounds reached"), ("standstill", "no new call"), ("time", "time limit")],
+)
+def test_work_that_was_cut_short_is_said_before_the_summary(work_cut: str, why: str):
+    (line,) = render([begin("ann"), whole_turn()[-1].model_copy(update={"work_cut": work_cut})])[1:]
+    assert line.startswith(f"  5.0s  work cut short ({why}")
+
+
+def test_calls_tokens_and_compressions_so_far_are_shown_with_each_call():
+    again = tool_call(3, number=2, name="mcp__files__read_file")
+    lines = render([begin("ann"), tool_call(0.5), tool_result(1), compression(2), again])
+    assert lines[-1] == "  3.0s  ann calls read_file a secret of the call (call 2, 120 tokens, compressed 1 time)"
+
+
 def test_nearly_full_context_is_a_warning():
     warning = "ann: Context Buffer (Turn 1): 96,000 / 128,000 tokens (75%) [buffer] - Approaching limit!"
     lines = render([begin("ann", "bob"), measurement(1, 96_000), compression(2), measurement(3, 45_000, source="api")])
@@ -83,7 +100,7 @@ def test_nearly_full_context_is_a_warning():
 def test_tool_call_shows_arguments_and_the_size_of_the_result():
     lines = render([begin("ann"), tool_call(0.5), tool_result(1, name="read\x1b[2J_file")])
     assert lines[1:] == [
-        '  0.5s  ann calls read_file {"path": "a secret of the call"}',
+        "  0.5s  ann calls read_file a secret of the call (call 1, 120 tokens)",
         "  1.0s  ann used read_file: 20 characters",
     ]
 

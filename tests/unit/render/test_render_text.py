@@ -122,6 +122,20 @@ def test_compression_report():
     ]
 
 
+@pytest.mark.parametrize(
+    ("removed", "work", "line", "report"),
+    [
+        (0, 41, "ann: context compressed: 41 messages, 96,000 tokens → 51,200", "Removed 41 messages"),
+        (15, 26, "ann: context compressed: 41 messages, 96,000 tokens → 51,200", "Removed 41 messages"),
+        (0, 0, "ann: context compressed: 96,000 tokens → 51,200", "Shortened what is sent"),
+    ],
+)
+def test_compression_of_work_is_told_as_what_it_did(removed: int, work: int, line: str, report: str):
+    event = sample_compression(removed=removed, removed_work=work)
+    assert summarize_context(event, TurnView()) == line
+    assert report_context(event, 1)[2] == f"Context compressed: {report} (44,800 tokens)."
+
+
 def test_compression_report_of_a_refused_prompt():
     assert report_context(sample_compression(why="overflow", before=130_000), 2)[:2] == [
         "Context Buffer (Turn 2): 130,000 / 128,000 tokens (102%) [buffer] - Refused by the provider!",

@@ -90,7 +90,7 @@ def test_reply_of_the_user_is_not_shown(kind: str):
 def test_compressed_context_is_one_line(kind: str):
     events = [begin("ann", "bob"), measurement(1, 96_000), compression(2), measurement(3, 45_000, source="api")]
     output = render(events, kind)
-    assert output.count("ann: context compressed: removed 15 messages (44,800 tokens), kept 8 recent (51,200") == 1
+    assert output.count("ann: context compressed: 15 messages, 96,000 tokens → 51,200") == 1
     assert "45,000" not in output
 
 
