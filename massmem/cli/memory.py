@@ -567,6 +567,9 @@ def memory_to_dict(memory: Memory) -> dict[str, Any]:
         "message_ids": list(memory.message_ids),
         "created_at": memory.created_at.isoformat(),
         "origin": memory.origin or None,
+        "rests_on": memory.rests_on or None,
+        "call": memory.call or None,
+        "callers": list(memory.callers),
     }
 
 
@@ -579,7 +582,8 @@ def _format_head(memory: Memory) -> str:
     note = f"  ({memory.note})" if memory.note else ""
     where = f"{memory.session_id} turn {memory.turn}"
     origin = "" if memory.origin in (memory.agent_id, AGENT) else f"  from {memory.origin or 'unknown'}"
-    return make_printable(f"{memory.id}  {memory.kind}  {where}  {memory.agent_id}{origin}{note}")
+    source = f" {memory.call}" if memory.call else origin + (f"  quoting {memory.rests_on}" if memory.rests_on else "")
+    return make_printable(f"{memory.id}  {memory.kind}  {where}  {memory.agent_id}{source}{note}")
 
 
 def _indent(text: str, columns: int = 2) -> str:

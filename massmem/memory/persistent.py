@@ -46,7 +46,11 @@ class Episode:
     private: bool = False
     """Only its own agent ever sees it, whoever wins the turn."""
     origin: str = ""
-    """See massmem.memory.origins; "": the user's, or the agent's as far as `tool_words` does not say otherwise."""
+    """Who said it, see massmem.memory.origins; "": its author."""
+    rests_on: str = ""
+    """Whose words it has, when they are a tool's: `tool:NAME`. An index finds that out from `tool_words`."""
+    call: str = ""
+    """The call of which it is the result, in one line: `read_file src/app.py`."""
     tool_words: "ToolWords | None" = field(default=None, compare=False)
     """What tools had given back when an agent wrote it; None: nothing."""
 
@@ -70,6 +74,8 @@ class Fact:
     """What it says holds; None when it says nothing that can change."""
     origin: str = ""
     """As in Episode; USER when all its messages are the user's, which `tool_words` must bear out."""
+    rests_on: str = ""
+    """As in Episode."""
     tool_words: "ToolWords | None" = field(default=None, compare=False)
     """As in Episode."""
 
@@ -94,7 +100,13 @@ class Memory:
     note: str = ""
     """Of a search: since when or until when it holds, on which outdated value it rests, and who says otherwise."""
     origin: str = ""
-    """See massmem.memory.origins. "": unknown, an older version recorded it."""
+    """Who said it, see massmem.memory.origins. "": unknown, an older version recorded it."""
+    rests_on: str = ""
+    """As in Episode."""
+    call: str = ""
+    """As in Episode."""
+    callers: tuple[str, ...] = ()
+    """Other agents that got the same result of the same call in the same turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +121,7 @@ class Selection:
     session_ids: tuple[str, ...] = ()
     """Memories of any of these sessions."""
     origin: str | None = None
-    """As in Memory; "tool" for any tool."""
+    """As in Memory; `tool` and `tool:NAME` also mean what rests on a tool's words."""
     message_ids: tuple[str, ...] = ()
     """Memories that came from any of these messages."""
 

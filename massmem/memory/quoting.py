@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from massmem.core.lookalikes import defuse
-from massmem.memory.origins import mark_origin
+from massmem.memory.origins import mark_source
 from massmem.memory.persistent import USER, Kind, Memory
 
 LONGEST_FACT = 500
@@ -19,7 +19,9 @@ _MONTHS = (
 )  # fmt: skip
 
 
-_TOOL_LINE = re.compile(r"(?:\[From [^\]]*? Turn \d+, tool ?([\w.-]*)[^\]]*\]|You \(tool ?([\w.-]*)[^)]*\):) (.*)")
+_TOOL_LINE = re.compile(
+    r"(?:\[From [^\]]*? Turn \d+, (?:tool|quoting) ?([\w.-]*)[^\]]*\]|You \((?:tool|quoting) ?([\w.-]*)[^)]*\):) (.*)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +64,20 @@ def _to_visible(character: str) -> str:
             return character
 
 
-def format_label(agent_id: str, turn: int, reader: str, note: str = "", origin: str = "") -> str:
+def format_label(agent_id: str, turn: int, reader: str, note: str = "", source: str = "") -> str:
     """Return who said it, as `reader` reads it: its own words, the user's, or those of another agent.
 
-    note, origin: of Memory; they stand in the label because no stored text can begin one. Only a tool is named.
+    note: of Memory; source: see mark_source. They stand in the label because no stored text can begin one.
     """
-    note = "; ".join(filter(None, (mark_origin(origin), note)))
+    note = "; ".join(filter(None, (source, note)))
     if agent_id not in (reader, USER):
         return f"[From {agent_id} Turn {turn}{note and f', {note}'}]"
     return f"{'You' if agent_id == reader else 'User'}{note and f' ({note})'}:"
+
+
+def find_author(memory: Memory, reader: str) -> str:
+    """Return whose name a memory is shown under: the reader's own when it got the same result of a tool."""
+    return reader if reader in memory.callers else memory.agent_id
 
 
 def format_date(day: date) -> str:
@@ -102,11 +109,12 @@ def render(quotes: Iterable[Quote], reader: str) -> str:
             lines.append(format_date(here[1]))
             place, message = here, None
         source = (memory.kind, memory.agent_id, *memory.message_ids) if memory.kind == "episode" else (memory.id,)
-        this = (*source, memory.note, mark_origin(memory.origin))
+        mark = mark_source(memory.rests_on, memory.call)
+        this = (*source, memory.note, mark)
         if this == message:
             lines[-1] += f"{' ' if quote.follows else ' … '}{quote_text(memory.text, memory.kind)}"
         else:
-            label = format_label(memory.agent_id, memory.turn, reader, memory.note, memory.origin)
+            label = format_label(find_author(memory, reader), memory.turn, reader, memory.note, mark)
             lines.append(f"{label} {quote_text(memory.text, memory.kind)}")
         message = this
     return "\n".join(lines)

@@ -293,7 +293,7 @@ def _says_nothing_new(question: Question, c: Candidates, in_prompt: frozenset[st
     in_prompt: ids of messages.
     """
     flags: Flags = np.array(
-        [memory.kind == "episode" and memory.message_ids[0] in in_prompt for memory in c.memories], np.bool_
+        [memory.kind == "episode" and not in_prompt.isdisjoint(memory.message_ids) for memory in c.memories], np.bool_
     )
     texts = {_normalise(c.memories[i].text) for i in np.flatnonzero(flags).tolist()}
     terms = question.terms
@@ -335,8 +335,12 @@ def _as_shown(c: Candidates, scores: Floats, packed: Packed, excerpts: Mapping[i
 
 
 def _drop_repeats(memories: Mapping[int, Memory], in_prompt: frozenset[str]) -> dict[int, Memory]:
-    """Leave out facts that only repeat others, or the messages in the prompt. in_prompt: ids of messages."""
+    """Leave out what only repeats others: a result of a tool that came again, a fact; also of messages in the prompt.
+
+    in_prompt: ids of messages.
+    """
     shown: dict[int, Memory] = {}
+    results: set[tuple[str, str]] = set()
     spoken = {_normalise(memory.text) for memory in memories.values() if memory.kind == "episode"}
     for i, memory in memories.items():
         if memory.kind == "fact":
@@ -347,6 +351,10 @@ def _drop_repeats(memories: Mapping[int, Memory], in_prompt: frozenset[str]) -> 
             facts = [m for m in facts if m.claims == memory.claims or not m.claims]
             if in_prompt.issuperset(memory.message_ids) or _is_repeat(memory, [*passages, *facts]):
                 continue
+        if memory.call:
+            if (memory.call, memory.text) in results:
+                continue
+            results.add((memory.call, memory.text))
         shown[i] = memory
     return shown
 
