@@ -11,7 +11,7 @@ from massmem.core.attachments import split_texts
 from massmem.core.errors import MemoryUnavailable
 from massmem.memory.access import only_author_sees, reader_keys
 from massmem.memory.extraction.facts import normalize_fact
-from massmem.memory.index import Index, Point, matching, parse_ids
+from massmem.memory.index import All, Index, OneOf, Point, Span, matching, parse_ids
 from massmem.memory.languages import guess_language
 from massmem.memory.origin_finder import find_origins
 from massmem.memory.origins import choose_origin
@@ -339,7 +339,7 @@ class IndexWriter:
             self._index.upsert([Point(i, vector, _weigh(forms), payload) for i, vector, forms, payload in points])
 
     def _mark_won(self, turn: CompletedTurn) -> None:
-        """Make visible to the other agents what the winner said in its turn, except its ballots."""
+        """Make visible to all what the winner said in its turn, except its ballots; mark what others said."""
         session_id, number, winner = turn
         ids: dict[str, list[int]] = {}
         for page in self._index.read_pages(only_author_sees(session_id, number, winner)):
@@ -351,6 +351,11 @@ class IndexWriter:
         for fields, point_ids in ids.items():
             self._index.set_payload(point_ids, json.loads(fields))
             self._ids.note_won(session_id, frozenset(point_ids))
+        said = (OneOf("run_id", (session_id,)), Span("turn", number, number), OneOf("kind", ("episode",)))
+        others = All(said, (OneOf("agent_id", (winner, USER)),))
+        lost = [i for page in self._index.read_pages(others) for i, p in page if not (p.get("call") or is_private(p))]
+        if lost:
+            self._index.set_payload(lost, {"lost": True})
 
 
 def _weigh(words: Sequence[tuple[str, ...]]) -> dict[int, float]:

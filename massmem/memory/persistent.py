@@ -1,6 +1,6 @@
 """PersistentMemory: the port to searchable memories of sessions, and the values that go in and come out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
@@ -51,6 +51,8 @@ class Episode:
     """Whose words it has, when they are a tool's: `tool:NAME`. An index finds that out from `tool_words`."""
     call: str = ""
     """The call of which it is the result, in one line: `read_file src/app.py`."""
+    lost: bool = False
+    """Another agent won the complete turn in which an agent said it."""
     tool_words: "ToolWords | None" = field(default=None, compare=False)
     """What tools had given back when an agent wrote it; None: nothing."""
 
@@ -98,7 +100,8 @@ class Memory:
     claims: tuple[Claim, ...] = ()
     """What it says holds."""
     note: str = ""
-    """Of a search: since when or until when it holds, on which outdated value it rests, and who says otherwise."""
+    """That another answer was chosen; of a search also: since when or until when it holds, on which outdated value it
+    rests, and who says otherwise."""
     origin: str = ""
     """Who said it, see massmem.memory.origins. "": unknown, an older version recorded it."""
     rests_on: str = ""
@@ -148,6 +151,8 @@ class Scope:
     """Nothing that was said later exists yet, in any session."""
     origin: str | None = None
     """As in Selection."""
+    names: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
+    """How labels call agents, by id; others go by their ids."""
 
 
 @dataclass(frozen=True, slots=True)

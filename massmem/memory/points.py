@@ -25,7 +25,7 @@ from massmem.memory.claims import find_topic
 from massmem.memory.index import second_of
 from massmem.memory.origins import AGENT, TOOL
 from massmem.memory.persistent import USER, Claim, Episode, Fact, Kind, Memory
-from massmem.memory.quoting import quote_text
+from massmem.memory.quoting import NOT_CHOSEN, quote_text
 from massmem.memory.text_analysis import has_time, is_question
 
 POSITION_BITS = 22
@@ -90,6 +90,7 @@ def passage_payload(
         "message_ids": [episode.message_id],
         "f": numbers,
         **({"call": episode.call} if episode.call else {}),
+        **({"lost": True} if episode.lost else {}),
         **_common_fields(episode, text),
         **_claim_fields(claims),
     }
@@ -128,6 +129,7 @@ def to_memory(point_id: int, payload: Mapping[str, Any], score: float = 0.0) -> 
         created_at=datetime.fromisoformat(payload["created_at"]),
         score=score,
         group=payload.get("group", ""),
+        note=NOT_CHOSEN if payload.get("lost") else "",
         claims=_read_claim_fields(payload),
         origin=read_origin(payload)[0],
         rests_on=read_origin(payload)[1],

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 
@@ -12,6 +12,11 @@ from massmem.memory.persistent import USER, Kind, Memory
 
 LONGEST_FACT = 500
 """Characters of a fact that are shown: one sentence or two; more is a mistake of the extraction, or an attack."""
+
+NOT_CHOSEN = "not chosen"
+"""The note of what an agent said in a turn that another one won: only itself is ever shown it."""
+
+NO_NAMES: Mapping[str, str] = {}
 
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
@@ -75,9 +80,15 @@ def format_label(agent_id: str, turn: int, reader: str, note: str = "", source: 
     return f"{'You' if agent_id == reader else 'User'}{note and f' ({note})'}:"
 
 
-def find_author(memory: Memory, reader: str) -> str:
-    """Return whose name a memory is shown under: the reader's own when it got the same result of a tool."""
-    return reader if reader in memory.callers else memory.agent_id
+def find_author(memory: Memory, reader: str, names: Mapping[str, str] = NO_NAMES) -> str:
+    """Return under whose name a memory is shown: the reader's own when it got the same result of a tool.
+
+    names: how agents are called, by id.
+    """
+    if reader in memory.callers:
+        return reader
+    name = memory.agent_id if memory.agent_id in (reader, USER) else names.get(memory.agent_id, memory.agent_id)
+    return name.replace("[", "(").replace("]", ")")  # nothing in a label can end it
 
 
 def format_date(day: date) -> str:
@@ -94,10 +105,10 @@ def list_tool_lines(text: str) -> list[tuple[str, str]]:
     return [(match[1] or match[2] or "", match[3]) for match in matches if match]
 
 
-def render(quotes: Iterable[Quote], reader: str) -> str:
+def render(quotes: Iterable[Quote], reader: str, names: Mapping[str, str] = NO_NAMES) -> str:
     """Return a date line per session and day, a line per message, " … " where something of a message is left out.
 
-    quotes: in the order in which they are shown, those of a message together.
+    quotes: in the order in which they are shown, those of a message together. names: see find_author.
     """
     lines: list[str] = []
     place: tuple[str, date] | None = None
@@ -114,7 +125,7 @@ def render(quotes: Iterable[Quote], reader: str) -> str:
         if this == message:
             lines[-1] += f"{' ' if quote.follows else ' … '}{quote_text(memory.text, memory.kind)}"
         else:
-            label = format_label(find_author(memory, reader), memory.turn, reader, memory.note, mark)
+            label = format_label(find_author(memory, reader, names), memory.turn, reader, memory.note, mark)
             lines.append(f"{label} {quote_text(memory.text, memory.kind)}")
         message = this
     return "\n".join(lines)

@@ -82,6 +82,7 @@ def make_episodes(
             private=is_ballot(message),
             origin=find_message_origin(message),
             call=words.describe_call(message, params[row.session_id]),
+            lost=is_lost(message, _find_winner(row, winners)),
             tool_words=words.list_before(message.agent_id, message.round, message.seq) if message.agent_id else None,
         )
         for row, message in pairs
@@ -92,6 +93,11 @@ def make_episodes(
 def is_ballot(message: MessageRecord) -> bool:
     """Whether it is a vote with its reason: only the agent that cast it ever recalls it."""
     return message.kind == "tool_call" and _find_tool_name(message.content) == "vote"
+
+
+def is_lost(message: MessageRecord, winner: str | None) -> bool:
+    """Whether it is what an agent said in a complete turn that another agent won. winner: None: none has yet."""
+    return message.kind == "assistant" and bool(message.agent_id) and winner not in (None, message.agent_id)
 
 
 def is_for_session_only(message: MessageRecord) -> bool:

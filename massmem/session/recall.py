@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +19,10 @@ from massmem.memory.access import HERE, may_see
 from massmem.memory.extraction.extractor import Extractor, failing_extractor, open_extractor, with_debug_files
 from massmem.memory.origins import AGENT, find_tool_name, is_from, name_tool_origin
 from massmem.memory.persistent import USER, Memory, PersistentMemory, RecallOptions, RecallResult, Scope, Selection
-from massmem.memory.quoting import Quote, render
+from massmem.memory.quoting import NOT_CHOSEN, Quote, render
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.pauses import Pauses
-from massmem.recording.rules import is_ballot, is_for_session_only, is_tool_use, mask_params, write_out
+from massmem.recording.rules import is_ballot, is_for_session_only, is_lost, is_tool_use, mask_params, write_out
 from massmem.recording.turn_words import TurnWords, find_message_origin, read_tool_words
 from massmem.recording.worker import Recorder
 
@@ -293,9 +294,12 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
         if is_tool_use(message) or is_ballot(message) or not is_remembered(message):
             continue
         memory = _to_memory(message, origins[message.id])
-        shared = by_id[message.id].winner == memory.agent_id
+        winner = by_id[message.id].winner
+        shared = winner == memory.agent_id
+        if is_lost(message, winner):
+            memory = replace(memory, note=NOT_CHOSEN)
         allowed = may_see(scope, memory, won=shared)
-        cost = estimate_tokens(render([Quote(memory)], scope.agent_id))
+        cost = estimate_tokens(render([Quote(memory)], scope.agent_id, scope.names))
         if not allowed or message.id in options.exclude or cost > room:
             continue
         chosen.append(memory)
@@ -303,7 +307,7 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
         if len(chosen) == options.limit:
             break
     in_order = sorted(chosen, key=lambda m: (m.created_at, m.id))
-    text = render([Quote(m) for m in in_order], scope.agent_id)
+    text = render([Quote(m) for m in in_order], scope.agent_id, scope.names)
     return RecallResult(text, tuple(chosen), options.max_tokens - room, lexical_only=True)
 
 
