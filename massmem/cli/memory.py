@@ -26,6 +26,7 @@ from massmem.core.records import MessageRecord, Owner, RecordingCounts
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.ledger import Chain
+from massmem.memory.mem0 import can_extract
 from massmem.memory.opening import index_root, remove_damaged_copies, set_index_aside
 from massmem.memory.origins import AGENT, IMPORT, TOOL, find_tool_name
 from massmem.memory.persistent import USER, Memory, MemoryStats, RecallResult, Selection
@@ -297,7 +298,7 @@ async def _rebuild(setup: Setup, session_id: str | None, progress: Progress) -> 
         session_id = await _find_id(setup, store, session_id)
         sessions = [session_id] if session_id else [s.session_id for s in await store.list_sessions()]
         # Without an extraction model nothing would make the facts again.
-        kind = "episode" if setup.config.memory.persistent_memory.llm is None else None
+        kind = None if can_extract(setup.config.memory.persistent_memory.llm) else "episode"
         async with setup.open_index(_refuse_damaged if session_id else set_index_aside) as memory:
             await store.requeue_recordings(session_id, done=True)
             if sessions:

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from massmem.config.home import make_folder
 from massmem.config.models import BackendConfig, BackendType, EmbeddingConfig, MemoryLlmConfig
@@ -32,6 +32,14 @@ def is_on_this_machine(provider: str) -> bool:
     """Return whether the provider's models run where massmem does, and are small."""
     backend = find_backend_type(provider)
     return backend is not None and not PRESETS[backend].needs_key
+
+
+def can_extract(llm: MemoryLlmConfig | None) -> TypeGuard[MemoryLlmConfig]:
+    """Return whether a model is configured that facts are asked of.
+
+    The embedded model, `local` without a model, is none: it found no facts in 20 seconds of the processor each.
+    """
+    return llm is not None and (llm.provider != "local" or bool(llm.model))
 
 
 def explain_unknown_provider(setting: str, provider: str, names: Iterable[str]) -> InputError:

@@ -15,7 +15,7 @@ from massmem.recording.turn_words import Turns, find_message_origin, read_tool_w
 if TYPE_CHECKING:
     from massmem.store.ports import SessionStore
 
-_NO_MODEL = "no llm is configured for extraction"
+_NO_MODEL = "no llm that can extract is configured"
 _ALL_ALIKE = 3
 """Texts in a row that an embedder must refuse to count as unavailable."""
 

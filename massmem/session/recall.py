@@ -239,7 +239,10 @@ class SessionMemory:
         try:
             extractor = await self._stack.enter_async_context(opening)
         except MassmemError as e:
-            self._notify(f"{e.message.rstrip('.')}; until then messages are remembered word for word, and no facts")
+            todo = f" ({e.hint})" if e.hint else ""
+            self._notify(
+                f"{e.message.rstrip('.')}{todo}; until then messages are remembered word for word, and no facts"
+            )
             extractor = failing_extractor(e)
         if extractor is not None and self._debug is not None:
             extractor = with_debug_files(extractor, self._debug)

@@ -32,7 +32,7 @@ from massmem.memory.extraction.messages import (
 from massmem.memory.extraction.models import Bounds, MemoryModel, open_model
 from massmem.memory.extraction.prompts import Reading, write_compact_prompts, write_prompts
 from massmem.memory.extraction.replies import ParsedReply, Statement, parse_reply
-from massmem.memory.mem0 import import_mem0
+from massmem.memory.mem0 import can_extract, import_mem0
 from massmem.memory.persistent import Fact
 from massmem.providers import Providers
 from massmem.providers.pauses import Pauses
@@ -69,7 +69,7 @@ async def open_extractor(
     environ: Mapping[str, str] = os.environ,
     pauses: Pauses | None = None,
 ) -> AsyncGenerator[Extractor | None]:
-    """Open the configured model; yield None when none is configured: then messages are all that is remembered.
+    """Open the configured model; yield None when none can extract: then messages are all that is remembered.
 
     home: folder of massmem's own files. known: what the memory holds, so that the model is shown it and does not say
     it again. pauses: of models that want no requests.
@@ -77,7 +77,7 @@ async def open_extractor(
     Raises:
         InputError: the model cannot be used: see models.open_model.
     """
-    if llm is None:
+    if not can_extract(llm):
         yield None
         return
     providers = Providers(pauses=pauses)

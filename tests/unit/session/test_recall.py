@@ -220,15 +220,24 @@ async def test_a_model_that_cannot_be_opened_costs_the_facts_alone(
 ):
     monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path / "none"))
     await store.append("session_a", 1, turn_one())
-    async with open_session_memory(make_memory_config(llm={"provider": "local"}), folder, store) as memory:
+    llm = {"provider": "local", "model": "https://models.example/big.gguf"}
+    async with open_session_memory(make_memory_config(llm=llm), folder, store) as memory:
         await caught_up(store)
         assert "Cobham" in await recall(memory, "ann", "kites")
         (notice,) = memory.take_notices()
         assert "no facts" in notice
+        assert "(run: massmem models fetch https://models.example/big.gguf)" in notice
     counts = await store.count_recordings()
     assert (counts.pending, counts.failed) == (2, 0)
     assert counts.reason
     assert counts.reason in notice
+
+
+async def test_the_embedded_model_is_not_asked_for_facts(store: SessionStore, folder: Path):
+    await store.append("session_a", 1, turn_one())
+    async with open_session_memory(make_memory_config(llm={"provider": "local"}), folder, store) as memory:
+        await wait_for_recordings(store)
+        assert memory.take_notices() == []
 
 
 async def test_a_changed_embedder_is_said_once_in_each_run(store: SessionStore, folder: Path):
