@@ -544,7 +544,9 @@ def print_stats(stats: Stats) -> None:
     if stats.memory is not None:
         m = stats.memory
         write_out(f"messages   {m.episodes:,} in {m.passages:,} passages, of {m.sessions:,} sessions\n")
-        write_out(f"facts      {m.facts:,}\nembedder   {m.embedder}\n")
+        quality = [f"{m.facts_used / m.facts:.0%} used", f"{m.facts_contradicted / m.facts:.0%} contradicted"]
+        quality = [*(quality if m.facts else ()), f"{stats.queue.forgotten_facts:,} forgotten"]
+        write_out(f"facts      {m.facts:,} ({', '.join(quality)})\nembedder   {m.embedder}\n")
     queue = stats.queue
     write_out(f"recording  {queue.pending:,} pending, {queue.done:,} done, {queue.failed:,} failed\n")
     if queue.reason:

@@ -80,6 +80,8 @@ class Fact:
     """As in Episode."""
     tool_words: "ToolWords | None" = field(default=None, compare=False)
     """As in Episode."""
+    used: bool = False
+    """An agent was shown it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,10 @@ class MemoryStats:
     sessions: int
     embedder: str
     location: str
+    facts_used: int = 0
+    """Facts that an agent was shown."""
+    facts_contradicted: int = 0
+    """Facts with a value that no longer holds, or that others dispute."""
 
 
 class CompletedTurn(NamedTuple):

@@ -107,6 +107,7 @@ def fact_payload(fact: Fact, word_count: int, count: CountTokens) -> dict[str, A
         "message_ids": [*fact.message_ids],
         "f": numbers,
         **_common_fields(fact, fact.text),
+        **({"used": True} if fact.used else {}),
         **claims,
     }
 
@@ -149,6 +150,7 @@ def to_fact(payload: Mapping[str, Any]) -> Fact:
         won=payload["won"],
         group=payload.get("group", ""),
         claim=next(iter(_read_claim_fields(payload)), None),
+        used=payload.get("used", False),
         origin=read_origin(payload)[0],
         rests_on=read_origin(payload)[1],
     )

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,6 +118,9 @@ class SessionMemory:
             memory = await asyncio.shield(self._opening)
             options = await self._build_options(agent.memory.retrieval, message_ids, max_tokens)
             result = await self._search(memory, question, scope, options)
+            with suppress(MemoryUnavailable):  # it is for statistics
+                if memory is not None:
+                    await memory.note_use(result.memories)
             if result.memories:
                 log.debug("Found %d memories (agent=%s, %d tokens)", len(result.memories), agent.id, result.tokens)
             else:

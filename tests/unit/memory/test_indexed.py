@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.persistent import CompletedTurn, RecallOptions, Selection
+from massmem.memory.persistent import Claim, CompletedTurn, RecallOptions, Selection
 from tests.support.memories import asks, count, fact, letters, make_episode, open_disk_memory
 
 ROOM = RecallOptions(1000)
@@ -62,6 +64,19 @@ async def test_labels_have_display_names_and_say_which_answer_was_not_chosen(mem
         "You (not chosen): Kites are birds of the city.",
     ]
     assert count(result.text) <= result.tokens + 2
+
+
+async def test_stats_say_which_facts_were_used_and_which_no_longer_hold(memory: IndexedMemory):
+    towns = [fact(f"The user lives in {town}.", turn, sources=(town,), claim=Claim("user", "home", town, "user"))
+             for turn, town in enumerate(("Porto", "Ghent"), 1)]  # fmt: skip
+    later = replace(towns[1], created_at=towns[1].created_at + timedelta(days=1))
+    await memory.add_facts([towns[0], later, fact("Kites fly over Cobham.")])
+    result = await memory.recall("Where does the user live?", asks("a"), ROOM)
+    await memory.note_use(result.memories)
+    await memory.add_facts([later])
+    stats = await memory.stats()
+    assert (stats.facts, stats.facts_contradicted) == (3, 1)
+    assert stats.facts_used == sum(m.kind == "fact" for m in result.memories) > 0
 
 
 async def test_words_alone_find_too_and_say_so(by_words: IndexedMemory):
