@@ -28,7 +28,7 @@ from massmem.memory.indexed import IndexedMemory
 from massmem.memory.ledger import Chain
 from massmem.memory.mem0 import can_extract
 from massmem.memory.opening import index_root, remove_damaged_copies, set_index_aside
-from massmem.memory.origins import AGENT, IMPORT, TOOL, find_tool_name
+from massmem.memory.origins import AGENT, IMPORT, OUTSIDE, TOOL, find_tool_name
 from massmem.memory.persistent import USER, Memory, MemoryStats, RecallResult, Selection
 from massmem.recording.forgetting import unknown_memory
 from massmem.recording.queue import DrainCounts
@@ -60,7 +60,9 @@ AsOf = Annotated[
 ]
 FromOrigin = Annotated[
     str | None,
-    typer.Option("--origin", metavar="ORIGIN", help="Only what is from: user, agent, import, tool, or tool:NAME."),
+    typer.Option(
+        "--origin", metavar="ORIGIN", help="Only what is from: user, agent, import, outside, tool, or tool:NAME."
+    ),
 ]
 Turn = Annotated[int | None, typer.Option("--turn", metavar="N", min=1, max=MAX_TURN, help="Of this turn only.")]
 
@@ -403,9 +405,9 @@ def parse_as_of(text: str | None) -> datetime | None:
 
 def check_origin(text: str | None) -> str | None:
     """Return the text when it is an origin. Raise InputError."""
-    if text is None or text in (USER, AGENT, IMPORT, TOOL) or find_tool_name(text):
+    if text is None or text in (USER, AGENT, IMPORT, OUTSIDE, TOOL) or find_tool_name(text):
         return text
-    raise InputError(f"{one_line(text, 40)!r} is no origin", "write user, agent, import, tool, or tool:NAME")
+    raise InputError(f"{one_line(text, 40)!r} is no origin", "write user, agent, import, outside, tool, or tool:NAME")
 
 
 async def list_memories(setup: Setup, selection: Selection, limit: int) -> Sequence[Memory]:

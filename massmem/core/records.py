@@ -213,7 +213,7 @@ class RecordingCounts(_Record):
     oldest: datetime | None = None
     """When the oldest pending job was queued."""
     forgotten_facts: int = 0
-    """Facts that are not to be found again in the messages of a job."""
+    """Facts that are not to be found again in the messages of jobs."""
 
 
 class SessionState(_Record):

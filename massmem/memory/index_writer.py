@@ -21,6 +21,7 @@ from massmem.memory.points import (
     MOST_PASSAGES,
     CountTokens,
     base_of,
+    copy_outside,
     fact_id,
     fact_payload,
     is_private,
@@ -267,6 +268,12 @@ class IndexWriter:
             ]
             self._store([*changed], words, payloads)
         return len(by_id) - len(stored)
+
+    def copy_outside(self) -> None:
+        """Store as facts what other programs wrote into the index since the last time."""
+        if points := self._index.read_outside():
+            self.add_facts([fact for point in points if (fact := copy_outside(*point)) is not None])
+            self._index.mark_copied([point_id for point_id, _ in points])
 
     def sync(self) -> None:
         self._index.sync()

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -136,6 +137,8 @@ class IndexedMemory:
             self._scratch.cleanup()
 
     def _recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
+        with suppress(EmbeddingError):
+            self._writer.copy_outside()
         return self._retriever.recall(query, self._embed_query(query), scope, options)
 
     def _find_near(self, text: str, selection: Selection, limit: int) -> "Sequence[Memory]":

@@ -1,4 +1,4 @@
-"""Who said a memory, and whose words it rests on, as texts: "user", "agent", "import", "tool:NAME". Pure.
+"""Who said a memory, and whose words it rests on, as texts: "user", "agent", "import", "outside", "tool:NAME". Pure.
 
 The result of a tool is said by the tool. What an agent repeats of it is said by the agent and rests on the tool's
 words, see massmem.memory.tool_words. "" stands for unknown: older versions did not note it.
@@ -7,8 +7,9 @@ words, see massmem.memory.tool_words. "" stands for unknown: older versions did 
 import re
 from collections.abc import Collection
 
-AGENT, IMPORT, TOOL = "agent", "import", "tool"
-"""Origins beside persistent.USER. TOOL is followed by a colon and the tool's name, except in filters."""
+AGENT, IMPORT, OUTSIDE, TOOL = "agent", "import", "outside", "tool"
+"""Origins beside persistent.USER. OUTSIDE: another program with mem0 wrote it into the collection. TOOL is followed by
+a colon and the tool's name, except in filters."""
 
 _LONGEST_NAME, _LONGEST_CALL = 24, 100
 """Characters of a tool's name in a label, and of a call."""
@@ -53,4 +54,4 @@ def is_from(origin: str, rests_on: str, asked: str) -> bool:
 
 def choose_origin(origins: Collection[str]) -> str:
     """Return who said what several said: the user vouches for it, an agent does not."""
-    return next((origin for origin in ("user", IMPORT, AGENT) if origin in origins), "")
+    return next((origin for origin in ("user", IMPORT, OUTSIDE, AGENT) if origin in origins), "")

@@ -16,16 +16,16 @@ ordinal of its day. `seen` and `at` are keys for the index: who may see it (mass
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import blake2b, md5
 from typing import Any
 
 from massmem.memory.access import reader_keys
 from massmem.memory.claims import find_topic
 from massmem.memory.index import second_of
-from massmem.memory.origins import AGENT, TOOL
+from massmem.memory.origins import AGENT, OUTSIDE, TOOL
 from massmem.memory.persistent import USER, Claim, Episode, Fact, Kind, Memory
-from massmem.memory.quoting import NOT_CHOSEN, quote_text
+from massmem.memory.quoting import FROM_OUTSIDE, NOT_CHOSEN, quote_text
 from massmem.memory.text_analysis import has_time, is_question
 
 POSITION_BITS = 22
@@ -130,12 +130,33 @@ def to_memory(point_id: int, payload: Mapping[str, Any], score: float = 0.0) -> 
         created_at=datetime.fromisoformat(payload["created_at"]),
         score=score,
         group=payload.get("group", ""),
-        note=NOT_CHOSEN if payload.get("lost") else "",
+        note=NOT_CHOSEN if payload.get("lost") else FROM_OUTSIDE if read_origin(payload)[0] == OUTSIDE else "",
         claims=_read_claim_fields(payload),
         origin=read_origin(payload)[0],
         rests_on=read_origin(payload)[1],
         call=payload.get("call", ""),
         callers=tuple(payload.get("callers", ())),
+    )
+
+
+def copy_outside(point_id: str, payload: Mapping[str, Any]) -> Fact | None:
+    """Return what a program with mem0 wrote as a fact that all agents may see; None: it has no text."""
+    text, time = payload.get("data"), payload.get("created_at")
+    if not isinstance(text, str) or not text.strip():
+        return None
+    try:
+        created_at = datetime.fromisoformat(str(time))
+    except ValueError:
+        created_at = datetime.now(UTC)
+    return Fact(
+        session_id=str(payload.get("run_id") or OUTSIDE),
+        turn=0,
+        agent_id=str(payload.get("agent_id") or "mem0"),
+        text=text,
+        message_ids=(point_id,),
+        created_at=created_at if created_at.tzinfo else created_at.replace(tzinfo=UTC),
+        won=True,
+        origin=OUTSIDE,
     )
 
 

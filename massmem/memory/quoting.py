@@ -16,6 +16,9 @@ LONGEST_FACT = 500
 NOT_CHOSEN = "not chosen"
 """The note of what an agent said in a turn that another one won: only itself is ever shown it."""
 
+FROM_OUTSIDE = "from outside"
+"""The note of what another program wrote."""
+
 NO_NAMES: Mapping[str, str] = {}
 
 _MONTHS = (

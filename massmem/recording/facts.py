@@ -174,13 +174,13 @@ class FactWriter:
         where = f"agent={origin.agent_id}, session={origin.session_id}, turn={origin.turn}"
         length = sum(len(message.text) for message in messages)
         log.debug(
-            "Recording to mem0 (%s): %d message(s), combined content length: %d chars", where, len(messages), length
+            "Recording facts (%s): %d message(s), combined content length: %d chars", where, len(messages), length
         )
         extraction = await self._extractor.extract(messages, origin)
-        log.debug("mem0 extracted %d fact(s) (%s)", len(extraction.facts), where)
+        log.debug("Extracted %d fact(s) (%s)", len(extraction.facts), where)
         if not extraction.facts and extraction.problem is None:
             log.warning(
-                "mem0 extracted 0 facts (%s): %d of its statements were known already; "
+                "Extracted 0 facts (%s): %d of its statements were known already; "
                 "otherwise check the content, or use a stronger model",
                 where, extraction.duplicates,
             )  # fmt: skip

@@ -31,8 +31,8 @@ FromOrigin = Annotated[
     str | None,
     Query(
         max_length=300,
-        pattern=r"^(user|agent|import|tool|tool:.+)$",
-        description="Only what is from: user, agent, import, tool, or tool:NAME.",
+        pattern=r"^(user|agent|import|outside|tool|tool:.+)$",
+        description="Only what is from: user, agent, import, outside, tool, or tool:NAME.",
     ),
 ]
 MemoryId = Annotated[str, Path(pattern=r"^\d{1,20}$", description="Its id.", examples=["1"])]
@@ -60,7 +60,7 @@ class MemoryEntry(Body):
     note: str
     """Of a search: since when or until when it holds, on which outdated value it rests, who says otherwise."""
     origin: str | None
-    """Who said it: user, agent, import, or tool:NAME for its result; null: an older version did not note it."""
+    """Who said it: user, agent, import, outside, or tool:NAME for its result; null: not noted."""
     rests_on: str | None
     """Whose words it has, when they are a tool's: tool:NAME."""
     call: str

@@ -153,9 +153,11 @@ class SqlRecordingQueue:
         oldest = sa.func.min(_r.created_at).label("oldest")
         (waiting,) = await self._database.fetch(sa.select(retrying, oldest).where(_r.status == "pending", *of_session))
         counts = {row["status"]: row["number"] for row in numbers if row["status"] != "forgotten"}
-        forgotten = sa.func.coalesce(sa.func.sum(sa.func.json_array_length(_r.forgotten)), 0).label("forgotten_facts")
-        (facts,) = await self._database.fetch(sa.select(forgotten).where(_r.forgotten.is_not(None), *of_session))
-        return RecordingCounts(**counts, **waiting, **facts, reason=reasons[0]["reason"] if reasons else None)
+        forgotten = sa.select(_r.session_id, _r.agent_id, _r.forgotten).where(_r.forgotten.is_not(None), *of_session)
+        rows = await self._database.fetch(forgotten)  # few: each is a turn of which the user had a fact forgotten
+        facts = {(row["session_id"], row["agent_id"], *words) for row in rows for words in row["forgotten"]}
+        reason = reasons[0]["reason"] if reasons else None
+        return RecordingCounts(**counts, **waiting, forgotten_facts=len(facts), reason=reason)
 
     async def requeue_recordings(self, session_id: str | None = None, *, done: bool) -> int:
         requeue = (

@@ -185,13 +185,13 @@ async def test_the_log_names_each_memory_operation_once_and_no_content(
     lines = [record.getMessage() for record in caplog.records]
     where = "agent=ann, session=session_a, turn="
     expected = [
-        f"Recording to mem0 ({where}1): 2 message(s), combined content length: ",
-        f"mem0 extracted 1 fact(s) ({where}1)",
+        f"Recording facts ({where}1): 2 message(s), combined content length: ",
+        f"Extracted 1 fact(s) ({where}1)",
         f"Searching memories ({where}1, limit=",
         "Found ",
-        f"Recording to mem0 ({where}2): 2 message(s), combined content length: ",
-        f"mem0 extracted 0 fact(s) ({where}2)",
-        f"mem0 extracted 0 facts ({where}2)",
+        f"Recording facts ({where}2): 2 message(s), combined content length: ",
+        f"Extracted 0 fact(s) ({where}2)",
+        f"Extracted 0 facts ({where}2)",
         f"Searching memories ({where}2, limit=",
         "Found ",
     ]
