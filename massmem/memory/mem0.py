@@ -126,20 +126,6 @@ def import_mem0(module: str, home: Path) -> Any:
         ) from e
 
 
-@contextmanager
-def name_package(what: str, package: str) -> Generator[None]:
-    """Say which package a client of mem0 needs. package: "" for the one that could not be imported.
-
-    Raises:
-        InputError: it is not installed.
-    """
-    try:
-        yield
-    except ImportError as e:
-        package = package or e.name or what
-        raise InputError(f"{what} needs the package {package}, which is not installed", f"pip install {package}") from e
-
-
 def _azure_variables(backend: BackendType | None, section: str) -> tuple[str, ...]:
     """Return mem0's variables for the key and the address of Azure, which differ by section."""
     if backend != "azure_openai":

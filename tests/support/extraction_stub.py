@@ -110,7 +110,7 @@ class StubExtractor:
         if self.chat is not None:
             model = MemoryModel(self.chat, compact=True)
         else:
-            model = await open_model(self.config, self.providers, self.home, self.environ, self.bounds)
+            model = await open_model(self.config, self.providers, self.environ, self.bounds)
         return await FactExtractor(model, self.home, self.known, self.limits).extract(messages, origin)
 
 

@@ -25,8 +25,8 @@ SAMPLE = "The lighthouse of Skerryvore was lit on 1 February 1844 and stands 48 
 QUERY = "When was Skerryvore's lighthouse lit?"
 
 _OFF = "memory is disabled"
-_LOCAL_EMBEDDERS = ("local", "none", "fastembed", "huggingface")
-_ENGLISH_EMBEDDERS = ("none", "wordllama", "minilm")
+_LOCAL_EMBEDDERS = ("local", "none")
+_ENGLISH_EMBEDDERS = ("none", "wordllama")
 _TOO_SMALL = (
     "llm: local without a model: the embedded model finds no facts and is not asked; what holds is read from plain "
     "statements by rules, and messages are remembered word for word. For facts name a larger model: llm.model"

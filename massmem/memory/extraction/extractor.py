@@ -86,7 +86,7 @@ async def open_extractor(
     async def open_named(name: str | None) -> MemoryModel:
         if name not in models:
             config = llm if name is None else llm.model_copy(update={"model": name})
-            models[name] = await open_model(config, providers, home, environ, Bounds())
+            models[name] = await open_model(config, providers, environ, Bounds())
         return models[name]
 
     async def summarize(text: str, name: str | None) -> str:

@@ -1,23 +1,19 @@
 """The models that read what was said for memories: which one the configuration names, and one request to it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from massmem.config.models import MemoryLlmConfig
-from massmem.core.errors import ContentRefused, InputError, MalformedResponse, ProviderTimeout
+from massmem.core.errors import ContentRefused, MalformedResponse, ProviderTimeout
 from massmem.core.messages import (
     ChatMessage,
     ChatRequest,
-    Chunk,
-    FinishChunk,
     Purpose,
     Reply,
     TextChunk,
-    Usage,
     clean_text,
 )
 from massmem.memory.extraction.facts import cut_middle, cut_text
@@ -28,16 +24,11 @@ from massmem.memory.mem0 import (
     as_backend,
     explain_unknown_provider,
     find_backend_type,
-    import_mem0,
     list_key_variables,
-    name_package,
     name_section,
 )
 from massmem.providers import Providers
-from massmem.providers.base import AlwaysReady
-from massmem.providers.failures import ErrorContext, translate_error
-from massmem.providers.presets import PRESETS, Abilities
-from massmem.providers.pricing import Price
+from massmem.providers.presets import PRESETS
 
 if TYPE_CHECKING:
     from massmem.providers.base import ChatProvider
@@ -53,9 +44,6 @@ LONGEST_SUMMARY = 3_000
 """Characters."""
 _MOST_READ, _MOST_READ_COMPACT = 48_000, 8_000
 """Characters of a result that a model is sent; the middle of a longer one is left out."""
-
-MEM0_ONLY: Mapping[str, str] = {"aws_bedrock": "boto3", "litellm": "litellm"}
-"""Providers that only mem0 reaches, with the package that it needs for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,21 +107,18 @@ class MemoryModel:
 
 
 async def open_model(
-    llm: MemoryLlmConfig, providers: Providers, home: Path, environ: Mapping[str, str], bounds: Bounds
+    llm: MemoryLlmConfig, providers: Providers, environ: Mapping[str, str], bounds: Bounds
 ) -> MemoryModel:
-    """Open the configured model. home: folder of massmem's own files.
+    """Open the configured model.
 
     Raises:
-        InputError: no such provider, its package is missing, or its endpoint or model is missing or wrong.
+        InputError: no such provider, or its endpoint or model is missing or wrong.
         MissingKeyError: no API key.
         MissingModelError: the local model is not on disk.
     """
-    if llm.provider in MEM0_ONLY:
-        client = await asyncio.to_thread(_open_mem0_client, llm, home)
-        return MemoryModel(Mem0Chat(client, llm), compact=False)
     backend = find_backend_type(llm.provider)
     if backend is None:
-        raise explain_unknown_provider(SETTING, llm.provider, {*PRESETS, *OWN_NAMES, *MEM0_ONLY})
+        raise explain_unknown_provider(SETTING, llm.provider, {*PRESETS, *OWN_NAMES})
     preset = PRESETS[backend]
     settings = as_backend(
         llm, "llm", preset.memory_model or preset.default_model, environ,
@@ -142,35 +127,3 @@ async def open_model(
     without = "then messages are remembered word for word, without extracted facts"
     with name_section(SETTING, list_key_variables(llm.provider, "llm"), without):
         return MemoryModel(await providers.open(settings), compact=not preset.needs_key)
-
-
-class Mem0Chat(AlwaysReady):
-    """A ChatProvider that asks one of mem0's own clients, for providers that only mem0 reaches."""
-
-    def __init__(self, client: Any, llm: MemoryLlmConfig) -> None:
-        self.abilities = Abilities(tools=False)
-        self.price = Price()
-        self._client = client
-        self._errors = ErrorContext(llm.provider, llm.model or "default model", "", SETTING)
-
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
-        messages = [{"role": message.role, "content": message.content} for message in request.messages]
-        answer = asyncio.to_thread(self._client.generate_response, messages=messages)
-        # Each library has errors of its own.
-        (text,) = await asyncio.gather(answer, return_exceptions=True)
-        if isinstance(text, BaseException):
-            raise translate_error(text, self._errors) from text
-        yield TextChunk(text or "")
-        yield FinishChunk("stop", Usage(reported=False))
-
-    async def count_prompt(self, request: ChatRequest) -> int | None:
-        """Return None: mem0's clients cannot count."""
-
-
-def _open_mem0_client(llm: MemoryLlmConfig, home: Path) -> Any:
-    if llm.base_url:
-        raise InputError(f"{SETTING}.base_url cannot be set for {llm.provider!r}: mem0 has no such setting")
-    key = llm.api_key.get_secret_value() if llm.api_key else None
-    factory = import_mem0("utils.factory", home).LlmFactory
-    with name_package(f"extracting memories with {llm.provider!r}", MEM0_ONLY[llm.provider]):
-        return factory.create(llm.provider, {"model": llm.model, "api_key": key, "max_tokens": 8_000})
