@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from massmem.core.errors import EmbeddingError, InputError
-from massmem.memory.extraction.known import KnownFacts
+from massmem.memory.extraction.prompts import KnownFacts
 from massmem.memory.index import Index, matching
 from massmem.memory.index_writer import IndexWriter, Vectors
 from massmem.memory.ledger import Chain, build_chains

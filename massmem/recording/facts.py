@@ -26,7 +26,7 @@ from massmem.core.records import MessageRecord, RecordingJob
 from massmem.core.redact import redact
 from massmem.memory.extraction.extractor import Extractor, Summarize
 from massmem.memory.extraction.facts import cut_middle
-from massmem.memory.extraction.messages import Extraction, Origin, RecordedMessage
+from massmem.memory.extraction.prompts import Extraction, Origin, RecordedMessage
 from massmem.memory.persistent import PersistentMemory
 from massmem.recording.forgetting import is_forgotten
 from massmem.recording.queue import OUTAGE, ROW_ERRORS, DrainCounts, finish, mark_failed

@@ -11,7 +11,7 @@ from massmem.config.models import RecordingConfig
 from massmem.core.records import MessageRecord, MessageToRecord, RecordingJob, is_remembered, is_worth_recording
 from massmem.core.redact import mask
 from massmem.memory.access import HERE
-from massmem.memory.extraction.messages import Origin, RecordedMessage
+from massmem.memory.extraction.prompts import Origin, RecordedMessage
 from massmem.memory.origins import IMPORT
 from massmem.memory.persistent import USER, Episode, Fact
 from massmem.memory.tool_words import ToolWords

@@ -18,9 +18,8 @@ from typing import Any
 from massmem.config.models import MemoryConfig, MemoryLlmConfig, PersistentMemoryConfig
 from massmem.memory import open_memory
 from massmem.memory.claims import USUAL_ATTRIBUTES, name_attribute
-from massmem.memory.extraction.extractor import FactExtractor
-from massmem.memory.extraction.messages import Origin, RecordedMessage
-from massmem.memory.extraction.models import Bounds, open_model
+from massmem.memory.extraction.extractor import Bounds, FactExtractor, open_model
+from massmem.memory.extraction.prompts import Origin, RecordedMessage
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.persistent import USER, Episode, Fact, RecallOptions, Scope
 from massmem.providers import Providers
@@ -180,7 +179,7 @@ async def extract(world: World, *, obeys: bool) -> list[Fact]:
         )
         memory = await _open(Path(folder), reads_claims=False)
         try:
-            model = await open_model(llm, providers, Path(folder), {}, Bounds())
+            model = await open_model(llm, providers, {}, Bounds())
             extractor = FactExtractor(model, Path(folder), memory.get_known_facts())
             for number, (question, answer) in enumerate(pairwise(world.messages)):
                 if question.author == "user":

@@ -15,7 +15,7 @@ from massmem.core.events import now
 from massmem.core.redact import show_start
 from massmem.memory import open_memory
 from massmem.memory.extraction.extractor import open_extractor
-from massmem.memory.extraction.messages import Origin, RecordedMessage
+from massmem.memory.extraction.prompts import Origin, RecordedMessage
 from massmem.memory.languages import is_english
 from massmem.memory.mem0 import can_extract
 from massmem.memory.opening import index_root

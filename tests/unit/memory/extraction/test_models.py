@@ -16,8 +16,8 @@ from massmem.core.errors import (
     ProviderUnavailable,
     RateLimited,
 )
+from massmem.memory.extraction.extractor import LONGEST_SUMMARY, Bounds, MemoryModel, open_model
 from massmem.memory.extraction.extractor import open_extractor as open_configured
-from massmem.memory.extraction.models import LONGEST_SUMMARY, Bounds, MemoryModel, open_model
 from massmem.memory.extraction.prompts import COMPACT_SYSTEM, SUMMARY_SYSTEM
 from massmem.memory.mem0 import list_key_variables
 from massmem.providers import Providers
