@@ -26,8 +26,9 @@ from massmem.core.records import MessageRecord, Owner, RecordingCounts
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.ledger import Chain
+from massmem.memory.mem0 import can_extract
 from massmem.memory.opening import index_root, remove_damaged_copies, set_index_aside
-from massmem.memory.origins import AGENT, IMPORT, TOOL, find_tool_name
+from massmem.memory.origins import AGENT, IMPORT, OUTSIDE, TOOL, find_tool_name
 from massmem.memory.persistent import USER, Memory, MemoryStats, RecallResult, Selection
 from massmem.recording.forgetting import unknown_memory
 from massmem.recording.queue import DrainCounts
@@ -59,7 +60,9 @@ AsOf = Annotated[
 ]
 FromOrigin = Annotated[
     str | None,
-    typer.Option("--origin", metavar="ORIGIN", help="Only what is from: user, agent, import, tool, or tool:NAME."),
+    typer.Option(
+        "--origin", metavar="ORIGIN", help="Only what is from: user, agent, import, outside, tool, or tool:NAME."
+    ),
 ]
 Turn = Annotated[int | None, typer.Option("--turn", metavar="N", min=1, max=MAX_TURN, help="Of this turn only.")]
 
@@ -297,7 +300,7 @@ async def _rebuild(setup: Setup, session_id: str | None, progress: Progress) -> 
         session_id = await _find_id(setup, store, session_id)
         sessions = [session_id] if session_id else [s.session_id for s in await store.list_sessions()]
         # Without an extraction model nothing would make the facts again.
-        kind = "episode" if setup.config.memory.persistent_memory.llm is None else None
+        kind = None if can_extract(setup.config.memory.persistent_memory.llm) else "episode"
         async with setup.open_index(_refuse_damaged if session_id else set_index_aside) as memory:
             await store.requeue_recordings(session_id, done=True)
             if sessions:
@@ -402,9 +405,9 @@ def parse_as_of(text: str | None) -> datetime | None:
 
 def check_origin(text: str | None) -> str | None:
     """Return the text when it is an origin. Raise InputError."""
-    if text is None or text in (USER, AGENT, IMPORT, TOOL) or find_tool_name(text):
+    if text is None or text in (USER, AGENT, IMPORT, OUTSIDE, TOOL) or find_tool_name(text):
         return text
-    raise InputError(f"{one_line(text, 40)!r} is no origin", "write user, agent, import, tool, or tool:NAME")
+    raise InputError(f"{one_line(text, 40)!r} is no origin", "write user, agent, import, outside, tool, or tool:NAME")
 
 
 async def list_memories(setup: Setup, selection: Selection, limit: int) -> Sequence[Memory]:
@@ -543,7 +546,9 @@ def print_stats(stats: Stats) -> None:
     if stats.memory is not None:
         m = stats.memory
         write_out(f"messages   {m.episodes:,} in {m.passages:,} passages, of {m.sessions:,} sessions\n")
-        write_out(f"facts      {m.facts:,}\nembedder   {m.embedder}\n")
+        quality = [f"{m.facts_used / m.facts:.0%} used", f"{m.facts_contradicted / m.facts:.0%} contradicted"]
+        quality = [*(quality if m.facts else ()), f"{stats.queue.forgotten_facts:,} forgotten"]
+        write_out(f"facts      {m.facts:,} ({', '.join(quality)})\nembedder   {m.embedder}\n")
     queue = stats.queue
     write_out(f"recording  {queue.pending:,} pending, {queue.done:,} done, {queue.failed:,} failed\n")
     if queue.reason:
@@ -567,6 +572,9 @@ def memory_to_dict(memory: Memory) -> dict[str, Any]:
         "message_ids": list(memory.message_ids),
         "created_at": memory.created_at.isoformat(),
         "origin": memory.origin or None,
+        "rests_on": memory.rests_on or None,
+        "call": memory.call or None,
+        "callers": list(memory.callers),
     }
 
 
@@ -579,7 +587,8 @@ def _format_head(memory: Memory) -> str:
     note = f"  ({memory.note})" if memory.note else ""
     where = f"{memory.session_id} turn {memory.turn}"
     origin = "" if memory.origin in (memory.agent_id, AGENT) else f"  from {memory.origin or 'unknown'}"
-    return make_printable(f"{memory.id}  {memory.kind}  {where}  {memory.agent_id}{origin}{note}")
+    source = f" {memory.call}" if memory.call else origin + (f"  quoting {memory.rests_on}" if memory.rests_on else "")
+    return make_printable(f"{memory.id}  {memory.kind}  {where}  {memory.agent_id}{source}{note}")
 
 
 def _indent(text: str, columns: int = 2) -> str:

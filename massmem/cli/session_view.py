@@ -12,6 +12,7 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 
 from massmem.cli.options import format_time
+from massmem.core.calls import shorten_tool_name
 from massmem.core.display import cut_excerpt, format_dollars, make_printable, match_any, one_line
 from massmem.core.events import BallotCast, Event
 from massmem.core.messages import clean_text
@@ -96,6 +97,7 @@ def format_insights(insights: dict[str, Any]) -> str:
         ("topics", ", ".join(map(make_printable, insights["topics"]))),
         ("agreement", "" if confidence is None else f"{format_percent(confidence)} on average{escalated}"),
         ("tools", _format_tools(insights["tools"])),
+        ("sequences", _format_sequences(insights["tool_sequences"])),
         ("tokens", f"{about}{format_count(tokens['prompt'])} in{cached}, {format_count(tokens['completion'])} out"),
         ("cost", _format_cost(insights)),
     )
@@ -223,6 +225,15 @@ def _format_tools(tools: dict[str, dict[str, int]]) -> str:
         failed = f" ({calls['failed']:,} failed)" if calls["failed"] else ""
         parts.append(f"{one_line(name, 64)} {calls['calls']:,}{failed}")
     return ", ".join(parts)
+
+
+def _format_sequences(sequences: Sequence[dict[str, Any]]) -> str:
+    """Return `list_directory, read_file 3 times (67% without a failure); ...`."""
+    return "; ".join(
+        f"{', '.join(one_line(shorten_tool_name(name), 32) for name in s['tools'])} {pluralize(s['times'], 'time')}"
+        f" ({format_percent(s['succeeded'] / s['times'])} without a failure)"
+        for s in sequences
+    )
 
 
 def _format_cost(insights: dict[str, Any]) -> str:

@@ -13,6 +13,9 @@ from massmem.core.transcript import TurnTranscript
 MAX_TOPICS = 8
 """How many words are named as topics."""
 
+MAX_SEQUENCES, MAX_STEPS = 5, 4
+"""Sequences of tools that are named, and tools of each."""
+
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _STOP_WORD_TEXT = """
 about above after again against also although always among another anything around because been before being below
@@ -81,6 +84,10 @@ class Insights:
     """What people are shown instead of an agent's id, of the agents that have a name."""
     tools: Counter[str] = field(default_factory=Counter[str])
     failed_tools: Counter[str] = field(default_factory=Counter[str])
+    sequences: Counter[tuple[str, ...]] = field(default_factory=Counter[tuple[str, ...]])
+    """Tools that an agent called after one another in a turn."""
+    good_sequences: Counter[tuple[str, ...]] = field(default_factory=Counter[tuple[str, ...]])
+    """Those in which no call failed, of turns that were completed."""
     words: Counter[str] = field(default_factory=Counter[str])
 
     def add_session(self, session: SessionRecord) -> None:
@@ -128,11 +135,22 @@ class Insights:
             self.agents[turn.record.winner].wins += 1
 
     def _add_tools(self, turn: TurnTranscript) -> None:
+        steps: dict[str | None, list[str]] = {}
+        failed: set[str | None] = set()
         for message in turn.messages:
             if message.kind == "tool_result" and "call" in message.metadata:
                 name = str(message.metadata.get("tool", ""))
                 self.tools[name] += 1
                 self.failed_tools[name] += message.metadata.get("failed") is True
+                failed |= {message.agent_id} if message.metadata.get("failed") is True else set()
+                of_agent = steps.setdefault(message.agent_id, [])
+                if of_agent[-1:] != [name]:
+                    of_agent.append(name)
+        for agent_id, names in steps.items():
+            if len(names) > 1:
+                sequence = tuple(names[:MAX_STEPS])
+                self.sequences[sequence] += 1
+                self.good_sequences[sequence] += turn.record.status == "completed" and agent_id not in failed
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON.
@@ -140,7 +158,7 @@ class Insights:
         Times are in seconds; `duration` is from the start of each session to its last use. `win_rate` is the share of
         the completed turns for which the agent had an answer, null when there are none. `cost` is in US dollars, null
         when it is not known of all turns; `known_cost` is that of the others. `saved` is what caching saved. Tools
-        with most calls come first.
+        with most calls come first. A sequence has succeeded when none of its calls failed and the turn was completed.
         """
         ranking = sorted(self.agents.items(), key=lambda item: (-item[1].wins, -item[1].turns, item[0]))
         return {
@@ -161,6 +179,10 @@ class Insights:
             "tools": {
                 name: {"calls": calls, "failed": self.failed_tools[name]} for name, calls in self.tools.most_common()
             },
+            "tool_sequences": [
+                {"tools": [*sequence], "times": times, "succeeded": self.good_sequences[sequence]}
+                for sequence, times in self.sequences.most_common(MAX_SEQUENCES)
+            ],
             "confidence": _mean(self.confidence),
             "escalated": self.escalated,
             "tokens": {

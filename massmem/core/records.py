@@ -212,6 +212,8 @@ class RecordingCounts(_Record):
     """Pending jobs that have failed before."""
     oldest: datetime | None = None
     """When the oldest pending job was queued."""
+    forgotten_facts: int = 0
+    """Facts that are not to be found again in the messages of jobs."""
 
 
 class SessionState(_Record):

@@ -161,6 +161,13 @@ class Index(Protocol):
         """Delete every point for which the condition holds. erase: as for `delete`."""
         ...
 
+    def read_outside(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return ids and payloads of what other programs wrote here, and that was not copied yet."""
+        return []
+
+    def mark_copied(self, ids: Sequence[str]) -> None:
+        """Note that these were copied."""
+
     def sync(self) -> None:
         """Make what was stored survive a loss of power. It survives a kill of the process without this."""
         ...

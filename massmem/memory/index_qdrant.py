@@ -1,4 +1,8 @@
-"""The index on a Qdrant server or cluster, through the official client: the same methods as EdgeIndex."""
+"""The index on a Qdrant server or cluster, through the official client: the same methods as EdgeIndex.
+
+A collection has the layout of mem0, so that a program with mem0 reads it: one dense vector without a name, a sparse one
+called bm25, UUIDs as ids. What such a program writes has no `seen`: no search finds it here, and nothing changes it.
+"""
 
 import logging
 import warnings
@@ -6,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from pydantic import ValidationError
 from qdrant_client import QdrantClient, models
@@ -15,8 +20,6 @@ from massmem.core.errors import MemoryUnavailable
 from massmem.core.redact import redact
 from massmem.memory.index import (
     EVERYTHING,
-    MEANING,
-    WORDS,
     All,
     Condition,
     Ids,
@@ -35,6 +38,12 @@ log = logging.getLogger(__name__)
 
 TIMEOUT = 5
 """Seconds for one request. A turn waits for memory, and can go on without it."""
+
+_WORDS = "bm25"
+_COPIED = "massmem_copied"
+"""Marks what another program wrote and was copied."""
+_NO_READER = models.IsEmptyCondition(is_empty=models.PayloadField(key="seen"))
+_NOT_COPIED = models.IsEmptyCondition(is_empty=models.PayloadField(key=_COPIED))
 
 _WRITE_BATCH = 128
 _READ_BATCH = 1_000
@@ -95,18 +104,33 @@ class QdrantIndex(Index):
 
     def set_payload(self, ids: Sequence[int], fields: Mapping[str, Any]) -> None:
         with self._translate_errors():
-            self._client.set_payload(self._collection, dict(fields), points=[*ids], wait=True)
+            self._client.set_payload(self._collection, dict(fields), points=[*map(_to_uuid, ids)], wait=True)
+
+    def read_outside(self) -> list[tuple[str, dict[str, Any]]]:
+        with self._translate_errors():
+            records, _ = self._client.scroll(
+                self._collection,
+                scroll_filter=models.Filter(must=[_NO_READER, _NOT_COPIED]),
+                limit=_READ_BATCH,
+                with_payload=True,
+                consistency=self._consistency,
+            )
+        return [(str(record.id), record.payload or {}) for record in records]
+
+    def mark_copied(self, ids: Sequence[str]) -> None:
+        with self._translate_errors():
+            self._client.set_payload(self._collection, {_COPIED: True}, points=[*ids], wait=True)
 
     def search_words(self, terms: Mapping[int, float], condition: All, limit: int) -> list[tuple[int, float]]:
         if not terms or limit < 1:
             return []
         vector = models.SparseVector(indices=list(terms), values=list(terms.values()))
-        return self._search(vector, WORDS, condition, limit)
+        return self._search(vector, _WORDS, condition, limit)
 
     def search_meaning(self, vector: Sequence[float], condition: All, limit: int) -> list[tuple[int, float]]:
         if not self._dims or limit < 1:
             return []
-        return self._search(list(vector), MEANING, condition, limit)
+        return self._search(list(vector), None, condition, limit)
 
     def list_seconds(self, condition: All, limit: int, *, newest_first: bool) -> list[tuple[int, int]]:
         direction = models.Direction.DESC if newest_first else models.Direction.ASC
@@ -127,12 +151,16 @@ class QdrantIndex(Index):
             return {}
         with self._translate_errors():
             records = self._client.retrieve(
-                self._collection, numbers, with_payload=True, with_vectors=False, consistency=self._consistency
+                self._collection,
+                [*map(_to_uuid, numbers)],
+                with_payload=True,
+                with_vectors=False,
+                consistency=self._consistency,
             )
         return {_id(record.id): record.payload or {} for record in records}
 
     def read_pages(self, condition: All = EVERYTHING) -> Iterator[Payloads]:
-        where = _to_filter(condition)
+        where = _to_own_filter(condition)
         offset: Any = None
         while True:
             with self._translate_errors():
@@ -150,7 +178,7 @@ class QdrantIndex(Index):
 
     def count(self, selection: Selection) -> int:
         with self._translate_errors():
-            answer = self._client.count(self._collection, count_filter=_to_filter(matching(selection)), exact=True)
+            answer = self._client.count(self._collection, count_filter=_to_own_filter(matching(selection)), exact=True)
         return answer.count
 
     def count_values(self, key: str) -> dict[str, int]:
@@ -163,7 +191,7 @@ class QdrantIndex(Index):
     def delete_matching(self, condition: All, *, erase: bool) -> None:
         """As Index.delete_matching; when the bytes leave its disk is up to the server, whatever `erase` says."""
         with self._translate_errors():
-            self._client.delete(self._collection, models.FilterSelector(filter=_to_filter(condition)), wait=True)
+            self._client.delete(self._collection, models.FilterSelector(filter=_to_own_filter(condition)), wait=True)
 
     def sync(self) -> None:
         """Do nothing: the server has acknowledged every write."""
@@ -174,9 +202,8 @@ class QdrantIndex(Index):
     def _open_collection(self) -> None:
         if not self._client.collection_exists(self._collection):
             _create_unless_exists(self._create)
-        vectors = self._client.get_collection(self._collection).config.params.vectors or {}
-        meaning = vectors.get(MEANING) if isinstance(vectors, dict) else vectors
-        size = meaning.size if meaning else 0
+        vectors = self._client.get_collection(self._collection).config.params.vectors
+        size = vectors.size if isinstance(vectors, models.VectorParams) else 0
         if size != self._dims:
             raise MemoryUnavailable(
                 f"the collection {self._collection} at {self._url} is for vectors of {size} numbers, not {self._dims}",
@@ -186,15 +213,13 @@ class QdrantIndex(Index):
             self._client.create_payload_index(self._collection, key, schema, wait=True)
 
     def _create(self) -> None:
-        vectors: dict[str, models.VectorParams] = {}
-        if self._dims:
-            vectors[MEANING] = models.VectorParams(
-                size=self._dims, distance=models.Distance.COSINE, datatype=models.Datatype.FLOAT16
-            )
+        dense = models.VectorParams(
+            size=self._dims or 1, distance=models.Distance.COSINE, datatype=models.Datatype.FLOAT16
+        )
         self._client.create_collection(
             self._collection,
-            vectors_config=vectors,
-            sparse_vectors_config={WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)},
+            vectors_config=dense if self._dims else {},
+            sparse_vectors_config={_WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)},
             shard_number=self._shards,
             replication_factor=self._replicas if self._replicas > 1 else None,
             write_consistency_factor=self._replicas // 2 + 1 if self._replicas > 1 else None,
@@ -202,13 +227,13 @@ class QdrantIndex(Index):
 
     def _to_qdrant(self, point: Point) -> models.PointStruct:
         vectors: dict[str, Any] = {
-            WORDS: models.SparseVector(indices=list(point.sparse), values=list(point.sparse.values()))
+            _WORDS: models.SparseVector(indices=list(point.sparse), values=list(point.sparse.values()))
         }
         if self._dims and point.dense is not None:
-            vectors[MEANING] = list(point.dense)
-        return models.PointStruct(id=point.id, vector=vectors, payload=add_keys(point.payload))
+            vectors[""] = list(point.dense)
+        return models.PointStruct(id=_to_uuid(point.id), vector=vectors, payload=add_keys(point.payload))
 
-    def _search(self, query: Any, using: str, condition: All, limit: int) -> list[tuple[int, float]]:
+    def _search(self, query: Any, using: str | None, condition: All, limit: int) -> list[tuple[int, float]]:
         with self._translate_errors():
             answer = self._client.query_points(
                 self._collection,
@@ -268,8 +293,17 @@ def _explain_refusal(where: str, error: UnexpectedResponse) -> MemoryUnavailable
 
 
 def _id(point_id: Any) -> int:
-    assert isinstance(point_id, int)  # no other id is ever stored
-    return point_id
+    """Return our number of a point; that of another program's is larger than any of ours."""
+    return UUID(str(point_id)).int
+
+
+def _to_uuid(number: int) -> str:
+    return str(UUID(int=number))
+
+
+def _to_own_filter(condition: All) -> models.Filter:
+    """Return the condition without what other programs wrote."""
+    return models.Filter(must=[_to_filter(condition)], must_not=[_NO_READER])
 
 
 def _to_filter(condition: All) -> models.Filter:
@@ -286,6 +320,6 @@ def _to_qdrant_condition(condition: Condition) -> models.Condition:
         case Span(key, first, last):
             return models.FieldCondition(key=key, range=models.Range(gte=first, lte=last))
         case Ids(ids):
-            return models.HasIdCondition(has_id=list(ids))
+            return models.HasIdCondition(has_id=[*map(_to_uuid, ids)])
         case All():
             return _to_filter(condition)

@@ -1,6 +1,7 @@
 """Writes memories into an index: each message as passages, each fact as it is; what is stored already stays."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from threading import Lock
@@ -10,7 +11,7 @@ from massmem.core.attachments import split_texts
 from massmem.core.errors import MemoryUnavailable
 from massmem.memory.access import only_author_sees, reader_keys
 from massmem.memory.extraction.facts import normalize_fact
-from massmem.memory.index import Index, Point, matching, parse_ids
+from massmem.memory.index import All, Index, OneOf, Point, Span, matching, parse_ids
 from massmem.memory.languages import guess_language
 from massmem.memory.origin_finder import find_origins
 from massmem.memory.origins import choose_origin
@@ -20,12 +21,16 @@ from massmem.memory.points import (
     MOST_PASSAGES,
     CountTokens,
     base_of,
+    copy_outside,
     fact_id,
     fact_payload,
     is_private,
     message_number,
+    name_winner,
     passage_payload,
+    result_number,
     session_base,
+    share_result,
     to_fact,
 )
 from massmem.memory.text_analysis import build_document_vector, split_passages
@@ -50,6 +55,12 @@ class Passage:
     position: int
     """Among the passages of the session."""
 
+    @property
+    def result(self) -> tuple[int, int, bool] | None:
+        """Of the result of a tool: its number, its turn, whether its agent won that."""
+        episode = self.episode
+        return (result_number(episode.call, self.text), episode.turn, episode.won) if episode.call else None
+
 
 @dataclass(slots=True)
 class WritePlan:
@@ -61,6 +72,8 @@ class WritePlan:
     """Numbers of the messages that the passages belong to."""
     outdated: list[int] = field(default_factory=list[int])
     """Ids of points that they replace: a write that was cut off left only a part of a message."""
+    repeats: list[tuple[int, Episode]] = field(default_factory=list[tuple[int, Episode]])
+    """Ids of passages that the index has, or that are written now, and the same result of a tool, got again."""
 
 
 @dataclass(slots=True)
@@ -72,30 +85,44 @@ class SessionPassages:
     next_position: int = 0
     messages: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     """Ids of passages, by the number of their message."""
+    results: dict[int, tuple[int, int, bool]] = field(default_factory=dict[int, tuple[int, int, bool]])
+    """The last passage with a call and a text, by their number: its id, its turn, and whether its agent won that."""
 
     def plan(self, episodes: Iterable[Episode]) -> WritePlan:
         """Return new ids for the passages of messages that are not in the index, or not whole."""
         plan = WritePlan()
+        results = dict(self.results)
         next_id = self.base + self.next_position
         for episode in episodes:
-            texts = _split_message(episode.text)
+            texts = _split_message(episode)
             number = message_number(episode.message_id)
             stored_ids = self.messages.get(number, [])
             if number in plan.messages or len(stored_ids) >= len(texts):
                 continue
             plan.messages.add(number)
-            plan.outdated.extend(stored_ids)
+            if not episode.call:  # what is left of a result may be of others, too: the rest of it is added
+                plan.outdated.extend(stored_ids)
             for text in texts:
+                key = result_number(episode.call, text)
+                point_id, turn, won = results.get(key, (0, 0, False))
+                if episode.call and (won or turn == episode.turn):
+                    plan.repeats.append((point_id, episode))
+                    continue
                 plan.passages[next_id] = Passage(episode, text, next_id - self.base)
+                if episode.call:
+                    results[key] = (next_id, episode.turn, episode.won)
                 next_id += 1
         return plan
 
-    def add(self, points: Iterable[tuple[int, str]]) -> None:
-        """Note points that are in the index: id of the point and id of its message."""
-        for point_id, message_id in points:
+    def add(self, point_id: int, message_ids: Iterable[str], result: tuple[int, int, bool] | None = None) -> None:
+        """Note a point that is in the index. result: of a tool's result: its number, its turn, whether it was won."""
+        for message_id in message_ids:
             self.messages.setdefault(message_number(message_id), []).append(point_id)
-            if base_of(point_id) == self.base:
-                self.next_position = max(self.next_position, point_id - self.base + 1)
+        if base_of(point_id) == self.base:
+            self.next_position = max(self.next_position, point_id - self.base + 1)
+        if result is not None:
+            key, turn, won = result
+            self.results[key] = (point_id, turn, won)
 
 
 class PassageIds:
@@ -127,11 +154,20 @@ class PassageIds:
 
     def note(self, session_id: str, plan: WritePlan) -> None:
         """Note that the plan was carried out."""
-        points = ((point_id, passage.episode.message_id) for point_id, passage in plan.passages.items())
-        if session_id in self._sessions:  # else it was dropped below, and is read again when it is needed
-            self._sessions[session_id].add(points)
+        if session := self._sessions.get(session_id):  # else it was dropped below, and is read again when it is needed
+            for point_id, passage in plan.passages.items():
+                session.add(point_id, [passage.episode.message_id], passage.result)
+            for point_id, episode in plan.repeats:
+                session.add(point_id, [episode.message_id])
         while len(self._sessions) > _MOST_SESSIONS:
             self._sessions.pop(next(iter(self._sessions)))
+
+    def note_won(self, session_id: str, point_ids: Collection[int]) -> None:
+        """Note that everybody may see these passages."""
+        results = self._sessions[session_id].results if session_id in self._sessions else {}
+        for key, (point_id, turn, _) in results.items():
+            if point_id in point_ids:
+                results[key] = (point_id, turn, True)
 
     def clear(self, forgotten: Iterable[int]) -> None:
         """Drop what is known of the index: it changes, and is read again when it is needed.
@@ -146,16 +182,14 @@ class PassageIds:
 
     def _read(self, session_id: str, attempt: int) -> SessionPassages:
         condition = matching(Selection(session_id=session_id, kind="episode"))
-        points = [
-            (point_id, payload["message_ids"][0])
-            for page in self._index.read_pages(condition)
-            for point_id, payload in page
-        ]
-        bases = {base_of(point_id) for point_id, _ in points}
+        points = dict(point for page in self._index.read_pages(condition) for point in page)
+        bases = {base_of(point_id) for point_id in points}
         used = [i for i in range(_MOST_ATTEMPTS) if session_base(session_id, i) in bases]
         # Beyond the newest of its own places only when that one is full, or another session has it.
         session = SessionPassages(session_base(session_id, max([attempt, *used])))
-        session.add(sorted(points))
+        for point_id, payload in sorted(points.items()):
+            result = _read_result(payload) if payload.get("call") else None
+            session.add(point_id, payload["message_ids"], result)
         session.next_position = max(session.next_position, self._next_positions.get(session.base, 0))
         return session
 
@@ -164,13 +198,18 @@ class PassageIds:
         return bool(self._index.read_payloads([*plan.passages]))
 
 
-def _split_message(text: str) -> list[str]:
+def _read_result(payload: Mapping[str, Any]) -> tuple[int, int, bool]:
+    return result_number(payload["call"], payload["data"]), payload["turn"], payload["won"]
+
+
+def _split_message(episode: Episode) -> list[str]:
     """Return the passages of a message; those of a file's text begin with its name."""
-    return [
+    passages = [
         f"[{name}] {passage}" if name else passage
-        for name, part in split_texts(text)
+        for name, part in split_texts(episode.text)
         for passage in split_passages(part)
     ]
+    return [*dict.fromkeys(passages)] if episode.call else passages
 
 
 class IndexWriter:
@@ -212,7 +251,10 @@ class IndexWriter:
         """Store facts; return how many of them are new. See PersistentMemory."""
         with self._lock:
             origins = find_origins(self._index, [(fact, fact.text) for fact in facts])
-            facts = [replace(fact, origin=origin) for fact, origin in zip(facts, origins, strict=True)]
+            facts = [
+                replace(fact, origin=origin, rests_on=rests_on)
+                for fact, (origin, rests_on) in zip(facts, origins, strict=True)
+            ]
             by_id = {fact_id(fact, normalize_fact(fact.text)): fact for fact in facts}
             stored = {point_id: to_fact(payload) for point_id, payload in self._index.read_payloads([*by_id]).items()}
             changed = {
@@ -226,6 +268,12 @@ class IndexWriter:
             ]
             self._store([*changed], words, payloads)
         return len(by_id) - len(stored)
+
+    def copy_outside(self) -> None:
+        """Store as facts what other programs wrote into the index since the last time."""
+        if points := self._index.read_outside():
+            self.add_facts([fact for point in points if (fact := copy_outside(*point)) is not None])
+            self._index.mark_copied([point_id for point_id, _ in points])
 
     def sync(self) -> None:
         self._index.sync()
@@ -246,20 +294,39 @@ class IndexWriter:
     def _write_passages(self, plans: Mapping[str, WritePlan]) -> None:
         """Write the passages of all sessions together: one call of the embedder, one of the index."""
         passages = {point_id: passage for plan in plans.values() for point_id, passage in plan.passages.items()}
-        words = [extract_forms(p.text, guess_language(p.episode.text)) for p in passages.values()]
+        words = [
+            extract_forms(f"{p.episode.call} {p.text}".lstrip(), guess_language(p.episode.text))
+            for p in passages.values()
+        ]
         origins = find_origins(self._index, [(passage.episode, passage.text) for passage in passages.values()])
         payloads = [
             passage_payload(
-                replace(passage.episode, origin=origin),
+                replace(passage.episode, origin=origin, rests_on=rests_on),
                 passage.text,
                 len(forms),
                 passage.position,
                 self._count,
                 claims=self._read_claims(passage),
             )
-            for passage, forms, origin in zip(passages.values(), words, origins, strict=True)
+            for passage, forms, (origin, rests_on) in zip(passages.values(), words, origins, strict=True)
         ]
+        self._share_results(dict(zip(passages, payloads, strict=True)), [r for p in plans.values() for r in p.repeats])
         self._store([*passages], words, payloads)
+
+    def _share_results(self, new: Mapping[int, dict[str, Any]], repeats: Sequence[tuple[int, Episode]]) -> None:
+        """Note in the passages of results who got them once more. new: payloads that are yet to be stored."""
+        stored = self._index.read_payloads({point_id for point_id, _ in repeats if point_id not in new})
+        changed: dict[int, dict[str, Any]] = {}
+        for point_id, episode in repeats:
+            if (payload := new.get(point_id) or stored.get(point_id)) is not None:
+                changed[point_id] = changed.get(point_id, {}) | share_result(payload, episode)
+                payload.update(changed[point_id])
+        alike: dict[str, list[int]] = {}
+        for point_id, fields in changed.items():
+            if point_id in stored:
+                alike.setdefault(json.dumps(fields | {"seen": reader_keys(stored[point_id])}), []).append(point_id)
+        for fields, ids in alike.items():  # all passages of a result mostly
+            self._index.set_payload(ids, json.loads(fields))
 
     def _read_claims(self, passage: Passage) -> Sequence[Claim]:
         if passage.episode.agent_id != USER or not self.reads_claims:
@@ -272,21 +339,30 @@ class IndexWriter:
         """words: the forms of each content word of each text."""
         for start in range(0, len(ids), _BATCH):
             part = slice(start, start + _BATCH)
-            vectors = self._embed([f"{payload['agent_id']}: {payload['data']}" for payload in payloads[part]])
+            vectors = self._embed(
+                [f"{' '.join([p['agent_id'], *filter(None, [p.get('call')])])}: {p['data']}" for p in payloads[part]]
+            )
             points = zip(ids[part], vectors, words[part], payloads[part], strict=True)
             self._index.upsert([Point(i, vector, _weigh(forms), payload) for i, vector, forms, payload in points])
 
     def _mark_won(self, turn: CompletedTurn) -> None:
-        """Make visible to the other agents what the winner said in its turn, except its ballots."""
+        """Make visible to all what the winner said in its turn, except its ballots; mark what others said."""
         session_id, number, winner = turn
-        ids_by_group: dict[str, list[int]] = {}
+        ids: dict[str, list[int]] = {}
         for page in self._index.read_pages(only_author_sees(session_id, number, winner)):
             for point_id, payload in page:
                 if not is_private(payload):
-                    ids_by_group.setdefault(payload.get("group", ""), []).append(point_id)
-        for group, ids in ids_by_group.items():
-            fields = {"run_id": session_id, "agent_id": winner, "group": group, "won": True}
-            self._index.set_payload(ids, {"won": True, "seen": reader_keys(fields)})
+                    fields = name_winner(payload, winner)
+                    fields["seen"] = reader_keys({**payload, **fields})
+                    ids.setdefault(json.dumps(fields), []).append(point_id)
+        for fields, point_ids in ids.items():
+            self._index.set_payload(point_ids, json.loads(fields))
+            self._ids.note_won(session_id, frozenset(point_ids))
+        said = (OneOf("run_id", (session_id,)), Span("turn", number, number), OneOf("kind", ("episode",)))
+        others = All(said, (OneOf("agent_id", (winner, USER)),))
+        lost = [i for page in self._index.read_pages(others) for i, p in page if not (p.get("call") or is_private(p))]
+        if lost:
+            self._index.set_payload(lost, {"lost": True})
 
 
 def _weigh(words: Sequence[tuple[str, ...]]) -> dict[int, float]:
@@ -303,7 +379,9 @@ def merge_facts(stored: Fact, restated: Fact) -> Fact | None:
     sources = tuple(sorted({*stored.message_ids, *restated.message_ids}))  # ids of messages rise within a session
     best = max(stored, restated, key=_visibility)
     merged = replace(stored, turn=best.turn, created_at=best.created_at, won=best.won, message_ids=sources)
-    merged = replace(merged, origin=choose_origin({stored.origin, restated.origin}))
+    origin = choose_origin({stored.origin, restated.origin})
+    rests_on = "" if origin == USER else min(filter(None, (stored.rests_on, restated.rests_on)), default="")
+    merged = replace(merged, origin=origin, rests_on=rests_on)
     unchanged = replace(stored, message_ids=tuple(sorted(set(stored.message_ids))))
     return None if merged == unchanged else merged
 

@@ -3,15 +3,16 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from massmem.core.errors import EmbeddingError, InputError
-from massmem.memory.extraction.known import KnownFacts
+from massmem.memory.extraction.prompts import KnownFacts
 from massmem.memory.index import Index, matching
 from massmem.memory.index_writer import IndexWriter, Vectors
-from massmem.memory.ledger import Chain
+from massmem.memory.ledger import Chain, build_chains
 from massmem.memory.persistent import (
     CompletedTurn,
     Episode,
@@ -85,6 +86,11 @@ class IndexedMemory:
     async def recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
         return await asyncio.to_thread(self._recall, query, scope, options)
 
+    async def note_use(self, memories: Sequence[Memory]) -> None:
+        """Note which facts an agent was shown."""
+        if ids := [int(memory.id) for memory in memories if memory.kind == "fact"]:
+            await asyncio.to_thread(self._index.set_payload, ids, {"used": True})
+
     async def read_history(self, query: str, scope: Scope) -> "Sequence[Chain]":
         """Return what was claimed on what the query names, among what the scope may see: best topic first."""
         return await asyncio.to_thread(lambda: self._retriever.read_history(query, self._embed_query(query), scope))
@@ -131,6 +137,8 @@ class IndexedMemory:
             self._scratch.cleanup()
 
     def _recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
+        with suppress(EmbeddingError):
+            self._writer.copy_outside()
         return self._retriever.recall(query, self._embed_query(query), scope, options)
 
     def _find_near(self, text: str, selection: Selection, limit: int) -> "Sequence[Memory]":
@@ -173,15 +181,26 @@ class IndexedMemory:
             return None
 
     def _stats(self) -> MemoryStats:
-        payloads = (payload for page in self._index.read_pages() for _, payload in page)
+        messages: set[int] = set()
+        facts: list[Memory] = []
+        used = 0
+        for point_id, payload in (point for page in self._index.read_pages() for point in page):
+            if payload["kind"] == "episode":
+                messages.add(message_number(payload["message_ids"][0]))
+            else:
+                used += payload.get("used", False)
+                facts.append(to_memory(point_id, payload))
+        entries = [entry for chain in build_chains(facts).values() for entry in chain.entries]
         kinds = self._index.count_values("kind")
         return MemoryStats(
-            episodes=len({message_number(p["message_ids"][0]) for p in payloads if p["kind"] == "episode"}),
+            episodes=len(messages),
             passages=kinds.get("episode", 0),
             facts=kinds.get("fact", 0),
             sessions=len(self._index.count_values("run_id")),
             embedder=self._embedder.name if self._embedder else "none",
             location=self._location,
+            facts_used=used,
+            facts_contradicted=len({m.id for e in entries if e.until or e.disputed_by for m in e.memories}),
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from massmem.config.home import make_folder
 from massmem.config.models import BackendConfig, BackendType, EmbeddingConfig, MemoryLlmConfig
@@ -32,6 +32,14 @@ def is_on_this_machine(provider: str) -> bool:
     """Return whether the provider's models run where massmem does, and are small."""
     backend = find_backend_type(provider)
     return backend is not None and not PRESETS[backend].needs_key
+
+
+def can_extract(llm: MemoryLlmConfig | None) -> TypeGuard[MemoryLlmConfig]:
+    """Return whether a model is configured that facts are asked of.
+
+    The embedded model, `local` without a model, is none: it found no facts in 20 seconds of the processor each.
+    """
+    return llm is not None and (llm.provider != "local" or bool(llm.model))
 
 
 def explain_unknown_provider(setting: str, provider: str, names: Iterable[str]) -> InputError:
@@ -116,20 +124,6 @@ def import_mem0(module: str, home: Path) -> Any:
             f"this memory needs mem0, which cannot be loaded: {e}",
             "pip install 'massmem[memory]', or leave memory.persistent_memory.llm and embedding out",
         ) from e
-
-
-@contextmanager
-def name_package(what: str, package: str) -> Generator[None]:
-    """Say which package a client of mem0 needs. package: "" for the one that could not be imported.
-
-    Raises:
-        InputError: it is not installed.
-    """
-    try:
-        yield
-    except ImportError as e:
-        package = package or e.name or what
-        raise InputError(f"{what} needs the package {package}, which is not installed", f"pip install {package}") from e
 
 
 def _azure_variables(backend: BackendType | None, section: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Finds out where the words of new memories come from, among the results of their turn and what is remembered."""
+"""Finds out whose words new memories have, among the results of their turn and what is remembered."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,20 +31,25 @@ class OriginFinder:
     new: list[tuple[Memory, bool]] = field(default_factory=list[tuple[Memory, bool]])
     """Passages from tools that are not in the index yet, and whether their agent won the turn."""
 
-    def find(self, source: Episode | Fact, text: str) -> str:
-        """Return the origin of a fact, or of a passage with this text. Raise MemoryUnavailable."""
+    def find(self, source: Episode | Fact, text: str) -> tuple[str, str]:
+        """Return who said a fact, or a passage with this text, and which tool's words it rests on ("": no tool's).
+
+        Raises:
+            MemoryUnavailable: the index cannot be used now.
+        """
         origin = source.origin or (USER if source.agent_id == USER else AGENT)
+        rests_on = origin if find_tool_name(origin) else ""
         words = source.tool_words or ToolWords()
         is_in_doubt = isinstance(source, Fact) and origin == USER and not words.are_users(text)
         if origin == AGENT or is_in_doubt:
             tool = words.find_tool(text)
             tool = tool or ToolWords([*self._find_earlier(source, text)], words.user_texts).find_tool(text)
-            origin = name_tool_origin(tool) or origin
-        self._note(source, text, origin)
-        return origin
+            rests_on = name_tool_origin(tool)
+        self._note(source, text, rests_on)
+        return AGENT if is_in_doubt and rests_on else origin, rests_on
 
-    def _note(self, source: Episode | Fact, text: str, origin: str) -> None:
-        if isinstance(source, Episode) and find_tool_name(origin):
+    def _note(self, source: Episode | Fact, text: str, rests_on: str) -> None:
+        if isinstance(source, Episode) and rests_on:
             memory = Memory(
                 "0",
                 "episode",
@@ -55,7 +60,7 @@ class OriginFinder:
                 (source.message_id,),
                 source.created_at,
                 group=source.group,
-                origin=origin,
+                rests_on=rests_on,
             )
             self.new.append((memory, source.won))
 
@@ -80,11 +85,11 @@ class OriginFinder:
         return [(to_memory(point_id, payload), payload["won"] is True) for point_id, payload in payloads.items()]
 
 
-def find_origins(index: Index, sources: Sequence[tuple[Episode | Fact, str]]) -> list[str]:
-    """Return the origins of facts, and of passages of messages, each with its text. Raise MemoryUnavailable."""
+def find_origins(index: Index, sources: Sequence[tuple[Episode | Fact, str]]) -> list[tuple[str, str]]:
+    """Return for facts, and for passages of messages, each with its text, what OriginFinder.find returns."""
     finder = OriginFinder(index)
     return [finder.find(source, text) for source, text in sources]
 
 
 def _to_tool_text(memory: Memory) -> ToolText:
-    return ToolText(find_tool_name(memory.origin), memory.text)
+    return ToolText(find_tool_name(memory.rests_on), memory.text)

@@ -1,6 +1,6 @@
 """PersistentMemory: the port to searchable memories of sessions, and the values that go in and come out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
@@ -46,7 +46,13 @@ class Episode:
     private: bool = False
     """Only its own agent ever sees it, whoever wins the turn."""
     origin: str = ""
-    """See massmem.memory.origins; "": the user's, or the agent's as far as `tool_words` does not say otherwise."""
+    """Who said it, see massmem.memory.origins; "": its author."""
+    rests_on: str = ""
+    """Whose words it has, when they are a tool's: `tool:NAME`. An index finds that out from `tool_words`."""
+    call: str = ""
+    """The call of which it is the result, in one line: `read_file src/app.py`."""
+    lost: bool = False
+    """Another agent won the complete turn in which an agent said it."""
     tool_words: "ToolWords | None" = field(default=None, compare=False)
     """What tools had given back when an agent wrote it; None: nothing."""
 
@@ -70,8 +76,12 @@ class Fact:
     """What it says holds; None when it says nothing that can change."""
     origin: str = ""
     """As in Episode; USER when all its messages are the user's, which `tool_words` must bear out."""
+    rests_on: str = ""
+    """As in Episode."""
     tool_words: "ToolWords | None" = field(default=None, compare=False)
     """As in Episode."""
+    used: bool = False
+    """An agent was shown it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +102,16 @@ class Memory:
     claims: tuple[Claim, ...] = ()
     """What it says holds."""
     note: str = ""
-    """Of a search: since when or until when it holds, on which outdated value it rests, and who says otherwise."""
+    """That another answer was chosen; of a search also: since when or until when it holds, on which outdated value it
+    rests, and who says otherwise."""
     origin: str = ""
-    """See massmem.memory.origins. "": unknown, an older version recorded it."""
+    """Who said it, see massmem.memory.origins. "": unknown, an older version recorded it."""
+    rests_on: str = ""
+    """As in Episode."""
+    call: str = ""
+    """As in Episode."""
+    callers: tuple[str, ...] = ()
+    """Other agents that got the same result of the same call in the same turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +126,7 @@ class Selection:
     session_ids: tuple[str, ...] = ()
     """Memories of any of these sessions."""
     origin: str | None = None
-    """As in Memory; "tool" for any tool."""
+    """As in Memory; `tool` and `tool:NAME` also mean what rests on a tool's words."""
     message_ids: tuple[str, ...] = ()
     """Memories that came from any of these messages."""
 
@@ -134,6 +151,8 @@ class Scope:
     """Nothing that was said later exists yet, in any session."""
     origin: str | None = None
     """As in Selection."""
+    names: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
+    """How labels call agents, by id; others go by their ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +190,10 @@ class MemoryStats:
     sessions: int
     embedder: str
     location: str
+    facts_used: int = 0
+    """Facts that an agent was shown."""
+    facts_contradicted: int = 0
+    """Facts with a value that no longer holds, or that others dispute."""
 
 
 class CompletedTurn(NamedTuple):

@@ -7,7 +7,8 @@ session and 22 for the position, so that passages that follow each other have id
 What a memory claims stands in its payload, so that both are written, forgotten and rebuilt as one: `claims`, and the
 `topics` of these, by which the index finds them; with a fact also `stated_in`, the messages that it was read from.
 
-`origin` is a list, so that one key finds what is from any tool, and what is from one: `["tool", "tool:fetch"]`.
+`origin` is a list, so that one key finds who said it, and what rests on any tool, or on one:
+`["agent", "tool", "tool:fetch"]`. The result of a tool has its `call`, and once for all who got it in a turn.
 
 A payload has mem0's field names, so that mem0's adapter reads the same collection. `f` holds the numbers that ranking
 needs: position in the session, number of the message, flags, content words, tokens of the text as it is shown, and the
@@ -15,16 +16,16 @@ ordinal of its day. `seen` and `at` are keys for the index: who may see it (mass
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import blake2b, md5
 from typing import Any
 
 from massmem.memory.access import reader_keys
 from massmem.memory.claims import find_topic
 from massmem.memory.index import second_of
-from massmem.memory.origins import AGENT, TOOL, find_tool_name
+from massmem.memory.origins import AGENT, OUTSIDE, TOOL
 from massmem.memory.persistent import USER, Claim, Episode, Fact, Kind, Memory
-from massmem.memory.quoting import quote_text
+from massmem.memory.quoting import FROM_OUTSIDE, NOT_CHOSEN, quote_text
 from massmem.memory.text_analysis import has_time, is_question
 
 POSITION_BITS = 22
@@ -66,6 +67,11 @@ def message_number(message_id: str) -> int:
     return _number(62, message_id)
 
 
+def result_number(call: str, text: str) -> int:
+    """Return a number that stands for a passage of what a call gave back."""
+    return _number(62, call, text)
+
+
 def passage_payload(
     episode: Episode,
     text: str,
@@ -83,6 +89,8 @@ def passage_payload(
         "kind": "episode",
         "message_ids": [episode.message_id],
         "f": numbers,
+        **({"call": episode.call} if episode.call else {}),
+        **({"lost": True} if episode.lost else {}),
         **_common_fields(episode, text),
         **_claim_fields(claims),
     }
@@ -99,6 +107,7 @@ def fact_payload(fact: Fact, word_count: int, count: CountTokens) -> dict[str, A
         "message_ids": [*fact.message_ids],
         "f": numbers,
         **_common_fields(fact, fact.text),
+        **({"used": True} if fact.used else {}),
         **claims,
     }
 
@@ -121,8 +130,33 @@ def to_memory(point_id: int, payload: Mapping[str, Any], score: float = 0.0) -> 
         created_at=datetime.fromisoformat(payload["created_at"]),
         score=score,
         group=payload.get("group", ""),
+        note=NOT_CHOSEN if payload.get("lost") else FROM_OUTSIDE if read_origin(payload)[0] == OUTSIDE else "",
         claims=_read_claim_fields(payload),
-        origin=read_origin(payload),
+        origin=read_origin(payload)[0],
+        rests_on=read_origin(payload)[1],
+        call=payload.get("call", ""),
+        callers=tuple(payload.get("callers", ())),
+    )
+
+
+def copy_outside(point_id: str, payload: Mapping[str, Any]) -> Fact | None:
+    """Return what a program with mem0 wrote as a fact that all agents may see; None: it has no text."""
+    text, time = payload.get("data"), payload.get("created_at")
+    if not isinstance(text, str) or not text.strip():
+        return None
+    try:
+        created_at = datetime.fromisoformat(str(time))
+    except ValueError:
+        created_at = datetime.now(UTC)
+    return Fact(
+        session_id=str(payload.get("run_id") or OUTSIDE),
+        turn=0,
+        agent_id=str(payload.get("agent_id") or "mem0"),
+        text=text,
+        message_ids=(point_id,),
+        created_at=created_at if created_at.tzinfo else created_at.replace(tzinfo=UTC),
+        won=True,
+        origin=OUTSIDE,
     )
 
 
@@ -137,14 +171,38 @@ def to_fact(payload: Mapping[str, Any]) -> Fact:
         won=payload["won"],
         group=payload.get("group", ""),
         claim=next(iter(_read_claim_fields(payload)), None),
-        origin=read_origin(payload),
+        used=payload.get("used", False),
+        origin=read_origin(payload)[0],
+        rests_on=read_origin(payload)[1],
     )
 
 
-def read_origin(payload: Mapping[str, Any]) -> str:
-    """Return where a memory came from; "": an older version stored an agent's, and did not note it."""
-    origins: Sequence[str] = payload.get("origin", ())
-    return origins[-1] if origins else USER if payload["agent_id"] == USER else ""
+def share_result(payload: Mapping[str, Any], episode: Episode) -> dict[str, Any]:
+    """Return the fields in which the passage of a result changes when its call gives the same once more.
+
+    It is in the same turn, or everybody may see it. Who got it in one turn share it; the winner's name stands on it.
+    """
+    ids = [*dict.fromkeys([*payload["message_ids"], episode.message_id])]
+    if payload["won"]:
+        return {"message_ids": ids}
+    callers = [*dict.fromkeys([*payload.get("callers", ()), episode.agent_id])]
+    fields = {"message_ids": ids, "callers": [name for name in callers if name != payload["agent_id"]]}
+    return fields | (name_winner({**payload, **fields}, episode.agent_id) if episode.won else {})
+
+
+def name_winner(payload: Mapping[str, Any], winner: str) -> dict[str, Any]:
+    """Return the fields in which a payload changes when an agent that got it wins its turn."""
+    fields: dict[str, Any] = {"won": True}
+    if callers := payload.get("callers"):
+        others = [name for name in (payload["agent_id"], *callers) if name != winner]
+        fields |= {"agent_id": winner, "callers": others}
+    return fields
+
+
+def read_origin(payload: Mapping[str, Any]) -> tuple[str, str]:
+    """Return origin and rests_on. Older versions did not note an agent's."""
+    origins: Sequence[str] = payload.get("origin") or [USER if payload["agent_id"] == USER else ""]
+    return origins[0], origins[-1] if TOOL in origins else ""
 
 
 def is_private(payload: Mapping[str, Any]) -> bool:
@@ -170,7 +228,7 @@ def _read_claim_fields(payload: Mapping[str, Any]) -> tuple[Claim, ...]:
 
 def _write_origin(source: Episode | Fact) -> list[str]:
     origin = source.origin or (USER if source.agent_id == USER else AGENT)
-    return [TOOL, origin] if find_tool_name(origin) else [origin]
+    return [origin, TOOL, source.rests_on] if source.rests_on else [origin]
 
 
 def _common_fields(source: Episode | Fact, text: str) -> dict[str, Any]:

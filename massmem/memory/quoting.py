@@ -2,16 +2,24 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 
 from massmem.core.lookalikes import defuse
-from massmem.memory.origins import mark_origin
+from massmem.memory.origins import mark_source
 from massmem.memory.persistent import USER, Kind, Memory
 
 LONGEST_FACT = 500
 """Characters of a fact that are shown: one sentence or two; more is a mistake of the extraction, or an attack."""
+
+NOT_CHOSEN = "not chosen"
+"""The note of what an agent said in a turn that another one won: only itself is ever shown it."""
+
+FROM_OUTSIDE = "from outside"
+"""The note of what another program wrote."""
+
+NO_NAMES: Mapping[str, str] = {}
 
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
@@ -19,7 +27,9 @@ _MONTHS = (
 )  # fmt: skip
 
 
-_TOOL_LINE = re.compile(r"(?:\[From [^\]]*? Turn \d+, tool ?([\w.-]*)[^\]]*\]|You \(tool ?([\w.-]*)[^)]*\):) (.*)")
+_TOOL_LINE = re.compile(
+    r"(?:\[From [^\]]*? Turn \d+, (?:tool|quoting) ?([\w.-]*)[^\]]*\]|You \((?:tool|quoting) ?([\w.-]*)[^)]*\):) (.*)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +72,26 @@ def _to_visible(character: str) -> str:
             return character
 
 
-def format_label(agent_id: str, turn: int, reader: str, note: str = "", origin: str = "") -> str:
+def format_label(agent_id: str, turn: int, reader: str, note: str = "", source: str = "") -> str:
     """Return who said it, as `reader` reads it: its own words, the user's, or those of another agent.
 
-    note, origin: of Memory; they stand in the label because no stored text can begin one. Only a tool is named.
+    note: of Memory; source: see mark_source. They stand in the label because no stored text can begin one.
     """
-    note = "; ".join(filter(None, (mark_origin(origin), note)))
+    note = "; ".join(filter(None, (source, note)))
     if agent_id not in (reader, USER):
         return f"[From {agent_id} Turn {turn}{note and f', {note}'}]"
     return f"{'You' if agent_id == reader else 'User'}{note and f' ({note})'}:"
+
+
+def find_author(memory: Memory, reader: str, names: Mapping[str, str] = NO_NAMES) -> str:
+    """Return under whose name a memory is shown: the reader's own when it got the same result of a tool.
+
+    names: how agents are called, by id.
+    """
+    if reader in memory.callers:
+        return reader
+    name = memory.agent_id if memory.agent_id in (reader, USER) else names.get(memory.agent_id, memory.agent_id)
+    return name.replace("[", "(").replace("]", ")")  # nothing in a label can end it
 
 
 def format_date(day: date) -> str:
@@ -87,10 +108,10 @@ def list_tool_lines(text: str) -> list[tuple[str, str]]:
     return [(match[1] or match[2] or "", match[3]) for match in matches if match]
 
 
-def render(quotes: Iterable[Quote], reader: str) -> str:
+def render(quotes: Iterable[Quote], reader: str, names: Mapping[str, str] = NO_NAMES) -> str:
     """Return a date line per session and day, a line per message, " … " where something of a message is left out.
 
-    quotes: in the order in which they are shown, those of a message together.
+    quotes: in the order in which they are shown, those of a message together. names: see find_author.
     """
     lines: list[str] = []
     place: tuple[str, date] | None = None
@@ -102,11 +123,12 @@ def render(quotes: Iterable[Quote], reader: str) -> str:
             lines.append(format_date(here[1]))
             place, message = here, None
         source = (memory.kind, memory.agent_id, *memory.message_ids) if memory.kind == "episode" else (memory.id,)
-        this = (*source, memory.note, mark_origin(memory.origin))
+        mark = mark_source(memory.rests_on, memory.call)
+        this = (*source, memory.note, mark)
         if this == message:
             lines[-1] += f"{' ' if quote.follows else ' … '}{quote_text(memory.text, memory.kind)}"
         else:
-            label = format_label(memory.agent_id, memory.turn, reader, memory.note, memory.origin)
+            label = format_label(find_author(memory, reader, names), memory.turn, reader, memory.note, mark)
             lines.append(f"{label} {quote_text(memory.text, memory.kind)}")
         message = this
     return "\n".join(lines)

@@ -30,7 +30,7 @@ def find_statements(index: Index, query: StatementQuery) -> list[Memory]:
         point for statement in query.statements for point in find_by_words(index, statement, query.among, _BY_WORDS)
     )
     memories = [to_memory(point_id, payload) for point_id, payload in points.items()]
-    meant = {memory.id: memory for memory in memories if query.is_said_in(memory.text)}
+    meant = {memory.id: memory for memory in memories if any(map(query.is_said_in, (memory.text, memory.call)))}
     if query.message_ids:
         of_messages = replace(query.among, message_ids=query.message_ids, kind="episode")
         passages = [to_memory(*point) for point in index.page(of_messages, ALL_POINTS)]

@@ -135,7 +135,7 @@ def require_weights(model: str) -> Path:
         case "missing":
             raise MissingModelError(f"the weights of {weights.name} are not on this machine", f"run: {command}")
         case "unverified":
-            raise MissingModelError(f"{path} was not checked since it changed", f"run: {command}")
+            raise MissingModelError(f"{path} was never checked, or has changed since", f"run: {command}")
 
 
 def record_verified(path: Path, weights: Weights, sha256: str) -> None:

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 from massmem.core.errors import EmbeddingError
 from massmem.core.records import MessageRecord, RecordingJob
+from massmem.memory.origins import IMPORT
 from massmem.memory.persistent import CompletedTurn, PersistentMemory
 from massmem.recording.queue import OUTAGE, ROW_ERRORS, DrainCounts, finish, mark_done, mark_failed
-from massmem.recording.rules import list_groups, list_winners, make_episodes, mask_params
+from massmem.recording.rules import make_episodes
 from massmem.recording.turn_words import Turns, find_message_origin, read_tool_words
 
 if TYPE_CHECKING:
     from massmem.store.ports import SessionStore
 
-_NO_MODEL = "no llm is configured for extraction"
+_NO_MODEL = "no llm that can extract is configured"
 _ALL_ALIKE = 3
 """Texts in a row that an embedder must refuse to count as unavailable."""
 
@@ -91,17 +92,16 @@ class EpisodeWriter:
         if not rows:
             return
         to_record = await self._store.get_messages_to_record([row.message_id for row in rows])
-        messages = {message.id: message for message in mask_params(to_record)}
-        turns = await self._read_turns(rows, messages)
-        if episodes := make_episodes(rows, messages, list_winners(to_record), list_groups(to_record), turns):
+        turns = await self._read_turns(rows, {entry.message.id: entry.message for entry in to_record})
+        if episodes := make_episodes(rows, to_record, turns):
             await self._memory.record(episodes)
 
     async def _read_turns(self, rows: Sequence[RecordingJob], messages: Mapping[str, MessageRecord]) -> Turns:
-        """Return what tools gave back in the turns of what agents wrote."""
+        """Return what tools gave back in the turns of what agents wrote and called."""
         by_agents = {
             (row.session_id, row.turn)
             for row in rows
-            if row.agent_id and row.message_id in messages and not find_message_origin(messages[row.message_id])
+            if row.agent_id and row.message_id in messages and find_message_origin(messages[row.message_id]) != IMPORT
         }
         return {place: await read_tool_words(self._store, *place) for place in sorted(by_agents)}
 

@@ -26,7 +26,7 @@ from massmem.core.records import MessageRecord, RecordingJob
 from massmem.core.redact import redact
 from massmem.memory.extraction.extractor import Extractor, Summarize
 from massmem.memory.extraction.facts import cut_middle
-from massmem.memory.extraction.messages import Extraction, Origin, RecordedMessage
+from massmem.memory.extraction.prompts import Extraction, Origin, RecordedMessage
 from massmem.memory.persistent import PersistentMemory
 from massmem.recording.forgetting import is_forgotten
 from massmem.recording.queue import OUTAGE, ROW_ERRORS, DrainCounts, finish, mark_failed
@@ -174,13 +174,13 @@ class FactWriter:
         where = f"agent={origin.agent_id}, session={origin.session_id}, turn={origin.turn}"
         length = sum(len(message.text) for message in messages)
         log.debug(
-            "Recording to mem0 (%s): %d message(s), combined content length: %d chars", where, len(messages), length
+            "Recording facts (%s): %d message(s), combined content length: %d chars", where, len(messages), length
         )
         extraction = await self._extractor.extract(messages, origin)
-        log.debug("mem0 extracted %d fact(s) (%s)", len(extraction.facts), where)
+        log.debug("Extracted %d fact(s) (%s)", len(extraction.facts), where)
         if not extraction.facts and extraction.problem is None:
             log.warning(
-                "mem0 extracted 0 facts (%s): %d of its statements were known already; "
+                "Extracted 0 facts (%s): %d of its statements were known already; "
                 "otherwise check the content, or use a stronger model",
                 where, extraction.duplicates,
             )  # fmt: skip

@@ -6,17 +6,16 @@ Values that the user gave when asked stay in their session: other sessions find 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
 
 from massmem.config.models import RecordingConfig
 from massmem.core.records import MessageRecord, MessageToRecord, RecordingJob, is_remembered, is_worth_recording
 from massmem.core.redact import mask
 from massmem.memory.access import HERE
-from massmem.memory.extraction.messages import Origin, RecordedMessage
+from massmem.memory.extraction.prompts import Origin, RecordedMessage
 from massmem.memory.origins import IMPORT
 from massmem.memory.persistent import USER, Episode, Fact
 from massmem.memory.tool_words import ToolWords
-from massmem.recording.turn_words import Turns, TurnWords, add_repeated, find_message_origin
+from massmem.recording.turn_words import Turns, TurnWords, add_repeated, find_message_origin, parse_call
 
 WORKFLOW_TOOLS = frozenset({"new_answer", "vote"})
 
@@ -58,17 +57,16 @@ def list_groups(rows: Iterable[MessageToRecord]) -> dict[str, str]:
 
 
 def make_episodes(
-    recordings: Sequence[RecordingJob],
-    messages: Mapping[str, MessageRecord],
-    winners: Winners,
-    groups: Mapping[str, str],
-    turns: Turns | None = None,
+    recordings: Sequence[RecordingJob], to_record: Sequence[MessageToRecord], turns: Turns | None = None
 ) -> list[Episode]:
     """Return the episodes of rows of kind "episode".
 
-    messages: by id; a row without its message gives no episode. groups: by session. turns: what tools gave back in
-    those that agents wrote in.
+    to_record: their messages; a row without its message gives no episode. turns: what tools gave back in those that
+    agents wrote in.
     """
+    messages = {message.id: message for message in mask_params(to_record)}
+    params = {row.message.session_id: row.params for row in to_record}
+    winners, groups = list_winners(to_record), list_groups(to_record)
     pairs = [(row, messages[row.message_id]) for row in recordings if row.message_id in messages]
     return [
         Episode(
@@ -83,15 +81,23 @@ def make_episodes(
             group=HERE if is_for_session_only(message) else groups.get(row.session_id, ""),
             private=is_ballot(message),
             origin=find_message_origin(message),
-            tool_words=_find_words(row, turns or {}),
+            call=words.describe_call(message, params[row.session_id]),
+            lost=is_lost(message, _find_winner(row, winners)),
+            tool_words=words.list_before(message.agent_id, message.round, message.seq) if message.agent_id else None,
         )
         for row, message in pairs
+        for words in [(turns or {}).get((row.session_id, row.turn), TurnWords())]
     ]
 
 
 def is_ballot(message: MessageRecord) -> bool:
     """Whether it is a vote with its reason: only the agent that cast it ever recalls it."""
     return message.kind == "tool_call" and _find_tool_name(message.content) == "vote"
+
+
+def is_lost(message: MessageRecord, winner: str | None) -> bool:
+    """Whether it is what an agent said in a complete turn that another agent won. winner: None: none has yet."""
+    return message.kind == "assistant" and bool(message.agent_id) and winner not in (None, message.agent_id)
 
 
 def is_for_session_only(message: MessageRecord) -> bool:
@@ -139,7 +145,8 @@ def make_conversation(
         attempt=max(1, *(message.round for message in own)),
     )
     questions = [RecordedMessage("user", m.content, m.id, m.created_at) for m in turn if m.kind == "user"]
-    read = ToolWords() if words is None else add_repeated(words.list_before(row.seq + 1), own)
+    round_ = min(message.round for message in own) and origin.attempt  # 0: its final answer is among them
+    read = add_repeated((words or TurnWords()).list_before(row.agent_id, round_, row.seq + 1), own)
     imported = any(find_message_origin(message) == IMPORT for message in own)
     return Conversation(origin, (*questions, *_merge_tool_results(own)), imported, read)
 
@@ -155,11 +162,6 @@ def mark_facts(facts: Iterable[Fact], conversation: Conversation) -> tuple[Fact,
         )
         for fact in facts
     )
-
-
-def _find_words(row: RecordingJob, turns: Turns) -> ToolWords:
-    words = turns.get((row.session_id, row.turn))
-    return ToolWords() if words is None or row.agent_id is None else words.list_before(row.seq)
 
 
 def _mask_message(message: MessageRecord, params: Mapping[str, object]) -> MessageRecord:
@@ -214,20 +216,9 @@ def _merge_tool_results(own: Sequence[MessageRecord]) -> list[RecordedMessage]:
 
 
 def _write_tool_call(content: str) -> str:
-    name, arguments = _parse_call(content)
+    name, arguments = parse_call(content)
     return f"[Tool Call: {name}]\nArguments: {json.dumps(arguments, ensure_ascii=False)}" if name else content
 
 
 def _find_tool_name(content: str) -> str:
-    return _parse_call(content)[0]
-
-
-def _parse_call(content: str) -> tuple[str, Any]:
-    """Return name and arguments of a tool call as the log has it, {name: arguments}; no name for anything else."""
-    try:
-        parsed: Any = json.loads(content)
-    except ValueError:
-        return "", None
-    if not isinstance(parsed, dict) or len(cast("dict[str, Any]", parsed)) != 1:
-        return "", None
-    return next(iter(cast("dict[str, Any]", parsed).items()))
+    return parse_call(content)[0]

@@ -1,11 +1,14 @@
-"""Reads from the log what tools gave back before an agent wrote something, and what the user wrote."""
+"""Reads from the log what tools gave back that an agent can have read, and what the user wrote."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
+from massmem.core.calls import describe_call
 from massmem.core.records import MessageRecord
+from massmem.core.redact import mask_values
 from massmem.memory.origins import IMPORT, name_tool_origin
 from massmem.memory.text_analysis import split_sentences
 from massmem.memory.tool_words import ToolText, ToolWords
@@ -20,21 +23,51 @@ _IMPORTED = re.compile(r"(?:[0-9a-f]{24}\.)?import_[0-9a-f]{16}")
 """Ids of sessions that were imported by versions that did not mark their messages."""
 
 
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool gave back, as the log has it."""
+
+    message: MessageRecord
+    words: ToolText
+
+    def can_be_read_by(self, agent_id: str | None, round_: int, seq: int) -> bool:
+        """Return whether the agent's message at this place of the log can rest on it.
+
+        Results of other agents reach it through their answers, which it reads in the next round. Round 0 is what the
+        winner makes of all answers.
+        """
+        own = self.message.agent_id == agent_id
+        return self.message.seq < seq and (own or not round_ or self.message.round < round_)
+
+
 @dataclass(slots=True)
 class TurnWords:
-    """The results of a turn, by their places in the log."""
+    """The results of a turn, in the order of the log."""
 
-    results: Sequence[tuple[int, ToolText]] = ()
+    results: Sequence[ToolResult] = ()
     user_texts: Sequence[str] = ()
-    _by_count: dict[int, ToolWords] = field(default_factory=dict[int, ToolWords])
+    _prepared: dict[tuple[int, ...], ToolWords] = field(default_factory=dict[tuple[int, ...], ToolWords])
 
-    def list_before(self, seq: int) -> ToolWords:
-        """Return what tools had given back before the message with this seq."""
-        count = sum(place < seq for place, _ in self.results)
-        if count not in self._by_count:
-            texts = [result for _, result in self.results[:count]]
-            self._by_count[count] = ToolWords(texts, self.user_texts if texts else ())
-        return self._by_count[count]
+    def list_before(self, agent_id: str | None, round_: int, seq: int) -> ToolWords:
+        """Return what the agent can have read from tools before its message at this place of the log."""
+        results = [result for result in self.results if result.can_be_read_by(agent_id, round_, seq)]
+        key = tuple(result.message.seq for result in results)
+        if key not in self._prepared:
+            texts = [result.words for result in results]
+            self._prepared[key] = ToolWords(texts, self.user_texts if texts else ())
+        return self._prepared[key]
+
+    def describe_call(self, message: MessageRecord, params: Mapping[str, object]) -> str:
+        """Return the call that a message is the result of, in one line; "" for any other message.
+
+        params: values of which only the names are told.
+        """
+        result = next((result for result in self.results if result.message.id == message.id), None)
+        if result is None:
+            return ""
+        _, arguments = parse_call(result.words.arguments)
+        told = json.dumps(mask_values(arguments, params), ensure_ascii=False) if arguments else ""
+        return describe_call(result.words.tool, told)
 
 
 Turns = Mapping[tuple[str, int], TurnWords]
@@ -54,18 +87,29 @@ async def read_tool_words(
     return TurnWords(results, [message.content for message in users])
 
 
-def list_results(messages: Iterable[MessageRecord]) -> list[tuple[int, ToolText]]:
-    """Return the results among the messages of a turn, oldest first, with their seqs."""
+def list_results(messages: Iterable[MessageRecord]) -> list[ToolResult]:
+    """Return the results among the messages of a turn, oldest first."""
     calls: dict[tuple[object, object], str] = {}
-    results: list[tuple[int, ToolText]] = []
+    results: list[ToolResult] = []
     for message in messages:
         key = message.agent_id, message.metadata.get("call")
         if message.kind == "tool_call":
             calls[key] = message.content
         elif message.kind == "tool_result":
-            text = ToolText(name_tool(message), message.content, calls.get(key, "") if key[1] else "")
-            results.append((message.seq, text))
+            words = ToolText(name_tool(message), message.content, calls.get(key, "") if key[1] else "")
+            results.append(ToolResult(message, words))
     return results
+
+
+def parse_call(content: str) -> tuple[str, Any]:
+    """Return name and arguments of a tool call as the log has it, {name: arguments}; no name for anything else."""
+    try:
+        parsed: Any = json.loads(content)
+    except ValueError:
+        return "", None
+    if not isinstance(parsed, dict) or len(cast("dict[str, Any]", parsed)) != 1:
+        return "", None
+    return next(iter(cast("dict[str, Any]", parsed).items()))
 
 
 def name_tool(message: MessageRecord) -> str:

@@ -212,7 +212,9 @@ class History:
         if not self._memory.enabled:
             return None
         pinned = await find_pinned_session(self._store, agent, self._owner)
-        scope = replace(build_scope(agent, session_id, turn, pinned), without=self.without, as_of=self.as_of)
+        names = {agent.id: agent.display_name for agent in self._agents}
+        scope = build_scope(agent, session_id, turn, pinned)
+        scope = replace(scope, without=self.without, as_of=self.as_of, names=names)
 
         async def recall(question: str, message_ids: frozenset[str], max_tokens: int) -> str:
             return await self._memory.recall(agent, question, scope, message_ids, max_tokens)

@@ -88,7 +88,8 @@ class Memories:
 
     async def _build_scope(self, view: View) -> Scope:
         scope = await self._find_scope(view.agent_id, view.session_id, view.turn)
-        return replace(scope, as_of=view.as_of, origin=view.origin)
+        names = {agent.id: agent.display_name for agent in self.agents}
+        return replace(scope, as_of=view.as_of, origin=view.origin, names=names)
 
     async def _find_scope(self, agent_id: str | None, session_id: str | None, turn: int | None) -> Scope:
         if session_id is None:

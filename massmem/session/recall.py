@@ -6,7 +6,8 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,12 @@ from massmem.core.records import COMMAND_LINE_USER, Owner, SessionFilter, is_rem
 from massmem.memory import open_memory
 from massmem.memory.access import HERE, may_see
 from massmem.memory.extraction.extractor import Extractor, failing_extractor, open_extractor, with_debug_files
-from massmem.memory.origins import AGENT, is_from, name_tool_origin
+from massmem.memory.origins import AGENT, find_tool_name, is_from, name_tool_origin
 from massmem.memory.persistent import USER, Memory, PersistentMemory, RecallOptions, RecallResult, Scope, Selection
-from massmem.memory.quoting import Quote, render
+from massmem.memory.quoting import NOT_CHOSEN, Quote, render
 from massmem.memory.tokens import estimate_tokens
 from massmem.providers.pauses import Pauses
-from massmem.recording.rules import is_ballot, is_for_session_only, is_tool_use, mask_params, write_out
+from massmem.recording.rules import is_ballot, is_for_session_only, is_lost, is_tool_use, mask_params, write_out
 from massmem.recording.turn_words import TurnWords, find_message_origin, read_tool_words
 from massmem.recording.worker import Recorder
 
@@ -117,6 +118,9 @@ class SessionMemory:
             memory = await asyncio.shield(self._opening)
             options = await self._build_options(agent.memory.retrieval, message_ids, max_tokens)
             result = await self._search(memory, question, scope, options)
+            with suppress(MemoryUnavailable):  # it is for statistics
+                if memory is not None:
+                    await memory.note_use(result.memories)
             if result.memories:
                 log.debug("Found %d memories (agent=%s, %d tokens)", len(result.memories), agent.id, result.tokens)
             else:
@@ -238,7 +242,10 @@ class SessionMemory:
         try:
             extractor = await self._stack.enter_async_context(opening)
         except MassmemError as e:
-            self._notify(f"{e.message.rstrip('.')}; until then messages are remembered word for word, and no facts")
+            todo = f" ({e.hint})" if e.hint else ""
+            self._notify(
+                f"{e.message.rstrip('.')}{todo}; until then messages are remembered word for word, and no facts"
+            )
             extractor = failing_extractor(e)
         if extractor is not None and self._debug is not None:
             extractor = with_debug_files(extractor, self._debug)
@@ -293,9 +300,12 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
         if is_tool_use(message) or is_ballot(message) or not is_remembered(message):
             continue
         memory = _to_memory(message, origins[message.id])
-        shared = by_id[message.id].winner == memory.agent_id
+        winner = by_id[message.id].winner
+        shared = winner == memory.agent_id
+        if is_lost(message, winner):
+            memory = replace(memory, note=NOT_CHOSEN)
         allowed = may_see(scope, memory, won=shared)
-        cost = estimate_tokens(render([Quote(memory)], scope.agent_id))
+        cost = estimate_tokens(render([Quote(memory)], scope.agent_id, scope.names))
         if not allowed or message.id in options.exclude or cost > room:
             continue
         chosen.append(memory)
@@ -303,7 +313,7 @@ async def recall_by_words(store: "SessionStore", query: str, scope: Scope, optio
         if len(chosen) == options.limit:
             break
     in_order = sorted(chosen, key=lambda m: (m.created_at, m.id))
-    text = render([Quote(m) for m in in_order], scope.agent_id)
+    text = render([Quote(m) for m in in_order], scope.agent_id, scope.names)
     return RecallResult(text, tuple(chosen), options.max_tokens - room, lexical_only=True)
 
 
@@ -328,7 +338,7 @@ async def list_conversations(
             memories += await to_memories(store, [message.id for message in conversation])
         memories = [m for m in memories if selection.agent_id in (None, m.agent_id)]
         memories = [m for m in memories if selection.turn in (None, m.turn)]
-        memories = [m for m in memories if selection.origin is None or is_from(m.origin, selection.origin)]
+        memories = [m for m in memories if selection.origin is None or is_from(m.origin, m.rests_on, selection.origin)]
         memories = sorted(memories, key=lambda m: (m.created_at, m.id), reverse=True)[:limit]
     return memories
 
@@ -340,24 +350,28 @@ async def to_memories(store: "SessionStore", message_ids: Sequence[str]) -> list
     return [_to_memory(message, origins[message.id]) for message in messages]
 
 
-async def _find_origins(store: "SessionStore", messages: Sequence["MessageRecord"]) -> dict[str, str]:
-    """Return the origin of each message by id, as far as its own turn tells it."""
+async def _find_origins(store: "SessionStore", messages: Sequence["MessageRecord"]) -> dict[str, tuple[str, str]]:
+    """Return by id who said a message, and which tool's words it rests on, as far as its own turn tells it."""
     turns: dict[tuple[str, int], TurnWords] = {}
-    origins: dict[str, str] = {}
-    for message in messages:
-        origins[message.id] = find_message_origin(message) or ("" if message.agent_id else USER)
-        if not origins[message.id]:
-            place = (message.session_id, message.turn)
+    origins: dict[str, tuple[str, str]] = {}
+    for m in messages:
+        origin = find_message_origin(m) or (AGENT if m.agent_id else USER)
+        rests_on = origin if find_tool_name(origin) else ""
+        if origin == AGENT:
+            place = (m.session_id, m.turn)
             turns[place] = turns.get(place) or await read_tool_words(store, *place)
-            tool = turns[place].list_before(message.seq).find_tool(write_out(message))
-            origins[message.id] = name_tool_origin(tool) or AGENT
+            words = turns[place].list_before(m.agent_id, m.round, m.seq)
+            rests_on = name_tool_origin(words.find_tool(write_out(m)))
+        origins[m.id] = origin, rests_on
     return origins
 
 
-def _to_memory(m: "MessageRecord", origin: str) -> Memory:
+def _to_memory(m: "MessageRecord", origins: tuple[str, str]) -> Memory:
     author, group = m.agent_id or USER, HERE if is_for_session_only(m) else ""
     place = m.session_id, m.turn, author
-    return Memory(m.id, "episode", *place, write_out(m), (m.id,), m.created_at, group=group, origin=origin)
+    origin, rests_on = origins
+    text = write_out(m)
+    return Memory(m.id, "episode", *place, text, (m.id,), m.created_at, group=group, origin=origin, rests_on=rests_on)
 
 
 def build_scope(agent: AgentConfig, session_id: str, turn: int, pinned: str | None = None) -> Scope:

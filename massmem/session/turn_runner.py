@@ -380,7 +380,7 @@ async def _read_confirmations(team: Team, turn: Turn, ask_context: AskContext) -
     results: list[ToolText] = []
     for number in range(max(1, turn.number - _TURNS_BEFORE), turn.number + 1):
         messages = await team.store.read_turn_messages(turn.session_id, number)
-        results += [result for _, result in list_results(messages)]
+        results += [result.words for result in list_results(messages)]
     return Confirmations(ask_context.known, ask_context.given_up, results)
 
 

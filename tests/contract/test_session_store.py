@@ -512,6 +512,7 @@ async def test_one_fact_is_forgotten_and_its_turn_is_still_read(store: SessionSt
     await store.requeue_recordings(done=True)
     found = {(row.agent_id, row.turn): row.forgotten for row in await store.list_due_recordings("extract", 99)}
     assert found == {("ann", 1): ((7, 2**32 - 1), (8,)), ("bob", 1): (), ("ann", 2): ()}
+    assert (await store.count_recordings()).forgotten_facts == 2
     await store.forget_fact("session_a", "ann", [], (9,))
     await store.forget_fact("session_a", "ann", ["unknown"], (9,))
 

@@ -74,7 +74,7 @@ async def list_losses(memory: IndexedMemory, numbers: Sequence[int]) -> list[Mem
     memories = await memory.list(Selection(), 1_000_000)
     laundered = [m for m in memories if m.agent_id != "user" and any(mentions(m.text, n) for n in numbers)]
     assert len(laundered) >= len(numbers)
-    return [m for m in laundered if m.origin != "tool:mcp__desk__page"]
+    return [m for m in laundered if m.rests_on != "tool:mcp__desk__page"]
 
 
 async def test_words_of_a_tool_are_laundered_in_no_way(tmp_path: Path):

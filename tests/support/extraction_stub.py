@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from massmem.config.models import MemoryLlmConfig
-from massmem.memory.extraction.extractor import FactExtractor, Limits
-from massmem.memory.extraction.known import KnownFacts
-from massmem.memory.extraction.messages import Extraction, Origin, RecordedMessage
-from massmem.memory.extraction.models import Bounds, MemoryModel, open_model
+from massmem.memory.extraction.extractor import Bounds, FactExtractor, Limits, MemoryModel, open_model
+from massmem.memory.extraction.prompts import Extraction, KnownFacts, Origin, RecordedMessage
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
 from tests.support.json_server import serve_posts
@@ -110,7 +108,7 @@ class StubExtractor:
         if self.chat is not None:
             model = MemoryModel(self.chat, compact=True)
         else:
-            model = await open_model(self.config, self.providers, self.home, self.environ, self.bounds)
+            model = await open_model(self.config, self.providers, self.environ, self.bounds)
         return await FactExtractor(model, self.home, self.known, self.limits).extract(messages, origin)
 
 

@@ -84,6 +84,8 @@ class QdrantStub:
 
     def answer(self, request: Received) -> tuple[int, Any]:
         self.received.append(request)
+        if request.path == "/":
+            return 200, {"title": "qdrant", "version": "1.20.0"}
         if self.status:
             return self.status, {"status": {"error": "as asked"}}
         if self.api_key is not None and request.api_key != self.api_key:
@@ -97,6 +99,8 @@ class QdrantStub:
         return 200, {"result": result, "status": "ok", "time": 0.0}
 
     def _result(self, request: Received) -> Any:
+        if request.path == "/collections":
+            return _plain(self._client.get_collections())
         found = re.fullmatch(r"/collections/([^/?]+)(/[^?]*)?(\?.*)?", request.path)
         assert found, request.path
         name, what = found[1], found[2] or ""

@@ -15,8 +15,9 @@ from massmem.core.events import now
 from massmem.core.redact import show_start
 from massmem.memory import open_memory
 from massmem.memory.extraction.extractor import open_extractor
-from massmem.memory.extraction.messages import Origin, RecordedMessage
+from massmem.memory.extraction.prompts import Origin, RecordedMessage
 from massmem.memory.languages import is_english
+from massmem.memory.mem0 import can_extract
 from massmem.memory.opening import index_root
 from massmem.memory.persistent import USER, Episode, PersistentMemory, RecallOptions, Scope, Selection
 
@@ -24,8 +25,12 @@ SAMPLE = "The lighthouse of Skerryvore was lit on 1 February 1844 and stands 48 
 QUERY = "When was Skerryvore's lighthouse lit?"
 
 _OFF = "memory is disabled"
-_LOCAL_EMBEDDERS = ("local", "none", "fastembed", "huggingface")
-_ENGLISH_EMBEDDERS = ("none", "wordllama", "minilm")
+_LOCAL_EMBEDDERS = ("local", "none")
+_ENGLISH_EMBEDDERS = ("none", "wordllama")
+_TOO_SMALL = (
+    "llm: local without a model: the embedded model finds no facts and is not asked; what holds is read from plain "
+    "statements by rules, and messages are remembered word for word. For facts name a larger model: llm.model"
+)
 _NEWEST = 200
 """Messages whose language is looked at."""
 _MULTILINGUAL_HINT = (
@@ -84,6 +89,8 @@ async def check_extraction(context: DoctorContext) -> Sequence[CheckResult]:
     settings = _find_settings(context)
     if settings is None:
         return _skip_disabled(context)
+    if settings.llm is not None and not can_extract(settings.llm):
+        return [skip(_TOO_SMALL)]
     if settings.llm is not None and context.offline and settings.llm.provider != "local":
         return [skip(f"{settings.llm.provider}: not tried (--offline)")]
     async with open_extractor(settings.llm, context.home) as extractor:

@@ -97,10 +97,10 @@ def open_embedder(config: EmbeddingConfig, environ: Mapping[str, str], home: Pat
 
 
 def _open_local(model: str) -> Embedder:
-    if model not in ("wordllama", "minilm", MULTILINGUAL):
+    if model not in ("wordllama", MULTILINGUAL):
         raise InputError(
             f"memory.persistent_memory.embedding.model: there is no local embedder {model!r}",
-            f"one of: wordllama, minilm, {MULTILINGUAL}, none",
+            f"one of: wordllama, {MULTILINGUAL}, none",
         )
     if model == MULTILINGUAL:
         from massmem.memory.embedders.multilingual import DIMS, MultilingualE5
@@ -114,6 +114,4 @@ def _open_local(model: str) -> Embedder:
             f"the embedder {model} cannot be loaded: {e}",
             "pip install 'massmem[memory]', or set memory.persistent_memory.embedding.model: none",
         ) from e
-    if model == "wordllama":
-        return Embedder(model, local.WORDLLAMA_DIMS, local.load_word_vectors())
-    return Embedder(model, local.MINILM_DIMS, local.MiniLm())
+    return Embedder(model, local.WORDLLAMA_DIMS, local.load_word_vectors())

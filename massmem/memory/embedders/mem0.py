@@ -1,7 +1,6 @@
-"""Embedders of providers, through mem0's factory, with what it has no setting for: time-outs, and one endpoint only.
+"""Embedders of providers, through mem0's OpenAI embedder at their own address, with time-outs and one endpoint only.
 
-mem0 is loaded with the first of them. Providers that speak OpenAI's protocol go through mem0's OpenAI embedder at
-their own address: that needs none of their packages, has time-outs, and never pulls a model by itself.
+mem0 is loaded with the first of them. No package of a provider is needed, and no model is ever pulled.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from massmem.config.models import EmbeddingConfig
-from massmem.core.errors import EmbeddingError, InputError, MassmemError
+from massmem.core.errors import EmbeddingError, MassmemError
 from massmem.memory.embedders import Embedder
 from massmem.memory.mem0 import (
     as_backend,
@@ -19,7 +18,6 @@ from massmem.memory.mem0 import (
     find_backend_type,
     import_mem0,
     list_key_variables,
-    name_package,
     name_section,
 )
 from massmem.providers.failures import clean_message
@@ -29,14 +27,6 @@ TIMEOUT, RETRIES = 30.0, 1
 """Seconds for one request, and how often it is repeated."""
 
 _SETTING = "memory.persistent_memory.embedding"
-
-MEM0_ONLY: Mapping[str, str] = {
-    "huggingface": "sentence-transformers",
-    "fastembed": "fastembed",
-    "vertexai": "google-cloud-aiplatform",
-    "aws_bedrock": "boto3",
-}
-"""Providers that only mem0 reaches, with the package that it needs for each."""
 
 DIMS = {
     "text-embedding-3-small": 1536,
@@ -61,19 +51,13 @@ def open_mem0_embedder(config: EmbeddingConfig, environ: Mapping[str, str], home
             endpoint = resolve(settings, environ)
         model, key, url = _open_endpoint(endpoint, config.provider, home), endpoint.key, endpoint.base_url
         name = f"{config.provider}/{endpoint.model}"
-    elif config.provider in MEM0_ONLY:
-        key, url = config.api_key.get_secret_value() if config.api_key else "", config.base_url or ""
-        model = _open_own_class(config, key, home)
-        name = f"{config.provider}/{config.model or model.config.model}"
     else:
         compatible = (name for name, preset in PRESETS.items() if preset.kind == "openai")
-        raise explain_unknown_provider(_SETTING, config.provider, {"local", "none", *compatible, *MEM0_ONLY})
+        raise explain_unknown_provider(_SETTING, config.provider, {"local", "none", *compatible})
 
     def encode(texts: Sequence[str]) -> Sequence[Any]:
         with _TranslateErrors(name, key):
-            return (
-                model.embed_batch(list(texts), "add") if hasattr(model, "embed_batch") else [*map(model.embed, texts)]
-            )
+            return model.embed_batch(list(texts), "add")
 
     dims = DIMS.get(name.partition("/")[2], 0) if url == own_url else 0
     if not dims:
@@ -86,28 +70,14 @@ def open_mem0_embedder(config: EmbeddingConfig, environ: Mapping[str, str], home
 
 def _open_endpoint(endpoint: Endpoint, provider: str, home: Path) -> Any:
     settings = {"model": endpoint.model, "api_key": endpoint.key, "openai_base_url": endpoint.base_url}
-    model = _create_model("openai", settings, provider, home)
+    factory = import_mem0("utils.factory", home).EmbedderFactory
+    with _TranslateErrors(provider, endpoint.key):
+        model = factory.create("openai", settings, None)
     # Once more what was configured: nothing in the environment may send texts or the key elsewhere.
     model.client = model.client.with_options(
         timeout=TIMEOUT, max_retries=RETRIES, base_url=endpoint.base_url, api_key=endpoint.key
     )
     return model
-
-
-def _open_own_class(config: EmbeddingConfig, key: str, home: Path) -> Any:
-    settings: dict[str, Any] = {"model": config.model}
-    if config.base_url and config.provider == "huggingface":
-        settings |= {"api_key": key, "huggingface_base_url": config.base_url}
-    elif config.base_url:
-        raise InputError(f"{_SETTING}.base_url cannot be set for {config.provider!r}: mem0 has no such setting")
-    return _create_model(config.provider, settings, config.provider, home)
-
-
-def _create_model(provider: str, settings: Mapping[str, Any], name: str, home: Path) -> Any:
-    factory = import_mem0("utils.factory", home).EmbedderFactory
-    package = name_package(f"the embedder {name!r}", MEM0_ONLY.get(name, ""))
-    with package, _TranslateErrors(name, str(settings.get("api_key") or "")):
-        return factory.create(provider, dict(settings), None)
 
 
 class _TranslateErrors(AbstractContextManager[None, None]):

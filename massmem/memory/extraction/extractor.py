@@ -1,41 +1,230 @@
 """The port of extraction: messages in, facts out. Opens the configured model, and limits what an extraction costs."""
 
 import asyncio
+import json
 import logging
 import os
+import re
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from massmem.config.home import explain_write_error, make_folder
 from massmem.config.models import MemoryLlmConfig
 from massmem.core.errors import ContentRefused, ContextOverflow, MalformedResponse, MassmemError, ProviderTimeout
 from massmem.core.events import now
-from massmem.core.messages import Reply
-from massmem.memory.extraction.debug import make_debug_record, write_debug
-from massmem.memory.extraction.facts import clean_fact, is_grounded, is_knowledge, normalize_fact
-from massmem.memory.extraction.known import Known, KnownFacts
-from massmem.memory.extraction.messages import (
+from massmem.core.messages import (
+    ChatMessage,
+    ChatRequest,
+    Purpose,
+    Reply,
+    TextChunk,
+    clean_text,
+)
+from massmem.core.redact import redact_values
+from massmem.memory.extraction.facts import (
+    ParsedReply,
+    Statement,
+    clean_fact,
+    cut_middle,
+    cut_text,
+    is_grounded,
+    is_knowledge,
+    normalize_fact,
+    parse_reply,
+    repeats,
+)
+from massmem.memory.extraction.prompts import (
+    SCHEMA,
+    SUMMARY_SYSTEM,
     Chunk,
     Extraction,
+    Known,
+    KnownFacts,
     Origin,
     Piece,
+    Reading,
     RecordedMessage,
     halve,
     list_message_ids,
     make_fact,
     split_into_chunks,
+    write_compact_prompts,
+    write_prompts,
 )
-from massmem.memory.extraction.models import Bounds, MemoryModel, open_model
-from massmem.memory.extraction.prompts import Reading, write_compact_prompts, write_prompts
-from massmem.memory.extraction.replies import ParsedReply, Statement, parse_reply
-from massmem.memory.mem0 import import_mem0
+from massmem.memory.mem0 import (
+    OWN_NAMES,
+    as_backend,
+    can_extract,
+    explain_unknown_provider,
+    find_backend_type,
+    import_mem0,
+    list_key_variables,
+    name_section,
+)
 from massmem.memory.persistent import Fact
+from massmem.memory.points import fact_id
 from massmem.providers import Providers
 from massmem.providers.pauses import Pauses
+from massmem.providers.presets import PRESETS
+
+if TYPE_CHECKING:
+    from massmem.providers.base import ChatProvider
+
+SETTING = "memory.persistent_memory.llm"
+
+_CUT = " [...]"
+"""At the end of a summary that the model did not end."""
+_SUMMARY_DEADLINE = 120.0
+"""Seconds for one summary, all attempts together."""
+_SUMMARY_TOKENS = 1_000
+LONGEST_SUMMARY = 3_000
+"""Characters."""
+_MOST_READ, _MOST_READ_COMPACT = 48_000, 8_000
+"""Characters of a result that a model is sent; the middle of a longer one is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of one request."""
+
+    timeout: float = 60
+    """Seconds without any byte from the server."""
+    retries: int = 2
+    """Attempts after the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryModel:
+    """A model that reads messages for memories."""
+
+    chat: "ChatProvider"
+    compact: bool
+    """It runs on the user's machine, where mem0's 8,000 tokens of instructions take minutes or do not fit: it is sent
+    shorter prompts, and its replies are held to a JSON Schema."""
+
+    async def ask(self, system: str, user: str, max_tokens: int, purpose: Purpose, agent_id: str = "") -> Reply:
+        """Send one request. A reply to "extract" that starts to repeat itself is ended there.
+
+        Raises:
+            ProviderError: the request failed, or the model refused.
+        """
+        messages = (ChatMessage("system", system), ChatMessage("user", user))
+        schema = SCHEMA if self.compact and purpose == "extract" else None
+        request = ChatRequest(messages, purpose, agent_id, schema=schema, temperature=0.0, max_tokens=max_tokens)
+        reply = Reply()
+        async with aclosing(self.chat.stream(request)) as chunks:
+            async for chunk in chunks:
+                reply.feed(chunk)
+                may_repeat = purpose == "extract" and isinstance(chunk, TextChunk) and "}" in chunk.text
+                if may_repeat and repeats(reply.text):
+                    # A small model that starts over does so until its last token, minutes later.
+                    return Reply(f"{reply.text.rpartition('}')[0]}}}]}}", finish="stop")
+        if reply.finish == "content_filter":
+            raise ContentRefused("the model refused to read this for memories")
+        return reply
+
+    async def summarize(self, text: str) -> str:
+        """Return what matters in the result of a tool, in at most LONGEST_SUMMARY characters.
+
+        Raises:
+            ProviderError: the request failed or took too long, the model refused, or its summary is empty.
+        """
+        excerpt = cut_middle(clean_text(text), _MOST_READ_COMPACT if self.compact else _MOST_READ)
+        try:
+            async with asyncio.timeout(_SUMMARY_DEADLINE):
+                reply = await self.ask(SUMMARY_SYSTEM, excerpt, _SUMMARY_TOKENS, "summary")
+        except TimeoutError as e:
+            raise ProviderTimeout(f"summarising a tool result took longer than {_SUMMARY_DEADLINE:g} seconds") from e
+        summary = reply.text.rpartition("</think>")[2].partition("<think>")[0].strip()
+        if not summary:
+            raise MalformedResponse("the model's summary of a tool result was empty")
+        if reply.is_truncated:
+            summary = f"{summary[: LONGEST_SUMMARY - len(_CUT)]}{_CUT}"
+        return cut_text(clean_text(summary), LONGEST_SUMMARY)
+
+
+async def open_model(
+    llm: MemoryLlmConfig, providers: Providers, environ: Mapping[str, str], bounds: Bounds
+) -> MemoryModel:
+    """Open the configured model.
+
+    Raises:
+        InputError: no such provider, or its endpoint or model is missing or wrong.
+        MissingKeyError: no API key.
+        MissingModelError: the local model is not on disk.
+    """
+    backend = find_backend_type(llm.provider)
+    if backend is None:
+        raise explain_unknown_provider(SETTING, llm.provider, {*PRESETS, *OWN_NAMES})
+    preset = PRESETS[backend]
+    settings = as_backend(
+        llm, "llm", preset.memory_model or preset.default_model, environ,
+        timeout=bounds.timeout, max_retries=bounds.retries,
+    )  # fmt: skip
+    without = "then messages are remembered word for word, without extracted facts"
+    with name_section(SETTING, list_key_variables(llm.provider, "llm"), without):
+        return MemoryModel(await providers.open(settings), compact=not preset.needs_key)
+
+
+_TOOL = re.compile(r"^\[Tool Call: ([^\]\n]{1,200})\]$", re.MULTILINE)
+
+
+def make_debug_record(
+    messages: Sequence[RecordedMessage], origin: Origin, facts: Sequence[Fact], moment: datetime
+) -> dict[str, Any]:
+    """Return one extraction as it is written. facts: what came of it; their ids are those of the index."""
+    tools = list(dict.fromkeys(name for message in messages for name in _TOOL.findall(message.text)))
+    return {
+        "timestamp": moment.isoformat(),
+        "agent_id": origin.agent_id,
+        "session_id": origin.session_id,
+        "turn": origin.turn,
+        "metadata": {"tools_used": tools, "has_tools": bool(tools), "message_count": len(messages)},
+        "messages_sent": [{"role": message.role, "content": message.text} for message in messages],
+        "facts_extracted": [{"id": _id(fact), "memory": fact.text, "event": "ADD"} for fact in facts],
+        "extraction_count": len(facts),
+    }
+
+
+def _id(fact: Fact) -> str:
+    return str(fact_id(fact, normalize_fact(fact.text)))
+
+
+def write_debug(log_folder: Path, attempt: int, record: dict[str, Any]) -> Path:
+    """Write a record, without secrets, to a new file that only its owner may read; returns its path.
+
+    log_folder: of this run. attempt: the round of the turn, from 1.
+
+    Raises:
+        HomeError, StoreError: it cannot be written.
+    """
+    folder = log_folder / f"attempt_{attempt}" / "memory_debug" / record["agent_id"]
+    make_folder(folder)
+    stamp = f"{datetime.fromisoformat(record['timestamp']):%Y%m%d_%H%M%S}"
+    text = json.dumps(redact_values(record), ensure_ascii=False, indent=2)
+    path, descriptor = _create_file(folder, f"turn_{record['turn']}_{stamp}")
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(f"{text}\n")
+    return path
+
+
+def _create_file(folder: Path, name: str) -> tuple[Path, int]:
+    number = 1
+    while True:
+        path = folder / f"{name}{f'_{number}' if number > 1 else ''}.json"
+        try:
+            return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            number += 1  # a second extraction within the second
+        except OSError as e:
+            raise explain_write_error(path, e) from e
+
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +258,7 @@ async def open_extractor(
     environ: Mapping[str, str] = os.environ,
     pauses: Pauses | None = None,
 ) -> AsyncGenerator[Extractor | None]:
-    """Open the configured model; yield None when none is configured: then messages are all that is remembered.
+    """Open the configured model; yield None when none can extract: then messages are all that is remembered.
 
     home: folder of massmem's own files. known: what the memory holds, so that the model is shown it and does not say
     it again. pauses: of models that want no requests.
@@ -77,7 +266,7 @@ async def open_extractor(
     Raises:
         InputError: the model cannot be used: see models.open_model.
     """
-    if llm is None:
+    if not can_extract(llm):
         yield None
         return
     providers = Providers(pauses=pauses)
@@ -86,7 +275,7 @@ async def open_extractor(
     async def open_named(name: str | None) -> MemoryModel:
         if name not in models:
             config = llm if name is None else llm.model_copy(update={"model": name})
-            models[name] = await open_model(config, providers, home, environ, Bounds())
+            models[name] = await open_model(config, providers, environ, Bounds())
         return models[name]
 
     async def summarize(text: str, name: str | None) -> str:

@@ -1,12 +1,278 @@
-"""Prompts for extracting facts and for summarising what a tool returned, and the JSON Schema of facts. Pure text."""
+"""What is read for facts, labelled and cut to the size of a request, and the prompts for that and for summaries."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
-from massmem.memory.claims import USUAL_ATTRIBUTES
-from massmem.memory.extraction.messages import Chunk, Piece
+from massmem.core.errors import MassmemError
+from massmem.core.messages import Role, clean_text
+from massmem.memory.access import may_see, visible_to
+from massmem.memory.claims import USUAL_ATTRIBUTES, make_claim, says_value, shares_word
+from massmem.memory.extraction.facts import Statement, find_telling_words
+from massmem.memory.index import Index, OneOf, valid_ids
+from massmem.memory.ledger import Chain, build_chains
+from massmem.memory.persistent import USER, Claim, Fact, Scope, Selection
+from massmem.memory.points import to_memory
 from massmem.memory.quoting import quote_text
+
+SHORTEST_MESSAGE = 10
+"""Characters; what is shorter is not worth a request."""
+
+_SMALLEST_PIECE = 200
+_NUMBER = re.compile(r"\d+")
+_BREAKS = ("\n\n", "\n", ". ", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedMessage:
+    """One message of the log as it is read for facts."""
+
+    role: Role
+    """Nothing of role system is read; tool counts as assistant."""
+    text: str
+    message_id: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Whose messages they are, and where they are from."""
+
+    session_id: str
+    agent_id: str
+    turn: int
+    won: bool = False
+    """The turn is complete and this agent won it."""
+    group: str = ""
+    """As in Episode."""
+    undecided: bool = False
+    """The turn has no winner yet."""
+    attempt: int = 1
+    """The last round of the turn that they are from, counted from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """What an extraction gave."""
+
+    facts: tuple[Fact, ...] = ()
+    duplicates: int = 0
+    """Statements of the model that are remembered already."""
+    requests: int = 0
+    """Requests that the model answered."""
+    problem: MassmemError | None = None
+    """Why part of the messages was not read to the end; None when all was read."""
+    unread: tuple[str, ...] = ()
+    """Ids of the messages that were not read to the end, for another try."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A message, or a part of a long one, with the label that the model knows it by."""
+
+    label: str
+    role: str
+    text: str
+    message_id: str
+    created_at: datetime
+
+    @property
+    def prompt_text(self) -> str:
+        """The text that the model reads.
+
+        Only its first line starts at the margin, so that no other line can pose as a heading or as a role.
+        """
+        return f"({self.label}) " + "\n    ".join(self.text.splitlines())
+
+
+Chunk = tuple[Piece, ...]
+"""What one request is about."""
+
+
+def split_into_chunks(messages: Sequence[RecordedMessage], size: int) -> list[Chunk]:
+    """Pack the messages that are worth reading into chunks of at most `size` characters.
+
+    A longer message is cut where a paragraph, a line, a sentence or at least a word ends.
+    """
+    packed: list[list[Piece]] = []
+    room = 0
+    number = 0
+    for message in messages:
+        for text in _split_message(message, size):
+            number += 1
+            if len(text) > room:
+                packed.append([])
+                room = size
+            role = "user" if message.role == "user" else "assistant"
+            packed[-1].append(Piece(f"m{number}", role, text, message.message_id, message.created_at))
+            room -= len(text)
+    return [tuple(pieces) for pieces in packed]
+
+
+def halve(chunk: Chunk) -> tuple[Chunk, Chunk] | None:
+    """Cut a chunk that was too long for one request into two; return None when it is too small for that."""
+    match chunk:
+        case (piece,) if len(piece.text) < 2 * _SMALLEST_PIECE:
+            return None
+        case (piece,):
+            first, *rest = _split_text(piece.text, len(piece.text) // 2 + 1)
+            return (replace(piece, text=first),), (replace(piece, text="\n".join(rest)),)
+        case _:
+            middle = len(chunk) // 2
+            return chunk[:middle], chunk[middle:]
+
+
+def list_message_ids(chunk: Chunk) -> tuple[str, ...]:
+    """Return the ids of the chunk's messages, without repetition."""
+    return tuple(dict.fromkeys(piece.message_id for piece in chunk))
+
+
+def make_fact(statement: Statement, chunk: Chunk, origin: Origin) -> Fact:
+    """Return the statement as a fact, with the messages that it comes from as far as that can be believed."""
+    sources = _find_sources(statement, chunk)
+    return Fact(
+        session_id=origin.session_id,
+        turn=origin.turn,
+        agent_id=origin.agent_id,
+        text=statement.text,
+        message_ids=list_message_ids(sources),
+        created_at=max(piece.created_at for piece in sources),
+        won=origin.won,
+        group=origin.group,
+        claim=_make_claim(statement, sources, origin),
+    )
+
+
+def _make_claim(statement: Statement, sources: Chunk, origin: Origin) -> Claim | None:
+    """Return what the statement claims; None when its text, or its messages, do not bear that out.
+
+    What comes from the user's messages alone is the user's word, whichever agent noted it.
+    """
+    if statement.claim is None:
+        return None
+    by = USER if all(piece.role == "user" for piece in sources) else origin.agent_id
+    claim = make_claim(*statement.claim, by)
+    if claim is None or not says_value(statement.text, claim.value):
+        return None
+    return claim if any(shares_word(piece.text, claim.value) for piece in sources) else None
+
+
+def _find_sources(statement: Statement, chunk: Chunk) -> Chunk:
+    """Return the pieces that the model named; when it named none, or others share far more words, those others."""
+    matches = (_NUMBER.search(label) for label in statement.sources)
+    labels = {f"m{match.group()}" for match in matches if match}
+    named = tuple(piece for piece in chunk if piece.label in labels)
+    words = find_telling_words(statement.text)
+    shared = {piece.label: len(words & find_telling_words(piece.text)) for piece in chunk}
+    most = max(shared.values())
+    near = tuple(piece for piece in chunk if 2 * shared[piece.label] >= most)
+    return named if any(piece in near for piece in named) else near
+
+
+def _split_message(message: RecordedMessage, size: int) -> list[str]:
+    text = "\n".join(clean_text(message.text).splitlines()).strip()
+    if message.role == "system" or len(text) < SHORTEST_MESSAGE:
+        return []
+    return _split_text(text, size)
+
+
+def _split_text(text: str, size: int) -> list[str]:
+    parts: list[str] = []
+    start = 0
+    while len(text) - start > size:
+        end = _find_break(text, start + size // 2, start + size)
+        parts.append(text[start:end].strip())
+        start = end
+    parts.append(text[start:].strip())
+    return [part for part in parts if part]
+
+
+def _find_break(text: str, low: int, high: int) -> int:
+    for mark in _BREAKS:
+        if (position := text.rfind(mark, low, high)) >= 0:
+            return position + len(mark)
+    return high
+
+
+_MOST_SHOWN = 10
+_NEWEST = 500
+"""Facts of an agent in a session among which those that bear on a conversation are looked for."""
+
+
+_MOST_TOPICS = 40
+"""Topics whose names a model is shown, the last used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a model is shown of the memory."""
+
+    facts: Sequence[str] = ()
+    """Those that bear on what it reads."""
+    topics: Sequence[tuple[str, str]] = ()
+    """Subjects and attributes that claims are about."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFacts:
+    """What the memory holds."""
+
+    index: Index
+    embed: Callable[[str], Sequence[float] | None]
+    """Blocking: return the vector of a text, None when there is none."""
+
+    def find_near(self, text: str, origin: Origin) -> Known:
+        """Return the facts that bear on the text, best first; the newest without a vector. Blocking.
+
+        A claim that no longer holds is not among them: made again, it is new. Topics are those of all sessions that
+        share a memory with the origin, so that a value is recognised as one of a topic that another session began.
+
+        Raises:
+            MemoryUnavailable: the index cannot be used now.
+        """
+        chains = self._read_chains(origin)
+        outdated = {int(m.id) for c in chains.values() for e in c.entries if e.until is not None for m in e.memories}
+        own = Selection(session_id=origin.session_id, agent_id=origin.agent_id, kind="fact")
+        facts = {
+            key: payload
+            for key, payload in self.index.page(own, _NEWEST)
+            if key not in outdated and _is_known(payload, origin)
+        }
+        best = [*facts][:_MOST_SHOWN]
+        if len(facts) > _MOST_SHOWN and (vector := self.embed(text)) is not None:
+            scope = Scope(origin.session_id, origin.agent_id, origin.turn)
+            nearest = self.index.search_meaning(vector, visible_to(scope, valid_ids(facts)), _MOST_SHOWN)
+            best = [key for key, _ in nearest] or best
+        last_used = sorted(chains.values(), key=lambda chain: chain.entries[-1].memories[-1].created_at, reverse=True)
+        claims = [chain.entries[-1].claim for chain in last_used[:_MOST_TOPICS]]
+        return Known([facts[key]["data"] for key in best], [(claim.subject, claim.attribute) for claim in claims])
+
+    def _read_chains(self, origin: Origin) -> dict[str, Chain]:
+        scope = Scope(
+            origin.session_id,
+            origin.agent_id,
+            origin.turn + 1,
+            all_sessions=not origin.group,
+            group=origin.group or None,
+        )
+        ids = self.index.list_ids(visible_to(scope, OneOf("kind", ("fact",))), _NEWEST, newest_first=True)
+        memories = [to_memory(key, payload) for key, payload in self.index.read_payloads(ids).items()]
+        return build_chains(memory for memory in memories if may_see(scope, memory, won=True))
+
+
+def _is_known(fact: Mapping[str, Any], origin: Origin) -> bool:
+    """Whether to extract the fact again is pointless.
+
+    What an agent said in a turn that it lost stays hidden from the others. Extracted again in one that it won, or may
+    still win, it is new to them: it does not count as known then.
+    """
+    if not (origin.won or origin.undecided):
+        return True
+    # What the turn itself gave is shown to the others as soon as the turn is won.
+    return fact["turn"] == origin.turn or (fact["won"] and fact["turn"] < origin.turn)
+
 
 _MOST_EARLIER = 10
 """Messages before the new ones that a model is shown, as mem0 has it."""

@@ -60,7 +60,7 @@ def settle(
             tokens[i] = count(f" {quote_text(rest, memory.kind)}")
             stated = [entry for entry in stated if entry.until is None]
         if note := ledger.write_note(memory, stated):
-            memories[i] = replace(memory, note=note)
+            memories[i] = replace(memory, note="; ".join(filter(None, (memory.note, note))))
             tokens[i] += count(f" ({note})")
     c = replace(c, memories=tuple(memories), tokens=tokens)
     shown = np.flatnonzero(stays)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from massmem.memory.origins import mark_origin
-from massmem.memory.persistent import USER, Memory
+from massmem.memory.origins import mark_source
+from massmem.memory.persistent import USER, Memory, Scope
 from massmem.memory.points import ASKS, HAS_TIME, CountTokens
-from massmem.memory.quoting import format_label
+from massmem.memory.quoting import find_author, format_label
 from massmem.memory.retrieval.query import Question, find_names
 from massmem.memory.text_analysis import BM25_B, BM25_K1, TYPICAL_TERMS
 
@@ -114,13 +114,12 @@ def build_candidates(
     memories: Sequence[Memory],
     numbers: Mapping[int, Sequence[int]],
     bm25: Mapping[int, float],
-    reader: str,
+    scope: Scope,
     count: CountTokens,
 ) -> Candidates:
-    """Return the memories as candidates.
+    """Return the memories as candidates for the scope's agent, whose own words need no name.
 
-    numbers: `f` of the payloads, by id. bm25: by id. reader: the agent whose own words need no name. count: tokens of
-    a text.
+    numbers: `f` of the payloads, by id. bm25: by id. count: tokens of a text.
     """
     memories = sorted(memories, key=lambda memory: int(memory.id))
     keys = [int(memory.id) for memory in memories]
@@ -130,7 +129,7 @@ def build_candidates(
     sessions = {name: i for i, name in enumerate(dict.fromkeys(memory.session_id for memory in memories))}
     sources = [memory.message_ids[0] if memory.kind == "episode" else memory.id for memory in memories]
     messages = {source: i for i, source in enumerate(dict.fromkeys(sources))}
-    marks = [mark_origin(memory.origin) for memory in memories]
+    marks = ["; ".join(filter(None, (mark_source(m.rests_on, m.call), m.note))) for m in memories]
     line = _number_lines(memories, sources, marks)
     in_order = sorted(range(len(keys)), key=lambda i: (memories[i].created_at, f[i, 0], memories[i].text))
     order = np.zeros(len(keys), np.int64)
@@ -146,7 +145,7 @@ def build_candidates(
         from_user=np.array([memory.agent_id == USER for memory in memories], np.bool_),
         asks=(f[:, 2] & ASKS) > 0,
         has_time=(f[:, 2] & HAS_TIME) > 0,
-        label=_count_labels(memories, marks, reader, count),
+        label=_count_labels(memories, marks, scope, count),
         tokens=f[:, 4],
         day=f[:, 5],
         memories=tuple(memories),
@@ -155,7 +154,7 @@ def build_candidates(
 
 
 def _number_lines(memories: Sequence[Memory], sources: Sequence[str], marks: Sequence[str]) -> Ints:
-    """sources: the message or the fact of each memory. marks: of their origins."""
+    """sources: the message or the fact of each memory. marks: what its label says beside the author."""
     marks_of: dict[str, set[str]] = {}
     for source, mark in zip(sources, marks, strict=True):
         marks_of.setdefault(source, set()).add(mark)
@@ -164,12 +163,12 @@ def _number_lines(memories: Sequence[Memory], sources: Sequence[str], marks: Seq
     return np.array([numbers[key] for key in keys], np.int64)
 
 
-def _count_labels(memories: Sequence[Memory], marks: Sequence[str], reader: str, count: CountTokens) -> Ints:
-    labels = [(memory.agent_id, mark) for memory, mark in zip(memories, marks, strict=True)]
-    origins = {label: memory.origin for label, memory in zip(labels, memories, strict=True)}
+def _count_labels(memories: Sequence[Memory], marks: Sequence[str], scope: Scope, count: CountTokens) -> Ints:
+    reader = scope.agent_id
+    labels = [(find_author(memory, reader, scope.names), mark) for memory, mark in zip(memories, marks, strict=True)]
     sizes = {
-        label: count(format_label(label[0], 1, reader, origin=origin)) + 1  # and a line break
-        for label, origin in origins.items()
+        (author, mark): count(format_label(author, 1, reader, source=mark)) + 1  # and a line break
+        for author, mark in dict.fromkeys(labels)
     }
     return np.array([sizes[label] for label in labels], np.int64)
 

@@ -133,7 +133,7 @@ class Retriever:
         if vector is not None and len(scores):
             scores = add_meaning(scores, self._cosines(vector, c), is_multilingual=self._is_multilingual)
         c, scores = settle(question, c, scores, pool.chains, self._count)
-        return self._pack(question, c, scores, options, scope.agent_id, lexical_only=vector is None)
+        return self._pack(question, c, scores, options, scope, lexical_only=vector is None)
 
     def read_history(self, query: str, vector: Vector | None, scope: Scope) -> list[Chain]:
         """Return the chains that bear on the query, best first."""
@@ -153,7 +153,7 @@ class Retriever:
         return self._build(ids, pool)
 
     def _build(self, ids: set[int], pool: _Pool) -> Candidates:
-        return build_candidates(pool.select(ids), pool.numbers, pool.bm25, pool.scope.agent_id, self._count)
+        return build_candidates(pool.select(ids), pool.numbers, pool.bm25, pool.scope, self._count)
 
     def _search(self, question: Question, names: frozenset[str], vector: Vector | None, pool: _Pool) -> set[int]:
         """Read the candidates. Return their ids."""
@@ -243,7 +243,7 @@ class Retriever:
         c: Candidates,
         scores: Floats,
         options: RecallOptions,
-        reader: str,
+        scope: Scope,
         *,
         lexical_only: bool,
     ) -> RecallResult:
@@ -271,7 +271,7 @@ class Retriever:
             if len(shown) == len(packed.chosen):
                 break
             left_out.update(i for i in packed.chosen if i not in shown)
-        return RecallResult(_render(c, shown, packed, reader), tuple(shown.values()), packed.tokens, lexical_only)
+        return RecallResult(_render(c, shown, packed, scope), tuple(shown.values()), packed.tokens, lexical_only)
 
     def _count_note(self, memory: Memory) -> int:
         return self._count(f" ({memory.note})") if memory.note else 0
@@ -293,7 +293,7 @@ def _says_nothing_new(question: Question, c: Candidates, in_prompt: frozenset[st
     in_prompt: ids of messages.
     """
     flags: Flags = np.array(
-        [memory.kind == "episode" and memory.message_ids[0] in in_prompt for memory in c.memories], np.bool_
+        [memory.kind == "episode" and not in_prompt.isdisjoint(memory.message_ids) for memory in c.memories], np.bool_
     )
     texts = {_normalise(c.memories[i].text) for i in np.flatnonzero(flags).tolist()}
     terms = question.terms
@@ -335,8 +335,12 @@ def _as_shown(c: Candidates, scores: Floats, packed: Packed, excerpts: Mapping[i
 
 
 def _drop_repeats(memories: Mapping[int, Memory], in_prompt: frozenset[str]) -> dict[int, Memory]:
-    """Leave out facts that only repeat others, or the messages in the prompt. in_prompt: ids of messages."""
+    """Leave out what only repeats others: a result of a tool that came again, a fact; also of messages in the prompt.
+
+    in_prompt: ids of messages.
+    """
     shown: dict[int, Memory] = {}
+    results: set[tuple[str, str]] = set()
     spoken = {_normalise(memory.text) for memory in memories.values() if memory.kind == "episode"}
     for i, memory in memories.items():
         if memory.kind == "fact":
@@ -347,6 +351,10 @@ def _drop_repeats(memories: Mapping[int, Memory], in_prompt: frozenset[str]) -> 
             facts = [m for m in facts if m.claims == memory.claims or not m.claims]
             if in_prompt.issuperset(memory.message_ids) or _is_repeat(memory, [*passages, *facts]):
                 continue
+        if memory.call:
+            if (memory.call, memory.text) in results:
+                continue
+            results.add((memory.call, memory.text))
         shown[i] = memory
     return shown
 
@@ -357,11 +365,11 @@ def _is_repeat(fact: Memory, others: Iterable[Memory]) -> bool:
     return any(len(words.intersection(extract_terms(other.text))) >= _SAME_SHARE * len(words) for other in others)
 
 
-def _render(c: Candidates, shown: Mapping[int, Memory], packed: Packed, reader: str) -> str:
+def _render(c: Candidates, shown: Mapping[int, Memory], packed: Packed, scope: Scope) -> str:
     quotes: list[Quote] = []
     previous = -1
     for i in pack.sort_by_time(c, [*shown]):
         key = int(c.key[i])
         quotes.append(Quote(shown[i], follows=i in packed.whole and key == previous + 1))
         previous = key if i in packed.whole else -1
-    return render(quotes, reader)
+    return render(quotes, scope.agent_id, scope.names)

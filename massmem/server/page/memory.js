@@ -131,7 +131,7 @@ const MemoryList = ({ memories, about, colours, onForgotten }) => html`
   <ul class="memories">${memories.map((memory) => html`<${MemoryCard} key=${memory.id} memory=${memory} about=${about} colours=${colours} onForgotten=${onForgotten} />`)}</ul>`;
 
 // Who is named as the author needs no origin beside it.
-const originOf = ({ origin }) => (origin?.startsWith("tool:") ? `from tool ${origin.slice(5)}` : origin === "import" ? "imported" : "");
+const originOf = ({ origin, rests_on, call }) => call || (rests_on ? `quoting ${rests_on.slice(5)}` : origin === "import" ? "imported" : "");
 const Origins = () => html`<option value="">anywhere</option><option value="user">you</option><option value="agent">agents</option><option value="tool">tools</option><option value="import">an import</option>`;
 
 const WHY = { own: "it said this itself", user: "you said this", won: "this won its turn" };

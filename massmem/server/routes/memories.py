@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from massmem.core.events import now
 from massmem.core.records import Owner, is_remembered
 from massmem.memory.persistent import USER, Memory, Selection
+from massmem.memory.quoting import find_author
 from massmem.server.dependencies import Authorized, Caller
 from massmem.server.errors import PROBLEMS
 from massmem.server.schemas import MAX_LIST_LENGTH, MAX_OFFSET, Body
@@ -30,8 +31,8 @@ FromOrigin = Annotated[
     str | None,
     Query(
         max_length=300,
-        pattern=r"^(user|agent|import|tool|tool:.+)$",
-        description="Only what is from: user, agent, import, tool, or tool:NAME.",
+        pattern=r"^(user|agent|import|outside|tool|tool:.+)$",
+        description="Only what is from: user, agent, import, outside, tool, or tool:NAME.",
     ),
 ]
 MemoryId = Annotated[str, Path(pattern=r"^\d{1,20}$", description="Its id.", examples=["1"])]
@@ -59,7 +60,11 @@ class MemoryEntry(Body):
     note: str
     """Of a search: since when or until when it holds, on which outdated value it rests, who says otherwise."""
     origin: str | None
-    """Where its words are from: user, agent, import, or tool:NAME; null: an older version did not note it."""
+    """Who said it: user, agent, import, outside, or tool:NAME for its result; null: not noted."""
+    rests_on: str | None
+    """Whose words it has, when they are a tool's: tool:NAME."""
+    call: str
+    """Of the result of a tool: its call with the main argument, by the agent."""
     created_at: datetime
     """When it was said."""
 
@@ -385,7 +390,7 @@ def _show_memory(memory: Memory, reader: str | None = None) -> MemoryEntry:
     """reader: the agent that recalls it; None: nobody does."""
     seen_because: Literal["own", "user", "won"] | None = None
     if reader is not None:
-        seen_because = "user" if memory.agent_id == USER else "own" if memory.agent_id == reader else "won"
+        seen_because = "user" if memory.agent_id == USER else "own" if find_author(memory, reader) == reader else "won"
     return MemoryEntry(
         id=memory.id,
         kind=memory.kind,
@@ -397,5 +402,7 @@ def _show_memory(memory: Memory, reader: str | None = None) -> MemoryEntry:
         seen_because=seen_because,
         note=memory.note,
         origin=memory.origin or None,
+        rests_on=memory.rests_on or None,
+        call=memory.call,
         created_at=memory.created_at,
     )

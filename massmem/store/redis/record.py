@@ -128,6 +128,7 @@ class Record:
                 reason=newest and newest.reason,
                 retrying=sum(job.attempts > 0 for job in pending),
                 oldest=min((job.created_at for job in pending), default=None),
+                forgotten_facts=len({(job.agent_id, words) for job in self.jobs for words in job.forgotten}),
             )
         entries = {f"entry:{seq}": " ".join(map(str, entry)) for seq, entry in self.entries.items()}
         jobs = {f"jobs:{seq}": _JOBS.dump_json(jobs).decode() for seq, jobs in self.jobs_by_seq.items() if jobs}

@@ -347,6 +347,7 @@ class RedisStore(RedisKeyTable):
             reason=next((count.reason for count in counts if count.reason is not None), None),
             retrying=sum(count.retrying for count in counts),
             oldest=min((count.oldest for count in counts if count.oldest is not None), default=None),
+            forgotten_facts=sum(count.forgotten_facts for count in counts),
         )
 
     async def requeue_recordings(self, session_id: str | None = None, *, done: bool) -> int:

@@ -153,7 +153,11 @@ class SqlRecordingQueue:
         oldest = sa.func.min(_r.created_at).label("oldest")
         (waiting,) = await self._database.fetch(sa.select(retrying, oldest).where(_r.status == "pending", *of_session))
         counts = {row["status"]: row["number"] for row in numbers if row["status"] != "forgotten"}
-        return RecordingCounts(**counts, **waiting, reason=reasons[0]["reason"] if reasons else None)
+        forgotten = sa.select(_r.session_id, _r.agent_id, _r.forgotten).where(_r.forgotten.is_not(None), *of_session)
+        rows = await self._database.fetch(forgotten)  # few: each is a turn of which the user had a fact forgotten
+        facts = {(row["session_id"], row["agent_id"], *words) for row in rows for words in row["forgotten"]}
+        reason = reasons[0]["reason"] if reasons else None
+        return RecordingCounts(**counts, **waiting, forgotten_facts=len(facts), reason=reason)
 
     async def requeue_recordings(self, session_id: str | None = None, *, done: bool) -> int:
         requeue = (

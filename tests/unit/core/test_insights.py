@@ -60,6 +60,11 @@ def test_tools_are_counted_with_their_failures():
     outside = message(30, "tool_result", "x", "ann", 0, metadata={"tool": "lint"})
     insights = of(build_transcript(turn.record, [*turn.messages, *used, outside]))
     assert insights["tools"] == {"mcp__f__read": {"calls": 2, "failed": 1}, "mcp__f__list": {"calls": 1, "failed": 0}}
+    assert insights["tool_sequences"] == [
+        {"tools": ["mcp__f__read", "mcp__f__list", "mcp__f__read"], "times": 1, "succeeded": 0}
+    ]
+    good = of(build_transcript(turn.record, [*turn.messages, *used[:2]]))
+    assert good["tool_sequences"] == [{"tools": ["mcp__f__read", "mcp__f__list"], "times": 1, "succeeded": 1}]
     assert of(make_transcript())["tools"] == {}
 
 

@@ -26,6 +26,7 @@ PAYLOAD = {
     "data": "text", "run_id": "s1", "agent_id": "a", "turn": 1, "won": False, "kind": "episode", "group": "team",
     "created_at": NOW.isoformat(), "f": [0, 0, 0, 1, 1, NOW.toordinal()],
 }  # fmt: skip
+UUID_5 = "00000000-0000-0000-0000-000000000005"
 VISIBLE = {
     "must": [{"key": "seen", "match": {"any": ["me|s1", "*|s1"]}}],
     "must_not": [
@@ -75,8 +76,8 @@ def test_the_collection_is_made_with_its_indexes(stub: QdrantStub) -> None:
         "PUT",
         "",
         {
-            "vectors": {"meaning": {"size": 3, "distance": "Cosine", "datatype": "float16"}},
-            "sparse_vectors": {"words": {"modifier": "idf"}},
+            "vectors": {"size": 3, "distance": "Cosine", "datatype": "float16"},
+            "sparse_vectors": {"bm25": {"modifier": "idf"}},
         },
     )
     indexes = {body["field_name"]: body["field_schema"] for _, path, body in asked if path.startswith("/index")}
@@ -132,8 +133,9 @@ def test_a_single_server_is_asked_for_nothing_of_a_cluster(stub: QdrantStub) -> 
 def test_a_write_waits_for_the_server(index: QdrantIndex, stub: QdrantStub) -> None:
     index.upsert([Point(5, [1.0, 0.0, 0.0], {7: 0.5}, PAYLOAD)])
     kept = {**PAYLOAD, "seen": ["a", "a|s1", "a|@team"], "at": AT}
-    vector = {"words": {"indices": [7], "values": [0.5]}, "meaning": [1.0, 0.0, 0.0]}
-    assert list_sent(stub) == [("PUT", "/points?wait=true", {"points": [{"id": 5, "vector": vector, "payload": kept}]})]
+    vector = {"bm25": {"indices": [7], "values": [0.5]}, "": [1.0, 0.0, 0.0]}
+    points = [{"id": UUID_5, "vector": vector, "payload": kept}]
+    assert list_sent(stub) == [("PUT", "/points?wait=true", {"points": points})]
 
 
 def test_searches(index: QdrantIndex, stub: QdrantStub) -> None:
@@ -142,10 +144,10 @@ def test_searches(index: QdrantIndex, stub: QdrantStub) -> None:
     words, meaning = list_sent(stub)
     assert words[:2] == ("POST", "/points/query")
     assert words[2]["query"] in ({"indices": [7], "values": [0.5]}, {"nearest": {"indices": [7], "values": [0.5]}})
-    assert (words[2]["using"], words[2]["limit"], words[2]["with_payload"]) == ("words", 200, False)
+    assert (words[2]["using"], words[2]["limit"], words[2]["with_payload"]) == ("bm25", 200, False)
     assert words[2]["filter"] == VISIBLE
-    assert meaning[2]["filter"]["must"] == [*VISIBLE["must"], {"has_id": [3]}]
-    assert (meaning[2]["using"], meaning[2]["limit"]) == ("meaning", 20)
+    assert meaning[2]["filter"]["must"] == [*VISIBLE["must"], {"has_id": [UUID_5[:-1] + "3"]}]
+    assert (meaning[2].get("using"), meaning[2]["limit"]) == (None, 20)
 
 
 def test_a_changed_payload_waits_for_the_server(index: QdrantIndex, stub: QdrantStub) -> None:
@@ -155,7 +157,7 @@ def test_a_changed_payload_waits_for_the_server(index: QdrantIndex, stub: Qdrant
     assert list_sent(stub)[-1] == (
         "POST",
         "/points/payload?wait=true",
-        {"payload": {"won": True, "seen": ["*", "*|s1", "*|@team"]}, "points": [5]},
+        {"payload": {"won": True, "seen": ["*", "*|s1", "*|@team"]}, "points": [UUID_5]},
     )
 
 
@@ -163,7 +165,8 @@ def test_a_deletion_waits_for_the_server(index: QdrantIndex, stub: QdrantStub) -
     index.upsert([Point(5, None, {7: 0.5}, PAYLOAD)])
     stub.received.clear()
     assert index.delete(Selection(session_id="s1")) == 1
-    condition = {"must": [{"key": "run_id", "match": {"any": ["s1"]}}], "must_not": []}
+    of_session = {"must": [{"key": "run_id", "match": {"any": ["s1"]}}], "must_not": []}
+    condition = {"must": [of_session], "must_not": [{"is_empty": {"key": "seen"}}]}
     assert list_sent(stub)[-1] == ("POST", "/points/delete?wait=true", {"filter": condition})
 
 

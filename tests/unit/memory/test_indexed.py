@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from massmem.memory.indexed import IndexedMemory
-from massmem.memory.persistent import RecallOptions, Selection
+from massmem.memory.persistent import Claim, CompletedTurn, RecallOptions, Selection
 from tests.support.memories import asks, count, fact, letters, make_episode, open_disk_memory
 
 ROOM = RecallOptions(1000)
@@ -44,6 +46,37 @@ async def test_the_shown_text_is_dated_labelled_and_in_time_order(memory: Indexe
     assert count(result.text) <= result.tokens + 2
     assert {m.agent_id for m in result.memories} == {"user", "a", "b"}
     assert not result.lexical_only
+
+
+async def test_labels_have_display_names_and_say_which_answer_was_not_chosen(memory: IndexedMemory):
+    await memory.record([
+        make_episode("The kites fly over Cobham.", 1, by="b"),
+        make_episode("Kites fly over Marlow, I would say.", 2, by="a"),
+        make_episode("Kites are birds of the city.", 9, turn=2, by="a", lost=True),
+    ])  # fmt: skip
+    before = await memory.recall("kites", asks("a", 2), ROOM)
+    assert "You: Kites fly over Marlow" in before.text, "nobody has won yet"
+    await memory.complete_turns([CompletedTurn("s", 1, "b")])
+    result = await memory.recall("kites", asks("a", names={"b": "Dr. [Bob]", "a": "Ann"}), ROOM)
+    assert result.text.splitlines()[1:] == [
+        "[From Dr. (Bob) Turn 1] The kites fly over Cobham.",
+        "You (not chosen): Kites fly over Marlow, I would say.",
+        "You (not chosen): Kites are birds of the city.",
+    ]
+    assert count(result.text) <= result.tokens + 2
+
+
+async def test_stats_say_which_facts_were_used_and_which_no_longer_hold(memory: IndexedMemory):
+    towns = [fact(f"The user lives in {town}.", turn, sources=(town,), claim=Claim("user", "home", town, "user"))
+             for turn, town in enumerate(("Porto", "Ghent"), 1)]  # fmt: skip
+    later = replace(towns[1], created_at=towns[1].created_at + timedelta(days=1))
+    await memory.add_facts([towns[0], later, fact("Kites fly over Cobham.")])
+    result = await memory.recall("Where does the user live?", asks("a"), ROOM)
+    await memory.note_use(result.memories)
+    await memory.add_facts([later])
+    stats = await memory.stats()
+    assert (stats.facts, stats.facts_contradicted) == (3, 1)
+    assert stats.facts_used == sum(m.kind == "fact" for m in result.memories) > 0
 
 
 async def test_words_alone_find_too_and_say_so(by_words: IndexedMemory):

@@ -14,7 +14,7 @@ SECRET = "The Lisbon vault opens with REED-4410."
 
 
 async def list_origins(folder: Path, *batches: list[Any]) -> dict[str, str]:
-    """Record the batches; return the origins by text."""
+    """Record the batches; return by text the tool that it rests on, else who said it."""
     memory = open_disk_memory(folder)
     try:
         for batch in batches:
@@ -22,7 +22,7 @@ async def list_origins(folder: Path, *batches: list[Any]) -> dict[str, str]:
                 await memory.record(batch)
             else:
                 await memory.add_facts(batch)
-        return {m.text: m.origin for m in await memory.list(Selection())}
+        return {m.text: m.rests_on or m.origin for m in await memory.list(Selection())}
     finally:
         await memory.close()
 
@@ -99,7 +99,7 @@ async def test_a_recall_names_the_tool_and_a_filter_asks_for_it(tmp_path: Path):
         await memory.record(batch)
         options = RecallOptions(1_000)
         recalled = await memory.recall("Lisbon vault", asks("a"), options)
-        assert f"You (tool fetch): {SECRET} {padding}" in recalled.text
+        assert f"You (quoting fetch): {SECRET} {padding}" in recalled.text
         assert "\nYou: I would ask the janitor" in recalled.text
         for origin, texts in {
             "tool": [f"{SECRET} {padding}"],

@@ -49,7 +49,7 @@ def test_weights_are_used_once_they_were_checked_against_the_right_hash(folder: 
         record()
         with pytest.raises(MissingModelError) as error:
             require_weights("")
-        assert error.value.message == f"{path} was not checked since it changed"
+        assert error.value.message == f"{path} was never checked, or has changed since"
         assert error.value.hint == "run: massmem models fetch"
     assert DEFAULT.sha256 is not None
     record_verified(path, DEFAULT, DEFAULT.sha256)
@@ -60,7 +60,7 @@ def test_a_note_of_the_check_that_is_damaged_counts_as_none(folder: Path) -> Non
     path = folder / DEFAULT.file
     path.write_bytes(b"GGUF")
     path.with_name(f"{path.name}.verified").write_text("[1, 2]")
-    with pytest.raises(MissingModelError, match="was not checked"):
+    with pytest.raises(MissingModelError, match="was never checked"):
         require_weights("")
 
 

@@ -10,7 +10,7 @@ import pytest
 from massmem.config.models import EmbeddingConfig, MemoryConfig, PersistentMemoryConfig, QdrantConfig
 from massmem.core.errors import IndexDamaged, InputError, MemoryUnavailable
 from massmem.memory import open_memory
-from massmem.memory.extraction.messages import Extraction, Origin, RecordedMessage
+from massmem.memory.extraction.prompts import Extraction, Origin, RecordedMessage
 from massmem.memory.opening import set_index_aside
 from massmem.memory.persistent import Selection
 from massmem.recording.forgetting import (

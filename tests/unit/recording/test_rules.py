@@ -7,7 +7,14 @@ import pytest
 
 from massmem.config.models import RecordingConfig
 from massmem.core.events import Event
-from massmem.core.records import MessageRecord, RecordingJob, SessionRecord, SessionState, is_worth_recording
+from massmem.core.records import (
+    MessageRecord,
+    MessageToRecord,
+    RecordingJob,
+    SessionRecord,
+    SessionState,
+    is_worth_recording,
+)
 from massmem.memory.persistent import USER
 from massmem.recording.rules import is_ballot, is_reply, make_conversation, make_episodes, mask_params, write_out
 from massmem.store import open_store
@@ -30,6 +37,10 @@ def row(seq: int, kind: str = "episode", agent: str | None = "ann", **more: Any)
         {"session_id": "s", "seq": seq, "message_id": f"m{seq}", "kind": kind, "agent_id": agent, "turn": 1,
          "status": "pending", "attempts": 0, "created_at": START, **more}
     )  # fmt: skip
+
+
+def to_record(messages: list[MessageRecord], winner: str | None = None, group: str = "") -> list[MessageToRecord]:
+    return [MessageToRecord(message=m, winner=winner, group=group, params={"pin": "4711"}) for m in messages]
 
 
 TURN = [
@@ -60,9 +71,8 @@ def test_nothing_under_ten_characters(text: str, worth: bool) -> None:
 
 
 def test_an_episode_is_the_message_with_its_place() -> None:
-    messages = {m.id: m for m in TURN}
     rows = [row(1, agent=None, position=0), row(6, position=1), row(7, agent="bob", position=2), row(99, position=3)]
-    found = make_episodes(rows, messages, {("s", 1): "ann"}, {"s": "project"})
+    found = make_episodes(rows, to_record(TURN, "ann", "project"))
     assert [(e.agent_id, e.position, e.won, e.message_id) for e in found] == [
         (USER, 0, False, "m1"),
         ("ann", 1, True, "m6"),
@@ -70,8 +80,8 @@ def test_an_episode_is_the_message_with_its_place() -> None:
     ]
     assert {e.group for e in found} == {"project"}
     assert [e.created_at for e in found] == [m.created_at for m in (TURN[0], TURN[5], TURN[6])]
-    assert make_episodes(rows, messages, {}, {})[1].won is False
-    assert found == make_episodes(rows, messages, {("s", 1): "ann"}, {"s": "project"})
+    assert make_episodes(rows, to_record(TURN))[1].won is False
+    assert found == make_episodes(rows, to_record(TURN, "ann", "project"))
 
 
 def test_a_ballot_is_written_out_as_a_tool_call() -> None:
@@ -81,8 +91,7 @@ def test_a_ballot_is_written_out_as_a_tool_call() -> None:
 
 
 def test_a_ballot_is_its_agents_own_whoever_wins() -> None:
-    messages = {m.id: m for m in TURN}
-    answer_, ballot = make_episodes([row(6), row(8)], messages, {("s", 1): "ann"}, {})
+    answer_, ballot = make_episodes([row(6), row(8)], to_record(TURN, "ann"))
     assert [(e.private, e.won) for e in (answer_, ballot)] == [(False, True), (True, False)]
     assert [is_ballot(m) for m in TURN].count(True) == 1
 

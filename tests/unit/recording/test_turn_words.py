@@ -11,6 +11,7 @@ from massmem.memory.persistent import USER, Fact
 from massmem.memory.tool_words import ToolText, ToolWords
 from massmem.recording.rules import Conversation, make_conversation, make_episodes, mark_facts
 from massmem.recording.turn_words import (
+    ToolResult,
     TurnWords,
     add_repeated,
     find_message_origin,
@@ -20,30 +21,36 @@ from massmem.recording.turn_words import (
 from massmem.store import open_store
 from tests.contract.test_session_store import session
 from tests.support.sample_turn import START, USAGE, answer, begin, event
-from tests.unit.recording.test_rules import message, row
+from tests.unit.recording.test_rules import message, row, to_record
 
 PAGE = "The vault opens with REED-4410."
 TURN = [
     message(1, "user", "Where is the key?", None),
     message(2, "assistant", "Let me look around first."),
-    message(3, "tool_call", '{"fetch": {"url": "x.example"}}', metadata={"call": "c1"}),
+    message(3, "tool_call", '{"fetch": {"url": "x.example 4711"}}', metadata={"call": "c1"}),
     message(4, "tool_result", PAGE, metadata={"tool": "fetch", "call": "c1"}),
     message(5, "assistant", "REED-4410 is the key."),
 ]
-RESULT = ToolText("fetch", PAGE, '{"fetch": {"url": "x.example"}}')
+RESULT = ToolText("fetch", PAGE, '{"fetch": {"url": "x.example 4711"}}')
 
 
 def test_results_come_with_their_calls():
-    assert list_results(TURN) == [(4, RESULT)]
+    assert list_results(TURN) == [ToolResult(TURN[3], RESULT)]
     outside = [message(1, "tool_call", "{}"), message(2, "tool_result", "Rain.", metadata={"tool": "sky"})]
-    assert list_results(outside) == [(2, ToolText("sky", "Rain."))]
+    assert list_results(outside) == [ToolResult(outside[1], ToolText("sky", "Rain."))]
 
 
 def test_messages_before_a_result_do_not_come_from_it():
     words = TurnWords(list_results(TURN), ["Where is the key?"])
-    assert words.list_before(4).results == []
-    assert words.list_before(5).results == [RESULT]
-    assert words.list_before(9) is words.list_before(5), "results are prepared once for all messages behind them"
+    assert words.list_before("ann", 1, 4).results == []
+    assert words.list_before("ann", 1, 5).results == [RESULT]
+    assert words.list_before("ann", 1, 9) is words.list_before("ann", 1, 5), "prepared once for all messages behind"
+
+
+def test_an_agent_rests_on_the_results_of_others_once_it_has_read_their_answers():
+    words = TurnWords(list_results(TURN))
+    rounds = {round_: words.list_before("bob", round_, 9).results for round_ in (1, 2, 0)}
+    assert rounds == {1: [], 2: [RESULT], 0: [RESULT]}
 
 
 @pytest.mark.parametrize(
@@ -75,13 +82,13 @@ def test_a_fact_about_a_repetition_is_from_the_tool_too():
 
 
 def test_episodes_know_what_their_author_had_read():
-    messages = {m.id: m for m in TURN}
     rows = [row(1, agent=None), row(2), row(4), row(5)]
-    episodes = make_episodes(rows, messages, {}, {}, {("s", 1): TurnWords(list_results(TURN))})
+    episodes = make_episodes(rows, to_record(TURN), {("s", 1): TurnWords(list_results(TURN))})
+    assert [e.call for e in episodes] == ["", "", "fetch x.example [pin]", ""]
     assert [e.origin for e in episodes] == ["", "", "tool:fetch", ""]
     hits = [e.tool_words.find_tool("REED-4410") if e.tool_words else None for e in episodes]
-    assert hits == ["", "", "", "fetch"]
-    assert make_episodes(rows, messages, {}, {})[3].tool_words == ToolWords()
+    assert hits == [None, "", "", "fetch"]
+    assert make_episodes(rows, to_record(TURN))[3].tool_words == ToolWords([])
 
 
 def test_facts_are_the_users_when_all_their_messages_are():
@@ -110,7 +117,7 @@ async def test_the_users_words_of_earlier_turns_count(tmp_path: Path):
         ]
         await store.append("session_a", 2, events)
         assert (await read_tool_words(store, "session_a", 1)) == TurnWords([], ["My key is REED-4410."])
-        words = (await read_tool_words(store, "session_a", 2)).list_before(99)
+        words = (await read_tool_words(store, "session_a", 2)).list_before("ann", 1, 99)
         assert [(r.tool, r.text) for r in words.results] == [("fetch", PAGE)]
         assert words.find_tool("It is REED-4410.") == ""
         assert words.find_tool("It opens the vault.") == "fetch"

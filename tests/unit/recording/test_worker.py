@@ -15,7 +15,7 @@ from massmem.core.errors import EmbeddingError, MalformedResponse, RateLimited
 from massmem.core.events import now
 from massmem.core.records import RecordingCounts
 from massmem.memory.extraction.extractor import Extractor as MemoryExtractor
-from massmem.memory.extraction.messages import Extraction, Origin, RecordedMessage
+from massmem.memory.extraction.prompts import Extraction, Origin, RecordedMessage
 from massmem.memory.persistent import Fact, Selection
 from massmem.recording import facts
 from massmem.recording.forgetting import fingerprint_fact

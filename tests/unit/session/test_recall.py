@@ -185,13 +185,13 @@ async def test_the_log_names_each_memory_operation_once_and_no_content(
     lines = [record.getMessage() for record in caplog.records]
     where = "agent=ann, session=session_a, turn="
     expected = [
-        f"Recording to mem0 ({where}1): 2 message(s), combined content length: ",
-        f"mem0 extracted 1 fact(s) ({where}1)",
+        f"Recording facts ({where}1): 2 message(s), combined content length: ",
+        f"Extracted 1 fact(s) ({where}1)",
         f"Searching memories ({where}1, limit=",
         "Found ",
-        f"Recording to mem0 ({where}2): 2 message(s), combined content length: ",
-        f"mem0 extracted 0 fact(s) ({where}2)",
-        f"mem0 extracted 0 facts ({where}2)",
+        f"Recording facts ({where}2): 2 message(s), combined content length: ",
+        f"Extracted 0 fact(s) ({where}2)",
+        f"Extracted 0 facts ({where}2)",
         f"Searching memories ({where}2, limit=",
         "Found ",
     ]
@@ -220,15 +220,24 @@ async def test_a_model_that_cannot_be_opened_costs_the_facts_alone(
 ):
     monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path / "none"))
     await store.append("session_a", 1, turn_one())
-    async with open_session_memory(make_memory_config(llm={"provider": "local"}), folder, store) as memory:
+    llm = {"provider": "local", "model": "https://models.example/big.gguf"}
+    async with open_session_memory(make_memory_config(llm=llm), folder, store) as memory:
         await caught_up(store)
         assert "Cobham" in await recall(memory, "ann", "kites")
         (notice,) = memory.take_notices()
         assert "no facts" in notice
+        assert "(run: massmem models fetch https://models.example/big.gguf)" in notice
     counts = await store.count_recordings()
     assert (counts.pending, counts.failed) == (2, 0)
     assert counts.reason
     assert counts.reason in notice
+
+
+async def test_the_embedded_model_is_not_asked_for_facts(store: SessionStore, folder: Path):
+    await store.append("session_a", 1, turn_one())
+    async with open_session_memory(make_memory_config(llm={"provider": "local"}), folder, store) as memory:
+        await wait_for_recordings(store)
+        assert memory.take_notices() == []
 
 
 async def test_a_changed_embedder_is_said_once_in_each_run(store: SessionStore, folder: Path):

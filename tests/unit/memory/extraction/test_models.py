@@ -8,20 +8,16 @@ from massmem.config.models import BackendConfig, MemoryLlmConfig
 from massmem.core.errors import (
     AuthenticationError,
     ContentRefused,
-    ContextOverflow,
     InputError,
     MalformedResponse,
     MassmemError,
     MissingKeyError,
-    ProviderConnectionError,
     ProviderTimeout,
     ProviderUnavailable,
     RateLimited,
-    RequestRejected,
 )
-from massmem.core.messages import ChatMessage, ChatRequest
+from massmem.memory.extraction.extractor import LONGEST_SUMMARY, Bounds, MemoryModel, open_model
 from massmem.memory.extraction.extractor import open_extractor as open_configured
-from massmem.memory.extraction.models import LONGEST_SUMMARY, Bounds, Mem0Chat, MemoryModel, open_model
 from massmem.memory.extraction.prompts import COMPACT_SYSTEM, SUMMARY_SYSTEM
 from massmem.memory.mem0 import list_key_variables
 from massmem.providers import Providers
@@ -103,13 +99,6 @@ async def test_another_providers_key_in_the_environment_is_not_sent(
         await open_extractor(MemoryLlmConfig(provider="minimax")).extract(TURN, ORIGIN)
 
 
-@pytest.mark.parametrize(("provider", "package"), [("aws_bedrock", "boto3"), ("litellm", "litellm")])
-async def test_a_missing_package_is_named(open_extractor: Open, provider: str, package: str):
-    with pytest.raises(InputError) as e:
-        await open_extractor(MemoryLlmConfig(provider=provider, model="m")).extract(TURN, ORIGIN)
-    assert e.value.hint == f"pip install {package}"
-
-
 @pytest.mark.parametrize(
     ("config", "words"),
     [
@@ -119,7 +108,6 @@ async def test_a_missing_package_is_named(open_extractor: Open, provider: str, p
         ({"provider": "openai"}, "OPENAI_API_KEY is not set"),
         ({"provider": "together", "api_key": "k"}, "name the model to use with 'together'"),
         ({"provider": "openai", "api_key": "a key"}, "characters that no key has"),
-        ({"provider": "aws_bedrock", "base_url": "http://localhost"}, "cannot be set for 'aws_bedrock'"),
     ],
 )
 async def test_a_wrong_configuration_names_its_mistake_and_section(
@@ -151,67 +139,11 @@ async def test_key_and_default_model_come_from_the_environment_and_the_table(
         ("xai", ("XAI_API_KEY",)),
         ("ollama", ()),
         ("local", ()),
-        ("aws_bedrock", ()),
         ("nobody", ()),
     ],
 )
 def test_key_variables_of_a_provider(provider: str, variables: tuple[str, ...]):
     assert list_key_variables(provider, "llm") == variables
-
-
-# -- clients of mem0's own, whose libraries are not installed here ----------------------------------------------------
-
-
-class SdkError(Exception):
-    """An exception as botocore, requests and the libraries made by Stainless raise it."""
-
-    def __init__(self, text: str, status: int | None = None) -> None:
-        super().__init__(text)
-        if status is not None:
-            self.status_code = status
-
-
-class ReadTimeoutError(SdkError): ...
-
-
-class TransportFailure(SdkError): ...
-
-
-class Client:
-    """A client of mem0's for a provider."""
-
-    def __init__(self, answer: str | Exception) -> None:
-        self._answer = answer
-
-    def generate_response(self, messages: list[dict[str, str]]) -> str:
-        if isinstance(self._answer, Exception):
-            raise self._answer
-        return self._answer
-
-
-async def test_a_client_of_mem0_extracts(open_extractor: Open):
-    chat = Mem0Chat(Client(memory(FIRST)), MemoryLlmConfig(provider="litellm"))
-    assert texts(await open_extractor(chat=chat).extract(TURN, ORIGIN)) == [FIRST]
-
-
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (SdkError("slow down", 429), RateLimited),
-        (SdkError("overloaded", 529), ProviderUnavailable),
-        (SdkError("prompt is too long: 9 tokens > 8 maximum", 400), ContextOverflow),
-        (SdkError("no", 418), RequestRejected),
-        (ReadTimeoutError("60 s"), ProviderTimeout),
-        (TransportFailure("broken"), ProviderConnectionError),
-        (TypeError("'NoneType' object is not subscriptable"), MalformedResponse),
-    ],
-)
-async def test_failures_of_mem0s_clients_keep_their_kind(error: Exception, kind: type[MassmemError]):
-    chat = Mem0Chat(Client(error), MemoryLlmConfig(provider="litellm"))
-    with pytest.raises(kind) as e:
-        async for _ in chat.stream(ChatRequest((ChatMessage("user", "Hello."),), "extract")):
-            pass
-    assert e.value.message.startswith("litellm (default model): ")
 
 
 # -- summaries of tool results --------------------------------------------------------------------------------------
@@ -223,7 +155,7 @@ QUICK_SUMMARY = Bounds(timeout=5, retries=0)
 async def summarize(stub: Stub, home: Path, text: str = RESULT, bounds: Bounds = QUICK_SUMMARY) -> str:
     providers = Providers()
     try:
-        return await (await open_model(make_llm_config(stub), providers, home / "state", {}, bounds)).summarize(text)
+        return await (await open_model(make_llm_config(stub), providers, {}, bounds)).summarize(text)
     finally:
         await providers.close()
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from massmem.core.errors import MalformedResponse
-from massmem.memory.extraction.replies import parse_reply, repeats
+from massmem.memory.extraction.facts import parse_reply, repeats
 
 
 @pytest.mark.parametrize("reply", ['{"memory": []}', '{"facts": []}', "[]", "```json\n[]\n```", 'None: {"memory": []}'])
