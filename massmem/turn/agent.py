@@ -155,7 +155,7 @@ class Agent:
         step = await self._start("answer", question, round_, cost)
         for notice in self._take_notices():
             yield notice
-        ends = ACTIONS if self._spare_tools else (ASK_USER,)
+        ends = ACTIONS if self._list_spare_tools(()) else (ASK_USER,)
         async with aclosing(self._act(step, self._ask_for_answer, self._read_answer, ends)) as items:
             async for item in items:
                 yield item
@@ -202,7 +202,7 @@ class Agent:
         form = None if schema is None else native_schema(schema)
 
         def build(prompt: Prompt, _tools: ToolLoop) -> Prompt:
-            tools = self._spare_tools if schema is None else ()
+            tools = self._list_spare_tools(self._tools.toolbox.specs) if schema is None else ()
             choice = self._spare_choice if tools and not self._tools.toolbox.specs else "none"
             return replace(prompt.with_message(ask), schema=form, tools=tools, tool_choice=choice)
 
@@ -356,16 +356,15 @@ class Agent:
     def _spare_choice(self) -> ToolChoice:
         return self._provider.abilities.spare_tools or "auto"
 
-    @property
-    def _spare_tools(self) -> tuple[ToolSpec, ...]:
-        """The tools of all steps of the turn, () where a request names only those that it needs.
+    def _list_spare_tools(self, specs: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+        """Return the tools of all steps of the turn, () where a request names only those that it needs.
 
-        A cache that begins with the tools is read only as long as they stay the same.
+        A cache that begins with the tools is read only as long as they stay the same. specs: without the actions.
         """
         if not (self._native and self._tools.votes and self._provider.abilities.spare_tools):
             return ()
         ask_context = self._ask_context if self._ask_context.may_ask else None
-        return (*build_vote_tools((), final=False, ask_context=ask_context), *self._tools.toolbox.specs)
+        return (*build_vote_tools((), final=False, ask_context=ask_context), *specs)
 
     def _go_on_without_tools(self, step: Step, tools: ToolLoop) -> None:
         """Ask for JSON in the rest of the turn: the server refuses tools, or the model does not call them."""
@@ -387,7 +386,7 @@ class Agent:
             return replace(prompt.with_message(lambda _: answer, note), schema=None)
         answer = prompts.build_answer_prompt(text, tools=True)
         ask_tools = (build_ask_tool(ask_context),) if ask_context.may_ask else ()
-        names = self._spare_tools or (*ask_tools, *tools.request_specs)
+        names = self._list_spare_tools(tools.known_specs) or (*ask_tools, *tools.request_specs)
         choice = self._spare_choice
         if ask_tools or tools.specs:
             choice = "auto"
@@ -407,7 +406,7 @@ class Agent:
         )
         if native:
             own = (*build_vote_tools(labels, final=final, ask_context=ask_context), *tools.specs)
-            return replace(prompt, tools=self._spare_tools or own, tool_choice="required")
+            return replace(prompt, tools=self._list_spare_tools(tools.known_specs) or own, tool_choice="required")
         calls = build_call_schemas(tools.specs)
         return replace(prompt, schema=build_vote_schema(labels, final=final, ask_context=ask_context, calls=calls))
 

@@ -322,7 +322,10 @@ class Compressor:
         place = "work" if is_last else prompt.summary_place
         smaller = await self.write_journal(replace(smaller, summary=summary.text, summary_place=place))
         smaller = await self._refit_memories(smaller, prompt.memories, recall_again=bool(removal.history))
-        smaller = shrink(smaller, budget, buffer)
+        shrunk = shrink(smaller, budget, buffer)
+        if shrunk.verbatim_calls != smaller.verbatim_calls:
+            shrunk = shrink(await self.write_journal(shrunk), budget, buffer)
+        smaller = shrunk
         event = ContextCompressed(
             agent_id=self.config.id,
             round=round_,

@@ -356,7 +356,7 @@ def _shorten_candidates(prompt: Prompt, tokens: int, budget: PromptBudget, buffe
 
 
 def _shorten_work(prompt: Prompt, tokens: int, budget: PromptBudget, buffer: Buffer) -> Prompt:
-    """Results of tools stay within their frames, and calls as they are."""
+    """Results of tools stay within their frames, and calls as they are. What is shortened is not word for word."""
     cost = buffer.cost_of_text
     texts = [message.content for message in prompt.work]
     room = sum(map(cost, texts)) - (tokens - budget.threshold)
@@ -368,7 +368,7 @@ def _shorten_work(prompt: Prompt, tokens: int, budget: PromptBudget, buffer: Buf
     work = (
         message
         if text == message.content
-        else replace(message, content=prompts.shrink_tool_result(message.content, shrink_to(text)))
+        else replace(message, content=prompts.shrink_tool_result(message.content, shrink_to(text)), calls=())
         for message, text in zip(prompt.work, shorter, strict=True)
     )
     return replace(prompt, work=tuple(work))

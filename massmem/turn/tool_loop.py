@@ -109,16 +109,19 @@ class ToolLoop:
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools that may be called next; empty when the agent has to act now."""
-        if self._closed or not self._tools.toolbox.specs:
-            return ()
-        prompt = self._step.prompt
-        has_gaps = bool(self._cut_results) or self._journal.has_other_calls(prompt.verbatim_calls)
-        return (*self._tools.toolbox.specs, *((READ_EARLIER,) if has_gaps else ()))
+        return () if self._closed else self.known_specs
+
+    @property
+    def known_specs(self) -> tuple[ToolSpec, ...]:
+        """The tools of the step, also when it may call none: earlier messages call them."""
+        specs = self._tools.toolbox.specs
+        has_gaps = bool(self._cut_results) or self._journal.has_other_calls(self._step.prompt.verbatim_calls)
+        return (*specs, READ_EARLIER) if specs and has_gaps else specs
 
     @property
     def request_specs(self) -> tuple[ToolSpec, ...]:
         """The tools that a request has to name: those that may be called, or those that earlier messages call."""
-        return self.specs or (self._tools.toolbox.specs if self._batches else ())
+        return self.specs or (self.known_specs if self._batches else ())
 
     @property
     def end_note(self) -> str:
