@@ -15,8 +15,7 @@ from massmem.core.display import cut_excerpt
 from massmem.core.messages import ChatMessage
 from massmem.core.prompts import parse_tool_results
 from massmem.memory.origins import shorten_tool_name
-from massmem.memory.text_analysis import FRAME_WORDS, split_sentences
-from massmem.memory.tool_words import ToolText, ToolWords
+from massmem.memory.text_analysis import FRAME_WORDS
 from massmem.memory.words import STOP_WORDS, split_words, stem
 
 Count = Callable[[str], int]
@@ -105,35 +104,6 @@ def to_utterances(messages: Iterable[ChatMessage]) -> list[Utterance]:
         tools = ", ".join(shorten_tool_name(name) for name in message.tool.split(", ") if name)
         utterances.append(Utterance(f"T{tools[1:]}" if tools else names[message.role], text))
     return [utterance for utterance in utterances if utterance.text.strip()]
-
-
-def mark_tool_sentences(summary: str, texts: Sequence[Utterance], previous: str) -> str:
-    """Return a model's summary in which each sentence that has its words from a tool alone begins with its name.
-
-    texts, previous: what it is a summary of; sentences of `previous` are marked already.
-    """
-    lines = _list_spoken(previous)
-    lines += [(text.speaker, "\n".join(parse_tool_results(text.text)) or text.text) for text in texts]
-    results = [ToolText(speaker, text) for speaker, text in lines if speaker.startswith("Tool")]
-    if not results:
-        return summary
-    words = ToolWords(results, [text for speaker, text in lines if speaker == "User"])
-
-    def mark(sentence: str) -> str:
-        tool = "" if _SPOKEN.match(sentence) else words.find_tool_of(sentence)
-        return f"{tool}: {sentence}" if tool else sentence
-
-    return "\n".join(" ".join(map(mark, split_sentences(line))) for line in summary.splitlines())
-
-
-def list_tool_sentences(summary: str) -> list[tuple[str, str]]:
-    """Return the sentences of a summary that are marked as a tool's, each behind the mark."""
-    return [(speaker.removeprefix("Tool "), text) for speaker, text in _list_spoken(summary) if "Tool" in speaker]
-
-
-def _list_spoken(summary: str) -> list[tuple[str, str]]:
-    """Return the sentences of a summary that name their speaker, each behind the name."""
-    return [(match[1], match[2]) for part in split_sentences(summary) if (match := _SPOKEN.match(part))]
 
 
 def list_stems(text: str) -> frozenset[str]:

@@ -25,7 +25,7 @@ from massmem.core.events import (
 )
 from massmem.core.outcome import was_cut_off
 from massmem.core.records import SessionState, TurnRecord
-from massmem.memory.tool_words import ToolText
+from massmem.memory.tool_words import MOST_READ, ToolText
 from massmem.providers.base import ChatProvider
 from massmem.recording.turn_words import list_results
 from massmem.session.history import History
@@ -44,9 +44,6 @@ from massmem.turn.stream import Checkpoint
 from massmem.turn.tool_loop import AgentTools
 
 log = logging.getLogger(__name__)
-
-_TURNS_BEFORE = 50
-"""Earlier turns whose results of tools may stand in a tool call that the user has to allow."""
 
 StopReason = Literal["user", "signal"]
 
@@ -374,13 +371,17 @@ async def create_agents(
 
 
 async def _read_confirmations(team: Team, turn: Turn, ask_context: AskContext) -> Confirmations | None:
-    """Return what decides which tool calls the user has to allow, with the results of this and of the last turns."""
+    """Return what decides which tool calls the user has to allow, with the session's newest results."""
     if team.config.coordination.confirm is None:
         return None
     results: list[ToolText] = []
-    for number in range(max(1, turn.number - _TURNS_BEFORE), turn.number + 1):
+    number, read = turn.number, 0
+    while number > 0 and read < MOST_READ:
         messages = await team.store.read_turn_messages(turn.session_id, number)
-        results += [result.words for result in list_results(messages)]
+        found = [result.words for result in list_results(messages)]
+        results = [*found, *results]
+        read += sum(len(result.text) for result in found)
+        number -= 1
     return Confirmations(ask_context.known, ask_context.given_up, results)
 
 

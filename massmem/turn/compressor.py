@@ -19,7 +19,6 @@ from massmem.core.messages import ChatRequest, Reply, Usage, clean_text
 from massmem.memory.compression import (
     Count,
     Utterance,
-    mark_tool_sentences,
     select_sentences,
     select_sentences_by_part,
     shorten,
@@ -150,7 +149,6 @@ class Summariser:
                 log.info("%s: the model wrote no summary, so it is made of sentences: %s", self.agent_id, e.message)
             else:
                 if text := clean_text(reply.text).strip():
-                    text = await asyncio.to_thread(mark_tool_sentences, text, texts, previous)
                     text = shorten(text, self.max_tokens, self.count)
                     return Summary(text, "model", reply.usage, reply.is_truncated)
         text = await asyncio.to_thread(select_sentences, texts, self.max_tokens, self.count, previous, question)

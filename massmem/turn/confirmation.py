@@ -13,7 +13,6 @@ from typing import Any, cast
 from massmem.core.display import one_line
 from massmem.core.messages import ToolCall
 from massmem.core.params import CONFIRMATION, Value
-from massmem.memory.compression import list_tool_sentences
 from massmem.memory.origins import shorten_tool_name
 from massmem.memory.quoting import list_tool_lines
 from massmem.memory.tool_words import ToolText, ToolWords
@@ -63,7 +62,6 @@ class Confirmations:
         """Return the tool that an argument has its words from; "": from none."""
         results = [
             *self.results,
-            *(ToolText(tool, text) for tool, text in list_tool_sentences(prompt.summary)),
             *(ToolText(tool, text) for tool, text in list_tool_lines(prompt.memories)),
         ]
         user_texts = [prompt.question, *(m.message.content for m in prompt.history if m.message.role == "user")]

@@ -262,7 +262,8 @@ class ToolLoop:
         return await self._tools.toolbox.call(call.name, arguments)
 
     def _return(self, batch: _Batch, call: ToolCalled, result: ToolResult) -> ToolReturned:
-        if self._tools.confirmations is not None:
+        is_new = call.name != READ_EARLIER.name
+        if self._tools.confirmations is not None and is_new:
             self._tools.confirmations.results.append(ToolText(call.name, result.text, call.arguments))
         returned = batch.results[call.call_id] = ToolReturned(
             agent_id=self._id,
@@ -271,7 +272,7 @@ class ToolLoop:
             content=result.text,
             call_id=call.call_id,
             failed=result.failed,
-            recorded=self._tools.recorded,
+            recorded=self._tools.recorded and is_new,
         )
         self._journal.feed(returned)
         return returned

@@ -10,7 +10,6 @@ from massmem.memory.compression import (
     condense,
     find_cut,
     list_stems,
-    mark_tool_sentences,
     select_lines,
     select_sentences,
     select_sentences_by_part,
@@ -169,17 +168,3 @@ def test_a_summary_made_of_sentences_names_the_tool():
     summary = select_sentences(to_utterances([FETCHED]), 50, lambda text: len(text.split()))
     assert "Tool fetch: The gate opens with RD-7001." in summary
     assert "Tool fetch: The gate opens with RD-7001." in select_sentences([], 50, lambda t: len(t.split()), summary)
-
-
-def test_sentences_of_a_model_that_are_from_a_tool_are_marked_again_and_again():
-    texts = [Utterance("User", "How do I enter?"), *to_utterances([FETCHED])]
-    first = mark_tool_sentences("The user wants to enter. The gate opens with RD-7001.\nNothing else.", texts, "")
-    assert first == "The user wants to enter. Tool fetch: The gate opens with RD-7001.\nNothing else."
-    assert mark_tool_sentences(first, texts, "") == first
-    later = mark_tool_sentences("RD-7001 opens the gate, as agreed.", [Utterance("User", "Thanks.")], first)
-    assert later == "Tool fetch: RD-7001 opens the gate, as agreed."
-    assert (
-        mark_tool_sentences("RD-7001 opens it.", [Utterance("User", "It is RD-7001, opens well.")], first)[:7]
-        == "RD-7001"
-    )
-    assert mark_tool_sentences("No tool was there.", [], "You: nothing") == "No tool was there."
