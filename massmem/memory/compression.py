@@ -141,9 +141,9 @@ def select_lines(text: str, stems: Collection[str], most: int) -> list[str]:
     words = [list_stems(sentence.text) & frozenset(stems) for sentence in sentences]
     seen = Counter(word for hits in words for word in hits)
     for sentence, hits in zip(sentences, words, strict=True):
-        worth = sum(math.log((len(sentences) + 1) / seen[word]) + 0.1 for word in hits)
-        value = 1.0 + bool(_VALUE.search(sentence.text))
-        sentence.score = worth * value / (4 + len(sentence.words)) ** 0.5
+        if hits:
+            worth = sum(math.log((len(sentences) + 1) / seen[word]) + 0.1 for word in hits)
+            sentence.score = worth * (1 + bool(_VALUE.search(sentence.text))) / (4 + len(sentence.words)) ** 0.5
     best = sorted((s for s in sentences if s.score > 0), key=lambda s: (-s.score, s.order))[:most]
     return [_show_line(s, sentences, words) for s in best if s.score >= _NEARLY_BEST * best[0].score]
 

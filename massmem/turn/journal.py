@@ -54,10 +54,9 @@ _SHORTEST_FOLDER = 12
 _MIN_NAMES, _NAMES_SHARE, _MAX_NAME_LINE = 4, 0.8, 120
 """A result may be a list of names when it has so many lines, such a part of them has a name, and so many characters."""
 
-_NAME = re.compile(
-    r"(?=[^\s\"'`,;:|()\[\]{}<>]*[^\W\d_])(?=[^\s\"'`,;:|()\[\]{}<>]*(?:\d|\w[./_-]+\w))[^\s\"'`,;:|()\[\]{}<>]{3,}"
-)
-"""A word with a letter, and a sign within it or a digit: the name of a file, a key."""
+_WORD = re.compile(r"[^\s\"'`,;:|()\[\]{}<>]{3,}")
+_LETTER, _SIGN = re.compile(r"[^\W\d_]"), re.compile(r"\d|\w[./_-]+\w")
+"""A word with a letter, and with a digit or a sign within it, is a name: of a file, a key."""
 
 _SENTENCE_OF_ITS_OWN = 6
 """Words of a sentence that names a file, from which it says something of the file."""
@@ -341,7 +340,10 @@ def format_size(text: str) -> str:
 def list_names(result: str) -> list[list[str]]:
     """Return the names in each line, or item of a JSON list, of a result; [] when it is no list of names."""
     lines = _read_json_items(result) or [line for line in result.splitlines() if line.strip()]
-    names = [found for line in lines if len(line) <= _MAX_NAME_LINE and (found := _NAME.findall(line))]
+    words = (_WORD.findall(line) for line in lines if len(line) <= _MAX_NAME_LINE)
+    names = [
+        found for line in words if (found := [word for word in line if _LETTER.search(word) and _SIGN.search(word)])
+    ]
     return names if len(names) >= max(_MIN_NAMES, _NAMES_SHARE * len(lines)) else []
 
 
