@@ -378,9 +378,9 @@ async def _read_confirmations(team: Team, turn: Turn, ask_context: AskContext) -
     number, read = turn.number, 0
     while number > 0 and read < MOST_READ:
         messages = await team.store.read_turn_messages(turn.session_id, number)
-        found = [result.words for result in list_results(messages)]
-        results = [*found, *results]
-        read += sum(len(result.text) for result in found)
+        of_turn = [result.words for result in list_results(messages)]
+        results = [*of_turn, *results]
+        read += sum(len(result.text) for result in of_turn)
         number -= 1
     return Confirmations(ask_context.known, ask_context.given_up, results)
 

@@ -386,7 +386,7 @@ class Agent:
             return replace(prompt.with_message(lambda _: answer, note), schema=None)
         answer = prompts.build_answer_prompt(text, tools=True)
         ask_tools = (build_ask_tool(ask_context),) if ask_context.may_ask else ()
-        names = self._list_spare_tools(tools.known_specs) or (*ask_tools, *tools.request_specs)
+        names = self._list_spare_tools(tools.all_specs) or (*ask_tools, *tools.request_specs)
         choice = self._spare_choice
         if ask_tools or tools.specs:
             choice = "auto"
@@ -406,7 +406,7 @@ class Agent:
         )
         if native:
             own = (*build_vote_tools(labels, final=final, ask_context=ask_context), *tools.specs)
-            return replace(prompt, tools=self._list_spare_tools(tools.known_specs) or own, tool_choice="required")
+            return replace(prompt, tools=self._list_spare_tools(tools.all_specs) or own, tool_choice="required")
         calls = build_call_schemas(tools.specs)
         return replace(prompt, schema=build_vote_schema(labels, final=final, ask_context=ask_context, calls=calls))
 

@@ -40,7 +40,7 @@ CUT_OFF = "massmem was stopped while this call ran: it is not known whether the 
 """The result of a call that a kill cut off."""
 
 _DETAILS = ((3, True, 200), (2, True, 200), (1, True, 200), (1, False, 120), (1, False, 80))
-"""Lines of what was found, whether sizes are shown, and characters of a line: the first that fits the room is used."""
+"""Lines of findings, whether sizes are shown, and characters of a line: the first that fits the room is used."""
 
 _MAX_LINE, _MAX_READ = 200, 200_000
 """Characters of one line of what was found; of a result whose words are compared with the agent's notes."""
@@ -72,7 +72,7 @@ class Entry:
     returned: ToolReturned | None = None
     notes: list[str] = field(default_factory=list[str])
     _stems: frozenset[str] | None = None
-    _found: tuple[str, list[str]] | None = None
+    _findings_for: tuple[str, list[str]] | None = None
     """A question, and what was found for it."""
 
     @property
@@ -99,15 +99,15 @@ class Entry:
         return self._stems
 
     def find(self, question: str) -> list[str]:
-        """Return what was found, best first: the agent's own sentences, and lines with words of the question."""
-        if self._found is None or self._found[0] != question:
+        """Return what was findings, best first: the agent's own sentences, and lines with words of the question."""
+        if self._findings_for is None or self._findings_for[0] != question:
             stems = list_stems(question)
             own = sorted(self.notes, key=lambda note: -rate_line(note, stems))[:2]
             lines = select_lines(self.result, stems, 2)
-            found = [*own, *(line for line in lines if not any(is_said_in(line, note) for note in own))]
-            found.sort(key=lambda line: -rate_line(line, stems) - (line in own))
-            self._found = question, [one_line(line, _MAX_LINE) for line in found]
-        return self._found[1]
+            findings = [*own, *(line for line in lines if not any(is_said_in(line, note) for note in own))]
+            findings.sort(key=lambda line: -rate_line(line, stems) - (line in own))
+            self._findings_for = question, [one_line(line, _MAX_LINE) for line in findings]
+        return self._findings_for[1]
 
 
 class Journal:
@@ -189,8 +189,8 @@ class Journal:
         text, page = "", _Page(entries)
         stems = list_stems(question)
         for lines, sizes, limit in _DETAILS:
-            found = {e.number: [cut_line(line, stems, limit) for line in e.find(question)[:lines]] for e in entries}
-            text = page.write(found, sizes=sizes)
+            findings = {e.number: [cut_line(line, stems, limit) for line in e.find(question)[:lines]] for e in entries}
+            text = page.write(findings, sizes=sizes)
             if count(text) <= max_tokens:
                 return text
         return self._fold(page, question, max_tokens, count)
@@ -259,17 +259,17 @@ class Journal:
         bearing = {entry.number: weigh(focus & list_stems(lines[0])) for entry, lines in newest_first}
         bearing_first = sorted(newest_first, key=lambda item: -bearing[item[0].number])
         bearing_first = [item for item in bearing_first if bearing[item[0].number]]
-        found: dict[int, list[str]] = {}
+        findings: dict[int, list[str]] = {}
         for queue, limit in ((bearing_first, left - int(_FOCUS_SHARE * left)), (newest_first, 0)):
             for entry, lines in queue:
-                if entry.number in found:
+                if entry.number in findings:
                     continue
                 left -= (cost := count(page.write_line(entry, lines, sizes=False)) + 1)
                 if left < limit:
                     left += cost
                     break
-                found[entry.number] = lines
-        return page.write(found, sizes=False)
+                findings[entry.number] = lines
+        return page.write(findings, sizes=False)
 
 
 @dataclass(frozen=True)
@@ -285,12 +285,12 @@ class _Page:
         folder, times = folders.most_common(1)[0]
         return folder if times > 2 and len(folder) > _SHORTEST_FOLDER else ""
 
-    def write(self, found: dict[int, list[str]], *, sizes: bool) -> str:
-        """found: lines by the number of the call; calls without any share a line with others of their folder."""
+    def write(self, findings: dict[int, list[str]], *, sizes: bool) -> str:
+        """findings: lines by the number of the call; calls without any share a line with others of their folder."""
         lines: dict[str, str] = {}
         for entry in self.entries:
-            if found.get(entry.number) or entry.problem:
-                lines[str(entry.number)] = self.write_line(entry, found.get(entry.number, []), sizes=sizes)
+            if findings.get(entry.number) or entry.problem:
+                lines[str(entry.number)] = self.write_line(entry, findings.get(entry.number, []), sizes=sizes)
                 continue
             folder, name = split_path(self._shorten(entry.argument))
             key = f"{shorten_tool_name(entry.called.name)} {folder}".rstrip()
@@ -342,7 +342,7 @@ def list_names(result: str) -> list[list[str]]:
     lines = _read_json_items(result) or [line for line in result.splitlines() if line.strip()]
     words = (_WORD.findall(line) for line in lines if len(line) <= _MAX_NAME_LINE)
     names = [
-        found for line in words if (found := [word for word in line if _LETTER.search(word) and _SIGN.search(word)])
+        in_line for line in words if (in_line := [word for word in line if _LETTER.search(word) and _SIGN.search(word)])
     ]
     return names if len(names) >= max(_MIN_NAMES, _NAMES_SHARE * len(lines)) else []
 

@@ -208,8 +208,8 @@ def remove_oldest(
     room = int(_TARGET * budget.threshold) - fixed - summary_tokens
     first = find_cut(messages, history_costs, target_ratio, room - work_cost)
     room_for_work = room - sum(history_costs[first:]) - (budget.journal if prompt.verbatim_calls else 0)
-    removed, kept = _split_work(prompt.work, buffer.cost, target_ratio, room_for_work, pinned)
-    smaller = replace(prompt, history=prompt.history[first:], work=_show_targets(kept, removed))
+    removed, verbatim = _split_work(prompt.work, buffer.cost, target_ratio, room_for_work, pinned)
+    smaller = replace(prompt, history=prompt.history[first:], work=_show_targets(verbatim, removed))
     return Removal(smaller, prompt.history[:first], removed)
 
 
@@ -329,16 +329,16 @@ def _split_work(
         first = number
     older = [(unit, {call for message in unit for call in message.calls}) for unit in units[:first]]
     removed = [message for unit, calls in older if not calls or calls - set(pinned) for message in unit]
-    kept = [message for unit, calls in older if calls and not calls - set(pinned) for message in unit]
-    return tuple(removed), (*kept, *(message for unit in units[first:] for message in unit))
+    stay = [message for unit, calls in older if calls and not calls - set(pinned) for message in unit]
+    return tuple(removed), (*stay, *(message for unit in units[first:] for message in unit))
 
 
-def _show_targets(kept: Sequence[ChatMessage], removed: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+def _show_targets(verbatim: Sequence[ChatMessage], removed: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     """Show each result whole that points to an equal one which is no longer sent."""
     results = {call: message.content for message in removed for call in message.calls}
     return tuple(
         replace(message, content=results[message.same_as], same_as="") if message.same_as in results else message
-        for message in kept
+        for message in verbatim
     )
 
 

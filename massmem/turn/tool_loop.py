@@ -109,10 +109,10 @@ class ToolLoop:
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools that may be called next; empty when the agent has to act now."""
-        return () if self._closed else self.known_specs
+        return () if self._closed else self.all_specs
 
     @property
-    def known_specs(self) -> tuple[ToolSpec, ...]:
+    def all_specs(self) -> tuple[ToolSpec, ...]:
         """The tools of the step, also when it may call none: earlier messages call them."""
         specs = self._tools.toolbox.specs
         has_gaps = bool(self._cut_results) or self._journal.has_other_calls(self._step.prompt.verbatim_calls)
@@ -121,7 +121,7 @@ class ToolLoop:
     @property
     def request_specs(self) -> tuple[ToolSpec, ...]:
         """The tools that a request has to name: those that may be called, or those that earlier messages call."""
-        return self.specs or (self.known_specs if self._batches else ())
+        return self.specs or (self.all_specs if self._batches else ())
 
     @property
     def end_note(self) -> str:
@@ -360,9 +360,9 @@ class ToolLoop:
         """Return how many replies in a row had no new call and no new text."""
         calls, texts, idle = set[tuple[str, str]](), {""}, 0
         for batch in self._batches:
-            made, text = {(call.name, call.arguments) for call in batch.calls}, batch.calls[0].text.strip()
-            idle = idle + 1 if made <= calls and text in texts else 0
-            calls |= made
+            in_batch, text = {(call.name, call.arguments) for call in batch.calls}, batch.calls[0].text.strip()
+            idle = idle + 1 if in_batch <= calls and text in texts else 0
+            calls |= in_batch
             texts.add(text)
         return idle
 

@@ -63,7 +63,7 @@ def test_calls_that_are_shown_word_for_word_are_left_out():
     assert journal.has_other_calls({"call_r1b1n1"}) and not journal.has_other_calls({"call_r1b1n1", "call_r1b2n1"})
 
 
-def test_what_the_agent_noted_stands_there_and_a_line_that_says_the_same_is_not_repeated():
+def test_note_of_the_agent_is_shown_and_no_line_that_says_the_same():
     notes = {1: "m0.md: the retry limit is 47!\nNow the next file.", 2: "Next is m2.md."}
     text = work(prose(0, 47), prose(1, 48), prose(2, 49), notes=notes).write((), QUESTION, 500, count)
     first, second, _ = text.splitlines()
@@ -175,4 +175,4 @@ def test_lists_stay_in_sight_while_names_in_them_are_open():
     ],
 )
 def test_names_of_a_list(result: str, names: list[str]):
-    assert [found[0] for found in list_names(result)] == names
+    assert [line[0] for line in list_names(result)] == names

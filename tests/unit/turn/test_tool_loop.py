@@ -157,13 +157,13 @@ async def test_tool_runs_once_its_call_is_stored_and_the_model_is_told_once_the_
 async def test_resumed_step_goes_on_with_the_calls_in_the_log():
     shelf = Shelf(["one", "two"])
     agent, first = await agent_with(shelf, {"answer": [read(0), read(1), "done"]})
-    past = await answer(agent, "why?")
-    again, provider = await agent_with(shelf, {"answer": ["so: {result}"]}, events=past)
+    earlier = await answer(agent, "why?")
+    again, provider = await agent_with(shelf, {"answer": ["so: {result}"]}, events=earlier)
     events = await answer(again, "why?")
     assert events[-1].content == "so: two"
     assert len(shelf.calls) == 2
     assert provider.requests[0].messages == first.requests[-1].messages
-    before = only(past, ToolCalled)[-1].usage
+    before = only(earlier, ToolCalled)[-1].usage
     assert events[-1].usage.prompt > before.prompt > 0, "what was paid before is counted"
 
 
@@ -325,13 +325,13 @@ async def test_a_step_resumed_after_a_compression_pays_no_summary_and_runs_no_ca
     agent, first = await agent_with(shelf, script, window=3_000)
     events = await answer(agent, "Where do the pumps stand?")
     number = max(i for i, event in enumerate(events) if isinstance(event, ContextCompressed))
-    past = events[: number + 1]
+    earlier = events[: number + 1]
     sent = next(r for r in first.requests if len(r.messages) and "my work so far" in str(r.messages))
     assert sent is not None
-    again, provider = await agent_with(shelf, {"answer": ["done"]}, window=3_000, events=past)
+    again, provider = await agent_with(shelf, {"answer": ["done"]}, window=3_000, events=earlier)
     resumed = await answer(again, "Where do the pumps stand?")
     assert not only(resumed, ContextCompressed)
-    asked_before = first.requests[len(only(past, ToolReturned))]
+    asked_before = first.requests[len(only(earlier, ToolReturned))]
     assert provider.requests[0].messages == asked_before.messages, "the prompt is as it was"
 
 
