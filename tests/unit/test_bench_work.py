@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from scripts.benches.work import Job, do
 from scripts.benches.work_files import write_files
 from scripts.benches.worker import Model, act, find_limits
 
@@ -111,3 +112,29 @@ def test_each_file_has_one_limit_and_its_name_says_nothing_of_the_module(tmp_pat
     assert {name: limit for text in texts.values() for name, limit in find_limits(text).items()} == limits
     assert all(2_000 <= len(text) < 7_000 for text in texts.values())
     assert not texts.keys() & limits.keys()
+
+
+# The job itself, with fewer files
+
+
+def test_a_job_that_overflows_its_window_ends_and_nothing_is_done_twice():
+    done = do(Job(8_192, ("silent-poor",), files=16))
+    assert (done.files, done.repeats, done.code, done.cut) == (16, 0, 0, ""), done.note
+    assert done.findings >= 15, done.note
+    assert done.compressions > 0
+
+
+def test_results_that_are_larger_than_the_window_are_read_in_parts():
+    done = do(Job(16_384, ("notes-back",), files=3, size=(100_000, 100_000)))
+    assert (done.files, done.repeats, done.findings, done.code) == (3, 0, 3, 0), done.note
+
+
+def test_a_killed_job_goes_on_where_it_was():
+    done = do(Job(8_192, ("notes",), files=16, kills=2, delay=0.05))
+    assert (done.files, done.repeats, done.findings, done.code) == (16, 0, 16, 0), done.note
+    assert (done.kills, done.summaries_again) == (2, 0)
+
+
+def test_work_that_a_limit_cuts_short_is_answered_with_what_there_is_and_exit_code_4():
+    done = do(Job(16_384, ("notes",), files=8, coordination={"max_tool_rounds": 5}))
+    assert (done.files, done.findings, done.cut, done.code) == (4, 4, "tool_rounds", 4), done.note
