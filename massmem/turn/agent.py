@@ -307,10 +307,11 @@ class Agent:
 
     async def _update_work(self, step: Step, tools: ToolLoop) -> Notice | None:
         """Put the newest results into the prompt. Return what the user is told when the work has to end now."""
-        tokens = step.prompt.tokens(self._compressor.meter.buffer)
+        tokens = step.prompt.tokens(self._compressor.meter.buffer) + tools.unshown_tokens
+        tokens = min(tokens, self._compressor.budget.limit)
         notice = tools.end_if_due(step.cost.find_limit(self._provider.price, tokens, step.slowest))
         step.work_cut = tools.cut
-        if tools.has_news:
+        if tools.unshown_tokens:
             room = await self._compressor.find_room_for_results(step.prompt)
             step.prompt = step.prompt.add_work(await tools.take_messages(room))
             step.prompt = await self._compressor.write_journal(step.prompt)

@@ -39,6 +39,9 @@ SpendingLimit = Literal["cost", "tokens"]
 _ANSWER_SHARE = 0.15
 """Part of a turn's time that is kept for the answers of agents that work with tools."""
 
+_GROWTH = 1.15
+"""How much longer than the last one a prompt of work with tools may be."""
+
 _FIRST_REPLY = 500
 """Tokens of a reply that are expected before the first reply of a turn."""
 
@@ -131,13 +134,13 @@ class Budget:
         left = self._deadline - asyncio.get_running_loop().time()
         if left < min(self._seconds / 2, max(_ANSWER_SHARE * self._seconds, 2 * seconds)):
             return "time"
-        # One more request for work, and each agent's answer.
-        expected = round(self._reply_tokens / self._replies) if self._replies else _FIRST_REPLY
-        request = Usage(prompt_tokens, expected)
-        times = self._agents + 1
-        cost = (self._used.cost or 0.0) + times * float(price.cost(request) or 0)
-        if self._max_cost is not None and cost > self._max_cost:
-            return "cost"
+        # One more request for work, after which the prompt is longer, and each agent's answer.
+        expected = max(_FIRST_REPLY, round(self._reply_tokens / self._replies) if self._replies else 0)
+        prompt_tokens, times = round(_GROWTH * prompt_tokens), self._agents + 1
+        if self._max_cost is not None:
+            cost = (self._used.cost or 0.0) + times * float(price.cost(Usage(prompt_tokens, expected)) or 0)
+            if cost > self._max_cost:
+                return "cost"
         tokens = self._used.prompt + self._used.completion + times * (prompt_tokens + expected)
         return "tokens" if self._max_tokens is not None and tokens > self._max_tokens else None
 

@@ -16,6 +16,7 @@ from massmem.core.calls import describe_call
 from massmem.core.events import ContextCompressed, Event, Notice, ToolCalled, ToolReturned, WorkCut
 from massmem.core.messages import ChatMessage, Reply, ToolCall, ToolSpec, clean_text
 from massmem.memory.compression import list_stems, select_lines
+from massmem.memory.tokens import PER_MESSAGE
 from massmem.memory.tool_words import ToolText
 from massmem.tools.ask_user import AskUser
 from massmem.tools.json_calls import format_call, parse_object, read_call, write_calls
@@ -156,9 +157,11 @@ class ToolLoop:
         return Notice(message=f"{self._tools.name} had to answer before its work was done: {why}{hint}")
 
     @property
-    def has_news(self) -> bool:
-        """Whether there are results that the model was not told of."""
-        return bool(self._unshown)
+    def unshown_tokens(self) -> int:
+        """About the tokens of the results that the model was not told of."""
+        results = (result for batch in self._unshown for result in batch.results.values())
+        most = self._meter.window // _RESULT_SHARE
+        return sum(min(self._count(result.content), most) + PER_MESSAGE for result in results)
 
     async def take_messages(self, room: int) -> list[ChatMessage]:
         """Return the calls and results since the last time, as the model is told of them.
@@ -378,7 +381,10 @@ class ToolLoop:
                 return f"{_MAX_IDLE} rounds of calls brought no new call and no new text", ""
             case limit:
                 setting = {"time": "timeout", "cost": "max_cost"}.get(limit or "", "max_tokens")
-                return f"the {limit} for this turn leaves room for the answer alone", f"; raise coordination.{setting}"
+                return (
+                    f"the turn's limit of {limit} leaves room for the answer alone",
+                    f"; raise coordination.{setting}",
+                )
 
     def _find_unshown(self) -> list[_Batch]:
         """Return the replies with calls that a step which was cut off had in its prompt word for word."""

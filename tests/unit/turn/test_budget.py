@@ -1,3 +1,4 @@
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -306,3 +307,18 @@ async def test_tools_and_pictures_are_part_of_the_prompt():
         await ask_within_limit(request, 2_000, max_tokens=1)
         with pytest.raises(LimitReached):
             await ask_within_limit(request, 100, max_tokens=1)
+
+
+async def test_work_with_tools_ends_while_there_is_room_for_the_answer():
+    now = asyncio.get_running_loop().time()
+    budget = Budget(CoordinationConfig(max_tokens=10_000, timeout=100))
+    budget.begin(Usage(5_000, 0), now + 100)
+    assert budget.find_near_limit(Price(), 1_000, 1.0) is None
+    assert budget.find_near_limit(Price(), 5_000, 1.0) == "tokens"
+    budget.begin(Usage(), now + 14)
+    assert budget.find_near_limit(Price(), 10, 1.0) == "time", "15 of 100 seconds are kept"
+    budget.begin(Usage(), now + 30)
+    assert budget.find_near_limit(Price(), 10, 20.0) == "time", "twice its slowest request"
+    assert budget.find_near_limit(Price(), 10, 1.0) is None
+    assert open_priced_budget(2_000).find_near_limit(PRICE, 1_000, 1.0) == "cost"
+    assert Budget().find_near_limit(Price(), 10**9, 10**9) is None
