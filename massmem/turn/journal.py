@@ -58,8 +58,8 @@ _WORD = re.compile(r"[^\s\"'`,;:|()\[\]{}<>]{3,}")
 _LETTER, _SIGN = re.compile(r"[^\W\d_]"), re.compile(r"\d|\w[./_-]+\w")
 """A word with a letter, and with a digit or a sign within it, is a name: of a file, a key."""
 
-_SENTENCE_OF_ITS_OWN = 6
-"""Words of a sentence that names a file, from which it says something of the file."""
+_SHORTEST_NAME, _SENTENCE_OF_ITS_OWN = 3, 6
+"""Characters of a name that a sentence may mean; words of a sentence that says something of what it names."""
 
 
 @dataclass(slots=True)
@@ -72,8 +72,8 @@ class Entry:
     returned: ToolReturned | None = None
     notes: list[str] = field(default_factory=list[str])
     _stems: frozenset[str] | None = None
-    _findings_for: tuple[str, list[str]] | None = None
-    """A question, and what was found for it."""
+    _findings: tuple[tuple[str, int], list[str]] | None = None
+    """A question and a number of notes, and what was found for them."""
 
     @property
     def argument(self) -> str:
@@ -99,15 +99,16 @@ class Entry:
         return self._stems
 
     def find(self, question: str) -> list[str]:
-        """Return what was findings, best first: the agent's own sentences, and lines with words of the question."""
-        if self._findings_for is None or self._findings_for[0] != question:
+        """Return what was found, best first: the agent's own sentences, and lines with words of the question."""
+        key = question, len(self.notes)
+        if self._findings is None or self._findings[0] != key:
             stems = list_stems(question)
             own = sorted(self.notes, key=lambda note: -rate_line(note, stems))[:2]
             lines = select_lines(self.result, stems, 2)
             findings = [*own, *(line for line in lines if not any(is_said_in(line, note) for note in own))]
             findings.sort(key=lambda line: -rate_line(line, stems) - (line in own))
-            self._findings_for = question, [one_line(line, _MAX_LINE) for line in findings]
-        return self._findings_for[1]
+            self._findings = key, [one_line(line, _MAX_LINE) for line in findings]
+        return self._findings[1]
 
 
 class Journal:
@@ -239,7 +240,7 @@ class Journal:
         stems = list_stems(sentence)
         for entry in reversed(self.entries):
             name = split_path(entry.argument)[1]
-            if name and name in sentence:
+            if len(name) >= _SHORTEST_NAME and name in sentence:
                 tells = len(sentence.split()) >= _SENTENCE_OF_ITS_OWN or weigh(stems & entry.stems) > 0
                 return entry if tells else None
         best = max(self._last_entries, key=lambda entry: weigh(stems & entry.stems), default=None)

@@ -81,6 +81,13 @@ def test_a_note_without_a_name_belongs_to_the_result_that_it_shares_most_with():
     assert "read_file: 1 a.md" in lines, "nothing was found in it for this question"
 
 
+def test_note_that_comes_after_the_entry_was_written_is_taken_in():
+    journal = work("Zufluss offen, Ventil 12 klemmt.")
+    assert journal.write((), QUESTION, 500, count) == "read_file docs: 1 m0.md"
+    call(journal, 2, "b.md", None, "In docs/m0.md valve 12 is stuck.")
+    assert journal.write((), QUESTION, 500, count).startswith("1 read_file docs/m0.md, 32 B: In docs/m0.md valve 12")
+
+
 def test_failed_and_unknown_calls_say_so():
     journal = work("there is no docs/m0.md", failed=True)
     call(journal, 2, "b.md", CUT_OFF, failed=True)
