@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 from massmem.core.messages import ChatMessage
 from massmem.core.prompts import parse_tool_results
-from massmem.memory.origins import shorten_tool_name
+from massmem.memory.origins import ToolText, ToolWords, shorten_tool_name
 from massmem.memory.text_analysis import split_sentences
-from massmem.memory.tool_words import ToolText, ToolWords
 
 Count = Callable[[str], int]
 """Tokens of a text."""

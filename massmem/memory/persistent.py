@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from massmem.memory.tool_words import ToolWords
+    from massmem.memory.origins import ToolWords
 
 Kind = Literal["episode", "fact"]
 

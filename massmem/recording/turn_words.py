@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 from massmem.core.calls import describe_call
 from massmem.core.records import MessageRecord
 from massmem.core.redact import mask_values
-from massmem.memory.origins import IMPORT, name_tool_origin
+from massmem.memory.origins import IMPORT, ToolText, ToolWords, name_tool_origin
 from massmem.memory.text_analysis import split_sentences
-from massmem.memory.tool_words import ToolText, ToolWords
 
 if TYPE_CHECKING:
     from massmem.store.ports import SessionStore

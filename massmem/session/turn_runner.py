@@ -23,7 +23,7 @@ from massmem.core.events import (
 )
 from massmem.core.outcome import was_cut_off
 from massmem.core.records import SessionState, TurnRecord
-from massmem.memory.tool_words import ToolText
+from massmem.memory.origins import ToolText
 from massmem.providers.base import ChatProvider
 from massmem.recording.turn_words import list_results
 from massmem.session.event_batching import batch_events

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from massmem.core import prompts
 from massmem.core.events import Event, ToolCalled, ToolReturned
 from massmem.core.messages import ChatMessage, Reply, ToolCall, ToolSpec, clean_text
-from massmem.memory.tool_words import ToolText
+from massmem.memory.origins import ToolText
 from massmem.tools.ask_user import AskUser
 from massmem.tools.json_calls import format_call, parse_object, read_call
 from massmem.tools.results import ToolResult, excerpt

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from massmem.memory.origins import ToolText, ToolWords
 from massmem.memory.persistent import RecallOptions, Selection
-from massmem.memory.tool_words import ToolText, ToolWords
 from tests.support.memories import asks, fact, make_episode, open_disk_memory
 
 PAGE = ToolWords([ToolText("fetch", "The vault of the Lisbon branch opens with REED-4410.")])

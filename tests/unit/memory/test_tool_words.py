@@ -2,7 +2,7 @@
 
 import pytest
 
-from massmem.memory.tool_words import ToolText, ToolWords, split_stems
+from massmem.memory.origins import ToolText, ToolWords, split_stems
 
 PAGE = """Falcon API reference. The rate limit of the Falcon API is 500 requests per minute for each key.
 Contact billing@harbour.example to raise it. The vault opens with REED-4410. Marvin Gudelsson is the director of Falcon

@@ -7,8 +7,8 @@ import pytest
 
 from massmem.config.models import RecordingConfig
 from massmem.core.records import MessageRecord
+from massmem.memory.origins import ToolText, ToolWords
 from massmem.memory.persistent import USER, Fact
-from massmem.memory.tool_words import ToolText, ToolWords
 from massmem.recording.rules import Conversation, make_conversation, make_episodes, mark_facts
 from massmem.recording.turn_words import (
     ToolResult,
