@@ -546,9 +546,12 @@ def print_stats(stats: Stats) -> None:
     if stats.memory is not None:
         m = stats.memory
         write_out(f"messages   {m.episodes:,} in {m.passages:,} passages, of {m.sessions:,} sessions\n")
-        quality = [f"{m.facts_used / m.facts:.0%} used", f"{m.facts_contradicted / m.facts:.0%} contradicted"]
-        quality = [*(quality if m.facts else ()), f"{stats.queue.forgotten_facts:,} forgotten"]
-        write_out(f"facts      {m.facts:,} ({', '.join(quality)})\nembedder   {m.embedder}\n")
+        shares = (
+            f"{m.facts_used / m.facts:.0%} used, {m.facts_contradicted / m.facts:.0%} contradicted, " if m.facts else ""
+        )
+        write_out(
+            f"facts      {m.facts:,} ({shares}{stats.queue.forgotten_facts:,} forgotten)\nembedder   {m.embedder}\n"
+        )
     queue = stats.queue
     write_out(f"recording  {queue.pending:,} pending, {queue.done:,} done, {queue.failed:,} failed\n")
     if queue.reason:

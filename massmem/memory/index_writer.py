@@ -444,8 +444,8 @@ class IndexWriter:
         for fields, point_ids in ids.items():
             self._index.set_payload(point_ids, json.loads(fields))
             self._ids.note_won(session_id, frozenset(point_ids))
-        said = (OneOf("run_id", (session_id,)), Span("turn", number, number), OneOf("kind", ("episode",)))
-        others = All(said, (OneOf("agent_id", (winner, USER)),))
+        of_turn = (OneOf("run_id", (session_id,)), Span("turn", number, number), OneOf("kind", ("episode",)))
+        others = All(of_turn, (OneOf("agent_id", (winner, USER)),))
         lost = [i for page in self._index.read_pages(others) for i, p in page if not (p.get("call") or is_private(p))]
         if lost:
             self._index.set_payload(lost, {"lost": True})

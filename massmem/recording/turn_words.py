@@ -65,8 +65,8 @@ class TurnWords:
         if result is None:
             return ""
         _, arguments = parse_call(result.words.arguments)
-        told = json.dumps(mask_values(arguments, params), ensure_ascii=False) if arguments else ""
-        return describe_call(result.words.tool, told)
+        text = json.dumps(mask_values(arguments, params), ensure_ascii=False) if arguments else ""
+        return describe_call(result.words.tool, text)
 
 
 Turns = Mapping[tuple[str, int], TurnWords]
