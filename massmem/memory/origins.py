@@ -1,7 +1,7 @@
 """Who said a memory, and whose words it rests on, as texts: "user", "agent", "import", "outside", "tool:NAME". Pure.
 
 The result of a tool is said by the tool. What an agent repeats of it is said by the agent and rests on the tool's
-words. "" stands for unknown: older versions did not note it.
+words.
 
 What an agent writes rests on a tool when one of its sentences has its words from a result alone. Words of the user do
 not count. Of the rest, one of these must hold:

@@ -201,8 +201,8 @@ def name_winner(payload: Mapping[str, Any], winner: str) -> dict[str, Any]:
 
 
 def read_origin(payload: Mapping[str, Any]) -> tuple[str, str]:
-    """Return origin and rests_on. Older versions did not note an agent's."""
-    origins: Sequence[str] = payload.get("origin") or [USER if payload["agent_id"] == USER else ""]
+    """Return origin and rests_on."""
+    origins: Sequence[str] = payload["origin"]
     return origins[0], origins[-1] if TOOL in origins else ""
 
 

@@ -1,7 +1,6 @@
 """Reads from the log what tools gave back that an agent can have read, and what the user wrote."""
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -17,9 +16,6 @@ if TYPE_CHECKING:
 
 _EARLIER = 50
 """Messages of the conversation before a turn in which the user's own words are looked for."""
-
-_IMPORTED = re.compile(r"(?:[0-9a-f]{24}\.)?import_[0-9a-f]{16}")
-"""Ids of sessions that were imported by versions that did not mark their messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +114,7 @@ def name_tool(message: MessageRecord) -> str:
 
 def find_message_origin(message: MessageRecord) -> str:
     """Return the origin of a message as the log names it; "": the author's, as far as its words are."""
-    if message.metadata.get("imported") or _IMPORTED.fullmatch(message.session_id):
+    if message.metadata.get("imported"):
         return IMPORT
     return name_tool_origin(name_tool(message)) if message.kind == "tool_result" else ""
 

@@ -448,20 +448,6 @@ async def test_a_recall_names_the_tool_and_a_filter_asks_for_it(tmp_path: Path):
         await memory.close()
 
 
-async def test_memories_of_older_versions_are_the_users_or_unknown(tmp_path: Path):
-    memory = open_disk_memory(tmp_path)
-    try:
-        await memory.record([make_episode("I like kites.", 0), make_episode("Kites are birds.", 1, by="a")])
-        for page in list(memory._index.read_pages()):
-            for point_id, _ in page:
-                memory._index.set_payload([point_id], {"origin": []})
-        assert {m.agent_id: m.origin for m in await memory.list(Selection())} == {"user": "user", "a": ""}
-        assert [m.agent_id for m in await memory.list(Selection(origin="user"))] == ["user"]
-        assert "You: Kites are birds." in (await memory.recall("kites", asks("a"), RecallOptions(1_000))).text
-    finally:
-        await memory.close()
-
-
 RESULT = "The adapter opens the vault with REED-4410."
 CALL = "read_file src/app.py"
 
