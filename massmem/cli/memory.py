@@ -277,7 +277,7 @@ class RecordingResult:
     def to_dict(self) -> dict[str, Any]:
         counts = asdict(self.counts)
         del counts["unavailable"]
-        return counts | {"recordings": self.queue.model_dump(), "removed": [str(copy) for copy in self.removed]}
+        return counts | {"recordings": self.queue.to_dict(), "removed": [str(copy) for copy in self.removed]}
 
 
 async def _record(setup: Setup, session_id: str | None, progress: Progress) -> RecordingResult:
@@ -459,7 +459,7 @@ class Stats:
         known = {} if self.memory is None else asdict(self.memory)
         more = {"location": self.location, "bytes": self.size}
         more |= {"unavailable": self.unavailable or None, "note": self.note or None}
-        return known | more | {"recordings": self.queue.model_dump()}
+        return known | more | {"facts_forgotten": self.queue.forgotten_facts, "recordings": self.queue.to_dict()}
 
 
 async def collect_stats(setup: Setup) -> Stats:
