@@ -277,7 +277,7 @@ class RecordingResult:
     def to_dict(self) -> dict[str, Any]:
         counts = asdict(self.counts)
         del counts["unavailable"]
-        return counts | {"recordings": self.queue.model_dump(), "removed": [str(copy) for copy in self.removed]}
+        return counts | {"recordings": self.queue.to_dict(), "removed": [str(copy) for copy in self.removed]}
 
 
 async def _record(setup: Setup, session_id: str | None, progress: Progress) -> RecordingResult:
@@ -459,7 +459,7 @@ class Stats:
         known = {} if self.memory is None else asdict(self.memory)
         more = {"location": self.location, "bytes": self.size}
         more |= {"unavailable": self.unavailable or None, "note": self.note or None}
-        return known | more | {"recordings": self.queue.model_dump()}
+        return known | more | {"facts_forgotten": self.queue.forgotten_facts, "recordings": self.queue.to_dict()}
 
 
 async def collect_stats(setup: Setup) -> Stats:
@@ -546,9 +546,12 @@ def print_stats(stats: Stats) -> None:
     if stats.memory is not None:
         m = stats.memory
         write_out(f"messages   {m.episodes:,} in {m.passages:,} passages, of {m.sessions:,} sessions\n")
-        quality = [f"{m.facts_used / m.facts:.0%} used", f"{m.facts_contradicted / m.facts:.0%} contradicted"]
-        quality = [*(quality if m.facts else ()), f"{stats.queue.forgotten_facts:,} forgotten"]
-        write_out(f"facts      {m.facts:,} ({', '.join(quality)})\nembedder   {m.embedder}\n")
+        shares = (
+            f"{m.facts_used / m.facts:.0%} used, {m.facts_contradicted / m.facts:.0%} contradicted, " if m.facts else ""
+        )
+        write_out(
+            f"facts      {m.facts:,} ({shares}{stats.queue.forgotten_facts:,} forgotten)\nembedder   {m.embedder}\n"
+        )
     queue = stats.queue
     write_out(f"recording  {queue.pending:,} pending, {queue.done:,} done, {queue.failed:,} failed\n")
     if queue.reason:

@@ -495,7 +495,7 @@ async def _collect_stats(setup: Setup) -> dict[str, Any]:
         "usingRedis": info.kind == "redis",
         "durable": info.durable,
         "by_status": counts.by_status,
-        "recordings": queue.model_dump(),
+        "recordings": queue.to_dict(),
         "store": {"kind": info.kind, "durable": info.durable, "url": without_password(setup.config.store.url)},
     }
 

@@ -215,6 +215,10 @@ class RecordingCounts(_Record):
     forgotten_facts: int = 0
     """Facts that are not to be found again in the messages of jobs."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the queue has, as JSON shows it."""
+        return self.model_dump(exclude={"forgotten_facts"})
+
 
 class SessionState(_Record):
     """One row of session_state: what the agents know of the user's wishes. Its values are never logged."""

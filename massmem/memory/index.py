@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from massmem.core.errors import InputError
-from massmem.memory.origins import IMPORT
-from massmem.memory.persistent import USER, Selection
+from massmem.memory.persistent import Selection
 
 MEANING, WORDS = "meaning", "words"
 """Names of the dense and of the sparse vector."""
@@ -209,9 +208,7 @@ def valid_ids(numbers: Iterable[int]) -> Ids:
 
 
 def from_origin(origin: str) -> Condition:
-    """Return the condition for an origin. The user's need no note of it, which points of older versions have not."""
-    if origin == USER:
-        return All((OneOf("agent_id", (USER,)),), (OneOf("origin", (IMPORT,)),))
+    """Return the condition for who said it, or whose words it rests on."""
     return OneOf("origin", (origin,))
 
 

@@ -207,7 +207,7 @@ class QdrantIndex(Index):
         if size != self._dims:
             raise MemoryUnavailable(
                 f"the collection {self._collection} at {self._url} is for vectors of {size} numbers, not {self._dims}",
-                "give the embedder that it was made with, or run `massmem memory rebuild`",
+                "give the embedder that it was made with; or delete the collection, then: massmem memory rebuild",
             )
         for key, schema in _INDEXES.items():
             self._client.create_payload_index(self._collection, key, schema, wait=True)

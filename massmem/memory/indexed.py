@@ -24,9 +24,8 @@ from massmem.memory.persistent import (
     Scope,
     Selection,
 )
-from massmem.memory.points import CountTokens, message_number, to_memory
+from massmem.memory.points import CountTokens, StatementQuery, find_by_words, find_statements, message_number, to_memory
 from massmem.memory.retrieval.retriever import Retriever, Vector
-from massmem.memory.statements import StatementQuery, find_by_words, find_statements
 
 if TYPE_CHECKING:
     from massmem.memory.embedders import Embedder
@@ -104,7 +103,7 @@ class IndexedMemory:
         await asyncio.to_thread(self._index.erase_deleted)
 
     async def find_statements(self, query: StatementQuery) -> "Sequence[Memory]":
-        """Return the memories that say a statement. See massmem.memory.statements."""
+        """Return the memories that say a statement. See massmem.memory.points."""
         return await asyncio.to_thread(find_statements, self._index, query)
 
     async def find_near(self, text: str, selection: Selection, limit: int) -> "Sequence[Memory]":

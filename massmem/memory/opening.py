@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from massmem.memory.index import Index
     from massmem.memory.index_edge import EdgeIndex
     from massmem.memory.indexed import IndexedMemory
-    from massmem.memory.statements import StatementQuery
+    from massmem.memory.points import StatementQuery
 
 log = logging.getLogger(__name__)
 
@@ -235,7 +235,7 @@ class IndexFolders:
 
     def erase_statements(self, query: "StatementQuery") -> int:
         """Erase the memories that say a statement; return how many points and damaged copies that were."""
-        from massmem.memory.statements import find_statements
+        from massmem.memory.points import find_statements
 
         count = len(self._damaged)
         self._delete_damaged_copies()

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from massmem.memory.tool_words import ToolWords
+    from massmem.memory.origins import ToolWords
 
 Kind = Literal["episode", "fact"]
 
@@ -105,7 +105,7 @@ class Memory:
     """That another answer was chosen; of a search also: since when or until when it holds, on which outdated value it
     rests, and who says otherwise."""
     origin: str = ""
-    """Who said it, see massmem.memory.origins. "": unknown, an older version recorded it."""
+    """Who said it, see massmem.memory.origins."""
     rests_on: str = ""
     """As in Episode."""
     call: str = ""

@@ -1,4 +1,4 @@
-"""What is stored for each memory: the id of its point and its payload. Pure.
+"""What is stored for each memory: the id of its point and its payload; and which points say a statement. Pure.
 
 An id is derived from what is stored, so that storing it again stores it once. Below 2**62: passages, 40 bits for the
 session and 22 for the position, so that passages that follow each other have ids that differ by one. From 2**62 to
@@ -16,17 +16,18 @@ ordinal of its day. `seen` and `at` are keys for the index: who may see it (mass
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b, md5
 from typing import Any
 
 from massmem.memory.access import reader_keys
 from massmem.memory.claims import find_topic
-from massmem.memory.index import second_of
+from massmem.memory.index import ALL_POINTS, Index, Payloads, matching, second_of
 from massmem.memory.origins import AGENT, OUTSIDE, TOOL
-from massmem.memory.persistent import USER, Claim, Episode, Fact, Kind, Memory
+from massmem.memory.persistent import USER, Claim, Episode, Fact, Kind, Memory, Selection
 from massmem.memory.quoting import FROM_OUTSIDE, NOT_CHOSEN, quote_text
-from massmem.memory.text_analysis import has_time, is_question
+from massmem.memory.text_analysis import build_query_vector, extract_query_forms, has_time, is_question
 
 POSITION_BITS = 22
 MOST_PASSAGES = 1 << POSITION_BITS
@@ -200,8 +201,8 @@ def name_winner(payload: Mapping[str, Any], winner: str) -> dict[str, Any]:
 
 
 def read_origin(payload: Mapping[str, Any]) -> tuple[str, str]:
-    """Return origin and rests_on. Older versions did not note an agent's."""
-    origins: Sequence[str] = payload.get("origin") or [USER if payload["agent_id"] == USER else ""]
+    """Return origin and rests_on."""
+    origins: Sequence[str] = payload["origin"]
     return origins[0], origins[-1] if TOOL in origins else ""
 
 
@@ -249,3 +250,43 @@ def _common_fields(source: Episode | Fact, text: str) -> dict[str, Any]:
 def _numbers(text: str, word_count: int, kind: Kind, count: CountTokens) -> tuple[int, int, int]:
     flags = (ASKS if is_question(text) else 0) | (HAS_TIME if has_time(text) else 0)
     return flags, word_count, count(f" {quote_text(text, kind)}")
+
+
+_BY_WORDS = 10_000
+"""Memories that are looked at for each statement, those that share most words with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatementQuery:
+    """What memories are looked for."""
+
+    statements: Sequence[str]
+    is_said_in: Callable[[str], bool]
+    """Whether a text says one of the statements."""
+    among: Selection
+    message_ids: tuple[str, ...] = ()
+    """Passages of these messages are meant as well, whatever they say."""
+
+
+def find_statements(index: Index, query: StatementQuery) -> list[Memory]:
+    """Return the memories that say a statement, or are of one of the messages. Raises MemoryUnavailable."""
+    points = dict(
+        point for statement in query.statements for point in find_by_words(index, statement, query.among, _BY_WORDS)
+    )
+    memories = [to_memory(point_id, payload) for point_id, payload in points.items()]
+    meant = {memory.id: memory for memory in memories if any(map(query.is_said_in, (memory.text, memory.call)))}
+    if query.message_ids:
+        of_messages = replace(query.among, message_ids=query.message_ids, kind="episode")
+        passages = [to_memory(*point) for point in index.page(of_messages, ALL_POINTS)]
+        meant |= {memory.id: memory for memory in passages}
+    return [*meant.values()]
+
+
+def find_by_words(index: Index, text: str, among: Selection, limit: int) -> Payloads:
+    """Return what shares words with a text, best first; everything when the text has no word to look for."""
+    words = build_query_vector(extract_query_forms(text))
+    if not words:
+        return index.page(among, ALL_POINTS)
+    ids = [point_id for point_id, _ in index.search_words(words, matching(among), limit)]
+    payloads = index.read_payloads(ids)
+    return [(point_id, payloads[point_id]) for point_id in ids if point_id in payloads]

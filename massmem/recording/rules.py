@@ -12,9 +12,8 @@ from massmem.core.records import MessageRecord, MessageToRecord, RecordingJob, i
 from massmem.core.redact import mask
 from massmem.memory.access import HERE
 from massmem.memory.extraction.prompts import Origin, RecordedMessage
-from massmem.memory.origins import IMPORT
+from massmem.memory.origins import IMPORT, ToolWords
 from massmem.memory.persistent import USER, Episode, Fact
-from massmem.memory.tool_words import ToolWords
 from massmem.recording.turn_words import Turns, TurnWords, add_repeated, find_message_origin, parse_call
 
 WORKFLOW_TOOLS = frozenset({"new_answer", "vote"})

@@ -1,7 +1,6 @@
 """Reads from the log what tools gave back that an agent can have read, and what the user wrote."""
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -9,18 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 from massmem.core.calls import describe_call
 from massmem.core.records import MessageRecord
 from massmem.core.redact import mask_values
-from massmem.memory.origins import IMPORT, name_tool_origin
+from massmem.memory.origins import IMPORT, ToolText, ToolWords, name_tool_origin
 from massmem.memory.text_analysis import split_sentences
-from massmem.memory.tool_words import ToolText, ToolWords
 
 if TYPE_CHECKING:
     from massmem.store.ports import SessionStore
 
 _EARLIER = 50
 """Messages of the conversation before a turn in which the user's own words are looked for."""
-
-_IMPORTED = re.compile(r"(?:[0-9a-f]{24}\.)?import_[0-9a-f]{16}")
-"""Ids of sessions that were imported by versions that did not mark their messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +61,8 @@ class TurnWords:
         if result is None:
             return ""
         _, arguments = parse_call(result.words.arguments)
-        told = json.dumps(mask_values(arguments, params), ensure_ascii=False) if arguments else ""
-        return describe_call(result.words.tool, told)
+        text = json.dumps(mask_values(arguments, params), ensure_ascii=False) if arguments else ""
+        return describe_call(result.words.tool, text)
 
 
 Turns = Mapping[tuple[str, int], TurnWords]
@@ -119,7 +114,7 @@ def name_tool(message: MessageRecord) -> str:
 
 def find_message_origin(message: MessageRecord) -> str:
     """Return the origin of a message as the log names it; "": the author's, as far as its words are."""
-    if message.metadata.get("imported") or _IMPORTED.fullmatch(message.session_id):
+    if message.metadata.get("imported"):
         return IMPORT
     return name_tool_origin(name_tool(message)) if message.kind == "tool_result" else ""
 

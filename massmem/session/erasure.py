@@ -31,7 +31,7 @@ from massmem.core.records import (
 from massmem.memory.extraction.facts import normalize_fact
 from massmem.memory.opening import IndexFolders, index_root
 from massmem.memory.persistent import USER, Memory, RecallOptions, Scope, Selection
-from massmem.memory.statements import StatementQuery
+from massmem.memory.points import StatementQuery
 from massmem.recording.forgetting import fingerprint_fact, list_stems, unknown_memory
 from massmem.recording.paraphrases import Paraphrase, ParaphraseFinder
 from massmem.recording.redaction import LogRedactor, Redactor, Statement, has_only_marks, list_sentences

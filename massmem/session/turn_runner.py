@@ -25,7 +25,7 @@ from massmem.core.events import (
 )
 from massmem.core.outcome import was_cut_off
 from massmem.core.records import SessionState, TurnRecord
-from massmem.memory.tool_words import MOST_READ, ToolText
+from massmem.memory.origins import MOST_READ, ToolText
 from massmem.providers.base import ChatProvider
 from massmem.recording.turn_words import list_results
 from massmem.session.history import History

@@ -13,9 +13,8 @@ from typing import Any, cast
 from massmem.core.display import one_line
 from massmem.core.messages import ToolCall
 from massmem.core.params import CONFIRMATION, Value
-from massmem.memory.origins import shorten_tool_name
+from massmem.memory.origins import ToolText, ToolWords, shorten_tool_name
 from massmem.memory.quoting import list_tool_lines
-from massmem.memory.tool_words import ToolText, ToolWords
 from massmem.tools.ask_user import AskUser
 from massmem.tools.json_calls import parse_object
 from massmem.turn.prompt_builder import Prompt

@@ -16,8 +16,8 @@ from massmem.core.calls import describe_call
 from massmem.core.events import ContextCompressed, Event, Notice, ToolCalled, ToolReturned, WorkCut
 from massmem.core.messages import ChatMessage, Reply, ToolCall, ToolSpec, clean_text
 from massmem.memory.compression import list_stems, select_lines
+from massmem.memory.origins import ToolText
 from massmem.memory.tokens import PER_MESSAGE
-from massmem.memory.tool_words import ToolText
 from massmem.tools.ask_user import AskUser
 from massmem.tools.json_calls import format_call, parse_object, read_call, write_calls
 from massmem.tools.results import ToolResult, excerpt

@@ -54,9 +54,9 @@ def test_origins_are_listed_and_a_rebuild_makes_the_same(memory: Command) -> Non
 @pytest.mark.parametrize("origin", ["user", "agent", "import", "tool", "tool:mcp__desk__page", "tool:other"])
 def test_a_filter_leaves_one_origin(memory: Command, command: tuple[str, ...], origin: str) -> None:  # noqa: F811
     hits = origins(memory, *command, "--origin", origin)
-    mine = {SECRET: EVERYTHING[SECRET]} if origin == "agent" else {}  # it said that, in words of the tool
+    quoted = {SECRET: EVERYTHING[SECRET]} if origin == "agent" else {}  # it said that, in words of the tool
     own = {text: own for text, own in EVERYTHING.items() if own == origin or own.startswith(f"{origin}:")}
-    assert hits == own | mine
+    assert hits == own | quoted
 
 
 def test_a_tool_and_an_import_are_named_beside_the_author(memory: Command) -> None:  # noqa: F811

@@ -15,10 +15,8 @@ from massmem.memory.points import FIRST_FACT, CountTokens, is_private, to_memory
 from massmem.memory.quoting import Quote, quote_text, render
 from massmem.memory.retrieval import pack
 from massmem.memory.retrieval.current import find_holding, select_chains, settle
-from massmem.memory.retrieval.feedback import expand_query
-from massmem.memory.retrieval.overview import cut_headlines
-from massmem.memory.retrieval.pack import Excerpt, Packed, Room
-from massmem.memory.retrieval.query import Question, analyse, find_names, search_forms
+from massmem.memory.retrieval.pack import Excerpt, Packed, Room, cut_headlines
+from massmem.memory.retrieval.query import Question, analyse, find_names, find_spellings, search_forms
 from massmem.memory.retrieval.rank import (
     DEFAULT_WEIGHTS,
     Candidates,
@@ -27,10 +25,10 @@ from massmem.memory.retrieval.rank import (
     add_meaning,
     build_candidates,
     coverage,
+    expand_query,
     score,
     shortlist,
 )
-from massmem.memory.retrieval.spelling import find_spellings
 from massmem.memory.text_analysis import build_query_vector, extract_query_terms, extract_terms
 
 Vector = Sequence[float]

@@ -4,7 +4,7 @@ import pytest
 
 from massmem.core.messages import ChatMessage, ToolCall
 from massmem.memory.conversation import HistoryMessage
-from massmem.memory.tool_words import ToolText
+from massmem.memory.origins import ToolText
 from massmem.turn.confirmation import Confirmations, name_confirmation
 from massmem.turn.prompt_builder import Prompt
 
