@@ -27,7 +27,7 @@ from filelock import FileLock, Timeout
 from pydantic import SecretStr
 
 from massmem import __version__
-from massmem.cli.candidates import probe_model
+from massmem.cli.init import probe_model
 from massmem.cli.options import AsJson, Config
 from massmem.cli.setup import choose_config, read_environment, require_extra
 from massmem.cli.streams import MB, write_json, write_out
