@@ -29,8 +29,7 @@ from massmem.core.messages import clean_text
 from massmem.core.voting import Position
 from massmem.render import Renderer
 from massmem.render.json_output import JsonlRenderer
-from massmem.render.log import LogRenderer
-from massmem.render.plain import PlainRenderer
+from massmem.render.text import LogRenderer, PlainRenderer
 from massmem.render.turn_view import TurnView
 from massmem.session.session import Session
 
@@ -201,7 +200,7 @@ def write_answer(answer: str, *, quiet: bool, written: str = "") -> None:
     if not quiet:
         write_err("")
     if has_cursor():
-        from massmem.render.markdown import render_markdown
+        from massmem.render.live import render_markdown
 
         write_out(render_markdown(answer, sys.stdout))
     else:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from massmem.core.errors import InputError, MassmemError, SessionBusyError, UnknownSessionError
 from massmem.core.events import Event, TurnCompleted, TurnResumed, TurnStarted
 from massmem.core.outcome import TurnOutcome
-from massmem.render.plain import describe_event
+from massmem.render.text import describe_event
 from massmem.render.turn_view import TurnView
 from massmem.server.mcp import access as sessions
 from massmem.server.mcp.access import Access

@@ -17,8 +17,7 @@ from massmem.core.events import (
 )
 from massmem.core.messages import Usage
 from massmem.core.outcome import TurnOutcome
-from massmem.render.plain import describe_event
-from massmem.render.text import pluralize
+from massmem.render.text import describe_event, pluralize
 from massmem.render.turn_view import TurnView
 from massmem.server.responses import get_text, hide_internals, require_answer
 from massmem.server.turns import NumberedEvent

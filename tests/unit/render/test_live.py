@@ -1,13 +1,18 @@
 import io
 import re
 from datetime import timedelta
+from io import StringIO
 
+import pyte
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
+from rich.text import Text
 
 from massmem.core.events import Event
-from massmem.render.live import LiveRenderer, build_frame
+from massmem.render.live import LiveRenderer, Screen, build_frame, render_markdown
 from massmem.render.turn_view import TurnView
 from tests.support.sample_turn import (
     START,
@@ -232,3 +237,145 @@ def test_activity_of_a_local_model_before_its_first_word_is_shown():
     assert "reading the prompt, 50%" in frame(view, 1)[1]
     view.feed(event(0.6, "agent_delta", agent_id="ann", round=1, channel="text", text="Rayleigh."))
     assert "reading" not in "".join(frame(view, 1))
+
+
+WIDTH, HEIGHT = 40, 10
+
+
+class Terminal:
+    def __init__(self, width: int = WIDTH, height: int = HEIGHT) -> None:
+        self.sent = io.StringIO()
+        self.console = Console(file=self.sent, force_terminal=True, width=width, height=height, color_system="standard")
+        self.pyte = pyte.Screen(width, height)
+        self._stream = pyte.Stream(self.pyte)
+
+    def feed(self) -> int:
+        """Pass the new output to the terminal; return its length in characters."""
+        text = self.sent.getvalue()
+        self.sent.seek(0)
+        self.sent.truncate()
+        # A terminal driver turns each line feed into carriage return and line feed.
+        self._stream.feed(text.replace("\n", "\r\n"))
+        return len(text)
+
+    def lines(self) -> list[str]:
+        return [line.rstrip() for line in self.pyte.display]
+
+
+def texts(*lines: str) -> list[Text]:
+    return [Text(line, style="bold") for line in lines]
+
+
+FRAMES = st.lists(st.text("abc ", max_size=WIDTH), min_size=1, max_size=HEIGHT - 2)
+PRINTED = st.text("xyz", min_size=1, max_size=30)
+
+
+@given(before=st.integers(0, HEIGHT), steps=st.lists(st.one_of(FRAMES, PRINTED), min_size=1))
+def test_terminal_shows_what_is_drawn_and_printed(before: int, steps: list[list[str] | str]):
+    """With any number of lines before, frames that grow and shrink, and lines printed in between."""
+    terminal = Terminal()
+    terminal.sent.write("old\n" * before)
+    screen, printed, block, scrolled = Screen(terminal.console), ["old"] * before, [""], 0
+    for step in steps:
+        if isinstance(step, str):
+            screen.print_above(Text(step))
+            printed.append(step)
+        else:
+            screen.draw(texts(*step))
+            block = step
+        terminal.feed()
+        rows = [*printed, *block]
+        # Lines that scrolled off the top do not come back.
+        scrolled = max(scrolled, len(rows) - HEIGHT)
+        expected = rows[scrolled:] + [""] * HEIGHT
+        assert terminal.lines() == [row.rstrip() for row in expected[:HEIGHT]]
+    screen.clear()
+    terminal.feed()
+    assert terminal.lines() == (printed[scrolled:] + [""] * HEIGHT)[:HEIGHT]
+    assert not terminal.pyte.cursor.hidden
+
+
+def test_only_changed_lines_are_sent():
+    terminal = Terminal(width=100, height=60)
+    screen = Screen(terminal.console)
+    lines = [f"agent {i} thinks about this and that" for i in range(50)]
+    screen.draw(texts(*lines))
+    first = terminal.feed()
+    screen.draw(texts(*lines))
+    assert terminal.feed() == 0
+    lines[30] = "agent 30 has answered"
+    screen.draw(texts(*lines))
+    assert terminal.feed() < 80 < 2_000 < first
+    assert terminal.lines()[30] == "agent 30 has answered"
+
+
+@pytest.mark.parametrize("width", [20, 60])
+def test_resized_terminal_is_redrawn(width: int):
+    """A narrower terminal wraps the old lines into more rows, and all of them are erased."""
+    terminal = Terminal()
+    screen = Screen(terminal.console)
+    terminal.sent.write("stays\n")
+    screen.draw(texts("a" * 35, "b" * 35))
+    terminal.feed()
+    terminal.pyte.resize(HEIGHT, width)
+    terminal.console.width = width
+    if width < 35:  # pyte cuts lines off; this is the screen of a terminal that wraps them
+        terminal.pyte.reset()
+        terminal.sent.write("stays\n" + "a" * 20 + "\n" + "a" * 15 + "\n" + "b" * 20 + "\n" + "b" * 15)
+        terminal.feed()
+    screen.draw(texts("a" * 15, "b" * 15))
+    terminal.feed()
+    assert terminal.lines()[:4] == ["stays", "a" * 15, "b" * 15, ""]
+
+
+def lay_out(text: str) -> str:
+    return render_markdown(text, StringIO())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "List<String> and <div>text</div>",
+        r"\(x^2\) and \* no star",
+        "[1]: http://example.com/source",
+        "&amp; stays &lt;so&gt;",
+        "a <!-- comment --> b",
+        "<script>\nalert(1)\n</script>",
+    ],
+)
+def test_text_that_markdown_hides_is_shown(text: str):
+    output = lay_out(text)
+    for line in text.splitlines():
+        assert line in output
+
+
+def test_line_breaks_of_the_model_are_kept():
+    assert lay_out("roses are red\nviolets are blue").splitlines() == ["roses are red", "violets are blue"]
+
+
+def test_long_lines_wrap_between_words(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    words = [f"word{i}" for i in range(60)]
+    lines = lay_out(" ".join(words)).splitlines()
+    assert len(lines) > 8
+    assert max(map(len, lines)) <= 40
+    assert " ".join(lines).split() == words
+
+
+def test_link_shows_its_address():
+    assert "http://elsewhere.example" in lay_out("[your bank](http://elsewhere.example)")
+
+
+def test_code_keeps_indentation_without_trailing_blanks():
+    output = lay_out("```python\nif x:\n    return [<b>]\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n")
+    assert "    return [<b>]" in output
+    assert not any(line.endswith(" ") for line in output.splitlines())
+
+
+def test_control_sequences_are_removed():
+    assert "\x1b]" not in lay_out("\x1b]0;title\x07 and \x1b[2J done")
+
+
+def test_very_long_answer_is_not_laid_out():
+    text = "**x** " * 40_000
+    assert lay_out(text).rstrip("\n") == text.rstrip("\n")
