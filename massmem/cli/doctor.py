@@ -27,11 +27,11 @@ from filelock import FileLock, Timeout
 from pydantic import SecretStr
 
 from massmem import __version__
+from massmem.cli.access import SECRET, SECRET_FILE, add_secret, needs_secret
 from massmem.cli.init import probe_model
 from massmem.cli.options import AsJson, Config
 from massmem.cli.setup import choose_config, read_environment, require_extra
 from massmem.cli.streams import MB, write_json, write_out
-from massmem.cli.token import SECRET, SECRET_FILE, add_secret, needs_secret
 from massmem.config.home import expand_home, massmem_home, measure_disk_usage
 from massmem.config.load import load_named
 from massmem.config.models import (
